@@ -112,19 +112,23 @@ class _Pages:
         self._box(0, 0, BAND_WIDTH, PAGE_HEIGHT, self._theme.accent)
         self._fill(self._theme.primary)
         self._lines(TITLE_TOP, page.title_lines, page.title_size)
-        self._fill(FAINT)
-        base, right = NUMBER_TOP + NUMBER_SIZE, PAGE_WIDTH - MARGIN
-        if page.parts > 1:
-            self._text_before(right - 40, base, f"{page.part}/{page.parts}", FOOT_SIZE)
-        self._text_before(right, base, str(number), NUMBER_SIZE)
-        self._lines(FOOT_TOP, page.foot, FOOT_SIZE)
         self._fill(INK)
         top = page.body_top
         for paragraph in page.paragraphs:
             top = self._add_paragraph(paragraph, top, page.body_size)
         if page.table is not None:
             self._add_table(page.table, top, PAGE_HEIGHT - BODY_BOTTOM - top)
+        self._add_foot(page, number)
         self._add_logo()
+
+    def _add_foot(self, page: Page, number: int) -> None:
+        """Sources and numbers: drawn behind the text, so that readers of the file find them there."""
+        self._fill(FAINT)
+        base, right = NUMBER_TOP + NUMBER_SIZE, PAGE_WIDTH - MARGIN
+        if page.parts > 1:
+            self._text_before(right - 40, base, f"{page.part}/{page.parts}", FOOT_SIZE)
+        self._text_before(right, base, str(number), NUMBER_SIZE)
+        self._lines(FOOT_TOP, page.foot, FOOT_SIZE)
 
     def _add_logo(self) -> None:
         if self._logo is not None:
