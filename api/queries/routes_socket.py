@@ -32,6 +32,7 @@ from highwater.api.core.sockets import (
     parsed,
     send_away,
 )
+from highwater.api.queries.deltas import DeltaHub
 from highwater.api.queries.routes import CANCEL_RUN, named_user, publish_cancel
 from highwater.api.queries.services import QueryServices
 from highwater.api.queries.stream import TOPIC, QueryHub, ResumeError, Subscriber, partition_of
@@ -47,13 +48,13 @@ router = APIRouter(tags=["queries"])
 @router.websocket("/api/ws")
 @access(Role.VIEWER, Scope.QUERIES, Whose.USER, limit=RateLimit.CALLER, cost=1)
 async def query_socket(websocket: WebSocket) -> None:
-    """What came of one user's queries, from now on or from `?after=`."""
+    """What came of one user's queries, from now on or from `?after=`; with `?deltas=true` also answers while they are written."""
     services: Services = websocket.app.state.services
     queries: QueryServices = websocket.app.state.queries
     with contextlib.suppress(WebSocketDisconnect):
         try:
             with queries.sockets.admitted():
-                await QuerySocket(websocket, services, queries.sockets).run()
+                await QuerySocket(websocket, services, queries.sockets, queries.deltas).run()
         except (ProblemError, InvalidEventError, UnavailableError, EndingError) as error:
             await send_away(websocket, code_of(error), str(error))
 
@@ -61,9 +62,10 @@ async def query_socket(websocket: WebSocket) -> None:
 class QuerySocket(Socket):
     """One socket of a user, from the handshake to its end."""
 
-    def __init__(self, websocket: WebSocket, services: Services, hub: QueryHub) -> None:
+    def __init__(self, websocket: WebSocket, services: Services, hub: QueryHub, deltas: DeltaHub) -> None:
         super().__init__(websocket, services)
         self._hub = hub
+        self._deltas = deltas
         self._past: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
@@ -78,12 +80,14 @@ class QuerySocket(Socket):
         user_id = named_user(called, websocket.query_params.get("user_id"))
         self._services.activity.note(called.principal)
         after = _resume_offset(websocket.query_params.get("after"), user_id)
+        has_deltas = _is_true("deltas", websocket.query_params.get("deltas"))
         subscriber = await self._hub.join(user_id, is_live=after is None)
         try:
             await self._open(called)
             if after is not None:
                 self._catch_up(subscriber, after)
-            await self._attend(subscriber, called)
+            async with self._deltas.listening(subscriber) if has_deltas else contextlib.nullcontext():
+                await self._attend(subscriber, called)
         finally:
             self._hub.leave(subscriber)
 
@@ -190,6 +194,13 @@ def _resume_offset(after: str | None, user_id: str) -> int | None:
     if position.topic != TOPIC or position.partition != partition_of(user_id):
         raise MalformedError("after is not an id that this user was given")
     return position.offset
+
+
+def _is_true(name: str, text: str | None) -> bool:
+    """Raises MalformedError for a text that is neither."""
+    if text not in (None, "true", "false"):
+        raise MalformedError(f"{name} is neither true nor false")
+    return text == "true"
 
 
 def _error(detail: str, **members: Any) -> dict[str, Any]:

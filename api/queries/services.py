@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from highwater.api.core.services import Services
+from highwater.api.queries.deltas import DeltaHub
 from highwater.api.queries.stream import QueryHub
 from highwater.connectors.kafka.registry import Registry
 from highwater.connectors.queries import read_model as query_reads
+from highwater.connectors.queries.deltas import DeltaReader
 from highwater.schemas.codec import Codec
 
 
@@ -17,6 +19,7 @@ class QueryServices:
     """What the socket of queries uses; the other routes need nothing of their own."""
 
     sockets: QueryHub
+    deltas: DeltaHub
 
     async def end(self) -> None:
         """Close every socket, which has no end of its own."""
@@ -25,6 +28,7 @@ class QueryServices:
     async def close(self) -> None:
         """Stop reading the log."""
         await self.sockets.close()
+        await self.deltas.close()
 
 
 def make_queries(core: Services) -> QueryServices:
@@ -37,5 +41,6 @@ def make_queries(core: Services) -> QueryServices:
         return await query_reads.answers(core.database.require(), request_ids)
 
     return QueryServices(
-        sockets=QueryHub(core.settings.kafka_client(), core.admin, core.registry.require, learn, read_answers)
+        sockets=QueryHub(core.settings.kafka_client(), core.admin, core.registry.require, learn, read_answers),
+        deltas=DeltaHub(DeltaReader(core.link)),
     )

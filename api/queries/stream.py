@@ -108,6 +108,15 @@ class Subscriber:
             return
         self._told.append(ended.request_id)
 
+    def offer_delta(self, request_id: str, text: str) -> bool:
+        """A piece of an answer; whether it counts as told. Half of the room is the answers', so it may have to wait for more."""
+        if self.closed.done() or request_id in self._told:
+            return True
+        if self.waiting.qsize() >= WAITING_MAX // 2:
+            return False
+        self.waiting.put_nowait(text)
+        return True
+
     def close(self, code: int, reason: str) -> None:
         """Have the socket closed; the first word counts."""
         if not self.closed.done():

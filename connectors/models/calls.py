@@ -6,6 +6,7 @@ failures. The service behind it: `chat_service.py`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -52,14 +53,18 @@ class ChatAnswer:
     completion_tokens: int
 
 
+# Called with each piece of an answer as it comes; together they are its text.
+OnDelta: TypeAlias = Callable[[str], None]
+
+
 class ChatPort(Protocol):
     """Whoever answers calls."""
 
     # Whether a call that is made twice costs twice; the end of one that costs nothing may wait for what follows from it.
     is_paid: bool
 
-    async def complete(self, call: ChatCall) -> ChatAnswer:
-        """The answer.
+    async def complete(self, call: ChatCall, on_delta: OnDelta | None = None) -> ChatAnswer:
+        """The answer; `on_delta` is told its pieces, if it comes in pieces. Those of a call that fails count for nothing.
 
         Raises:
             CallFailedError: there is none, and why.
@@ -73,6 +78,8 @@ class ChatPort(Protocol):
 LocalAnswer: TypeAlias = Callable[[ChatCall], str]
 # The name under which the built-in model's calls are counted; it has no price.
 BUILT_IN = "built-in"
+# Between two sentences or lines, without a character of either.
+_SENTENCE_END = re.compile(r"(?<=[.!?])(?=\s)|(?<=\n)(?=.)")
 
 
 @lru_cache(maxsize=16)
@@ -89,9 +96,12 @@ class LocalChat:
     def __init__(self, answer: LocalAnswer) -> None:
         self._answer = answer
 
-    async def complete(self, call: ChatCall) -> ChatAnswer:
-        """Its answer, which it always has."""
+    async def complete(self, call: ChatCall, on_delta: OnDelta | None = None) -> ChatAnswer:
+        """Its answer, which it always has; the pieces are its sentences."""
         text = clean_text(self._answer(call))
+        if on_delta is not None:
+            for sentence in _SENTENCE_END.split(text):
+                on_delta(sentence)
         return ChatAnswer(text, BUILT_IN, _prompt_tokens(call.system) + count_tokens(call.user), count_tokens(text))
 
     async def close(self) -> None:

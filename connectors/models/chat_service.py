@@ -10,16 +10,18 @@ import asyncio
 import json
 import re
 from collections.abc import Mapping
+from contextvars import ContextVar
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import openai
 
-from highwater.connectors.models.calls import CallFailedError, ChatAnswer, ChatCall
+from highwater.connectors.models.calls import CallFailedError, ChatAnswer, ChatCall, OnDelta
 from highwater.schemas.errors import ConfigurationError
 from highwater.streams.clock import Clock, ProductClock, to_ms
 from highwater.streams.models.answers import clean_text
+from highwater.streams.models.event_stream import StreamedAnswer, completion_of
 from highwater.streams.models.retries import Failure
 from highwater.streams.models.tokens import count_tokens
 
@@ -38,6 +40,12 @@ _REQUEST_TIMEOUT, _TOO_MANY_REQUESTS, _SERVER_ERROR, _GATEWAY_TIMEOUT = 408, 429
 _KEY = re.compile(r"[\x20-\x7e]+")
 
 
+# What asks for an answer in pieces, and for its counted tokens behind them.
+_STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
+# Who is told the pieces of the response that this task reads.
+_reading: ContextVar[StreamedAnswer | None] = ContextVar("reading", default=None)
+
+
 class _UnusableBodyError(Exception):
     """A response that is not read to its end."""
 
@@ -50,17 +58,28 @@ class _Form(NamedTuple):
 
     limit: str = "max_completion_tokens"
     has_temperature: bool = True
+    is_streamed: bool = True
 
-    def fields(self, temperature: float, tokens_max: int) -> dict[str, Any]:
-        """The fields of a request."""
-        return {self.limit: tokens_max, **({"temperature": temperature} if self.has_temperature else {})}
+    def fields(self, temperature: float, tokens_max: int, *, is_streamed: bool) -> dict[str, Any]:
+        """The fields of a request; `is_streamed`: the answer is wanted in pieces."""
+        return {
+            self.limit: tokens_max,
+            **({"temperature": temperature} if self.has_temperature else {}),
+            # Past the client, which would otherwise parse the response itself.
+            **({"extra_body": _STREAMED} if is_streamed and self.is_streamed else {}),
+        }
 
-    def after(self, refusal: str) -> _Form | None:
-        """Another form, when the refusal names a field that can be put otherwise; None: it is refused for something else."""
+    def after(self, refusal: str, *, is_streamed: bool) -> _Form | None:
+        """Another form, when the refusal names a field that can be put otherwise; None: it is refused for something else.
+
+        `is_streamed`: the answer was wanted in pieces.
+        """
         if self.limit in refusal:
             return self._replace(limit="max_tokens" if self.limit == _Form().limit else _Form().limit)
         if self.has_temperature and "temperature" in refusal:
             return self._replace(has_temperature=False)
+        if is_streamed and self.is_streamed and "stream" in refusal:
+            return self._replace(is_streamed=False)
         return None
 
 
@@ -96,8 +115,9 @@ class ChatEndpoint:
         tokens_max: int,
         is_json: bool,
         key: str | None = None,
+        on_delta: OnDelta | None = None,
     ) -> ChatAnswer:
-        """The answer to one call.
+        """The answer to one call; with `on_delta` the service is asked to send it in pieces, which it need not do.
 
         Raises:
             CallFailedError: there is none, and why.
@@ -112,7 +132,11 @@ class ChatEndpoint:
         try:
             # Around the whole call: the client's own limits begin anew with each byte.
             async with asyncio.timeout(self._seconds_max):
-                raw = await self._asked(model, given, temperature, tokens_max)
+                token = _reading.set(None if on_delta is None else StreamedAnswer(on_delta))
+                try:
+                    raw = await self._asked(model, given, temperature, tokens_max, is_streamed=on_delta is not None)
+                finally:
+                    _reading.reset(token)
         # None of them goes on as a cause: a library's error may cite the header with the key, and stacks are logged.
         except (TimeoutError, openai.APITimeoutError):
             raise CallFailedError(Failure.TIMEOUT, f"no answer within {self._seconds_max:g} s") from None
@@ -120,9 +144,14 @@ class ChatEndpoint:
             raise self._of_status(error) from None
         except (_UnusableBodyError, openai.APIConnectionError) as error:
             raise self._of_connection(error) from None
-        return self._answer_in(raw.content, model, prompt=(system, user))
+        body = raw.content
+        if _is_stream(raw.headers):
+            body = completion_of(body)
+        return self._answer_in(body, model, prompt=(system, user))
 
-    async def _asked(self, model: str, given: Mapping[str, Any], temperature: float, tokens_max: int) -> Any:
+    async def _asked(
+        self, model: str, given: Mapping[str, Any], temperature: float, tokens_max: int, *, is_streamed: bool
+    ) -> Any:
         """The response, asked for in a form that the model takes, which is learnt, so that another is refused once.
 
         A refusal may name a field for its value (a limit that is too high): what is refused in every form is learnt nothing from,
@@ -133,11 +162,11 @@ class ChatEndpoint:
         while True:
             try:
                 found = await self._client.chat.completions.with_raw_response.create(
-                    **given, **form.fields(temperature, tokens_max)
+                    **given, **form.fields(temperature, tokens_max, is_streamed=is_streamed)
                 )
             except openai.APIStatusError as error:
                 is_of_form = error.status_code in (_BAD_REQUEST, _UNPROCESSABLE)
-                other = form.after(error.response.text) if is_of_form else None
+                other = form.after(error.response.text, is_streamed=is_streamed) if is_of_form else None
                 if other is None or other in tried:
                     raise (first or error) from None
                 form, first = other, first or error
@@ -210,14 +239,17 @@ class _BoundedClient(openai.DefaultAsyncHttpxClient):
         super().__init__(timeout=timeout, follow_redirects=False, headers={"Accept-Encoding": "identity"})
 
     async def send(self, request: Any, *, stream: bool = False, **more: Any) -> Any:
-        """The response, its body read; never streamed, whatever is asked."""
+        """The response, its body read; what comes in pieces is told on the way."""
         response = await super().send(request, stream=True, **more)
         try:
             if response.headers.get("content-encoding", "identity").lower() != "identity":
                 raise _UnusableBodyError("the answer is compressed, which was not asked for")
             body = bytearray()
+            streamed = _reading.get() if response.is_success and _is_stream(response.headers) else None
             async for part in response.aiter_raw():
                 body += part
+                if streamed is not None:
+                    streamed.feed(bytes(part))
                 if len(body) > RESPONSE_BYTES_MAX:
                     raise _UnusableBodyError(f"the answer is longer than {RESPONSE_BYTES_MAX} bytes")
         finally:
@@ -234,7 +266,7 @@ class RemoteChat:
     def __init__(self, endpoint: ChatEndpoint) -> None:
         self._endpoint = endpoint
 
-    async def complete(self, call: ChatCall) -> ChatAnswer:
+    async def complete(self, call: ChatCall, on_delta: OnDelta | None = None) -> ChatAnswer:
         """The service's answer.
 
         Raises:
@@ -248,6 +280,7 @@ class RemoteChat:
             tokens_max=call.tokens_max,
             is_json=call.is_json,
             key=call.key,
+            on_delta=on_delta,
         )
 
     async def close(self) -> None:
@@ -297,6 +330,10 @@ def _content_in(found: Any) -> str | None:
     message = first.get("message") if isinstance(first, dict) else None
     content = message.get("content") if isinstance(message, dict) else None
     return content if isinstance(content, str) else None
+
+
+def _is_stream(headers: Mapping[str, str]) -> bool:
+    return headers.get("content-type", "").partition(";")[0].strip().lower() == "text/event-stream"
 
 
 def _counted(usage: Any, name: str, *texts: str) -> int:

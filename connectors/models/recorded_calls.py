@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
 from highwater.connectors.models.call_rows import CallEnd, Calls, StoredCall
-from highwater.connectors.models.calls import CallFailedError, ChatAnswer, ChatCall, ChatPort
+from highwater.connectors.models.calls import CallFailedError, ChatAnswer, ChatCall, ChatPort, OnDelta
 from highwater.connectors.patience import patiently
 from highwater.connectors.postgres.group_commit import GroupCommit
 from highwater.streams.clock import Clock
@@ -67,11 +67,18 @@ class ModelCalls:
         """Make a call that was written down, and store what became of it before anything else."""
         return await self.store(await self.sent(run_id, attempt, call, conclude), conclude)
 
-    async def sent(self, run_id: str, attempt: int, call: ChatCall, conclude: Callable[[str], C]) -> Sent[C]:
+    async def sent(
+        self,
+        run_id: str,
+        attempt: int,
+        call: ChatCall,
+        conclude: Callable[[str], C],
+        on_delta: OnDelta | None = None,
+    ) -> Sent[C]:
         """Make a call that was written down; the caller stores its end, alone (`store`) or, if unpaid, with what follows."""
         answer = None
         try:
-            answer = await self._port.complete(call)
+            answer = await self._port.complete(call, on_delta)
         except CallFailedError as error:
             outcome: Outcome[C] = Outcome(failure=error.failure, detail=str(error), retry_after_ms=error.retry_after_ms)
         else:

@@ -9,6 +9,7 @@ is made again, under the same key; the answer of one that costs nothing (of the 
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
 from dataclasses import replace
 
 from highwater.connectors.engines.slots import ElsewhereError, Slots
@@ -17,6 +18,7 @@ from highwater.connectors.models.recorded_calls import ModelCalls, Outcome, Sent
 from highwater.connectors.patience import patiently
 from highwater.connectors.postgres.group_commit import GroupCommit
 from highwater.connectors.queries.changes import Call, Change
+from highwater.connectors.queries.deltas import DeltaWriter
 from highwater.connectors.queries.stages import Ask, Concluded, NoPromptError, Stages, conclude
 from highwater.connectors.queries.store import Runs
 from highwater.streams.clock import Clock, monotonic_seconds
@@ -44,12 +46,22 @@ class Engine(Slots[Run]):
     """Works on runs until it is stopped."""
 
     def __init__(
-        self, runs: Runs, stages: Stages, calls: ModelCalls, clock: Clock, *, worker: int, lease_ms: int, slots: int
+        self,
+        runs: Runs,
+        stages: Stages,
+        calls: ModelCalls,
+        clock: Clock,
+        *,
+        worker: int,
+        lease_ms: int,
+        slots: int,
+        deltas: DeltaWriter | None = None,
     ) -> None:
         super().__init__(clock, worker=worker, lease_ms=lease_ms, slots=slots)
         self.runs = runs
         self._stages = stages
         self._calls = calls
+        self._deltas = deltas
         self._changes: GroupCommit[Change, bool] = GroupCommit(runs.store)
 
     async def _hand_over(self) -> None:
@@ -57,6 +69,8 @@ class Engine(Slots[Run]):
 
     async def _close(self) -> None:
         await self._calls.close()
+        if self._deltas is not None:
+            await self._deltas.close()
 
     async def _found_elsewhere(self, held: Run) -> None:
         """Count it, and what its last call used if the run has ended meanwhile: that was paid too."""
@@ -94,7 +108,7 @@ class Engine(Slots[Run]):
         if outcome is None:
             ask = await patiently(lambda: self._stages.ask(run, stage))
             run = await self._begin(held, ask)
-            sent = await self._calls.sent(run.id, run.attempt, ask.call, concluded)
+            sent = await self._sent(run, ask, concluded)
             stored = await self._go_on_at_once(run, stage, sent)
             if stored is not None:
                 return stored
@@ -105,6 +119,16 @@ class Engine(Slots[Run]):
                 raise ElsewhereError
             return stored
         return await self._after_failure(run, stage, outcome)
+
+    async def _sent(self, run: Run, ask: Ask, concluded: Callable[[str], Concluded]) -> Sent[Concluded]:
+        """Make the call; what the Responder writes is told while it is written."""
+        if self._deltas is None or ask.call.stage != Stage.RESPONDER:
+            return await self._calls.sent(run.id, run.attempt, ask.call, concluded)
+        writing = self._deltas.of(run)
+        try:
+            return await self._calls.sent(run.id, run.attempt, ask.call, concluded, writing)
+        finally:
+            writing.end()
 
     async def _begin(self, held: Run, ask: Ask) -> Run:
         """Store what the call is made from (R1.21), and that it is made."""

@@ -9,6 +9,7 @@ from highwater.connectors.models.call_rows import Calls
 from highwater.connectors.models.embedding_calls import CountedEmbedder
 from highwater.connectors.models.opening import open_chat_port, open_embedder
 from highwater.connectors.models.recorded_calls import ModelCalls
+from highwater.connectors.queries.deltas import DeltaWriter
 from highwater.connectors.queries.engine import Engine
 from highwater.connectors.queries.erasure import ERASURE
 from highwater.connectors.queries.sink_controls import ControlsSink
@@ -54,6 +55,7 @@ async def _stages(w: Wiring) -> Connector:
         worker=fresh_number(),
         lease_ms=int(s.query_lease_seconds * 1000),
         slots=s.query_concurrency,
+        deltas=DeltaWriter(await w.redis()),
     )
     watch = Watch(w.database(), runs, engine, clock, channel=CHANNEL)
     return WithWatch(BatchConsumer(StageCommands(engine), around), watch.run)

@@ -49,6 +49,12 @@ PROGRESS_WAKES = "pubsub:gen_progress"
 # HASH presentations, slides, tokens, cost_cents (R2.35), seq and at of the last usage in them; 90 days; written by progress.
 USAGE = "usage:{org}:{period}"
 USAGE_SECONDS = 7_776_000
+# STREAM of pieces of the answer that is written for a user: request_id, epoch, attempt, start, text, is_end; the last 4,096 (an
+# answer has at most 2,000 tokens, R1.24, and a piece is a token at least: two answers), 300 s from the last; written by stages.
+# Nobody reads it behind the answer itself, so what is kept only covers a client that reconnects.
+DELTAS = "answer_deltas:{user_id}"
+DELTA_ENTRIES_MAX = 4_096
+DELTA_SECONDS = 300
 # ZSET of `{server_id}:{connection_id}`, score = last beat in ms, 300 s (R2.23): which processes hold sockets on a user's jobs.
 SOCKETS = "ws_connections:{user_id}"
 SOCKET_SECONDS = 300

@@ -108,6 +108,20 @@ def big(size: int) -> Reply:
 
 
 _HTML = Reply(200, {"content-type": "text/html"}, b"<html><body>down for maintenance</body></html>")
+
+
+def streamed(*pieces: str, is_whole: bool = True) -> Reply:
+    """A completion in pieces, as `stream: true` asks for it; one that is not whole breaks off behind them."""
+    events: list[Any] = [{"choices": [{"index": 0, "delta": {"content": piece}}]} for piece in pieces]
+    if is_whole:
+        events += [
+            {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+            {"choices": [], "usage": {"prompt_tokens": 90, "completion_tokens": 30}},
+        ]
+    lines = [f"data: {json.dumps(one)}\n\n" for one in events] + ["data: [DONE]\n\n"] * is_whole
+    return Reply(200, {"content-type": "text/event-stream"}, "".join(lines).encode())
+
+
 STEPS: Mapping[str, Step] = {
     "html": _HTML,
     "html_as_json": Reply(200, {"content-type": "application/json"}, _HTML.body),

@@ -27,7 +27,17 @@ from highwater.streams.queries.states import Stage
 from highwater.streams.retry import RetryPolicy
 from highwater.streams.settings import read_settings
 from tests.integration.connecting import until
-from tests.integration.models.scripted_llm import STEPS, Reply, ScriptedLLM, Step, answer, big, limited, status
+from tests.integration.models.scripted_llm import (
+    STEPS,
+    Reply,
+    ScriptedLLM,
+    Step,
+    answer,
+    big,
+    limited,
+    status,
+    streamed,
+)
 
 KEY = "sk-very-secret-0123456789"
 CALL = ChatCall(Stage.ANALYZER, "run-1/analyzer/1", "small", "You are the Analyzer.", "what?", 0.7, 2_000, is_json=True)
@@ -126,6 +136,42 @@ async def test_what_is_refused_in_every_form_teaches_nothing(llm: ScriptedLLM, c
     assert "too large" in str(await _failure(chat))
     await chat.complete(CALL)
     assert ["max_completion_tokens" in call.body for call in llm.seen()] == [True, False, True]
+
+
+async def test_an_answer_in_pieces_is_told_piece_by_piece(llm: ScriptedLLM, chat: RemoteChat) -> None:
+    """Together they are the answer, whose tokens the service counts; who wants no pieces asks for none."""
+    llm.script("analyzer", streamed("The ", "\u00e9nd.", " \u65e5\u672c"))
+    pieces: list[str] = []
+    found = await chat.complete(CALL, pieces.append)
+    assert (pieces, found) == (
+        ["The ", "\u00e9nd.", " \u65e5\u672c"],
+        ChatAnswer("The \u00e9nd. \u65e5\u672c", "small", 90, 30),
+    )
+    await chat.complete(CALL)
+    asked = [(call.body.get("stream"), call.body.get("stream_options")) for call in llm.seen()]
+    assert asked == [(True, {"include_usage": True}), (None, None)]
+
+
+async def test_an_answer_that_comes_whole_is_an_answer(llm: ScriptedLLM, chat: RemoteChat) -> None:
+    """A service need not send pieces; one that refuses to is asked for none from then on."""
+    pieces: list[str] = []
+    assert (await chat.complete(CALL, pieces.append)).text == llm.answers["analyzer"](llm.seen()[0])
+    llm.script("analyzer", _refused("stream"))
+    for _ in range(2):
+        await chat.complete(CALL, pieces.append)
+    assert (pieces, ["stream" in call.body for call in llm.seen()]) == ([], [True, True, False, False])
+    llm.script("analyzer", status(400, '{"error": {"message": "upstream says no"}}'))
+    assert (await _failure(chat, replace(CALL, model="large"))).failure is Failure.REFUSED
+    assert len(llm.seen()) == 5
+
+
+async def test_an_answer_that_breaks_off_is_none(llm: ScriptedLLM, chat: RemoteChat) -> None:
+    """Though its pieces were told: the next attempt begins anew."""
+    llm.script("analyzer", streamed("The ", is_whole=False))
+    pieces: list[str] = []
+    with pytest.raises(CallFailedError) as failed:
+        await chat.complete(CALL, pieces.append)
+    assert (failed.value.failure, pieces) == (Failure.UNUSABLE, ["The "])
 
 
 async def test_a_call_that_is_refused_for_its_content_is_not_repeated(llm: ScriptedLLM, chat: RemoteChat) -> None:

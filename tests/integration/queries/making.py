@@ -15,6 +15,7 @@ from highwater.connectors.models.call_rows import Calls
 from highwater.connectors.models.calls import ChatPort
 from highwater.connectors.models.chat_service import ChatEndpoint, RemoteChat
 from highwater.connectors.models.recorded_calls import ModelCalls
+from highwater.connectors.queries.deltas import DeltaWriter
 from highwater.connectors.queries.engine import Engine
 from highwater.connectors.queries.stages import Stages
 from highwater.connectors.queries.store import CHANNEL, Runs
@@ -42,9 +43,15 @@ class Queries:
     ordinals: Counter[str] = field(default_factory=Counter)
 
     def worker(
-        self, *, slots: int = 16, timeout_seconds: float = 2.0, begun_max: int = 16, port: ChatPort | None = None
+        self,
+        *,
+        slots: int = 16,
+        timeout_seconds: float = 2.0,
+        begun_max: int = 16,
+        port: ChatPort | None = None,
+        deltas: DeltaWriter | None = None,
     ) -> Worker:
-        """Another worker, watching; `port` in place of the scripted service."""
+        """Another worker, watching; `port` in place of the scripted service, `deltas` for answers while they are written."""
         around = self.around
         runs = Runs(around.pool, around.codec, begun_max=begun_max)
         engine = Engine(
@@ -60,6 +67,7 @@ class Queries:
             worker=fresh_number(),
             lease_ms=LEASE_MS,
             slots=slots,
+            deltas=deltas,
         )
         watch = Watch(self.database, runs, engine, self.time, channel=CHANNEL)
         made = Worker(engine, StageCommands(engine), watch)

@@ -11,7 +11,7 @@ import pytest
 
 from highwater.connectors.engines import watch as watching
 from highwater.connectors.kafka.records import Event
-from highwater.connectors.models.calls import ChatAnswer, ChatCall, LocalChat
+from highwater.connectors.models.calls import ChatAnswer, ChatCall, LocalChat, OnDelta
 from highwater.connectors.queries.sink_queries import QueriesSink
 from highwater.connectors.queries.stages import answered_locally
 from highwater.schemas.queries import PIPELINE_STAGE, QUERY_SUBMITTED
@@ -156,11 +156,11 @@ class _Stopping(LocalChat):
         self._stage = stage
         self.is_reached, self.may_go_on = asyncio.Event(), asyncio.Event()
 
-    async def complete(self, call: ChatCall) -> ChatAnswer:
+    async def complete(self, call: ChatCall, on_delta: OnDelta | None = None) -> ChatAnswer:
         if call.stage == self._stage:
             self.is_reached.set()
             await self.may_go_on.wait()
-        return await super().complete(call)
+        return await super().complete(call, on_delta)
 
 
 async def _waits_for_a_lock(q: Queries) -> bool:

@@ -13,19 +13,23 @@ from highwater.connectors.engines.lease_clock import LeaseClock
 from highwater.connectors.engines.watch import LOOK_SECONDS
 from highwater.connectors.feeds.sink_insights import InsightsSink
 from highwater.connectors.identity import organizations
+from highwater.connectors.queries.deltas import BEGINNING, DeltaReader, DeltaWriter
 from highwater.connectors.queries.sink_controls import ControlsSink
+from highwater.connectors.redis.keys import DELTA_SECONDS, DELTAS, key
+from highwater.connectors.redis.link import RedisLink
 from highwater.connectors.slices import REDACTION
 from highwater.schemas.feeds import INSIGHT_RETRACTED
 from highwater.schemas.jobs import USAGE_RECORDED
 from highwater.schemas.queries import PIPELINE_STAGE, RUN_ARCHIVED, RUN_CONTROLLED, RUN_FAILED
 from highwater.streams.clock import ProductClock
 from highwater.streams.jobs.jobs import cents
+from highwater.streams.queries.deltas import Piece
 from highwater.streams.queries.redaction import WITHDRAWN_ANSWER, WITHDRAWN_MEMORY
 from highwater.streams.queries.states import Stage
 from tests.conftest import Stack
 from tests.integration.connecting import event, in_transaction, until
 from tests.integration.engines import LEASE_MS
-from tests.integration.models.scripted_llm import Reply, answer
+from tests.integration.models.scripted_llm import Reply, answer, streamed
 from tests.integration.models.scripted_llm import status as replied
 from tests.integration.queries.making import Queries, queries
 
@@ -59,6 +63,49 @@ async def test_a_run_from_a_command_to_its_memory(q: Queries):
     ids = await q.around.pool.fetchval("SELECT array_agg(id ORDER BY id) FROM raw_logs")
     assert (str(memory["pipeline_run_id"]), memory["raw_log_ids"]) == (run_id, ids)
     assert {(call["outcome"], call["sends"]) for call in await q.calls(run_id)} == {("answered", 1)}
+
+
+async def test_an_answer_is_told_while_it_is_written(q: Queries, stack: Stack):
+    """Its pieces are in Redis for who listens, each attempt from its beginning; only the answer itself is asked for in pieces."""
+    link = RedisLink(stack.redis)
+    assert await link.probe()
+    worker = q.worker(deltas=DeltaWriter(link))
+    q.llm.script("responder", streamed("Half an", is_whole=False), streamed("All ", "is well."))
+    run_id = await q.ask()
+    await q.request(worker, run_id)
+    row = await q.until_status(run_id, "COMPLETED", archive="STORED")
+    assert row["final_answer"] == "All is well."
+    assert {(call.stage, call.body.get("stream", False)) for call in q.llm.calls} == {
+        (stage, stage == "responder") for stage in STAGES
+    }
+    user = str(row["user_id"])
+
+    async def pieces() -> list[Piece]:
+        (entries,) = await DeltaReader(link).read([(user, BEGINNING)])
+        return [piece for _, piece in entries]
+
+    async def has_ended() -> bool:
+        return sum(piece.is_end for piece in await pieces()) == 2
+
+    await until(has_ended, "both calls have ended for readers")
+    texts: dict[int, str] = {}
+    for piece in await pieces():
+        assert piece.request_id == run_id
+        texts[piece.attempt] = texts.get(piece.attempt, "")[: piece.start] + piece.text
+    assert list(texts.values()) == ["Half an", "All is well."]
+    assert 0 < await link.client.ttl(key(DELTAS, user_id=user)) <= DELTA_SECONDS
+    await link.close()
+
+
+async def test_without_redis_an_answer_is_not_told_and_comes(q: Queries):
+    """Deltas are no part of the truth."""
+    away = RedisLink("redis://127.0.0.1:1/0")
+    worker = q.worker(deltas=DeltaWriter(away))
+    q.llm.script("responder", streamed("All ", "is well."))
+    run_id = await q.ask()
+    await q.request(worker, run_id)
+    assert (await q.until_status(run_id, "COMPLETED", archive="STORED"))["final_answer"] == "All is well."
+    await away.close()
 
 
 async def test_what_a_run_used_is_counted_for_who_pays(q: Queries):

@@ -7,6 +7,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,8 +18,12 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from highwater.api.queries import stream as query_stream
 from highwater.api.queries.stream import QueryHub, partition_of
+from highwater.connectors.queries.deltas import DeltaWriter
+from highwater.connectors.redis.link import RedisLink
 from highwater.schemas.codec import Codec
 from highwater.schemas.positions import Position
+from highwater.streams.queries.runs import Run
+from highwater.streams.queries.states import Status
 from tests.integration.api_server import Api, Seeds, eventually, running_api, wait_until
 from tests.integration.queries.pipeline import STAGE_TOPIC, complete, new_id, publish, stage_event, store_run
 
@@ -112,6 +117,45 @@ async def test_a_user_is_told_what_came_of_its_queries(api, ends):
         expected = {"request_id": lost, "status": "failed", "error": "Max retries exceeded", "id": str(place)}
         assert [await told(first), await told(second)] == [expected, expected]
         assert await is_silent(other)
+
+
+async def test_an_answer_is_told_while_it_is_written(api, ends, redis_url: str):
+    """To sockets that ask for it and to no other user: a late one from the beginning, a new attempt anew, then the answer."""
+    ada, link = new_id(), RedisLink(redis_url)
+    assert await link.probe()
+    writer = DeltaWriter(link)
+    run = Run(await store_run(ends._seeds, ada), ada, 1, "q", Status.RESPONDING, epoch=1, attempt=1)
+    async with (
+        socket(api, f"user_id={ada}&deltas=true") as one,
+        socket(api, f"user_id={ada}") as plain,
+        socket(api, f"user_id={new_id()}&deltas=true") as other,
+    ):
+        first = writer.of(run)
+        first("All ")
+        assert await told(one) == delta(run, 1, 0, "All ")
+        first("is")
+        assert await told(one) == delta(run, 1, 4, "is")
+        async with socket(api, f"user_id={ada}&deltas=true") as late:
+            assert await told(late) == delta(run, 1, 0, "All is")
+            first.end()
+            again = writer.of(replace(run, attempt=2))
+            again("Well.")
+            again.end()
+            assert [await told(each) for each in (one, late)] == [delta(run, 2, 0, "Well.")] * 2
+        await complete(ends._seeds, run.id, "Well.")
+        await ends.told(run.id, ada, "COMPLETED")
+        assert [(await told(each))["answer"] for each in (one, plain)] == ["Well."] * 2
+        async with socket(api, f"user_id={ada}&deltas=true") as behind:
+            for each in (one, plain, other, behind):
+                assert await is_silent(each)
+    assert await closed(api, f"user_id={ada}&deltas=perhaps") == 4400
+    await writer.close()
+    await link.close()
+
+
+def delta(run: Run, attempt: int, start: int, text: str) -> dict[str, Any]:
+    """A message of a piece."""
+    return {"type": "delta", "request_id": run.id, "attempt": attempt, "from": start, "text": text}
 
 
 async def test_keys_listen_to_their_user_only(guarded, ends):

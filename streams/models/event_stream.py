@@ -1,0 +1,70 @@
+"""Owns how an answer that a chat service sends in pieces (server-sent events, `stream: true`) is put together.
+
+Law: the pieces together are the text that the same answer has when it comes whole. One that breaks off is no answer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from highwater.streams.models.answers import clean_text
+
+_DONE = "[DONE]"
+
+
+class StreamedAnswer:
+    """Tells the pieces of an answer as the bytes come, which may be cut anywhere."""
+
+    def __init__(self, on_delta: Callable[[str], None]) -> None:
+        self._on_delta = on_delta
+        self._rest = b""
+
+    def feed(self, part: bytes) -> None:
+        """Some bytes more."""
+        *lines, self._rest = (self._rest + part).split(b"\n")
+        for line in lines:
+            text = clean_text(_text_of(_event_in(line)))
+            if text:
+                self._on_delta(text)
+
+
+def completion_of(body: bytes) -> bytes:
+    """The answer as it would have come whole, as JSON; without choices if it breaks off."""
+    texts: list[str] = []
+    usage, has_ended = None, False
+    for line in body.split(b"\n"):
+        has_ended |= _data_of(line) == _DONE
+        event = _event_in(line)
+        texts.append(_text_of(event))
+        usage = event.get("usage") or usage
+        has_ended |= bool(_choice_of(event).get("finish_reason"))
+    choices = [{"message": {"content": "".join(texts)}}] if has_ended else []
+    return json.dumps({"choices": choices, "usage": usage}).encode()
+
+
+def _data_of(line: bytes) -> str:
+    """What a line of the stream carries; empty for any other field or a comment."""
+    name, _, value = line.partition(b":")
+    return value.decode(errors="replace").strip() if name == b"data" else ""
+
+
+def _event_in(line: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(_data_of(line) or "{}")
+    except (ValueError, RecursionError):  # the end, or a line of no answer: what then lacks shows at the end
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _choice_of(event: dict[str, Any]) -> dict[str, Any]:
+    choices = event.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    return first if isinstance(first, dict) else {}
+
+
+def _text_of(event: dict[str, Any]) -> str:
+    delta = _choice_of(event).get("delta")
+    content = delta.get("content") if isinstance(delta, dict) else None
+    return content if isinstance(content, str) else ""

@@ -1,0 +1,76 @@
+"""Owns the text of an answer while it is written: what is put together from its pieces, and what a reader of it lacks.
+
+Law: what is told is never told twice and never has a hole. A piece says where it begins, so that one that is missing shows; of a
+text with a hole nothing more is told, and the answer itself (which is in the log) comes whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+
+class Piece(NamedTuple):
+    """A piece of an answer: `start` in characters from its beginning; `is_end`: the call has ended, `text` is empty.
+
+    `epoch` rises with each worker that takes the run, `attempt` with each call of the stage.
+    """
+
+    request_id: str
+    epoch: int
+    attempt: int
+    start: int
+    text: str
+    is_end: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What is known of the answer that is being written for a user."""
+
+    request_id: str
+    epoch: int
+    attempt: int
+    text: str
+    is_whole: bool
+    has_ended: bool = False
+
+
+class Place(NamedTuple):
+    """How far a reader has been told of an answer."""
+
+    request_id: str
+    epoch: int
+    attempt: int
+    characters: int
+
+
+class Delta(NamedTuple):
+    """What a reader is told next, and where it stands after that."""
+
+    start: int
+    text: str
+    after: Place
+
+
+def with_piece(held: Written | None, piece: Piece) -> Written:
+    """What is known after a piece. One of an attempt that was given up changes nothing; a later attempt begins anew."""
+    if held is None or held.request_id != piece.request_id or (held.epoch, held.attempt) < (piece.epoch, piece.attempt):
+        held = Written(piece.request_id, piece.epoch, piece.attempt, "", is_whole=True)
+    elif (held.epoch, held.attempt) > (piece.epoch, piece.attempt):
+        return held
+    if piece.start > len(held.text):
+        return replace(held, is_whole=False, has_ended=held.has_ended or piece.is_end)
+    more = piece.text[len(held.text) - piece.start :]
+    return replace(held, text=held.text + more, has_ended=held.has_ended or piece.is_end)
+
+
+def delta_after(place: Place | None, written: Written | None) -> Delta | None:
+    """What a reader lacks; None: nothing, or nothing that can be told without a hole."""
+    if written is None or not written.is_whole:
+        return None
+    call = written.request_id, written.epoch, written.attempt
+    told = place.characters if place is not None and place[:3] == call else 0
+    if told >= len(written.text):
+        return None
+    return Delta(told, written.text[told:], Place(*call, len(written.text)))
