@@ -41,21 +41,26 @@ class Browser:
         self.problems: list[str] = []
         self.elsewhere: list[str] = []
 
-    def context(self, *, width: int = 1360, height: int = 900, scheme: str = "light") -> Any:
+    def context(self, *, width: int = 1360, height: int = 900, scheme: str = "light", **more: Any) -> Any:
         """A window of its own, with its own cookies."""
         return self._chromium.new_context(
-            viewport={"width": width, "height": height}, color_scheme=scheme, base_url=self._base_url
+            viewport={"width": width, "height": height}, color_scheme=scheme, base_url=self._base_url, **more
         )
 
     def page(self, path: str, context: Any = None) -> Any:
         """A page that is connected and has shown what there is."""
+        page = self.tab(path, context)
+        page.goto(path)
+        settled(page)
+        return page
+
+    def tab(self, path: str, context: Any = None) -> Any:
+        """A tab that is watched, before it goes to its page."""
         page = (context or self.context()).new_page()
         page.set_default_timeout(TIMEOUT_MS)
         page.on("pageerror", lambda error: self.problems.append(f"{path}: {error}"))
         page.on("console", lambda line: self.problems.append(f"{path}: {line.text}") if line.type == "error" else None)
         page.on("request", lambda request: self._note(request.url))
-        page.goto(path)
-        settled(page)
         return page
 
     def _note(self, url: str) -> None:
