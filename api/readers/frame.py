@@ -42,8 +42,8 @@ def framed(title: str, body: str, *, reader: str = "", is_signed_in: bool = Fals
         '<header><b><a href="/read">Highwater</a></b><nav aria-label="Pages"><a href="/read">Leagues</a> '
         f'<a href="/read/feed">Feed</a></nav>{sign_out}<span data-status role="status"></span></header>'
         f'<main id="page" tabindex="-1">{body}</main>'
-        "<footer><noscript><p><small>This page updates itself where JavaScript is on. Reload it to see what is new."
-        "</small></p></noscript></footer></body></html>"
+        "<footer><p data-plain><small>This page updates itself where JavaScript is on. Reload it to see what is new."
+        "</small></p></footer></body></html>"
     )
 
 

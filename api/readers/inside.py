@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -15,6 +15,9 @@ import orjson
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Scope
 
+from highwater.api.core.access import refusal
+from highwater.api.core.auth import Role
+from highwater.api.core.guard import require_declared
 from highwater.api.core.proxies import address_of
 from highwater.api.dashboard.door import Visitor
 
@@ -50,28 +53,50 @@ class Visit:
     request: Request
     visitor: Visitor
     named: Mapping[str, str] = field(default_factory=dict)
+    named_user: str | None = None
 
     @property
     def user(self) -> str | None:
         """The user whose page it is: the one the reader is bound to, else the one that the address names; None: nobody yet."""
-        return self.visitor.principal.user_id or self.request.query_params.get("user") or None
+        return self.visitor.principal.user_id or self.named_user or self.request.query_params.get("user") or None
 
     @property
     def is_bound(self) -> bool:
         """Whether the reader's key names the user."""
         return self.visitor.principal.user_id is not None
 
+    @property
+    def is_operator(self) -> bool:
+        """Whether the reader's key is that of nobody in particular, or of an admin."""
+        principal = self.visitor.principal
+        return principal.role is Role.ADMIN or not principal.is_bound
+
+    def may(self, endpoint: Any) -> bool:
+        """Whether an operation of the API lets this reader in, as far as is known before what it names."""
+        return refusal(require_declared(endpoint, "a form"), self.visitor.principal) is None
+
+    def of_user(self, user: str | None) -> Visit:
+        """The same visit with the user whom a form names."""
+        return replace(self, named_user=user or None)
+
     async def ask(
-        self, method: str, path: str, *, headers: Mapping[str, str] | None = None, body: Any = None
+        self,
+        method: str,
+        path: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: Any = None,
+        content: bytes = b"",
+        kind: str = "application/json",
     ) -> Answer:
-        """One request to the API as this reader; `path` is encoded and may have a query."""
+        """One request to the API as this reader; `path` is encoded and may have a query; `body` is sent as JSON."""
         sent = dict(headers or {})
         if self.visitor.authorization is not None:
             sent["Authorization"] = self.visitor.authorization
-        content = b""
         if body is not None:
             content = orjson.dumps(body)
-            sent |= {"Content-Type": "application/json", "Content-Length": str(len(content))}
+        if content:
+            sent |= {"Content-Type": kind, "Content-Length": str(len(content))}
         scope = _scope(method, path, sent, address_of(self.request.scope))
         return await _answer(self.application, scope, content)
 

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
 from starlette.responses import RedirectResponse, Response
 
-from highwater.api.core.access import refusal
 from highwater.api.core.errors import NotFoundError
-from highwater.api.core.guard import require_declared
 from highwater.api.league import routes_writes
 from highwater.api.readers import match_pages, season_pages
 from highwater.api.readers.frame import note, segment, text
 from highwater.api.readers.inside import Answer, Visit
-from highwater.api.readers.pages import form, page
+from highwater.api.readers.pages import form, number, page, positions_seen
 from highwater.api.readers.parts import Part, serve_part, show
 from highwater.api.readers.season_pages import TABS, match_address, season_address
 
@@ -36,7 +33,6 @@ _DONE = {
     "late": "It is noted, but the match has begun: it does not count for the rating.",
     "comment": "Your comment is published.",
 }
-_POSITIONS = re.compile(r"[a-z.-]+/\d{1,5}/\d{1,18}(,[a-z.-]+/\d{1,5}/\d{1,18}){0,9}", re.ASCII)
 
 
 # -- seasons ----------------------------------------------------------------------------------------------------------------
@@ -124,8 +120,7 @@ async def match(visit: Visit) -> Response:
 
 async def _match_page(visit: Visit, told: str, *, status: int = 200) -> Response:
     match_id, asked = visit.named["match"], visit.request.query_params
-    after = asked.get("after", "")
-    after = after if _POSITIONS.fullmatch(after) else ""
+    after = positions_seen(visit)
     is_comment = asked.get("done") == "comment"
     shown, comments = await asyncio.gather(
         show(visit, _match_part(match_id), after="" if is_comment else after),
@@ -140,20 +135,16 @@ async def _match_page(visit: Visit, told: str, *, status: int = 200) -> Response
     return page(visit, title, f"{body}<h2>Comments</h2>{comments.html}{_comment(visit, match_id)}", status=status)
 
 
-def _may(visit: Visit, endpoint: Any) -> bool:
-    return refusal(require_declared(endpoint, "a form"), visit.visitor.principal) is None
-
-
 def _stakes(visit: Visit, match_id: str, document: Mapping[str, Any]) -> str:
     if not match_pages.is_open(document):
         return ""
-    if not _may(visit, routes_writes.post_vote):
+    if not visit.may(routes_writes.post_vote):
         return note("You can vote and predict when you sign in with a key of your own user.")
     return match_pages.stake_forms(match_id, visit.user, is_bound=visit.is_bound)
 
 
 def _comment(visit: Visit, match_id: str) -> str:
-    if not _may(visit, routes_writes.post_comment):
+    if not visit.may(routes_writes.post_comment):
         return note("You can comment when you sign in with a key of your own user.")
     return match_pages.comment_form(match_id, visit.user, is_bound=visit.is_bound)
 
@@ -167,7 +158,7 @@ async def vote(visit: Visit) -> Response:
 async def prediction(visit: Visit) -> Response:
     """A prediction."""
     sent = await form(visit)
-    goals = {name: _number(sent.get(name, "")) for name in ("home_goals", "away_goals")}
+    goals = {name: number(sent.get(name, "")) for name in ("home_goals", "away_goals")}
     return await _say(visit, sent, "prediction", "PUT", "/api/predictions/{}", goals)
 
 
@@ -197,8 +188,3 @@ async def _say(
 
 def _word(word: str, answer: Answer) -> str:
     return "late" if answer.document.get("in_time") is False else word
-
-
-def _number(words: str) -> Any:
-    """A number of a form; anything else is left for the API to refuse."""
-    return int(words) if words.isascii() and words.isdigit() and len(words) < 10 else words

@@ -22,7 +22,7 @@ from highwater.api.core.auth import OPEN, Role
 from highwater.api.core.errors import UnauthorizedError, problem, problem_of
 from highwater.api.core.guard import admit
 from highwater.api.dashboard.door import Door, Visitor
-from highwater.api.readers import files, league
+from highwater.api.readers import feed, files, league
 from highwater.api.readers.frame import note, text
 from highwater.api.readers.inside import Answer, Visit
 from highwater.api.readers.pages import page
@@ -36,7 +36,10 @@ if TYPE_CHECKING:
 
 Handler = Callable[[Visit], Awaitable[Response]]
 
-_LEAGUE = Access(Role.VIEWER, Household.LEAGUE, limit=RateLimit.NONE, cost=0)
+_LEAGUE, _FEEDS, _QUERIES, _JOBS = (
+    Access(Role.VIEWER, household, limit=RateLimit.NONE, cost=0)
+    for household in (Household.LEAGUE, Household.FEEDS, Household.QUERIES, Household.JOBS)
+)
 
 
 async def _static(visit: Visit) -> Response:
@@ -52,6 +55,13 @@ _PAGES: tuple[tuple[str, Handler, bool, Access], ...] = (
     ("/read/matches/{match:id}/votes", league.vote, True, _LEAGUE),
     ("/read/matches/{match:id}/predictions", league.prediction, True, _LEAGUE),
     ("/read/matches/{match:id}/comments", league.comment, True, _LEAGUE),
+    ("/read/feed", feed.feed, False, _FEEDS),
+    ("/read/feed/questions", feed.ask, True, _QUERIES),
+    ("/read/feed/deck", feed.deck_form, False, _JOBS),
+    ("/read/feed/decks", feed.make_deck, True, _JOBS),
+    ("/read/questions/{question}", feed.question, False, _QUERIES),
+    ("/read/jobs/{job}", feed.job, False, _JOBS),
+    ("/read/decks/{deck}", feed.deck, False, _JOBS),
     ("/read/static/{file}", _static, False, PUBLIC),
 )
 

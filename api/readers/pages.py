@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from hashlib import sha256
+from typing import Any
 from urllib.parse import parse_qs
 
 from starlette.responses import Response
@@ -18,6 +20,8 @@ from highwater.api.readers.parts import html
 FORM_BYTES_MAX = 64 << 10
 FIELDS_MAX = 20
 _READER_CHARACTERS = 16
+_DIGITS_MAX = 9
+_POSITIONS = re.compile(r"[a-z.-]+/\d{1,5}/\d{1,18}(,[a-z.-]+/\d{1,5}/\d{1,18}){0,9}", re.ASCII)
 
 
 def reader_of(visit: Visit) -> str:
@@ -31,6 +35,17 @@ def page(visit: Visit, title: str, body: str, *, status: int = 200) -> Response:
     is_signed_in = visit.visitor.authorization is not None
     whole = framed(title, body, reader=reader_of(visit), is_signed_in=is_signed_in)
     return html(visit.request, whole, status=status, headers={"Content-Security-Policy": own_files_policy()})
+
+
+def number(words: str) -> Any:
+    """A number of a form; anything else is left for the API to refuse."""
+    return int(words) if words.isascii() and words.isdigit() and len(words) <= _DIGITS_MAX else words
+
+
+def positions_seen(visit: Visit) -> str:
+    """The positions of what this reader has just written, from the address; empty: none, or not in that form."""
+    named = visit.request.query_params.get("after", "")
+    return named if _POSITIONS.fullmatch(named) else ""
 
 
 async def form(visit: Visit) -> dict[str, str]:

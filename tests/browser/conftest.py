@@ -88,7 +88,8 @@ def chromium() -> Iterator[Any]:
         browser.close()
 
 
-def _watched(chromium: Any, url: str) -> Iterator[Browser]:
+def watched(chromium: Any, url: str) -> Iterator[Browser]:
+    """A browser before an API; nothing may have gone wrong in it by the end."""
     found = Browser(chromium, url)
     yield found
     assert found.problems == []
@@ -98,7 +99,7 @@ def _watched(chromium: Any, url: str) -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def browser(chromium: Any, product: Product) -> Iterator[Browser]:
     """A browser before the open product; nothing may have gone wrong in it by the end of the module."""
-    yield from _watched(chromium, f"http://127.0.0.1:{product.port}")
+    yield from watched(chromium, f"http://127.0.0.1:{product.port}")
 
 
 @dataclass(frozen=True)
@@ -124,21 +125,28 @@ class Guarded:
 @pytest.fixture(scope="module")
 def guarded(chromium: Any, product: Product, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     """A second API process, which asks for keys."""
+    log: Path = tmp_path_factory.mktemp("guarded") / "api.log"
+    with api_process(product, log, HIGHWATER_API_KEYS=",".join(KEYS.values())) as url:
+        yield from (Guarded(url, found) for found in watched(chromium, url))
+
+
+@contextlib.contextmanager
+def api_process(product: Product, log: Path, **named: str) -> Iterator[str]:
+    """Another API process over the parts of a product, with settings of its own; its address."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    log: Path = tmp_path_factory.mktemp("guarded") / "api.log"
-    named = {"HIGHWATER_PORT": str(port), "HIGHWATER_API_KEYS": ",".join(KEYS.values())}
     with log.open("wb") as told:
         program = [str(Path(sys.executable).parent / "highwater"), "api"]
-        child = subprocess.Popen(program, env={**product.environment, **named}, stdout=told, stderr=told)
+        environment = {**product.environment, "HIGHWATER_PORT": str(port), **named}
+        child = subprocess.Popen(program, env=environment, stdout=told, stderr=told)
     url = f"http://127.0.0.1:{port}"
     try:
         product.until(
             lambda: httpx.get(f"{url}/readyz", verify=trusts_nobody()).status_code == 200,
             f"the API is not ready: {log.read_text()}",
         )
-        yield from (Guarded(url, found) for found in _watched(chromium, url))
+        yield url
     finally:
         child.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):

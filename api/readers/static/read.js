@@ -15,12 +15,32 @@ function say(part, isUpdating) {
   if (status !== null && status.textContent !== text) status.textContent = text;
 }
 
+/** Says of each cluster what is new since the last visit, as `feed_pages.mark` does on the server. */
+function mark(part) {
+  const { since } = part.closest("[data-since]")?.dataset ?? {};
+  if (since === undefined) return;
+  const isNew = (version) => Number(version) > Number(since);
+  let changed = 0;
+  for (const one of part.querySelectorAll("[data-changed]")) {
+    const { born, entered } = one.dataset;
+    const pairs = entered.split(" ").filter(Boolean).map((pair) => pair.split(":"));
+    const count = pairs.reduce((sum, [version, number]) => sum + (isNew(version) ? Number(number) : 0), 0);
+    const isChanged = isNew(one.dataset.changed);
+    const words = isNew(born) ? "New" : count > 0 ? `${count} new` : "Changed";
+    one.querySelector("[data-new]").textContent = isChanged ? words : "";
+    changed += isChanged ? 1 : 0;
+  }
+  const news = part.querySelector("[data-news]");
+  if (news !== null) news.textContent = changed > 0 ? `${changed} with news since your last visit` : "";
+}
+
 /** Replaces the content of a part; focus stays on what has the same address or id. */
 function fill(part, html) {
   const active = document.activeElement;
   const place = part.contains(active) ? (active.id ? `#${CSS.escape(active.id)}` : active.getAttribute("href")) : null;
   const open = new Set([...part.querySelectorAll("details[open][id]")].map((one) => one.id));
   part.innerHTML = html;
+  mark(part);
   for (const id of open) part.querySelector(`#${CSS.escape(id)}`)?.setAttribute("open", "");
   if (place !== null) {
     const same = place.startsWith("#") ? place : `[href="${CSS.escape(place)}"]`;
@@ -90,5 +110,6 @@ addEventListener("popstate", () => {
   if (here) open(here);
 });
 
+document.querySelector("[data-plain]")?.remove(); // it says what a page without a script does not do
 for (const part of document.querySelectorAll("[data-part]")) watch(part);
 if (body.dataset.changes) client.connect(new URL(body.dataset.changes, location.href.replace(/^http/, "ws")).href);

@@ -3,17 +3,38 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from highwater.streams.clock import ProductClock
+from tests.browser.conftest import Browser, api_process, watched
+from tests.browser.readers.reading import encoded
 
 TEAMS = ("Home United", "Away City", "Third Rovers", "Fourth Town")
-# Says of a tab whether anybody sees it, as the browser would.
-_VISIBILITY = """
+# Says of a tab whether anybody sees it, as the browser would, and counts what is asked for the moment that it is asked.
+_WATCHED = """
+const asked = {};
+let open = 0;
+const plain = window.fetch;
+window.fetch = async (path, options) => {
+  asked[path] = (asked[path] ?? 0) + 1;
+  open += 1;
+  try {
+    const answer = await plain(path, options);
+    await answer.clone().text();
+    return answer;
+  } finally { open -= 1; }
+};
+window.requestsOf = (path) => asked[path] ?? 0;
+const later = window.setTimeout.bind(window);
+window.until = (condition) => new Promise((done) => {
+  const look = () => condition() ? done() : later(look, 20);
+  look();
+});
+window.allAnswered = () => until(() => open === 0 && Object.keys(asked).length > 0);
 let shown = "visible";
 Object.defineProperty(document, "visibilityState", {get: () => shown});
 window.look = (state) => { shown = state; document.dispatchEvent(new Event("visibilitychange")); };
@@ -25,6 +46,7 @@ class Season:
     """A season of four matches: one that is over again and again, one to come, and a final of two legs."""
 
     product: Any
+    url: str
     name: str
 
     @property
@@ -40,22 +62,40 @@ class Season:
         """The page of a match."""
         return f"/read/matches/{self.name}-{number}"
 
+    def get(self, path: str, **headers: str) -> Any:
+        """GET of the API that serves the pages."""
+        return self.product.get(f"{self.url}{path}", **headers)
+
     def ends(self, home: int, away: int) -> None:
         """The first match ends so, and is stored."""
         path = f"/api/matches/{self.name}-1/finalize"
         answer = self.product.http.post(path, json={"home_goals": home, "away_goals": away})
         assert answer.status_code == 202, answer.text
         position = ",".join(answer.json()["positions"])
-        seen = self.product.get(f"/api/league/{self.name}/table", X_Min_Position=position, X_Max_Wait_Ms="30000")
+        seen = self.get(f"/api/league/{self.name}/table", X_Min_Position=position, X_Max_Wait_Ms="30000")
         assert seen.status_code == 200, seen.text
 
     def version(self) -> int:
         """The version of its table."""
-        return int(self.product.get(f"/api/league/{self.name}/table").headers["x-resource-version"])
+        return int(self.get(f"/api/league/{self.name}/table").headers["x-resource-version"])
+
+
+@pytest.fixture(scope="session")
+def api_url(product: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """An API of readers: all of them have one address here, so its limit of live pages is not that of one of them."""
+    log = tmp_path_factory.mktemp("readers") / "api.log"
+    with api_process(product, log, HIGHWATER_LIVE_REQUESTS_MAX="1000000") as url:
+        yield url
 
 
 @pytest.fixture(scope="module")
-def season(product: Any) -> Season:
+def browser(chromium: Any, api_url: str) -> Iterator[Browser]:
+    """A browser before that API."""
+    yield from watched(chromium, api_url)
+
+
+@pytest.fixture(scope="module")
+def season(product: Any, api_url: str) -> Season:
     """Scheduled; the first match has its result."""
     name, now_ms = f"read {uuid.uuid4().hex[:8]}/é", ProductClock()()
     home, away, third, fourth = TEAMS
@@ -73,9 +113,7 @@ def season(product: Any) -> Season:
             for number, played, kickoff, one, other in matches
         ],
     )  # fmt: skip
-    from tests.browser.readers.reading import encoded
-
-    found = Season(product, encoded(name))
+    found = Season(product, api_url, encoded(name))
     product.until(lambda: product.get(f"/api/league/{found.name}/table").status_code == 200, "the season is stored")
     found.ends(1, 0)
     return found
@@ -86,11 +124,24 @@ class Tab:
     """A reader's tab, and the requests that it has sent for parts of its page."""
 
     page: Any
-    answers: list[tuple[str, int, dict[str, str]]] = field(default_factory=list)
+    answers: list[Any] = field(default_factory=list)
 
     def asked(self, part: str) -> list[int]:
         """The statuses of the answers for a part."""
-        return [status for url, status, _ in self.answers if url.endswith(part)]
+        return [answer.status for answer in self.answers if answer.url.endswith(part)]
+
+    def requests(self, path: str) -> int:
+        """How often the page has asked for a path; every answer has come by then."""
+        self.page.evaluate("allAnswered()")
+        return int(self.page.evaluate("(path) => requestsOf(path)", path))
+
+    def until(self, condition: str) -> None:
+        """Wait for a condition of JavaScript, also while the page's clock stands still."""
+        self.page.evaluate(f"until(() => {condition})")
+
+    def stop_clock(self) -> None:
+        """From here on only `run_for` has time pass; the clock must be the test's (`own_clock`)."""
+        self.page.clock.pause_at(ProductClock()() / 1_000 + 120)
 
 
 @pytest.fixture
@@ -102,15 +153,8 @@ def tab(browser: Any) -> Any:
         page = browser.tab(path, context)
         opened.append(page.context)
         found = Tab(page)
-        page.on(
-            "response",
-            lambda answer: (
-                found.answers.append((answer.url, answer.status, answer.request.headers))
-                if "part=" in answer.url
-                else None
-            ),
-        )
-        page.add_init_script(_VISIBILITY)
+        page.on("response", lambda answer: found.answers.append(answer) if "part=" in answer.url else None)
+        page.add_init_script(_WATCHED)
         if prepare is not None:
             prepare(page)
         page.goto(path)

@@ -83,6 +83,55 @@ def test_an_error_is_a_page(api: Api) -> None:
         assert reader.get("/read/elsewhere", headers={"accept": "text/html"}).status_code == 404
 
 
+def test_a_feed_is_that_of_the_reader(api: Api) -> None:
+    """A key that is bound to a user shows that user's feed, whoever the address names; others are asked whose."""
+    with signed_in(api, "ann-key") as ann:
+        own = ann.get("/read/feed?user=bob")
+        assert (own.status_code, "Your feed" in own.text, "bob" in own.text) == (200, True, False)
+        part = ann.get("/read/feed?part=1&user=bob")
+        assert part.headers["etag"]
+        again = ann.get("/read/feed?part=1", headers={"if-none-match": part.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
+        assert "<form" not in own.text  # a viewer neither asks nor has decks made
+    with signed_in(api, "eye-key") as anybody:
+        assert "Whose feed" in anybody.get("/read/feed").text
+        assert "Feed of bob" in anybody.get("/read/feed?user=bob").text
+
+
+def test_a_visit_is_remembered_in_cookies_of_the_feed(api: Api) -> None:
+    """The version that was seen, and that with which the visit began; nothing else can read them, and a wrong one is none."""
+    with signed_in(api, "ann-key") as ann:
+        fields = ann.get("/read/feed").headers.get_list("set-cookie")
+        assert [re.sub(r"_[0-9a-f]{8}=", "=", one.partition(";")[0]) for one in fields] == [
+            "highwater_seen=0",
+            "highwater_visit=0",
+        ]
+        assert all("HttpOnly" in one and "Path=/read/feed" in one and "SameSite=strict" in one for one in fields)
+        name = fields[1].partition("=")[0]
+        for wrong in ("9", "x", "-1", "9" * 400):
+            ann.cookies.set(name, wrong, path="/read/feed")
+            answer = ann.get("/read/feed")
+            assert (answer.status_code, 'data-since="0"' in answer.text) == (200, True), wrong
+
+
+def test_what_a_reader_may_not_have_made_is_refused_on_a_page(api: Api) -> None:
+    """With the API's words; a cluster that is not there is told so, and a question or deck of others is not there."""
+    with signed_in(api, "ann-key") as ann:
+        for path, sent, status in (
+            ("/read/feed/questions", {"query": "why?"}, 403),
+            ("/read/feed/decks", {"query": "why?", "slides": "2", "cluster": "c"}, 404),
+        ):
+            answer = ann.post(path, data=sent)
+            assert (answer.status_code, answer.text.count("<h1>")) == (status, 1), answer.text
+        assert ann.get("/read/feed/deck?cluster=c").status_code == 404
+        for path in ("questions", "jobs", "decks"):
+            missing = "00000000-0000-0000-0000-000000000000"
+            assert ann.get(f"/read/{path}/{missing}").status_code == 404
+            assert ann.get(f"/read/{path}/x").status_code in (404, 422)
+    with signed_in(api, "eye-key") as anybody:
+        assert anybody.get("/read/feed/deck?cluster=c").status_code == 422
+
+
 def test_a_form_that_is_none(api: Api) -> None:
     """One clear error each: too large, another type, not text, too many fields."""
     plain = {"content-type": "application/x-www-form-urlencoded"}
