@@ -201,9 +201,9 @@ async def test_a_vector_of_a_text_that_was_erased_is_not_reused(case: Case):
 
 
 async def test_a_stale_vector_whose_text_is_unknown_is_not_reused(case: Case):
-    """Before the table remembered texts, a stale vector could be of any."""
-    await case.edit("a", ["one", "two"])
+    """Before the table remembered texts, a stale vector could be of any: it is neither of the row's text nor of another."""
+    await case.edit("a", ["one", "two", "three"])
     await case.fill()
-    await case.edit("a", ["two", "one"])
-    await case.rows.pool.execute("UPDATE chunks SET vector_text = NULL")
-    assert await case.fill() == ["two", "one"]
+    await case.edit("a", ["four", "five", "four"])
+    await case.rows.pool.execute("UPDATE chunks SET vector_text = NULL WHERE chunk_no = 0")
+    assert await case.fill() == ["four", "five"]
