@@ -117,7 +117,9 @@ LOCAL_TEXTS = Counter(
     "highwater_local_texts", "Texts given a vector by the local model, or unread by the built-in embedder.", ["outcome"]
 )
 CHUNKS_EMBEDDED = Counter(
-    "highwater_chunks_embedded", "Vectors of chunks that were stored, or came too late (R3.13, R3.14).", ["outcome"]
+    "highwater_chunks_embedded",
+    "Vectors of chunks: stored, reused in the same document, or late (R3.13, R3.14).",
+    ["outcome"],
 )
 CLUSTER_TITLES = Counter(
     "highwater_cluster_titles", "Clusters of rebuilt versions whose title was kept, written or failed.", ["outcome"]

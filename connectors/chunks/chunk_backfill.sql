@@ -35,6 +35,46 @@ JOIN LATERAL (
 ) AS c ON true
 ORDER BY s.ns, s.slot, s.source_id, c.chunk_no LIMIT $6
 
+-- Sources with chunks whose text changed after their vector was made, and the last event that changed one. $1 to $3 the sources
+-- name: sources_moved
+SELECT s.ns, s.slot, s.source_id, c.source_offset
+FROM unnest($1::text[], $2::text[], $3::text[]) AS s (ns, slot, source_id)
+JOIN LATERAL (
+    SELECT c.source_offset FROM chunks AS c
+    WHERE c.ns = s.ns AND c.slot = s.slot AND c.source_id = s.source_id
+      AND c.vector_text IS NOT NULL AND c.embedding_stale AND NOT c.to_delete
+    ORDER BY c.source_offset DESC LIMIT 1
+) AS c ON true
+
+-- Chunks of a source that wait take vectors that the same model made of the same text for another chunk of the source. Those that
+-- take from a lower number come first, from the end, then the others from the start: so a vector is taken before its row loses it.
+-- $1 the moment, $2 to $4 the source, $5 the model, $6 how many
+-- name: reuse_vectors
+WITH waiting AS MATERIALIZED (
+    SELECT c.chunk_no, chunk_text_digest(c.title, c.content) AS digest
+    FROM chunks AS c JOIN chunk_namespaces AS n ON n.ns = c.ns
+    WHERE c.ns = $2 AND c.slot = $3 AND c.source_id = $4 AND (c.embedding IS NULL OR c.embedding_stale) AND NOT c.to_delete
+      AND coalesce(c.published_at, c.created_at) >= $1::timestamptz - n.ttl_days * interval '24 hours'
+      AND n.embedding_model = $5
+), made AS MATERIALIZED (
+    SELECT coalesce(c.vector_text, chunk_text_digest(c.title, c.content)) AS digest, min(c.chunk_no) AS chunk_no
+    FROM chunks AS c
+    WHERE c.ns = $2 AND c.slot = $3 AND c.source_id = $4 AND c.embedding IS NOT NULL AND c.embedding_model = $5
+      AND (NOT c.embedding_stale OR c.vector_text IS NOT NULL)
+    GROUP BY 1
+), taken AS MATERIALIZED (
+    SELECT w.chunk_no, m.chunk_no AS taken_from
+    FROM waiting AS w JOIN made AS m USING (digest)
+    ORDER BY m.chunk_no < w.chunk_no DESC, CASE WHEN m.chunk_no < w.chunk_no THEN -w.chunk_no ELSE w.chunk_no END
+    LIMIT $6
+)
+UPDATE chunks AS c
+SET embedding = d.embedding, embedding_model = $5, embedding_stale = false, updated_at = $1
+FROM taken AS t
+JOIN chunks AS d ON d.ns = $2 AND d.slot = $3 AND d.source_id = $4 AND d.chunk_no = t.taken_from
+WHERE c.ns = $2 AND c.slot = $3 AND c.source_id = $4 AND c.chunk_no = t.chunk_no
+RETURNING c.ns, c.slot, c.source_id, c.chunk_no, c.content_hash, c.source_partition, c.source_offset
+
 -- Namespaces take the first vectors that are made for them for theirs. $1 namespaces, $2 what made them, $3 their length
 -- name: name_models
 UPDATE chunk_namespaces SET dimensions = $3, embedding_model = $2

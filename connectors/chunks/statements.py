@@ -13,6 +13,8 @@ class Statements(TypedDict):
 
     sources_to_fill: str
     chunks_to_fill: str
+    sources_moved: str
+    reuse_vectors: str
     name_models: str
     namespaces_of_model: str
     hold_sources_to_fill: str

@@ -2,8 +2,9 @@
 
 Laws. A source is one lane's at a time, by a lease, so no two workers make a vector of one chunk; the lease is no row of chunks,
 so a writer of chunks never waits for it (R3.13). A lane that hangs past its lease costs one call of the embedder. A vector is
-stored only beside the text that it was made of (R3.14), with the event that tells of it, under the lock of its source. In a
-namespace all vectors are of one length and, but for those that were sent, of one model.
+stored only beside the text that it was made of (R3.14), with the event that tells of it, under the lock of its source. A text
+that only moved within its source keeps its vector, if the same model made it. In a namespace all vectors are of one length and,
+but for those that were sent, of one model.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ PAGE_CHUNKS = 256
 _CLAIM_SECONDS = 60.0
 # What embedders read of a text.
 TEXT_CHARACTERS_MAX = 8_192
+# Vectors that one transaction moves. In a namespace with an index each costs milliseconds, and the source is locked meanwhile.
+REUSED_MAX = 2_000
 
 
 class SourceKey(NamedTuple):
@@ -127,6 +130,27 @@ async def waiting(
         Waiting(SourceKey(row["ns"], row["slot"], row["source_id"]), row["chunk_no"], row["content_hash"], row["text"])
         for row in rows
     ]
+
+
+async def moved(tx: Connection, sources: Sequence[SourceKey]) -> dict[SourceKey, int]:
+    """Those of claimed sources with texts that changed after their vectors were made; the offset of the last such change."""
+    if not sources:
+        return {}
+    rows = await tx.fetch(QUERIES["sources_moved"], *_columns(sources))
+    return {SourceKey(row["ns"], row["slot"], row["source_id"]): row["source_offset"] for row in rows}
+
+
+async def reuse(tx: Connection, codec: Codec, source: SourceKey, model: str, now_ms: int) -> int:
+    """Give up to `REUSED_MAX` chunks of a source that wait the vectors that its other chunks had of their texts; to how many.
+
+    In the caller's transaction, with their events.
+    """
+    await vectors.enable(tx)
+    await tx.execute(QUERIES["hold_sources_to_fill"], *_columns([source]))
+    stored = await tx.fetch(QUERIES["reuse_vectors"], to_datetime(now_ms), *source, model, REUSED_MAX)
+    if stored:
+        await _tell(tx, codec, stored, now_ms)
+    return len(stored)
 
 
 async def store(

@@ -42,6 +42,8 @@ _PAGES_MAX = 16
 ASIDE_SECONDS, _ASIDE_GROWTH, _ASIDE_SECONDS_MAX, _ASIDE_MAX = 4.0, 4.0, 3_600.0, 1_000
 # So many refusals without a text that was taken in between may be the service's: they are left aside for no longer than this.
 _REFUSED_MAX, SOON_SECONDS = 3, 60.0
+# Sources that a lane remembers to have looked at for vectors to reuse; a forgotten one is looked at once more.
+_REUSED_SOURCES_MAX = 10_000
 # How often namespaces are looked for whose vectors are another's.
 _LOOK_SECONDS = 60.0
 
@@ -213,6 +215,7 @@ class BackfillWorker:
                     takes_new=self._takes_new,
                 )
                 claimed = await chunk_backfill.claim(lane.connection, lane.claims, page.sources, chunks=lane.texts_max)
+                await self._reuse(lane, claimed)
                 chunks = await chunk_backfill.waiting(
                     lane.connection, claimed, most=lane.texts_max, aside=aside, now_ms=now_ms
                 )
@@ -226,14 +229,31 @@ class BackfillWorker:
             lane.after[is_hot] = after
         return []
 
+    async def _reuse(self, lane: _Lane, claimed: Sequence[SourceKey]) -> None:
+        """Texts that only moved within their source keep their vectors; each change of a source is looked at once."""
+        for source, offset in (await chunk_backfill.moved(lane.connection, claimed)).items():
+            if lane.reused.get(source) == offset:
+                continue  # what is stale has texts that no vector was made of
+            reused = chunk_backfill.REUSED_MAX
+            while reused == chunk_backfill.REUSED_MAX:
+                async with lane.connection.transaction():
+                    reused = await chunk_backfill.reuse(
+                        lane.connection, self._around.codec, source, self._maker.model, self._around.clock()
+                    )
+                CHUNKS_EMBEDDED.labels("reused").inc(reused)
+            if len(lane.reused) >= _REUSED_SOURCES_MAX:
+                lane.reused.clear()
+            lane.reused[source] = offset
+
     async def _vectors(self, lane: _Lane, chunks: Sequence[Waiting]) -> list[bytes]:
-        """Vectors of texts; none where the only text was refused, which is left aside then.
+        """Vectors of texts, of equal ones one; none where the only text was refused, which is left aside then.
 
         Which of several texts a service refuses it does not say: after a failure fewer are asked for, down to one.
         """
+        places = {text: place for place, text in enumerate(dict.fromkeys(chunk.text for chunk in chunks))}
         try:
             with self._backlog.making(len(chunks)):
-                made = await self._embedder.embed([chunk.text for chunk in chunks])
+                made = await self._embedder.embed(list(places))
         except (UnavailableError, EmbeddingError):
             if len(chunks) == 1:
                 self._set_aside(chunks[0])
@@ -242,7 +262,7 @@ class BackfillWorker:
         lane.texts_max = min(TEXTS_MAX, lane.texts_max * 2)
         self._take_up([chunk.content_hash for chunk in chunks])
         self._maker = self._maker._replace(dimensions=len(made[0]) // 4)
-        return made
+        return [made[places[chunk.text]] for chunk in chunks]
 
     async def _store(self, lane: _Lane, chunks: Sequence[Waiting], made: Sequence[bytes]) -> None:
         async with lane.connection.transaction():
@@ -326,4 +346,5 @@ class _Lane:
         self.claims = chunk_backfill.claims()
         self.after: dict[bool, SourceKey] = {True: START, False: START}
         self.texts_max = TEXTS_MAX
+        self.reused: dict[SourceKey, int] = {}  # by source the last change that was looked at for vectors to reuse
         self.failures = 0

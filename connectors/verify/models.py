@@ -212,7 +212,7 @@ MODELS: tuple[Model, ...] = (
         ),
         key=4, is_subset=True,
         excluded={
-            "embedding, embedding_model, embedding_stale": "made by a worker, in a model of the moment",
+            "embedding, embedding_model, embedding_stale, vector_text": "made by a worker, in a model of the moment",
             "to_delete, marked_at, and rows that are gone": "ends of ingests and sweeps, decided by ticks",
             "created_at, updated_at": _CLOCK,
             "chunk_ingests, chunk_failures, chunk_namespaces": "counts of an ingest depend on how its two topics were read",
