@@ -62,6 +62,7 @@ from highwater.api.queries import routes as queries
 from highwater.api.queries import routes_metrics as query_metrics
 from highwater.api.queries import routes_prompts as prompts
 from highwater.api.queries import routes_socket as query_socket
+from highwater.api.readers.mount import Readers, ReadersRoute
 from highwater.api.records import routes as records
 from highwater.api.wiring import Wiring, make_wiring
 from highwater.connectors.tracing import start_tracing
@@ -260,6 +261,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
     )
     for module in (*reads, chunks, chunk_search, *writes, *of_jobs, *rest):
         application.include_router(module.router)
+    application.router.routes.append(ReadersRoute(Readers(application, dashboard.door)))
     application.router.routes.append(DashboardRoute(dashboard))
     authorization.close(application)
     application.add_middleware(HeadAsGet)

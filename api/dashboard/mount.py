@@ -22,6 +22,7 @@ from highwater.api.core.access import PUBLIC, Access
 from highwater.api.core.access import Scope as Household
 from highwater.api.core.auth import Role
 from highwater.api.core.errors import problem
+from highwater.api.core.icon import icon
 from highwater.api.core.policies import CONTENT_SECURITY_POLICY, page_policy
 from highwater.api.dashboard.browsing import EXPORT_PATH
 from highwater.api.dashboard.door import Door
@@ -45,6 +46,7 @@ def _page_of(household: Household) -> Access:
 
 # Where a page finds the dashboard that it is served by, and the nonce of its own scripts.
 SCOPE_KEY = "highwater.dashboard"
+ICON_PATH = "/favicon.ico"
 # Whoever is not signed in is sent to `/login`; what a page then reads of `/api` is declared there, and what it reads beside that
 # is for operators (`View.sees_all`).
 ACCESS: Mapping[str, Access] = {
@@ -56,7 +58,7 @@ ACCESS: Mapping[str, Access] = {
     "/queries": _page_of(Household.QUERIES),
     "/jobs": _page_of(Household.JOBS),
     "/chunks": _page_of(Household.CHUNKS),
-    **dict.fromkeys(("/login", SIGN_IN_PATH, CALLBACK_PATH, "/logout", "/favicon.ico"), PUBLIC),
+    **dict.fromkeys(("/login", SIGN_IN_PATH, CALLBACK_PATH, "/logout", ICON_PATH), PUBLIC),
 }
 NONCE_KEY = "highwater.nonce"
 PAGES = tuple(ACCESS)
@@ -122,6 +124,9 @@ class Dashboard:
         """Serve a page, an asset or the socket of a browser."""
         if scope["type"] == "http" and scope["path"] in _SIGN_IN:
             await self.door(scope, receive, send)
+            return
+        if scope["type"] == "http" and scope["path"] == ICON_PATH:  # the sign-in form's browser asks for it too
+            await icon()(scope, receive, send)
             return
         if scope["type"] == "http" and scope["path"] == EXPORT_PATH:
             answer = await export(self.door, self.services.core, Request(scope, receive))

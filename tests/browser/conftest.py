@@ -41,21 +41,26 @@ class Browser:
         self.problems: list[str] = []
         self.elsewhere: list[str] = []
 
-    def context(self, *, width: int = 1360, height: int = 900, scheme: str = "light") -> Any:
+    def context(self, *, width: int = 1360, height: int = 900, scheme: str = "light", **more: Any) -> Any:
         """A window of its own, with its own cookies."""
         return self._chromium.new_context(
-            viewport={"width": width, "height": height}, color_scheme=scheme, base_url=self._base_url
+            viewport={"width": width, "height": height}, color_scheme=scheme, base_url=self._base_url, **more
         )
 
     def page(self, path: str, context: Any = None) -> Any:
         """A page that is connected and has shown what there is."""
+        page = self.tab(path, context)
+        page.goto(path)
+        settled(page)
+        return page
+
+    def tab(self, path: str, context: Any = None) -> Any:
+        """A tab that is watched, before it goes to its page."""
         page = (context or self.context()).new_page()
         page.set_default_timeout(TIMEOUT_MS)
         page.on("pageerror", lambda error: self.problems.append(f"{path}: {error}"))
         page.on("console", lambda line: self.problems.append(f"{path}: {line.text}") if line.type == "error" else None)
         page.on("request", lambda request: self._note(request.url))
-        page.goto(path)
-        settled(page)
         return page
 
     def _note(self, url: str) -> None:
@@ -83,7 +88,8 @@ def chromium() -> Iterator[Any]:
         browser.close()
 
 
-def _watched(chromium: Any, url: str) -> Iterator[Browser]:
+def watched(chromium: Any, url: str) -> Iterator[Browser]:
+    """A browser before an API; nothing may have gone wrong in it by the end."""
     found = Browser(chromium, url)
     yield found
     assert found.problems == []
@@ -93,7 +99,7 @@ def _watched(chromium: Any, url: str) -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def browser(chromium: Any, product: Product) -> Iterator[Browser]:
     """A browser before the open product; nothing may have gone wrong in it by the end of the module."""
-    yield from _watched(chromium, f"http://127.0.0.1:{product.port}")
+    yield from watched(chromium, f"http://127.0.0.1:{product.port}")
 
 
 @dataclass(frozen=True)
@@ -119,21 +125,28 @@ class Guarded:
 @pytest.fixture(scope="module")
 def guarded(chromium: Any, product: Product, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     """A second API process, which asks for keys."""
+    log: Path = tmp_path_factory.mktemp("guarded") / "api.log"
+    with api_process(product, log, HIGHWATER_API_KEYS=",".join(KEYS.values())) as url:
+        yield from (Guarded(url, found) for found in watched(chromium, url))
+
+
+@contextlib.contextmanager
+def api_process(product: Product, log: Path, **named: str) -> Iterator[str]:
+    """Another API process over the parts of a product, with settings of its own; its address."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    log: Path = tmp_path_factory.mktemp("guarded") / "api.log"
-    named = {"HIGHWATER_PORT": str(port), "HIGHWATER_API_KEYS": ",".join(KEYS.values())}
     with log.open("wb") as told:
         program = [str(Path(sys.executable).parent / "highwater"), "api"]
-        child = subprocess.Popen(program, env={**product.environment, **named}, stdout=told, stderr=told)
+        environment = {**product.environment, "HIGHWATER_PORT": str(port), **named}
+        child = subprocess.Popen(program, env=environment, stdout=told, stderr=told)
     url = f"http://127.0.0.1:{port}"
     try:
         product.until(
             lambda: httpx.get(f"{url}/readyz", verify=trusts_nobody()).status_code == 200,
             f"the API is not ready: {log.read_text()}",
         )
-        yield from (Guarded(url, found) for found in _watched(chromium, url))
+        yield url
     finally:
         child.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):

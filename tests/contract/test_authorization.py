@@ -33,7 +33,7 @@ def test_every_route_declares_what_it_asks(application: Any) -> None:
     described = {"/openapi.json", "/docs", "/problems", "/problems/{name}"}
     assert public == {
         *described, "/healthz", "/readyz", "/metrics", "/api/cache/prewarm", "/login", "/logout", "/favicon.ico",
-        "/login/openid", "/login/openid/callback",
+        "/login/openid", "/login/openid/callback", "/read/static/{file}",
     }  # fmt: skip
     assert not {one for one in found if one.access.role is not None and one.access.scope is None} - {
         one for one in found if one.path == "/api/changes"

@@ -1,0 +1,252 @@
+"""Answers requests for a reader's feed, and takes the questions and decks that a reader asks for on it.
+
+Invariants. A visit ends half an hour after its last page. What is new is new since the version with which the visit before ended.
+Both are in cookies of the feed's pages alone, so this works without a script too. A form that is sent twice is one action.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+from urllib.parse import urlencode
+from uuid import uuid4
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from highwater.api.core.errors import NotFoundError, UnprocessableError
+from highwater.api.jobs import routes as jobs
+from highwater.api.jobs import routes_blobs as blobs
+from highwater.api.queries import routes as queries
+from highwater.api.readers import feed_pages, making_pages
+from highwater.api.readers.feed_pages import feed_address
+from highwater.api.readers.frame import note, segment, text
+from highwater.api.readers.inside import Answer, Visit
+from highwater.api.readers.pages import form, number, page, positions_seen
+from highwater.api.readers.parts import Part, serve_part, show
+from highwater.streams.checks import is_uuid
+
+_PATH = "/read/feed"
+# Someone who reads a feed opens another page of it, or comes back to it, within this time; later it is another visit.
+VISIT_SECONDS = 1_800
+# As long as browsers keep a cookie at most.
+SEEN_SECONDS = 400 * 86_400
+_SEE_OTHER = 303
+_VERSION_DIGITS_MAX = 18
+
+
+# -- the feed ---------------------------------------------------------------------------------------------------------------
+
+
+def _named(visit: Visit) -> str | None:
+    """The user as addresses of this reader name it; None: the reader's key does."""
+    return None if visit.is_bound else visit.user
+
+
+def _has_payer(visit: Visit) -> bool:
+    """Whether something can be made for this reader: by an organization, or by the operator for one that the form names."""
+    principal = visit.visitor.principal
+    return principal.organization_id is not None or visit.is_operator
+
+
+def _may_ask(visit: Visit) -> bool:
+    user = visit.user or ""
+    return visit.may(queries.post_query) and _has_payer(visit) and is_uuid(user.lower())
+
+
+def _may_make_decks(visit: Visit) -> bool:
+    return visit.may(jobs.post_job) and visit.may(blobs.put_blob) and _has_payer(visit)
+
+
+def _has_organization(visit: Visit) -> bool:
+    return visit.visitor.principal.organization_id is not None
+
+
+async def feed(visit: Visit) -> Response:
+    """All clusters by theme, what of them is new, and the form of a question."""
+    user = visit.user
+    if user is None:
+        return page(visit, "Feed", f"<h1>Feed</h1>{note('Whose feed do you want to read?')}{feed_pages.who()}")
+    deck = feed_address(_named(visit), path=f"{_PATH}/deck") if _may_make_decks(visit) else None
+    last = _last_version(visit.request, user)
+
+    def shown_feed(document: Mapping[str, Any]) -> str:
+        return feed_pages.feed(document, since=_baseline(document, last), deck=deck)
+
+    address, source = feed_address(_named(visit), part="1"), _source(user)
+    keys = (f"feed:{user}", f"clusters:{user}")
+    if "part" in visit.request.query_params:
+        return await serve_part(visit, Part(address, source, lambda one: feed_pages.feed(one, deck=deck), keys))
+    shown = await show(visit, Part(address, source, shown_feed, keys))
+    title = "Your feed" if visit.is_bound else f"Feed of {user}"
+    ask = _ask_form(visit) if _may_ask(visit) else ""
+    since = _baseline(shown.answer.document, last) if shown.answer.status == 200 else None
+    wrapped = shown.html if since is None else f'<div data-since="{since}">{shown.html}</div>'
+    answer = page(visit, title, f"<h1>{text(title)}</h1>{ask}{wrapped}", status=shown.answer.status)
+    if since is not None:
+        _remember_visit(visit.request, answer, user, since, shown.answer.document["cluster_version"])
+    return answer
+
+
+def _source(user: str) -> str:
+    return f"/api/users/{segment(user)}/feed"
+
+
+def _cookies(user: str) -> tuple[str, str]:
+    """The names of the version that was seen last and of that with which the visit began; they do not say the user."""
+    short = sha256(user.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"highwater_seen_{short}", f"highwater_visit_{short}"
+
+
+def _last_version(request: Request, user: str) -> int | None:
+    """What this visit began with, or else what the one before it ended with; None: there was none."""
+    seen, began = _cookies(user)
+    for name in (began, seen):
+        value = request.cookies.get(name, "")
+        if value.isascii() and value.isdigit() and len(value) <= _VERSION_DIGITS_MAX:
+            return int(value)
+    return None
+
+
+def _baseline(document: Mapping[str, Any], last: int | None) -> int:
+    """Since when something is new; on a first visit, and after the user was erased, since the version that is shown."""
+    version: int = document["cluster_version"]
+    return version if last is None or last > version else last
+
+
+def _remember_visit(request: Request, answer: Response, user: str, since: int, version: int) -> None:
+    seen, began = _cookies(user)
+    is_secure = request.url.scheme == "https"
+    for name, value, seconds in ((seen, version, SEEN_SECONDS), (began, since, VISIT_SECONDS)):
+        answer.set_cookie(
+            name, str(value), max_age=seconds, path=_PATH, secure=is_secure, httponly=True, samesite="strict"
+        )
+
+
+# -- a question -------------------------------------------------------------------------------------------------------------
+
+
+def _ask_form(visit: Visit, asked: str = "") -> str:
+    return feed_pages.ask_form(_named(visit), str(uuid4()), asked, has_organization=_has_organization(visit))
+
+
+def _wrong(answer: Answer) -> str:
+    return f'<p class="wrong" role="alert">{text(answer.detail)}</p>'
+
+
+def _body(sent: Mapping[str, str], *, is_bound: bool) -> dict[str, Any]:
+    """Who asks, and who pays, as far as the reader's key does not say it."""
+    named = {} if is_bound or not sent.get("user") else {"user_id": sent["user"]}
+    return named | ({"organization_id": sent["organization"]} if sent.get("organization") else {})
+
+
+def _once(sent: Mapping[str, str]) -> dict[str, str]:
+    """The key under which a form that is sent twice is one action."""
+    return {"Idempotency-Key": sent["once"]} if is_uuid(sent.get("once", "")) else {}
+
+
+async def ask(visit: Visit) -> Response:
+    """A question; the browser is sent to the page where the answer appears."""
+    sent = await form(visit)
+    asked = sent.get("query", "").replace("\r\n", "\n")
+    body = {"query": asked, **_body(sent, is_bound=visit.is_bound)}
+    answer = await visit.ask("POST", "/api/query", headers=_once(sent), body=body)
+    if answer.status != 202:
+        told = f"<h1>Ask a question</h1>{_wrong(answer)}{_ask_form(visit.of_user(sent.get('user')), asked)}"
+        return page(visit, "Ask a question", told, status=answer.status)
+    document = answer.document
+    after = urlencode({"after": ",".join(document["positions"])})
+    return RedirectResponse(f"{making_pages.question_address(document['request_id'])}?{after}", _SEE_OTHER)
+
+
+async def _followed(visit: Visit, title: str, part: Part) -> Response:
+    """A page of one part, which was asked for a moment ago."""
+    if "part" in visit.request.query_params:
+        return await serve_part(visit, part)
+    shown = await show(visit, part, after=positions_seen(visit))
+    back = '<p><a href="/read/feed">Back to the feed</a></p>'
+    return page(visit, title, f"<h1>{text(title)}</h1>{shown.html}{back}", status=shown.answer.status)
+
+
+async def question(visit: Visit) -> Response:
+    """A question: how far it is, or its answer."""
+    named = visit.named["question"]
+    source = f"/api/query/{segment(named)}/status"
+    address = f"{making_pages.question_address(named)}?part=1"
+    return await _followed(visit, "Question", Part(address, source, making_pages.answer))
+
+
+# -- a deck -----------------------------------------------------------------------------------------------------------------
+
+
+async def _item(visit: Visit, user: str, cluster: str) -> Mapping[str, Any]:
+    """A cluster of a feed.
+
+    Raises:
+        NotFoundError: the feed has no such cluster, or not any more.
+    """
+    answer = await visit.ask("GET", _source(user))
+    if answer.status != 200:
+        raise UnprocessableError(answer.detail)
+    for item in answer.document["items"]:
+        if item["cluster_id"] == cluster:
+            found: Mapping[str, Any] = item
+            return found
+    raise NotFoundError("the feed has no such cluster any more; open the feed again and choose another one")
+
+
+def _required_user(visit: Visit) -> str:
+    if visit.user is None:
+        raise UnprocessableError("the user is missing; open the feed and choose a cluster there", field="user")
+    return visit.user
+
+
+async def deck_form(visit: Visit) -> Response:
+    """Asks what a deck of a cluster is about."""
+    user = _required_user(visit)
+    item = await _item(visit, user, visit.request.query_params.get("cluster", ""))
+    return page(visit, "Make a deck", _deck_form(visit, item))
+
+
+def _deck_form(visit: Visit, item: Mapping[str, Any], told: str = "") -> str:
+    asked = feed_pages.deck_form(item, _named(visit), str(uuid4()), has_organization=_has_organization(visit))
+    about = note("The deck is made of the summary and the latest insights of this cluster.")
+    return f"<h1>Make a deck: {text(item['title'])}</h1>{told}{about}{asked}"
+
+
+async def make_deck(visit: Visit) -> Response:
+    """A deck: its source is stored as a document, then the job is asked for; the browser is sent to the job's page."""
+    sent = await form(visit)
+    visit = visit.of_user(sent.get("user"))
+    item = await _item(visit, _required_user(visit), sent.get("cluster", ""))
+    who = _body(sent, is_bound=visit.is_bound)
+    named = {"filename": "cluster.md", **{name: who[name] for name in ("organization_id",) if name in who}}
+    stored = await visit.ask(
+        "PUT", f"/api/blobs?{urlencode(named)}", content=feed_pages.source_text(item).encode(), kind="text/markdown"
+    )
+    if stored.status not in (200, 201):
+        return page(visit, "Make a deck", _deck_form(visit, item, _wrong(stored)), status=stored.status)
+    args = {"query": sent.get("query", ""), "slides": number(sent.get("slides", ""))}
+    args["source_document_ids"] = [stored.document["sha256"]]
+    body = {"kind": "generation", "args": args, **who}
+    answer = await visit.ask("POST", "/api/jobs", headers=_once(sent), body=body)
+    if answer.status != 202:
+        return page(visit, "Make a deck", _deck_form(visit, item, _wrong(answer)), status=answer.status)
+    document = answer.document
+    after = urlencode({"after": ",".join(document["positions"])})
+    return RedirectResponse(f"{making_pages.job_address(document['job_id'])}?{after}", _SEE_OTHER)
+
+
+async def job(visit: Visit) -> Response:
+    """How the making of a deck stands."""
+    named = visit.named["job"]
+    part = Part(f"{making_pages.job_address(named)}?part=1", f"/api/jobs/{segment(named)}", making_pages.job)
+    return await _followed(visit, "Your deck", part)
+
+
+async def deck(visit: Visit) -> Response:
+    """A deck."""
+    named = visit.named["deck"]
+    part = Part(f"{making_pages.deck_address(named)}?part=1", f"/api/presentations/{segment(named)}", making_pages.deck)
+    return await _followed(visit, "Deck", part)

@@ -1,0 +1,153 @@
+"""Shows a user's feed by theme and cluster; pure functions of the API's JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from highwater.api.readers.frame import card, moment, note, text
+
+Document = Mapping[str, Any]
+
+OTHER = "Other"
+
+
+def feed_address(user: str | None, *, path: str = "/read/feed", **more: str) -> str:
+    """The page of a feed, or one beside it; `user` None: the reader's own."""
+    query = urlencode({**({} if user is None else {"user": user}), **more})
+    return f"{path}?{query}" if query else path
+
+
+def themes(items: Sequence[Document]) -> dict[str, list[Document]]:
+    """Clusters by theme: the keyword of a cluster that most clusters have; the theme of most insights comes first.
+
+    Clusters whose keywords no other one has are in `OTHER`, which is last.
+    """
+    uses = Counter(keyword for item in items for keyword in set(item["keywords"]))
+    found: dict[str, list[Document]] = {}
+    for item in items:
+        shared = [keyword for keyword in item["keywords"] if uses[keyword] > 1]
+        # Of keywords that are as frequent, the first one says most of the cluster.
+        theme = max(shared, key=lambda keyword: uses[keyword]) if shared else OTHER
+        found.setdefault(theme, []).append(item)
+
+    def place(theme: str) -> tuple[bool, int, str]:
+        return theme == OTHER, -sum(item["size"] for item in found[theme]), theme
+
+    return {theme: found[theme] for theme in sorted(found, key=place)}
+
+
+def feed(document: Document, *, since: int | None = None, deck: str | None = None) -> str:
+    """All clusters; `since`: the version of the last visit; `deck`: where a deck is made of a cluster, None: nowhere.
+
+    The marks of what is new are made again in the browser (`mark` in `read.js`), since the part is the same for every visit.
+    """
+    items = document["items"]
+    if not items:
+        return note(
+            "The feed is empty. It is filled when the channels that you are subscribed to have enough insights."
+        )
+    groups = themes(items)
+    listed = "".join(
+        f"<section><h2>{text(theme)}</h2>{''.join(cluster(item, since=since, deck=deck) for item in group)}</section>"
+        for theme, group in groups.items()
+    )
+    count = 0 if since is None else sum(1 for item in items if item["changed_version"] > since)
+    about = f"{len(items)} clusters in {len(groups)} themes · Updated {moment(document['built_at'])}"
+    return f'<p class="note">{about} <b class="new" data-news>{news(count)}</b></p>{listed}'
+
+
+def news(count: int) -> str:
+    """How many clusters have something new."""
+    return f"{count} with news since your last visit" if count else ""
+
+
+def mark(item: Document, since: int | None) -> str:
+    """What is new of a cluster since a version; empty: nothing."""
+    if since is None or item["changed_version"] <= since:
+        return ""
+    if item["born_version"] > since:
+        return "New"
+    count = sum(entered for version, entered in item.get("entered", ()) if version > since)
+    return f"{count} new" if count else "Changed"
+
+
+def cluster(item: Document, *, since: int | None, deck: str | None) -> str:
+    """One cluster, its insights folded."""
+    name, entered = item["cluster_id"], " ".join(f"{version}:{count}" for version, count in item.get("entered", ()))
+    keywords = " · ".join(text(keyword) for keyword in item["keywords"][:6])
+    action = ""
+    if deck is not None:
+        joined = "&" if "?" in deck else "?"
+        address = f"{deck}{joined}{urlencode({'cluster': name})}"
+        action = (
+            f'<p><a href="{text(address)}">Make a deck<span class="hidden"> of {text(item["title"])}</span></a></p>'
+        )
+    return (
+        f'<article class="card" data-born="{item["born_version"]}" data-changed="{item["changed_version"]}" '
+        f'data-entered="{entered}"><h3>{text(item["title"])} <span class="new" data-new>{mark(item, since)}</span></h3>'
+        f'<p class="said">{text(item["summary"])}</p><p><small>{item["size"]} insights · {keywords}</small></p>'
+        f'<details id="c-{text(name)}"><summary>Latest insights<span class="hidden"> of {text(item["title"])}</span></summary>'
+        f'<ul class="plain">{insights(item["insights"])}</ul></details>{action}</article>'
+    )
+
+
+def insights(found: Iterable[Document]) -> str:
+    """Insights as items of a list."""
+    return "".join(
+        f'<li><span class="said">{text(one["text"] or one["insight_id"])}</span><br>'
+        f"<small>{text(one['channel_id'])} · {moment(one['ts'])}{_link(one.get('url'))}</small></li>"
+        for one in found
+    )
+
+
+def _link(url: str | None) -> str:
+    """A link to where an insight came from; other schemes could run scripts."""
+    if not url or urlsplit(url).scheme not in ("http", "https"):
+        return ""
+    return f' · <a href="{text(url)}" rel="noopener noreferrer nofollow">Source</a>'
+
+
+def who(path: str = "/read/feed") -> str:
+    """Asks whose feed it is."""
+    return card(
+        f'<form action="{path}"><label>User<input name="user" required autocomplete="username"></label>'
+        "<button>Show the feed</button></form>"
+    )
+
+
+def ask_form(user: str | None, once: str, asked: str = "", *, has_organization: bool) -> str:
+    """The form of a question; `once` makes it one question however often it is sent, `asked` is what was refused."""
+    organization = "" if has_organization else '<label>Organization (optional)<input name="organization"></label>'
+    return (
+        '<section class="card"><h2>Ask a question</h2><form method="post" action="/read/feed/questions">'
+        f'{_hidden(user, once)}<label class="grow">Your question<textarea name="query" required maxlength="4000">{text(asked)}'
+        f"</textarea></label>{organization}<button>Ask</button></form></section>"
+    )
+
+
+def deck_form(item: Document, user: str | None, once: str, *, has_organization: bool) -> str:
+    """The form of a deck that is made of a cluster."""
+    organization = "" if has_organization else '<label>Organization<input name="organization" required></label>'
+    return card(
+        f'<form method="post" action="/read/feed/decks">{_hidden(user, once)}'
+        f'<input type="hidden" name="cluster" value="{text(item["cluster_id"])}">'
+        f'<label class="grow">What the deck is about<textarea name="query" required maxlength="4000">{text(item["title"])}'
+        '</textarea></label><label>Slides<input type="number" name="slides" min="1" max="50" value="5" required></label>'
+        f"{organization}<button>Make the deck</button></form>"
+    )
+
+
+def _hidden(user: str | None, once: str) -> str:
+    named = "" if user is None else f'<input type="hidden" name="user" value="{text(user)}">'
+    return f'{named}<input type="hidden" name="once" value="{text(once)}">'
+
+
+def source_text(item: Document) -> str:
+    """A cluster as a document that a deck is made of; Markdown."""
+    lines = [f"# {item['title']}", "", item["summary"], "", "## Insights", ""]
+    for one in item["insights"]:
+        lines += [f"{one['channel_id']}, {one['ts']}: {one['text'] or one['insight_id']}", ""]
+    return "\n".join(lines)

@@ -1,0 +1,102 @@
+"""Owns the frame of readers' pages and their smallest pieces, as HTML.
+
+Invariants. Every text of others is escaped here (`text`, `address`). A page says its language, has one `h1` and a main landmark,
+and shows everything without a script; the script only keeps it current.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from html import escape
+from urllib.parse import quote
+
+from highwater.api.readers import files
+
+# Between two teams, and in place of a score.
+DASH = "\u2013"
+
+
+def text(value: object) -> str:
+    """Anything as HTML text or as the value of an attribute."""
+    return escape(str(value))
+
+
+def segment(value: str) -> str:
+    """One segment of a path."""
+    return quote(value, safe="")
+
+
+def framed(title: str, body: str, *, reader: str = "", is_signed_in: bool = False, changes: str = "") -> str:
+    """A whole page; `reader` tells snapshots of one reader from those of another, `changes` is the socket of patches."""
+    sign_out = '<a href="/logout">Sign out</a>' if is_signed_in else ""
+    socket = f' data-changes="{text(changes)}"' if changes else ""
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta name="color-scheme" content="light dark"><title>{text(title)} · Highwater</title>'
+        f'<link rel="icon" href="/favicon.ico" type="image/svg+xml"><link rel="stylesheet" href="{files.address("read.css")}">'
+        f'<link rel="modulepreload" href="{files.address("highwater.js")}">'
+        f'<script type="module" src="{files.address("read.js")}"></script></head>'
+        f'<body data-reader="{text(reader)}"{socket}><a class="skip" href="#page">Skip to the page</a>'
+        '<header><b><a href="/read">Highwater</a></b><nav aria-label="Pages"><a href="/read">Leagues</a> '
+        f'<a href="/read/feed">Feed</a></nav>{sign_out}<span data-status role="status"></span></header>'
+        f'<main id="page" tabindex="-1">{body}</main>'
+        "<footer><p data-plain><small>This page updates itself where JavaScript is on. Reload it to see what is new."
+        "</small></p></footer></body></html>"
+    )
+
+
+def note(words: str) -> str:
+    """A line that explains."""
+    return f'<p class="note">{text(words)}</p>'
+
+
+def card(body: str) -> str:
+    """A block of its own."""
+    return f'<div class="card">{body}</div>'
+
+
+def moment(iso: str | None, *, has_time: bool = True) -> str:
+    """A time of the API, as a person reads it, in UTC."""
+    if not iso:
+        return ""
+    at = datetime.fromisoformat(iso)
+    shown = f"{at:%a} {at.day} {at:%b %Y}" + (f", {at:%H:%M} UTC" if has_time else "")
+    return f'<time datetime="{text(iso)}">{shown}</time>'
+
+
+def table(caption: str, heads: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]]) -> str:
+    """A table that keeps its columns on a phone and scrolls within itself; cells are HTML, the second column names the row.
+
+    Args:
+        caption: what it holds.
+        heads: short name and full name of each column.
+        rows: cells in the order of the columns.
+    """
+    head = "".join(
+        f'<th scope="col"{_name_class(place)}><abbr title="{text(full)}">{text(short)}</abbr></th>'
+        for place, (short, full) in enumerate(heads)
+    )
+    lines = "".join(
+        "<tr>"
+        + "".join(
+            f'<th scope="row" class="name">{cell}</th>' if place == 1 else f"<td>{cell}</td>"
+            for place, cell in enumerate(row)
+        )
+        + "</tr>"
+        for row in rows
+    )
+    return (
+        f'<div class="wide" tabindex="0" role="region" aria-label="{text(caption)}"><table><caption>{text(caption)}</caption>'
+        f"<thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table></div>"
+    )
+
+
+def _name_class(place: int) -> str:
+    return ' class="name"' if place == 1 else ""
+
+
+def facts(pairs: Iterable[tuple[str, str]]) -> str:
+    """Names and values; values are HTML."""
+    return "<dl>" + "".join(f"<dt>{text(name)}</dt><dd>{value}</dd>" for name, value in pairs) + "</dl>"

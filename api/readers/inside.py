@@ -1,0 +1,148 @@
+"""Asks the API for what a reader sees and does, inside this process and with the reader's own key.
+
+Invariant: nobody is shown or let do more than the API gives the same key; every limit of the API counts here as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+import orjson
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Scope
+
+from highwater.api.core.access import refusal
+from highwater.api.core.auth import Role
+from highwater.api.core.guard import require_declared
+from highwater.api.core.proxies import address_of
+from highwater.api.dashboard.door import Visitor
+
+
+class Answer(NamedTuple):
+    """What the API answered."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def document(self) -> Any:
+        """Its JSON; an empty object where it is none."""
+        try:
+            return orjson.loads(self.body)
+        except orjson.JSONDecodeError:
+            return {}
+
+    @property
+    def detail(self) -> str:
+        """What an error says."""
+        found = self.document
+        told = found.get("detail") or found.get("title") if isinstance(found, dict) else None
+        return str(told or f"The service answered {self.status}.")
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One request of one reader."""
+
+    application: ASGIApp
+    request: Request
+    visitor: Visitor
+    named: Mapping[str, str] = field(default_factory=dict)
+    named_user: str | None = None
+
+    @property
+    def user(self) -> str | None:
+        """The user whose page it is: the one the reader is bound to, else the one that the address names; None: nobody yet."""
+        return self.visitor.principal.user_id or self.named_user or self.request.query_params.get("user") or None
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the reader's key names the user."""
+        return self.visitor.principal.user_id is not None
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether the reader's key is that of nobody in particular, or of an admin."""
+        principal = self.visitor.principal
+        return principal.role is Role.ADMIN or not principal.is_bound
+
+    def may(self, endpoint: Any) -> bool:
+        """Whether an operation of the API lets this reader in, as far as is known before what it names."""
+        return refusal(require_declared(endpoint, "a form"), self.visitor.principal) is None
+
+    def of_user(self, user: str | None) -> Visit:
+        """The same visit with the user whom a form names."""
+        return replace(self, named_user=user or None)
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: Any = None,
+        content: bytes = b"",
+        kind: str = "application/json",
+    ) -> Answer:
+        """One request to the API as this reader; `path` is encoded and may have a query; `body` is sent as JSON."""
+        sent = dict(headers or {})
+        if self.visitor.authorization is not None:
+            sent["Authorization"] = self.visitor.authorization
+        if body is not None:
+            content = orjson.dumps(body)
+        if content:
+            sent |= {"Content-Type": kind, "Content-Length": str(len(content))}
+        scope = _scope(method, path, sent, address_of(self.request.scope))
+        return await _answer(self.application, scope, content)
+
+
+def _scope(method: str, path: str, headers: Mapping[str, str], address: str) -> dict[str, Any]:
+    raw_path, _, query = path.partition("?")
+    fields = {"Host": "localhost", **headers}
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": unquote(raw_path),
+        "raw_path": raw_path.encode(),
+        "query_string": query.encode(),
+        "root_path": "",
+        "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in fields.items()],
+        "client": (address, 0),
+        "server": ("localhost", 80),
+    }
+
+
+async def _answer(application: ASGIApp, scope: Scope, content: bytes) -> Answer:
+    """One request without a connection: an HTTP client would be loaded by every process of the API for this alone."""
+    is_sent = False
+    status, headers, body = 500, dict[str, str](), bytearray()
+    ended = asyncio.Event()
+
+    async def receive() -> Message:
+        nonlocal is_sent
+        if is_sent:
+            await ended.wait()
+            return {"type": "http.disconnect"}
+        is_sent = True
+        return {"type": "http.request", "body": content, "more_body": False}
+
+    async def send(message: Message) -> None:
+        nonlocal status, headers
+        if message["type"] == "http.response.start":
+            status = message["status"]
+            headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in message["headers"]}
+        elif message["type"] == "http.response.body":
+            body.extend(message.get("body", b""))
+            if not message.get("more_body", False):
+                ended.set()
+
+    await application(scope, receive, send)
+    return Answer(status, headers, bytes(body))

@@ -1,0 +1,190 @@
+"""Answers requests for the pages of leagues: the seasons, a season's tabs, a match and what a reader says of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.responses import RedirectResponse, Response
+
+from highwater.api.core.errors import NotFoundError
+from highwater.api.league import routes_writes
+from highwater.api.readers import match_pages, season_pages
+from highwater.api.readers.frame import note, segment, text
+from highwater.api.readers.inside import Answer, Visit
+from highwater.api.readers.pages import form, number, page, positions_seen
+from highwater.api.readers.parts import Part, serve_part, show
+from highwater.api.readers.season_pages import TABS, match_address, season_address
+
+_SEE_OTHER = 303
+_SHOW = {
+    "table": season_pages.standings,
+    "schedule": season_pages.schedule,
+    "results": season_pages.results,
+    "stats": season_pages.stats,
+    "bracket": season_pages.bracket,
+}
+# What a reader has done, by the word in the address that the browser is sent to afterwards.
+_DONE = {
+    "vote": "Your vote is counted.",
+    "prediction": "Your prediction is noted.",
+    "late": "It is noted, but the match has begun: it does not count for the rating.",
+    "comment": "Your comment is published.",
+}
+
+
+# -- seasons ----------------------------------------------------------------------------------------------------------------
+
+
+async def seasons(visit: Visit) -> Response:
+    """Every season, and the matches in play of all of them."""
+    cursor = visit.request.query_params.get("cursor")
+    more = f"?{urlencode({'cursor': cursor})}" if cursor else ""
+    playing = Part("/read?part=live", "/api/matches/live", season_pages.live, ("public:matches:live",))
+    if visit.request.query_params.get("part") == "live":
+        return await serve_part(visit, playing)
+    listed, shown = await asyncio.gather(visit.ask("GET", f"/api/league{more}"), show(visit, playing))
+    found = season_pages.season_list(listed.document) if listed.status == 200 else note(listed.detail)
+    return page(visit, "Leagues", f"<h1>Leagues</h1>{shown.html}{found}", status=listed.status)
+
+
+def _tab_part(season: str, tab: str) -> Part:
+    key = next(key for name, _, key in TABS if name == tab)
+    source = f"/api/league/{segment(season)}/{tab}"
+    return Part(f"{season_address(season, tab)}?part=1", source, _SHOW[tab], (f"{key}{season}",), "tab")
+
+
+def _live_part(season: str) -> Part:
+    source, key = f"/api/league/{segment(season)}/stats/live", f"{season_pages.LIVE_KEY}{season}"
+    return Part(f"{season_address(season, 'live')}?part=1", source, season_pages.live, (key,), "live")
+
+
+async def season(visit: Visit) -> Response:
+    """One tab of a season; only this one is loaded (R4.39).
+
+    Raises:
+        NotFoundError: there is no such tab.
+    """
+    named, tab = visit.named["season"], visit.named.get("tab", TABS[0][0])
+    if tab == "live" and "part" in visit.request.query_params:
+        return await serve_part(visit, _live_part(named))
+    if tab not in _SHOW:
+        raise NotFoundError(f"a season has no page {tab[:50]!r}; it has {', '.join(_SHOW)}")
+    if "part" in visit.request.query_params:
+        return await serve_part(visit, _tab_part(named, tab))
+    shown, live = await asyncio.gather(show(visit, _tab_part(named, tab)), show(visit, _live_part(named)))
+    if shown.answer.status not in (200, 202):
+        return page(visit, named, f"<h1>{text(named)}</h1>{note(shown.answer.detail)}", status=shown.answer.status)
+    body = f"<h1>{text(named)}</h1>{live.html}{_tabs(named, tab)}{shown.html}"
+    label = next(label for name, label, _ in TABS if name == tab)
+    return page(visit, f"{label} · {named}", body)
+
+
+def _tabs(named: str, tab: str) -> str:
+    links = "".join(
+        f'<a href="{season_address(named, name)}" data-tab="{season_address(named, name)}?part=1" '
+        f'data-keys="{text(key + named)}" data-title="{text(f"{label} · {named} · Highwater")}"'
+        f"{' aria-current=page' if name == tab else ''}>{label}</a>"
+        for name, label, key in TABS
+    )
+    return f'<nav class="tabs" aria-label="Season">{links}</nav>'
+
+
+# -- a match ----------------------------------------------------------------------------------------------------------------
+
+
+def _match_part(match_id: str) -> Part:
+    source = f"/api/matches/{segment(match_id)}"
+    keys = (f"md:{match_id}:meta", f"md:{match_id}:live")
+    return Part(f"{match_address(match_id)}?part=match", source, match_pages.match, keys)
+
+
+def _comments_part(match_id: str) -> Part:
+    source = f"/api/matches/{segment(match_id)}/comments"
+    return Part(f"{match_address(match_id)}?part=comments", source, match_pages.comments, (f"md:{match_id}:comments",))
+
+
+async def match(visit: Visit) -> Response:
+    """A match, its comments, and what a reader may say of it."""
+    part = visit.request.query_params.get("part")
+    if part == "match":
+        return await serve_part(visit, _match_part(visit.named["match"]))
+    if part == "comments":
+        return await serve_part(visit, _comments_part(visit.named["match"]))
+    done = visit.request.query_params.get("done", "")
+    told = f'<p class="done" role="status">{_DONE[done]}</p>' if done in _DONE else ""
+    return await _match_page(visit, told)
+
+
+async def _match_page(visit: Visit, told: str, *, status: int = 200) -> Response:
+    match_id, asked = visit.named["match"], visit.request.query_params
+    after = positions_seen(visit)
+    is_comment = asked.get("done") == "comment"
+    shown, comments = await asyncio.gather(
+        show(visit, _match_part(match_id), after="" if is_comment else after),
+        show(visit, _comments_part(match_id), after=after if is_comment else ""),
+    )
+    if shown.answer.status != 200:
+        said = note(shown.answer.detail)
+        return page(visit, "Match", f"<h1>Match</h1>{said}", status=shown.answer.status)
+    document = shown.answer.document
+    title = match_pages.title(document)
+    body = f"<h1>{text(title)}</h1>{told}{shown.html}{_stakes(visit, match_id, document)}"
+    return page(visit, title, f"{body}<h2>Comments</h2>{comments.html}{_comment(visit, match_id)}", status=status)
+
+
+def _stakes(visit: Visit, match_id: str, document: Mapping[str, Any]) -> str:
+    if not match_pages.is_open(document):
+        return ""
+    if not visit.may(routes_writes.post_vote):
+        return note("You can vote and predict when you sign in with a key of your own user.")
+    return match_pages.stake_forms(match_id, visit.user, is_bound=visit.is_bound)
+
+
+def _comment(visit: Visit, match_id: str) -> str:
+    if not visit.may(routes_writes.post_comment):
+        return note("You can comment when you sign in with a key of your own user.")
+    return match_pages.comment_form(match_id, visit.user, is_bound=visit.is_bound)
+
+
+async def vote(visit: Visit) -> Response:
+    """A vote."""
+    sent = await form(visit)
+    return await _say(visit, sent, "vote", "POST", "/api/matches/{}/votes", {"choice": sent.get("choice", "")})
+
+
+async def prediction(visit: Visit) -> Response:
+    """A prediction."""
+    sent = await form(visit)
+    goals = {name: number(sent.get(name, "")) for name in ("home_goals", "away_goals")}
+    return await _say(visit, sent, "prediction", "PUT", "/api/predictions/{}", goals)
+
+
+async def comment(visit: Visit) -> Response:
+    """A comment."""
+    sent = await form(visit)
+    # Browsers send line breaks of a form as CR LF.
+    words = sent.get("text", "").replace("\r\n", "\n")
+    return await _say(visit, sent, "comment", "POST", "/api/matches/{}/comments", {"text": words})
+
+
+async def _say(
+    visit: Visit, sent: Mapping[str, str], word: str, method: str, path: str, body: Mapping[str, Any]
+) -> Response:
+    """Write, then lead to the page as it is after that; an error is told on the page."""
+    match_id = visit.named["match"]
+    user = {} if visit.is_bound else {"user_id": sent.get("user", "")}
+    answer = await visit.ask(method, path.format(segment(match_id)), body={**body, **user})
+    if answer.status != 202:
+        told = f'<p class="wrong" role="alert">{text(answer.detail)}</p>'
+        return await _match_page(visit, told, status=answer.status)
+    query = {"done": _word(word, answer), "after": ",".join(answer.document["positions"])}
+    if user:
+        query["user"] = user["user_id"]
+    return RedirectResponse(f"{match_address(match_id)}?{urlencode(query)}", _SEE_OTHER)
+
+
+def _word(word: str, answer: Answer) -> str:
+    return "late" if answer.document.get("in_time") is False else word

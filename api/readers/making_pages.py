@@ -1,0 +1,106 @@
+"""Shows what a reader had made: the answer to a question, how a deck stands, and its slides; pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from highwater.api.readers.frame import card, facts, moment, note, segment, text
+
+Document = Mapping[str, Any]
+
+_ENDED = {
+    "failed": "The deck could not be made.",
+    "revoked": "The deck was cancelled.",
+    "expired": "The deck was not made in time.",
+}
+
+
+def question_address(request_id: str) -> str:
+    """The page of a question."""
+    return f"/read/questions/{segment(request_id)}"
+
+
+def job_address(job_id: str) -> str:
+    """The page on how a deck stands."""
+    return f"/read/jobs/{segment(job_id)}"
+
+
+def deck_address(deck_id: str) -> str:
+    """The page of a deck."""
+    return f"/read/decks/{segment(deck_id)}"
+
+
+def answer(document: Document) -> str:
+    """The answer with its sources, or how far it is."""
+    if document["status"] == "completed":
+        return (
+            f'<section class="card"><h2>Answer</h2><p class="said">{text(document["answer"])}</p></section>'
+            + _sources(document.get("sources") or ())
+        )
+    if document["status"] == "failed":
+        return f'<p class="wrong" role="alert">The question could not be answered: {text(document["error"])}</p>'
+    return card(
+        f"<p data-live>Your question is being answered ({text(document['state'])}). The answer appears here.</p>"
+    )
+
+
+def _sources(found: Any) -> str:
+    if not found:
+        return ""
+    lines = "".join(f"<li>{_source(one)}</li>" for one in found)
+    return f'<section class="card"><h2>Sources</h2><ol>{lines}</ol></section>'
+
+
+def _source(one: Document) -> str:
+    where = " · ".join(text(one[name]) for name in ("document", "heading", "channel_id") if one.get(name))
+    at = moment(one.get("ts"))
+    said = one.get("text") or one.get("insight_id") or one.get("chunk_id") or ""
+    return (
+        f'<span class="said">{text(said)}</span><br><small>{" · ".join(part for part in (where, at) if part)}</small>'
+    )
+
+
+def job(document: Document) -> str:
+    """How the making of a deck stands."""
+    status = document["status"]
+    if status == "completed":
+        deck = (document["result"] or {}).get("presentation_id")
+        ready = (
+            note("There is no deck.") if deck is None else f'<p><a href="{deck_address(deck)}">Open the deck</a></p>'
+        )
+        return card(f'<p class="done">The deck is ready.</p>{ready}')
+    if status in _ENDED:
+        told = f" {text(document['error'])}" if document["error"] else ""
+        return f'<p class="wrong" role="alert">{_ENDED[status]}{told}</p>'
+    total = document["steps_total"] or 0
+    steps = [("Status", text(status.capitalize())), ("Steps", f"{document['steps_done'] or 0} of {total or 'some'}")]
+    value = f' value="{document["progress_pct"] or 0}"'
+    bar = f'<progress max="100"{value} aria-label="Progress of the deck"></progress>'
+    return f'<section class="card" data-live>{facts(steps)}<p>{bar}</p></section>'
+
+
+def deck(document: Document) -> str:
+    """The slides."""
+    return "".join(_slide(number, one) for number, one in enumerate(document["slides"], start=1))
+
+
+def _slide(number: int, slide: Document) -> str:
+    bullets = "".join(f"<li>{text(one)}</li>" for one in slide.get("bullets") or ())
+    notes = slide.get("notes")
+    told = f'<details id="n-{number}"><summary>Notes of slide {number}</summary><p class="said">{text(notes)}</p></details>'
+    return (
+        f'<section class="card"><h2>{number}. {text(slide["title"])}</h2><ul>{bullets}</ul>{_table(slide.get("table"))}'
+        f"{told if notes else ''}</section>"
+    )
+
+
+def _table(table: Document | None) -> str:
+    if not table:
+        return ""
+    head = "".join(f'<th scope="col">{text(cell)}</th>' for cell in table["header"])
+    rows = "".join(f"<tr>{''.join(f'<td>{text(cell)}</td>' for cell in row)}</tr>" for row in table["rows"])
+    return (
+        '<div class="wide" tabindex="0" role="region" aria-label="Table of the slide"><table>'
+        f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
+    )

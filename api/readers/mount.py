@@ -1,0 +1,166 @@
+"""Owns the addresses of readers' pages: which are served, who may, and what a browser is told that may not.
+
+Invariants. Nothing of the dashboard is loaded by a reader. Who is unknown is asked to sign in where the API asks for keys, and is
+led back. A page is refused by the declaration beside its address; what it shows, and what its forms do, by the API itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute, Match, compile_path
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from highwater.api.core.access import PUBLIC, Access
+from highwater.api.core.access import Scope as Household
+from highwater.api.core.auth import OPEN, Role
+from highwater.api.core.errors import UnauthorizedError, problem, problem_of
+from highwater.api.core.guard import admit
+from highwater.api.dashboard.door import Door, Visitor
+from highwater.api.readers import feed, files, league
+from highwater.api.readers.frame import note, text
+from highwater.api.readers.inside import Answer, Visit
+from highwater.api.readers.pages import page
+from highwater.schemas.errors import HighwaterError
+from highwater.streams.identity.rate_limits import RateLimit
+
+if TYPE_CHECKING:
+    import re
+
+    from starlette.convertors import Convertor
+
+Handler = Callable[[Visit], Awaitable[Response]]
+
+_LEAGUE, _FEEDS, _QUERIES, _JOBS = (
+    Access(Role.VIEWER, household, limit=RateLimit.NONE, cost=0)
+    for household in (Household.LEAGUE, Household.FEEDS, Household.QUERIES, Household.JOBS)
+)
+
+
+async def _static(visit: Visit) -> Response:
+    return files.serve(visit.request, visit.named["file"])
+
+
+# Path, handler, whether it takes a form instead of being read, and who may. What a page reads of the API counts there.
+_PAGES: tuple[tuple[str, Handler, bool, Access], ...] = (
+    ("/read", league.seasons, False, _LEAGUE),
+    ("/read/league/{season:id}", league.season, False, _LEAGUE),
+    ("/read/league/{season:id}/{tab}", league.season, False, _LEAGUE),
+    ("/read/matches/{match:id}", league.match, False, _LEAGUE),
+    ("/read/matches/{match:id}/votes", league.vote, True, _LEAGUE),
+    ("/read/matches/{match:id}/predictions", league.prediction, True, _LEAGUE),
+    ("/read/matches/{match:id}/comments", league.comment, True, _LEAGUE),
+    ("/read/feed", feed.feed, False, _FEEDS),
+    ("/read/feed/questions", feed.ask, True, _QUERIES),
+    ("/read/feed/deck", feed.deck_form, False, _JOBS),
+    ("/read/feed/decks", feed.make_deck, True, _JOBS),
+    ("/read/questions/{question}", feed.question, False, _QUERIES),
+    ("/read/jobs/{job}", feed.job, False, _JOBS),
+    ("/read/decks/{deck}", feed.deck, False, _JOBS),
+    ("/read/static/{file}", _static, False, PUBLIC),
+)
+
+
+@dataclass(frozen=True)
+class ReadersPage:
+    """An address."""
+
+    path_format: str
+    pattern: re.Pattern[str]
+    convertors: Mapping[str, Convertor[Any]]
+    handler: Handler
+    is_form: bool
+    access: Access
+
+    @property
+    def method(self) -> str:
+        """The one method that it takes; HEAD comes as GET (`core/heads.py`)."""
+        return "POST" if self.is_form else "GET"
+
+    def named(self, path: str) -> dict[str, str] | None:
+        """What a path names; None where it is another one."""
+        found = self.pattern.match(path)
+        if found is None:
+            return None
+        return {name: self.convertors[name].convert(value) for name, value in found.groupdict().items()}
+
+
+def _compiled(path: str, handler: Handler, is_form: bool, access: Access) -> ReadersPage:
+    pattern, path_format, convertors = compile_path(path)
+    return ReadersPage(path_format, pattern, convertors, handler, is_form, access)
+
+
+PAGES = tuple(_compiled(*one) for one in _PAGES)
+_VISIT_KEY = "highwater.readers_page"
+
+
+class Readers:
+    """An ASGI application for the pages."""
+
+    def __init__(self, application: ASGIApp, door: Door) -> None:
+        self._application = application
+        self._door = door
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        found: ReadersPage = scope[_VISIT_KEY]
+        request = Request(scope, receive)
+        if request.method != found.method:
+            answer = problem(405, f"this address takes {found.method}", headers={"Allow": found.method})
+        else:
+            answer = await self._answer(request, found, found.named(scope["path"]) or {})
+        await answer(scope, receive, send)
+
+    async def _answer(self, request: Request, found: ReadersPage, named: Mapping[str, str]) -> Response:
+        visitor: Visitor | None = Visitor(OPEN, None)
+        is_part = "part" in request.query_params
+        try:
+            if found.access.role is not None:
+                visitor = await self._door.visitor(request)
+                if visitor is None:
+                    return problem_of(UnauthorizedError("sign in first")) if is_part else _sign_in(request, found)
+                admit(found.access, visitor.principal)
+            assert visitor is not None
+            return await found.handler(Visit(self._application, request, visitor, named))
+        except HighwaterError as error:
+            answer = problem_of(error)
+            if is_part or found.access is PUBLIC:
+                return answer
+            visit = Visit(self._application, request, visitor or Visitor(OPEN, None), named)
+            told = Answer(answer.status_code, answer.headers, bytes(answer.body))
+            shown = page(visit, "Error", f"<h1>{text(told.document.get('title', 'Error'))}</h1>{note(told.detail)}")
+            shown.status_code = told.status
+            return shown
+
+
+def _sign_in(request: Request, found: ReadersPage) -> Response:
+    """To the form, and from there back; whoever sent a form comes to the page that it stands on."""
+    path = request.url.path.rpartition("/")[0] if found.is_form else request.url.path
+    query = f"?{request.url.query}" if request.url.query and not found.is_form else ""
+    return RedirectResponse(f"/login?next={quote(path + query, safe='')}", 303)
+
+
+class ReadersRoute(BaseRoute):
+    """The addresses of the pages; every other one is left to the API."""
+
+    access: Mapping[str, Access] = {one.path_format: one.access for one in PAGES}
+
+    def __init__(self, readers: Readers) -> None:
+        self._readers = readers
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Whether a path is a page."""
+        if scope["type"] == "http" and scope["path"].startswith("/read"):
+            for one in PAGES:
+                if one.pattern.match(scope["path"]):
+                    return Match.FULL, {"endpoint": self._readers, _VISIT_KEY: one, "route": one}
+        return Match.NONE, {}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand it over."""
+        await self._readers(scope, receive, send)

@@ -1,0 +1,67 @@
+"""Makes whole pages for readers, and reads the forms that they send."""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+from typing import Any
+from urllib.parse import parse_qs
+
+from starlette.responses import Response
+
+from highwater.api.core.bodies import FORM, media_type_of
+from highwater.api.core.errors import TooLargeError, UnprocessableError
+from highwater.api.core.policies import own_files_policy
+from highwater.api.readers.frame import framed
+from highwater.api.readers.inside import Visit
+from highwater.api.readers.parts import html
+
+# A comment or a question with every character escaped.
+FORM_BYTES_MAX = 64 << 10
+FIELDS_MAX = 20
+_READER_CHARACTERS = 16
+_DIGITS_MAX = 9
+_POSITIONS = re.compile(r"[a-z.-]+/\d{1,5}/\d{1,18}(,[a-z.-]+/\d{1,5}/\d{1,18}){0,9}", re.ASCII)
+
+
+def reader_of(visit: Visit) -> str:
+    """What tells the snapshots of one reader from those of another in a browser; says nothing of the key."""
+    authorization = visit.visitor.authorization
+    return "" if authorization is None else sha256(f"reader:{authorization}".encode()).hexdigest()[:_READER_CHARACTERS]
+
+
+def page(visit: Visit, title: str, body: str, *, status: int = 200) -> Response:
+    """A page of this reader."""
+    is_signed_in = visit.visitor.authorization is not None
+    whole = framed(title, body, reader=reader_of(visit), is_signed_in=is_signed_in)
+    return html(visit.request, whole, status=status, headers={"Content-Security-Policy": own_files_policy()})
+
+
+def number(words: str) -> Any:
+    """A number of a form; anything else is left for the API to refuse."""
+    return int(words) if words.isascii() and words.isdigit() and len(words) <= _DIGITS_MAX else words
+
+
+def positions_seen(visit: Visit) -> str:
+    """The positions of what this reader has just written, from the address; empty: none, or not in that form."""
+    named = visit.request.query_params.get("after", "")
+    return named if _POSITIONS.fullmatch(named) else ""
+
+
+async def form(visit: Visit) -> dict[str, str]:
+    """The fields of a form; of one that was sent twice the last.
+
+    Raises:
+        TooLargeError: it is larger than any form of ours.
+        UnprocessableError: it is no form.
+    """
+    body = await visit.request.body()
+    if len(body) > FORM_BYTES_MAX:
+        raise TooLargeError(f"the form is larger than {FORM_BYTES_MAX} bytes")
+    if media_type_of(visit.request.headers.get("content-type", "")) != FORM:
+        raise UnprocessableError(f"the body is not {FORM}")
+    try:
+        sent = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=FIELDS_MAX, errors="strict")
+    except ValueError as error:
+        raise UnprocessableError(f"this is no form: {error}") from error
+    return {name: values[-1] for name, values in sent.items()}

@@ -1,0 +1,130 @@
+"""Owns the parts of readers' pages: each shows one resource of the API, and is sent with the page and by itself.
+
+Invariants. A part carries the version and the tag of the resource that it shows, so that a browser never shows an older one after
+a newer one; its tag also names this release, since another may show the same version differently. A 304 reads no payload.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Callable, Mapping
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import brotli
+from starlette.requests import Request
+from starlette.responses import Response
+
+from highwater.api.core.conditional import CACHE_PRIVATE, condition
+from highwater.api.core.encodings import negotiate
+from highwater.api.core.errors import NotAcceptableError
+from highwater.api.readers.frame import note, text
+from highwater.api.readers.inside import Answer, Visit
+
+_HTML = "text/html; charset=utf-8"
+# Pages are made for each answer: brotli's fifth level takes a millisecond for 100 kB of a season.
+_BROTLI_QUALITY, _GZIP_LEVEL = 5, 5
+_OK, _NOT_MODIFIED = 200, 304
+_PASSED = ("x-resource-version", "x-caused-by", "x-stale", "retry-after")
+
+
+class Part(NamedTuple):
+    """A part of a page.
+
+    Attributes:
+        address: where it is asked for by itself.
+        source: the path of the API that it shows.
+        show: its JSON as HTML.
+        keys: of resources whose change makes it old.
+        element: its id on the page.
+    """
+
+    address: str
+    source: str
+    show: Callable[[Any], str]
+    keys: tuple[str, ...] = ()
+    element: str = ""
+
+
+class Shown(NamedTuple):
+    """A part as it is put into a page, and what the API answered."""
+
+    html: str
+    answer: Answer
+
+
+@cache
+def release() -> str:
+    """What tells the HTML of this release from that of another one."""
+    held = sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        held.update(path.read_bytes())
+    return held.hexdigest()[:8]
+
+
+def tag_of(answer: Answer) -> str | None:
+    """The tag of a part, without quotes; None where the answer has none."""
+    found = re.fullmatch(r'(?:W/)?"([^"]*)"', answer.headers.get("etag", ""))
+    return None if found is None else f"{release()}-{found[1]}"
+
+
+def _source_condition(request: Request) -> dict[str, str]:
+    """`If-None-Match` in the words of the API: tags of other releases match nothing."""
+    wanted = re.findall(rf'"{release()}-([^"]*)"', condition(request) or "")
+    return {"If-None-Match": ", ".join(f'W/"{tag}"' for tag in wanted)} if wanted else {}
+
+
+async def serve_part(visit: Visit, part: Part) -> Response:
+    """A part by itself, or 304 when the browser has it; an error as the API says it."""
+    answer = await visit.ask("GET", part.source, headers=_source_condition(visit.request))
+    headers = {name: answer.headers[name] for name in _PASSED if name in answer.headers}
+    tag = tag_of(answer)
+    if answer.status not in (_OK, _NOT_MODIFIED) or tag is None:
+        headers |= {"Cache-Control": "no-store", "Content-Type": answer.headers.get("content-type", "application/json")}
+        return Response(answer.body, answer.status, headers)
+    headers |= {"ETag": f'W/"{tag}"', "Cache-Control": CACHE_PRIVATE, "Vary": "Accept-Encoding, Cookie"}
+    if answer.status == _NOT_MODIFIED:
+        return Response(status_code=_NOT_MODIFIED, headers=headers)
+    return html(visit.request, part.show(answer.document), headers=headers)
+
+
+async def show(visit: Visit, part: Part, *, after: str = "") -> Shown:
+    """A part in its page; `after`: the positions of what this reader has just written."""
+    answer = await visit.ask("GET", part.source, headers={"X-Min-Position": after} if after else {})
+    if after and answer.status != _OK:
+        answer = await visit.ask("GET", part.source)
+    named = f' id="{part.element}"' if part.element else ""
+    keys = f' data-keys="{text(" ".join(part.keys))}"' if part.keys else ""
+    opened = f'<div{named} data-part="{text(part.address)}"{keys}'
+    tag = tag_of(answer)
+    if answer.status == _OK and tag is not None:
+        version = answer.headers.get("x-resource-version", "")
+        quoted = text(f'W/"{tag}"')
+        told = f' data-etag="{quoted}" data-version="{text(version)}"'
+        return Shown(f"{opened}{told}>{part.show(answer.document)}</div>", answer)
+    said = "This is being prepared. Reload the page in a moment." if answer.status == 202 else answer.detail
+    return Shown(f"{opened}>{note(said)}</div>", answer)
+
+
+def html(request: Request, body: str, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """HTML in a coding that the browser takes.
+
+    Raises:
+        NotAcceptableError: it takes none that there is.
+    """
+    fields = request.headers.getlist("accept-encoding")
+    encoding = negotiate(", ".join(fields) if fields else None)
+    if encoding is None:
+        raise NotAcceptableError(headers={"Vary": "Accept-Encoding"})
+    sent = {"Cache-Control": CACHE_PRIVATE, "Vary": "Accept-Encoding, Cookie", **(headers or {}), "Content-Type": _HTML}
+    content = body.encode()
+    if encoding == "br":
+        content = brotli.compress(content, quality=_BROTLI_QUALITY)
+    elif encoding == "gzip":
+        content = gzip.compress(content, _GZIP_LEVEL, mtime=0)
+    if encoding != "identity":
+        sent["Content-Encoding"] = encoding
+    return Response(content, status, sent)

@@ -1,0 +1,178 @@
+"""Readers' pages over HTTP, without a browser: who gets them, their files, their conditions, and that nothing else is loaded."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from highwater.api.dashboard.mount import DashboardRoute
+from tests.integration.api_server import Api, running_api
+
+SETTING = "viewer:eye-key,viewer:ann-key:ann,admin:root-key"
+SECONDS = 60
+
+
+@pytest.fixture(scope="module")
+def api(own_settings: Any) -> Iterator[Api]:
+    """An API with keys."""
+    with running_api(own_settings(HIGHWATER_API_KEYS=SETTING)) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def signed_in(api: Api, key: str) -> Iterator[httpx.Client]:
+    """A browser that has signed in."""
+    with httpx.Client(base_url=api.url, timeout=SECONDS) as client:
+        assert client.post("/login?next=/read", data={"key": key}).status_code == 303
+        yield client
+
+
+def dashboard_of(api: Api) -> Any:
+    """The dashboard of the application."""
+    (route,) = [one for one in api.app.router.routes if isinstance(one, DashboardRoute)]
+    return route._dashboard
+
+
+def test_nobody_unknown_gets_a_page(api: Api) -> None:
+    """A page leads to the form and back; a part is 401 as a problem; a form leads to the page that it stands on."""
+    with httpx.Client(base_url=api.url, timeout=SECONDS) as nobody:
+        page = nobody.get("/read/league/a%2Fb/stats?x=1")
+        assert (page.status_code, page.headers["location"]) == (
+            303,
+            "/login?next=%2Fread%2Fleague%2Fa%252Fb%2Fstats%3Fx%3D1",
+        )
+        part = nobody.get("/read/league/s/table?part=1")
+        assert (part.status_code, part.headers["content-type"]) == (401, "application/problem+json")
+        form = nobody.post("/read/matches/m/votes", data={"choice": "home"})
+        assert (form.status_code, form.headers["location"]) == (303, "/login?next=%2Fread%2Fmatches%2Fm")
+
+
+def test_readers_do_not_load_the_dashboard(api: Api) -> None:
+    """Neither the form nor its icon, which browsers ask for by themselves, nor any page of theirs."""
+    with signed_in(api, "eye-key") as reader:
+        icon = reader.get("/favicon.ico")
+        assert (icon.status_code, icon.headers["content-type"]) == (200, "image/svg+xml")
+        assert len(icon.content) < 1_000
+        for path in ("/login", "/read", "/read/league/none", "/read/matches/none"):
+            assert reader.get(path).status_code in (200, 404), path
+    assert dashboard_of(api)._inner is None
+
+
+def test_an_error_is_a_page(api: Api) -> None:
+    """With the status of the API, its words, and the way to other pages; a wrong method says the right one."""
+    with signed_in(api, "eye-key") as reader:
+        for path, words in (
+            ("/read/league/none", "no season"),
+            ("/read/league/none/nothing", "a season has no page"),
+            ("/read/matches/none", "no match"),
+            ("/read/league/none/live", "a season has no page"),
+        ):
+            answer = reader.get(path)
+            assert (answer.status_code, answer.headers["content-type"]) == (404, "text/html; charset=utf-8"), path
+            assert words in answer.text
+            assert '<a href="/read">' in answer.text
+            assert "script-src 'self'" in answer.headers["content-security-policy"]
+        assert reader.get("/read/league/none/table?part=1").headers["content-type"] == "application/problem+json"
+        refused = reader.post("/read/league/none", data={})
+        assert (refused.status_code, refused.headers["allow"]) == (405, "GET")
+        assert reader.get("/read/elsewhere", headers={"accept": "text/html"}).status_code == 404
+
+
+def test_a_feed_is_that_of_the_reader(api: Api) -> None:
+    """A key that is bound to a user shows that user's feed, whoever the address names; others are asked whose."""
+    with signed_in(api, "ann-key") as ann:
+        own = ann.get("/read/feed?user=bob")
+        assert (own.status_code, "Your feed" in own.text, "bob" in own.text) == (200, True, False)
+        part = ann.get("/read/feed?part=1&user=bob")
+        assert part.headers["etag"]
+        again = ann.get("/read/feed?part=1", headers={"if-none-match": part.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
+        assert "<form" not in own.text  # a viewer neither asks nor has decks made
+    with signed_in(api, "eye-key") as anybody:
+        assert "Whose feed" in anybody.get("/read/feed").text
+        assert "Feed of bob" in anybody.get("/read/feed?user=bob").text
+
+
+def test_a_visit_is_remembered_in_cookies_of_the_feed(api: Api) -> None:
+    """The version that was seen, and that with which the visit began; nothing else can read them, and a wrong one is none."""
+    with signed_in(api, "ann-key") as ann:
+        fields = ann.get("/read/feed").headers.get_list("set-cookie")
+        assert [re.sub(r"_[0-9a-f]{8}=", "=", one.partition(";")[0]) for one in fields] == [
+            "highwater_seen=0",
+            "highwater_visit=0",
+        ]
+        assert all("HttpOnly" in one and "Path=/read/feed" in one and "SameSite=strict" in one for one in fields)
+        name = fields[1].partition("=")[0]
+        for wrong in ("9", "x", "-1", "9" * 400):
+            ann.cookies.set(name, wrong, path="/read/feed")
+            answer = ann.get("/read/feed")
+            assert (answer.status_code, 'data-since="0"' in answer.text) == (200, True), wrong
+
+
+def test_what_a_reader_may_not_have_made_is_refused_on_a_page(api: Api) -> None:
+    """With the API's words; a cluster that is not there is told so, and a question or deck of others is not there."""
+    with signed_in(api, "ann-key") as ann:
+        for path, sent, status in (
+            ("/read/feed/questions", {"query": "why?"}, 403),
+            ("/read/feed/decks", {"query": "why?", "slides": "2", "cluster": "c"}, 404),
+        ):
+            answer = ann.post(path, data=sent)
+            assert (answer.status_code, answer.text.count("<h1>")) == (status, 1), answer.text
+        assert ann.get("/read/feed/deck?cluster=c").status_code == 404
+        for path in ("questions", "jobs", "decks"):
+            missing = "00000000-0000-0000-0000-000000000000"
+            assert ann.get(f"/read/{path}/{missing}").status_code == 404
+            assert ann.get(f"/read/{path}/x").status_code in (404, 422)
+    with signed_in(api, "eye-key") as anybody:
+        assert anybody.get("/read/feed/deck?cluster=c").status_code == 422
+
+
+def test_a_form_that_is_none(api: Api) -> None:
+    """One clear error each: too large, another type, not text, too many fields."""
+    plain = {"content-type": "application/x-www-form-urlencoded"}
+    with signed_in(api, "ann-key") as reader:
+        for body, kind, status in (
+            (b"text=" + b"x" * (64 << 10), plain, 413),
+            (b"{}", {"content-type": "application/json"}, 422),
+            (b"\xff\xfe=1", plain, 422),
+            (b"&".join(b"a=1" for _ in range(30)), plain, 422),
+        ):
+            answer = reader.post("/read/matches/m/comments", content=body, headers=kind)
+            assert answer.status_code == status, answer.text
+            assert answer.text.count("<h1>") == 1
+
+
+def test_a_form_of_another_site_is_refused(api: Api) -> None:
+    """A browser that signs in by its cookie writes for its own pages alone."""
+    with signed_in(api, "ann-key") as reader:
+        foreign = {"origin": "https://elsewhere.example", "sec-fetch-site": "cross-site"}
+        answer = reader.post("/read/matches/m/votes", data={"choice": "home"}, headers=foreign)
+        assert answer.status_code == 403
+
+
+def test_static_files(api: Api) -> None:
+    """By hash for a year, in br and gzip, for any site; by name they are asked for each time; another release's are not kept."""
+    with httpx.Client(base_url=api.url, timeout=SECONDS) as anybody:
+        for coding in ("br", "gzip", "identity"):
+            plain = anybody.get("/read/static/highwater.js", headers={"accept-encoding": coding})
+            assert plain.headers.get("content-encoding", "identity") == coding
+            assert plain.headers["cache-control"] == "no-cache"
+            assert plain.headers["access-control-allow-origin"] == "*"
+            again = anybody.get("/read/static/highwater.js", headers={"if-none-match": plain.headers["etag"]})
+            assert (again.status_code, again.content) == (304, b"")
+        script = anybody.get("/read/static/read.js").text
+        (named,) = re.findall(r'from "([^"]+)"', script)
+        held = anybody.get(named)
+        assert held.headers["cache-control"] == "public, max-age=31536000, immutable"
+        assert held.content == anybody.get("/read/static/highwater.js").content
+        other = anybody.get(re.sub(r"[0-9a-f]{12}", "0" * 12, named))
+        assert (other.headers["cache-control"], other.content) == ("no-cache", held.content)
+        assert "export class Highwater" in anybody.get("/read/static/highwater.d.ts").text
+        assert anybody.get("/read/static/nothing.js").status_code == 404
+        assert anybody.get("/read/static/..%2Ffiles.py").status_code == 404
+        assert anybody.get("/read/static/read.css", headers={"accept-encoding": "identity;q=0"}).status_code == 406
