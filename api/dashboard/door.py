@@ -186,7 +186,7 @@ def _own_path(wanted: str) -> str:
 
 _STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;display:grid;place-items:center;min-height:90vh;margin:0;padding:1rem}
-form{width:min(24rem,100%);display:grid;gap:.75rem} h1{font-size:1.5rem;margin:0} p{margin:0;opacity:.8}
+main{width:min(24rem,100%)} form{display:grid;gap:.75rem} h1{font-size:1.5rem;margin:0} p{margin:0;opacity:.8}
 input,button,a{font:inherit;padding:.6rem .75rem;border-radius:.5rem;border:1px solid #8888}
 button{background:#0b6bcb;color:#fff;border-color:#0b6bcb;cursor:pointer}
 :focus-visible{outline:3px solid #4ea1ff;outline-offset:2px} .wrong{color:#d33;opacity:1}
@@ -196,11 +196,11 @@ _FORM = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark"><title>Sign in · Highwater</title>
 <style>{style}</style></head>
-<body><form method="post" action="/login?next={next}"><h1>Highwater</h1>
+<body><main><form method="post" action="/login?next={next}"><h1>Highwater</h1>
 <p>The dashboard shows what your API key or session may see.</p>{message}
 <label for="key">API key or session</label>
 <input id="key" name="key" type="password" autocomplete="current-password" required autofocus>
-<button>Sign in</button>{openid}</form></body></html>
+<button>Sign in</button>{openid}</form></main></body></html>
 """
 _OPENID = '<a href="/login/openid?next={next}">Sign in with your organization\'s account</a>'
 _SIGNED_IN = """<!doctype html>

@@ -28,7 +28,7 @@ _SHOW = {
 }
 # What a reader has done, by the word in the address that the browser is sent to afterwards.
 _DONE = {
-    "vote": "Your vote is counted.",
+    "vote": "Your vote is noted. The votes below include it within a few seconds.",
     "prediction": "Your prediction is noted.",
     "late": "It is noted, but the match has begun: it does not count for the rating.",
     "comment": "Your comment is published.",
@@ -121,10 +121,10 @@ async def match(visit: Visit) -> Response:
 async def _match_page(visit: Visit, told: str, *, status: int = 200) -> Response:
     match_id, asked = visit.named["match"], visit.request.query_params
     after = positions_seen(visit)
-    is_comment = asked.get("done") == "comment"
+    # Votes are gathered for seconds before they are counted (R4.33): a page does not wait for them. Comments are stored at once.
     shown, comments = await asyncio.gather(
-        show(visit, _match_part(match_id), after="" if is_comment else after),
-        show(visit, _comments_part(match_id), after=after if is_comment else ""),
+        show(visit, _match_part(match_id)),
+        show(visit, _comments_part(match_id), after=after if asked.get("done") == "comment" else ""),
     )
     if shown.answer.status != 200:
         said = note(shown.answer.detail)
