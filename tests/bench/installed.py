@@ -17,12 +17,13 @@ _PROGRAM = Path(sys.executable).parent / "highwater"
 class Installed:
     """A data folder and the stack that runs on it."""
 
-    def __init__(self, data_dir: Path) -> None:
+    def __init__(self, data_dir: Path, **settings: str) -> None:
+        """`settings`: what of the environment is the stack's, beside its folder."""
         self.data_dir = data_dir
         clean = {name: value for name, value in os.environ.items() if not name.startswith("HIGHWATER_")}
         services = ("KAFKA_BOOTSTRAP_SERVERS", "SCHEMA_REGISTRY_URL", "DATABASE_URL", "REDIS_URL", "REDIS_CACHE_URL")
         self._environment = {name: value for name, value in clean.items() if name not in services}
-        self._environment["HIGHWATER_DATA_DIR"] = str(data_dir)
+        self._environment |= {"HIGHWATER_DATA_DIR": str(data_dir), **settings}
 
     def run(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run `highwater`; what it says on standard error is that of the one who measures."""
@@ -52,10 +53,10 @@ class Installed:
 
 
 @contextlib.contextmanager
-def installed(*options: str) -> Iterator[Installed]:
+def installed(*options: str, **settings: str) -> Iterator[Installed]:
     """A stack on a new data folder, ready."""
     with tempfile.TemporaryDirectory(prefix="highwater-bench-") as folder:
-        stack = Installed(Path(folder) / "data")
+        stack = Installed(Path(folder) / "data", **settings)
         try:
             stack.up(*options)
             yield stack
