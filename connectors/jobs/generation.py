@@ -151,7 +151,7 @@ class GenerationSteps:
 
         def concluded(text: str) -> Step:
             outline = _checked(lambda: read_outline(json_object_in(text), args.slides))
-            return Step(_checkpoint(outline, ()), 0, args.slides)
+            return Step(_checkpoint(outline, ()), 0, len(outline.slides))
 
         return Ask(OUTLINE, self._model, system, user, concluded, _TEMPERATURE, _OUTLINE_TOKENS)
 

@@ -7,7 +7,8 @@ known of an earlier window saves time without changing a result. The steps (R0.3
 2. The graph of their ties, and the vectors averaged over it (`graph`).
 3. HDBSCAN's condensed tree (Campello, Moulavi and Sander 2013) over the graph's edges, by the `hdbscan` package itself:
    single linkage, excess of mass. What is in no stable branch is noise, and what is in one has a membership.
-4. Fragments of one topic joined by modularity. A text that repeats often enough is a cluster even when nothing is like it.
+4. Fragments of one topic joined by modularity, and within each cluster once more with closer ties, which gives its parts. A text
+   that repeats often enough is a cluster even when nothing is like it.
 
 A point whose membership is below `MEMBERSHIP_MIN` counts as noise. What is noise may still lean towards a cluster; that
 is said beside it with its confidence, and never counted as membership.
@@ -47,8 +48,20 @@ NEIGHBOURS_MIN = 5
 DISTANCE_MIN = 0.05
 # 1.5 MB of differences at 384 coordinates, which stay in a core's caches.
 EDGES_AT_ONCE = 1 << 10
+# Parts of a cluster have so many times as many ties within as chance would make. At 1.5 and 2 half as many clusters without a
+# subject fall into parts that have one (docs/benchmarks/labels.md), at 9 into parts of a dozen.
+PARTS_RESOLUTION = 3.0
 # Parts of the graph without a tie are joined far outside the range of distances (0..2), where no branch survives.
 APART = 1e3
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Clusters in parts, each within one of them: labels, leanings and confidences as of `Clustering`, by part."""
+
+    labels: IntArray
+    leanings: IntArray
+    confidences: FloatArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +72,7 @@ class Clustering:
     `MEMBERSHIP_MIN` in a cluster; of noise, what it had in the branch that it left too early, else 0. `leanings` int
     (n,): of noise, the cluster that most of its ties go to, `NOISE` when none does; `confidences` float64 (n,): the
     share of its ties that do. `distinct` and `neighbours`: what the map is drawn from. `kept`: what the next version starts from,
-    which holds more neighbours the more of them were known.
+    which holds more neighbours the more of them were known. `parts`: the same clusters in closer parts (`division`).
     """
 
     labels: IntArray
@@ -69,6 +82,7 @@ class Clustering:
     distinct: Distinct
     neighbours: Neighbours
     kept: Neighbours
+    parts: Parts
 
     @property
     def cluster_count(self) -> int:
@@ -94,18 +108,21 @@ def cluster_embeddings(
     size = cluster_size_for(len(distinct)) if min_cluster_size is None else min_cluster_size
     graph = ties(neighbours)
     branch, strength = _branches(averaged(distinct.rounded, graph), graph, size)
-    labels = joined(np.where(strength >= MEMBERSHIP_MIN, branch, NOISE), graph)
-    labels, strength = _with_repeats(labels, strength, distinct.copies, size)
-    nearest, confidence = leanings(labels, graph)
-    is_noise = labels == NOISE
+    fragments = np.where(strength >= MEMBERSHIP_MIN, branch, NOISE)
+    joint = joined(fragments, graph)
+    close = joined(fragments, graph, resolution=PARTS_RESOLUTION, within=joint)
+    labels, strengths = _with_repeats(joint, strength, distinct.copies, size)
+    leaning, confidence = _leanings(labels, graph, distinct)
+    closer = _with_repeats(close, strength, distinct.copies, size)[0]
     return Clustering(
         labels=_spread(labels, distinct, NOISE),
-        memberships=_spread(strength, distinct, 0.0),
-        leanings=_spread(np.where(is_noise, nearest, NOISE), distinct, NOISE),
-        confidences=_spread(np.where(is_noise, confidence, 0.0), distinct, 0.0),
+        memberships=_spread(strengths, distinct, 0.0),
+        leanings=leaning,
+        confidences=confidence,
         distinct=distinct,
         neighbours=neighbours,
         kept=kept,
+        parts=Parts(_spread(closer, distinct, NOISE), *_leanings(closer, graph, distinct)),
     )
 
 
@@ -169,6 +186,16 @@ def _with_repeats(
     labels[alone] = np.arange(len(alone)) + labels.max(initial=NOISE) + 1
     strength[alone] = 1.0
     return labels, strength
+
+
+def _leanings(labels: IntArray, graph: csr_array, distinct: Distinct) -> tuple[IntArray, FloatArray]:
+    """What each row of noise leans to, and how much."""
+    nearest, confidence = leanings(labels, graph)
+    is_noise = labels == NOISE
+    return (
+        _spread(np.where(is_noise, nearest, NOISE), distinct, NOISE),
+        _spread(np.where(is_noise, confidence, 0.0), distinct, 0.0),
+    )
 
 
 def _spread(values: NDArray[Any], distinct: Distinct, otherwise: float) -> NDArray[Any]:

@@ -87,10 +87,12 @@ def _unit(vectors: Float32Array) -> Float32Array:
     return cast("Float32Array", vectors / np.maximum(lengths, np.float32(1e-12))[:, None])
 
 
-def joined(labels: IntArray, graph: csr_array) -> IntArray:
+def joined(labels: IntArray, graph: csr_array, *, resolution: float = 1.0, within: IntArray | None = None) -> IntArray:
     """Groups (u,), -1 for none, after joining the pair that raises modularity most until none does.
 
-    Equal gains are taken in the order of the labels. New labels count from 0 in the order of the old.
+    `resolution`: how many times as many ties as chance would make are asked for (Reichardt and Bornholdt 2006). `within`: groups
+    (u,) that are not left: fragments of two of them stay apart. Equal gains are taken in the order of the labels. New labels
+    count from 0 in the order of the old.
     """
     count = int(labels.max(initial=-1)) + 1
     if count < 2:
@@ -101,8 +103,12 @@ def joined(labels: IntArray, graph: csr_array) -> IntArray:
     between = (member.T @ graph @ member).toarray() / total
     share = (member.T @ degrees) / total
     # Half of the modularity gained by joining two groups: the share of ties between them above what chance would tie.
-    gains = between - np.outer(share, share)
+    gains = between - resolution * np.outer(share, share)
     np.fill_diagonal(gains, -np.inf)
+    if within is not None:
+        of = np.empty(count, dtype=np.intp)
+        of[labels[labels >= 0]] = within[labels >= 0]
+        gains[of[:, None] != of[None, :]] = -np.inf
     into = np.arange(count)
     while True:
         best = int(gains.argmax())
@@ -116,7 +122,7 @@ def joined(labels: IntArray, graph: csr_array) -> IntArray:
         gains[gone], gains[:, gone] = -np.inf, -np.inf
         alive = np.isfinite(gains[kept])
         alive[kept] = False
-        gains[kept, alive] = gains[alive, kept] = between[kept, alive] - share[kept] * share[alive]
+        gains[kept, alive] = gains[alive, kept] = between[kept, alive] - resolution * share[kept] * share[alive]
     renumbered = np.unique(into, return_inverse=True)[1]
     return cast("IntArray", np.where(labels >= 0, renumbered[np.maximum(labels, 0)], NOBODY))
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from highwater.streams.feeds.clustering import NOISE, Clustering, cluster_embeddings
 from highwater.streams.feeds.curating import Curated, curate, renamed
 from highwater.streams.feeds.curations import READER
+from highwater.streams.feeds.division import divide
 from highwater.streams.feeds.evolution import Evolution, match_clusters
 from highwater.streams.feeds.labels import ClusterDescription, describe_clusters
 from highwater.streams.feeds.layout import Layout, Previous, lay_out
@@ -47,7 +48,7 @@ def recluster(window: Window) -> NewVersion:
     last = window.last or LastVersion((), Outside())
     ids = window.insight_ids
     known = None if last.neighbours is None else Neighbours.from_bytes(last.neighbours)
-    as_found = cluster_embeddings(window.vectors, known=known)
+    as_found = divide(cluster_embeddings(window.vectors, known=known), window.texts)
     natural = _matched(as_found, window, last)
     curated = curate(as_found, [one.cluster_id for one in natural.clusters], ids, window.curations, last)
     found = curated.found

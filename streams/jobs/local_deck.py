@@ -3,7 +3,8 @@
 It answers in the form that the prompts of `decks` ask for. An outline has a slide for each section of the sources, named by its
 heading. Where slides are more, sections are divided; where they are fewer, neighbours that one title names are put together, and
 of the rest those are left out that say least of the query. A part without a heading is named by the claim of its first sentence.
-A slide quotes the sentences of its part, none that another slide quotes. Without sources it says so. No clock, chance or state:
+A slide quotes the sentences of its part, none that another slide quotes. Sources that hold fewer sentences than there are to be
+slides make fewer slides. Without sources it says so. No clock, chance or state:
 the same message always gets the same answer.
 """
 
@@ -20,6 +21,7 @@ from highwater.streams.documents.prose import Table, sentences_of, tables_of
 from highwater.streams.jobs.decks import HEADING_BETWEEN, OUTLINE, POINTS_MAX
 
 NO_SOURCES = "No document was given for this."
+NOTHING_MORE = "The sources say no more about this."
 # Points and bullets fill a slide and no more; what else a part says is for the speaker.
 POINTS, BULLETS, NOTES = 3, 5, 3
 SENTENCE_CHARACTERS_MIN, SENTENCE_CHARACTERS_MAX = 20, 280
@@ -95,14 +97,14 @@ def local_deck_answer(stage: str, user: str) -> str:
 def _outline(asked: Mapping[str, Any]) -> dict[str, Any]:
     query, count = str(asked.get("query", "")), int(asked.get("slides", 1))
     title = _cut(query, 80) or "Untitled"
-    parts = list(_padded(_divided(_merged(_sections(asked), count, query), count), count))
+    parts = _divided(_merged(_sections(asked), count, query), count) or [_Part(headings=[()])]
     slides: list[dict[str, Any]] = []
     named = set[str]()
     for number, part in enumerate(parts, start=1):
-        name = next((name for name in _names(part) if name not in named), f"{title} ({number})")
+        name = next((name for name in _names(part) if name not in named), f"{title} ({number})" if named else title)
         named.add(name)
         slides.append({"title": name, "points": part.points})
-    return {"title": title, "slides": slides}
+    return {"title": title, "slides": slides, "is_exhausted": len(slides) < count}
 
 
 def _slide(asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,7 +115,7 @@ def _slide(asked: Mapping[str, Any]) -> dict[str, Any]:
     own = [line for line in _own(asked, lines) if line.text not in said]
     chosen = _chosen(own, title)
     if not chosen:
-        return {"title": title, "bullets": [NO_SOURCES], "notes": ""}
+        return {"title": title, "bullets": [NOTHING_MORE if lines else NO_SOURCES], "notes": ""}
     shown = {line.place for line in chosen}
     rest = [line.text for line in own if line.place not in shown][:NOTES]
     table = _table_of(parts, own, f"{title} {asked.get('query', '')}")
@@ -240,12 +242,6 @@ def _divided(parts: list[_Part], count: int) -> list[_Part]:
             _Part(part.lines[middle:], [()], part.document),
         ]
     return parts
-
-
-def _padded(parts: list[_Part], count: int) -> Iterator[_Part]:
-    yield from parts
-    for _ in range(count - len(parts)):
-        yield _Part(headings=[()])
 
 
 def _names(part: _Part) -> Iterator[str]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from highwater.streams.feeds.clustering import cluster_embeddings
+from highwater.streams.feeds.division import divide
 from highwater.streams.feeds.labels import ClusterDescription, describe_clusters
 from highwater.streams.feeds.naming import EXAMPLES, MIXED
 from highwater.streams.feeds.tokens import STOP_WORDS, clean, root_of, spelled_words_of, stem_of
@@ -55,7 +56,7 @@ def labelled(name: str) -> Labelled:
     rows = WINDOWS[name](insights())
     texts, ids = [insights()[row]["text"] for row in rows], [insights()[row]["insight_id"] for row in rows]
     own = vectors()[rows]
-    found = cluster_embeddings(own)
+    found = divide(cluster_embeddings(own), texts)
     started = time.process_time()
     described = describe_clusters(found.labels, found.memberships, own, texts, ids)
     return Labelled(described, dict(zip(ids, texts, strict=True)), time.process_time() - started)

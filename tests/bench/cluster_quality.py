@@ -84,9 +84,11 @@ class Measurement:
 def ours(vectors: NDArray[np.float32], texts: Sequence[str] | None) -> Topics:
     """The product's clusters and keywords, as a rebuild makes them."""
     from highwater.streams.feeds.clustering import cluster_embeddings
+    from highwater.streams.feeds.division import divide
     from highwater.streams.feeds.labels import describe_clusters
 
     found = cluster_embeddings(vectors)
+    found = found if texts is None else divide(found, texts)
     soft = np.where(found.labels == NOISE, found.leanings, found.labels)
     if texts is None:
         return Topics(found.labels, found.memberships, soft=soft)

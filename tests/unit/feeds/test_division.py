@@ -1,0 +1,91 @@
+"""Clusters of which nothing can be said are told in parts; those with a subject, and those of points without words, stay."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from highwater.streams.feeds.clustering import NOISE, Clustering, cluster_embeddings
+from highwater.streams.feeds.division import divide
+from highwater.streams.feeds.graph import joined
+from highwater.streams.feeds.labels import describe_clusters
+from highwater.streams.feeds.naming import is_mixed
+from tests.unit.feeds import sample
+
+ROWS = 1_500
+
+
+@pytest.fixture(scope="module")
+def found() -> Clustering:
+    """The clusters of real subjects as their vectors have them."""
+    return cluster_embeddings(sample.vectors()[-ROWS:])
+
+
+def labels_of(made: Clustering) -> list[tuple[str, int]]:
+    """What its clusters are called, and how large they are."""
+    texts, ids = sample.texts()[-ROWS:], [str(row) for row in range(ROWS)]
+    described = describe_clusters(made.labels, made.memberships, sample.vectors()[-ROWS:], texts, ids)
+    return [(one.label, one.size) for one in described]
+
+
+def test_fewer_members_are_in_clusters_without_a_subject(found: Clustering):
+    """Members stay members, each part is within one cluster, and a cluster with a subject is as it was."""
+    made = divide(found, sample.texts()[-ROWS:])
+    np.testing.assert_array_equal(made.labels == NOISE, found.labels == NOISE)
+    assert sorted(set(made.labels.tolist()) - {NOISE}) == list(range(made.cluster_count))
+    assert made.cluster_count > found.cluster_count
+    for number in range(made.cluster_count):
+        assert len(set(found.labels[made.labels == number].tolist())) == 1
+    before, after = labels_of(found), labels_of(made)
+    mixed = [sum(size for label, size in told if is_mixed(label)) for told in (before, after)]
+    assert mixed[1] < 0.8 * mixed[0]
+    named = [size for label, size in before if not is_mixed(label)]
+    assert all(size in [size for _, size in after] for size in named)
+
+
+def test_what_leans_to_a_divided_cluster_leans_to_a_part(found: Clustering):
+    """To a cluster that there is, with the confidence of that; what leaned elsewhere still does."""
+    made = divide(found, sample.texts()[-ROWS:])
+    leaning = made.leanings[made.leanings != NOISE]
+    assert set(leaning.tolist()) <= set(range(made.cluster_count))
+    assert ((made.leanings == NOISE) | (made.labels == NOISE)).all()
+    moved = made.confidences != found.confidences
+    assert 0 < moved.sum() < (found.leanings != NOISE).sum()
+
+
+def test_points_without_words_stay_as_they_are(found: Clustering):
+    """Digits have no texts: their clusters are those of their vectors."""
+    assert divide(found, [None] * ROWS) is found
+
+
+def test_the_order_of_rows_does_not_matter(found: Clustering):
+    """The same groups, whatever comes first."""
+    order = np.random.default_rng(3).permutation(ROWS)
+    texts = sample.texts()[-ROWS:]
+    other = divide(cluster_embeddings(sample.vectors()[-ROWS:][order]), [texts[row] for row in order.tolist()])
+    made = divide(found, texts)
+    groups = [
+        {frozenset(rows.tolist()) for rows in _rows(labels)} for labels in (made.labels, _back(other.labels, order))
+    ]
+    assert groups[0] == groups[1]
+
+
+def _rows(labels: np.ndarray) -> list[np.ndarray]:
+    return [np.flatnonzero(labels == number) for number in range(int(labels.max()) + 1)]
+
+
+def _back(labels: np.ndarray, order: np.ndarray) -> np.ndarray:
+    result = np.empty_like(labels)
+    result[order] = labels
+    return result
+
+
+def test_fragments_of_two_groups_stay_apart():
+    """With `within` no group is joined with one of another, however many ties they have."""
+    from scipy.sparse import csr_array
+
+    ties = np.ones((6, 6), dtype=np.float32) - np.eye(6, dtype=np.float32)
+    ties[:2, 2:4] = ties[2:4, :2] = 9
+    labels = np.array([0, 0, 1, 1, 2, 2])
+    assert joined(labels, csr_array(ties)).tolist() == [0, 0, 0, 0, 1, 1]
+    assert joined(labels, csr_array(ties), within=np.array([0, 0, 1, 1, 1, 1])).tolist() == [0, 0, 1, 1, 2, 2]
