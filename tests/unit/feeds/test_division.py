@@ -48,6 +48,7 @@ def test_what_leans_to_a_divided_cluster_leans_to_a_part(found: Clustering):
     made = divide(found, sample.texts()[-ROWS:])
     leaning = made.leanings[made.leanings != NOISE]
     assert set(leaning.tolist()) <= set(range(made.cluster_count))
+    np.testing.assert_array_equal(made.leanings != NOISE, found.leanings != NOISE)
     assert ((made.leanings == NOISE) | (made.labels == NOISE)).all()
     moved = made.confidences != found.confidences
     assert 0 < moved.sum() < (found.leanings != NOISE).sum()
