@@ -153,7 +153,8 @@ def _table(table: Mapping[str, Any]) -> Table:
 def _shown(source: Mapping[str, Any]) -> str:
     """A source as a reader finds it: the document's name, the headings above the passage, its number from 1; no word of ours."""
     name = source["name"] or source["document"][:12]
-    return ", ".join(filter(None, (name, source["heading"], f"\u00a7 {source['place'] + 1}")))
+    place = f"\u00a7 {source['place'] + 1}" if source["place"] >= 0 else None
+    return ", ".join(filter(None, (name, source["heading"], place)))
 
 
 def _written(write: Callable[[Deck, Theme], Written], deck: Deck, theme: Theme) -> Written:

@@ -18,15 +18,20 @@ from highwater.connectors.documents.reading import Chunked, DocumentReader
 from highwater.connectors.jobs import blobs
 from highwater.connectors.jobs.kept_decks import kept_deck
 from highwater.connectors.jobs.semantic_cache import SemanticCache, Wanted
+from highwater.connectors.jobs.statements import QUERIES
 from highwater.connectors.jobs.steps import Ask, Done, JobFailedError, Step
 from highwater.connectors.jobs.store import Deck
 from highwater.connectors.models.calls import ChatCall
 from highwater.connectors.models.embedding_calls import CountedEmbedder, Work
+from highwater.connectors.postgres.pool import reading
+from highwater.connectors.retrieval.asked import AskedVector
 from highwater.connectors.retrieval.context import ChunkContext
-from highwater.streams.clock import Clock
+from highwater.connectors.retrieval.insights import SHARE_MIN, InsightSearch
+from highwater.streams.clock import Clock, to_datetime
 from highwater.streams.documents.structure import UnreadableDocumentError, clean, markdown_blocks
 from highwater.streams.jobs.args import GenerationArgs, parse_args
 from highwater.streams.jobs.decks import (
+    NO_PLACE,
     OUTLINE,
     OUTLINE_CHARACTERS_MAX,
     POINTS_MAX,
@@ -64,8 +69,10 @@ SOURCE_BYTES_MAX = 4 << 20
 _CHUNKS = 100
 # What needs no reader; it takes a process of its own.
 _PLAIN = ("text/plain", "text/markdown")
-# Chunks of each open namespace that a deck without documents is told of.
+# Chunks of each open namespace, and insights, that a deck without documents is told of.
 _INGESTED_MAX = 30
+# A deck has room for what a short answer leaves out: an insight that has words of the query may be this far from it.
+_SIMILARITY_MIN = 0.25
 # Jobs whose documents are kept between two slides; as many as one process works on at once by default.
 _KEPT_MAX = 16
 # An outline of 50 slides with five points each; a slide.
@@ -94,6 +101,7 @@ class GenerationSteps:
     ) -> None:
         self._pool = pool
         self._chunks = ChunkContext(pool, embedder)
+        self._insights = InsightSearch(pool)
         self._cache = cache
         self._clock = clock
         self._model = model
@@ -222,17 +230,38 @@ class GenerationSteps:
         return [*passages, *await self._whole(job, others, len(ids))]
 
     async def _ingested(self, job: Job, wanted: str, characters_max: int) -> list[Passage]:
-        """What was ingested into open namespaces and answers best, as a query is told of it; nothing where nothing is near."""
-        asked = self._chunks.asked(wanted, Work(job.id, None))
-        found = await self._chunks.of_query(asked, query_words(wanted), limit=_INGESTED_MAX, as_of_ms=self._clock())
-        passages: list[Passage] = []
+        """What was ingested and answers best, as a query is told of it: chunks of open namespaces, and insights of the user's
+        channels, or of all without any; nothing where nothing is near.
+        """
+        asked, words = self._chunks.asked(wanted, Work(job.id, None)), query_words(wanted)
+        found = await self._chunks.of_query(asked, words, limit=_INGESTED_MAX, as_of_ms=self._clock())
+        passages = await self._of_insights(job, wanted, words, asked)
+        characters_max -= sum(len(one.text) for one in passages)
         for one in sorted(found, key=lambda one: -one.final):
             characters_max -= len(one.content)
             if characters_max < 0:
                 break
             text, heading = clean_text(one.content), clean_text(one.title or "")
             passages.append(Passage(one.source_id, text, heading, one.chunk_no, f"{one.ns}/{one.source_id}"))
-        return sorted(passages, key=lambda one: (one.document, one.place))
+        return sorted(passages, key=lambda one: (one.group or one.document, one.place))
+
+    async def _of_insights(self, job: Job, wanted: str, words: Sequence[str], asked: AskedVector) -> list[Passage]:
+        """The insights that are near, those of a channel together and in their order."""
+        async with reading(self._pool) as tx:
+            channels = [row["channel_id"] for row in await tx.fetch(QUERIES["channels_of_user"], job.user_id)] or None
+        found = await self._insights.of_query(wanted, words, asked, channels, limit=_INGESTED_MAX)
+        near = [one for one in found if one.share >= SHARE_MIN and one.similarity >= _SIMILARITY_MIN]
+        return [
+            Passage(
+                one.insight_id,
+                clean_text(one.text),
+                one.channel_id,
+                NO_PLACE,
+                f"{to_datetime(one.ts_ms):%Y-%m-%d}",
+                group=one.channel_id,
+            )
+            for one in sorted(near, key=lambda one: (one.channel_id, one.ts_ms, one.insight_id))
+        ]
 
     async def _whole(self, job: Job, documents: Sequence[blobs.Blob], of: int) -> list[Passage]:
         """Documents that were not ingested, read once a job; `of` so many, each its share."""

@@ -124,3 +124,7 @@ WITH gone AS (
     DELETE FROM semantic_vectors WHERE ctid = ANY (ARRAY(SELECT ctid FROM semantic_vectors WHERE created_at < $1 LIMIT 1000))
     RETURNING hash)
 DELETE FROM surrogate_keys WHERE document IN (SELECT 'semantic:' || hash FROM gone)
+
+-- The channels of a user, by whose insights a deck without documents is made.
+-- name: channels_of_user
+SELECT channel_id FROM subscriptions WHERE user_id = $1 AND subscribed

@@ -19,6 +19,7 @@ from highwater.streams.jobs.bidi import base_level, levels_of
 from highwater.streams.jobs.layout import (
     BAND_WIDTH,
     BODY_BOTTOM,
+    CELL_PADDING,
     FAINT,
     FOOT_SIZE,
     FOOT_TOP,
@@ -37,6 +38,7 @@ from highwater.streams.jobs.layout import (
     TITLE_TOP,
     Chart,
     Deck,
+    Grid,
     Page,
     Paragraph,
     Table,
@@ -117,7 +119,7 @@ class _Pages:
         for paragraph in page.paragraphs:
             top = self._add_paragraph(paragraph, top, page.body_size)
         if page.table is not None:
-            self._add_table(page.table, top, PAGE_HEIGHT - BODY_BOTTOM - top)
+            self._add_table(page, page.table, top, PAGE_HEIGHT - BODY_BOTTOM - top)
         self._add_foot(page, number)
         self._add_logo()
 
@@ -146,25 +148,27 @@ class _Pages:
         self._lines(top, paragraph.lines, size, indent=INDENT)
         return top + (len(paragraph.lines) + POINT_GAP) * size * LEADING
 
-    def _add_table(self, table: Table, top: float, height: float) -> None:
+    def _add_table(self, page: Page, table: Table, top: float, height: float) -> None:
         """A chart where the table is numbers by category, else the table."""
         chart = chart_of(table)
         if chart is not None:
             self._add_chart(chart, top, height)
-            return
-        rows = (table.header, *table.rows)
-        row_height = min(height / len(rows), 2.4 * TABLE_SIZE)
-        size = min(TABLE_SIZE, row_height / 1.5)
-        wants = [max(self._measure(plain(row[place]), size) for row in rows) + 12 for place in range(len(table.header))]
-        share = TEXT_WIDTH / sum(wants)
-        for number, row in enumerate(rows):
+        elif page.grid is not None:
+            self._add_grid(page.grid, top)
+
+    def _add_grid(self, grid: Grid, top: float) -> None:
+        for number, (row, row_height) in enumerate(zip(grid.cells, grid.heights, strict=True)):
             if number == 0:
                 self._box(MARGIN, top, TEXT_WIDTH, row_height, self._theme.primary)
             left = MARGIN
-            for place, cell in enumerate(row):
-                width = wants[place] * share
+            for lines, width in zip(row, grid.widths, strict=True):
                 self._fill(INK if number else self._theme.on_primary)
-                self._text(left + 6, top + (row_height + size) / 2 - 2, self._short(cell, size, width - 12), size)
+                for place, line in enumerate(lines):
+                    base = top + CELL_PADDING / 2 + (place + 1) * grid.size * LEADING - grid.size * (LEADING - 1)
+                    if base_level("".join(lines)):
+                        self._text_before(left + width - CELL_PADDING, base, line, grid.size)
+                    else:
+                        self._text(left + CELL_PADDING, base, line, grid.size)
                 left += width
             top += row_height
             self._box(MARGIN, top, TEXT_WIDTH, 0.6, _RULE)

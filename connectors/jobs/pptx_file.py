@@ -28,6 +28,7 @@ from highwater.streams.jobs.bidi import base_level
 from highwater.streams.jobs.layout import (
     BAND_WIDTH,
     BODY_BOTTOM,
+    CELL_PADDING,
     FAINT,
     FOOT_SIZE,
     FOOT_TOP,
@@ -43,9 +44,9 @@ from highwater.streams.jobs.layout import (
     TITLE_TOP,
     Chart,
     Deck,
+    Grid,
     Page,
     Slide,
-    Table,
     Theme,
     chart_of,
     lay_out,
@@ -147,7 +148,7 @@ def _add(file: Any, page: Page, notes: str, logo: _Logo | None) -> None:
         _place(body, page.body_top, height)
         _write(body.text_frame, [paragraph.text for paragraph in page.paragraphs], page.body_size)
     if page.table is not None:
-        _add_table(slide, page.table, page.body_top, height)
+        _add_table(slide, page, height)
     _add_line(slide, MARGIN, FOOT_TOP, TEXT_WIDTH - 60, "\n".join(page.foot), FOOT_SIZE)
     _add_number(slide)
     _add_logo(slide, logo)
@@ -160,21 +161,33 @@ def _notes(slide: Slide) -> str:
     return "\n".join(filter(None, (plain(slide.notes), *sources)))
 
 
-def _add_table(slide: Any, table: Table, top: float, height: float) -> None:
+def _add_table(slide: Any, page: Page, height: float) -> None:
     """A chart where the table is numbers by category, else the table."""
-    area = Pt(MARGIN), Pt(top), Pt(TEXT_WIDTH), Pt(height)
-    chart = chart_of(table)
+    assert page.table is not None
+    area = Pt(MARGIN), Pt(page.body_top), Pt(TEXT_WIDTH), Pt(height)
+    chart = chart_of(page.table)
     if chart is not None:
         _fill_chart(slide, chart, area)
-        return
-    grid = slide.shapes.add_table(
-        len(table.rows) + 1, len(table.header), *area[:3], Pt(min(height, 28 * (len(table.rows) + 1)))
-    ).table
-    for number, row in enumerate((table.header, *table.rows)):
-        for place, text in enumerate(row):
-            cell = grid.cell(number, place)
-            cell.text = plain(text)
-            cell.text_frame.paragraphs[0].font.size = Pt(TABLE_SIZE)
+    elif page.grid is not None:
+        _fill_grid(slide, page.grid, area[:3])
+
+
+def _fill_grid(slide: Any, grid: Grid, area: tuple[Any, ...]) -> None:
+    """Rows in the heights that were laid out; the rules of the library's table, without its bands."""
+    drawn = slide.shapes.add_table(len(grid.cells), len(grid.widths), *area, Pt(sum(grid.heights))).table
+    drawn.horz_banding = False
+    for place, width in enumerate(grid.widths):
+        drawn.columns[place].width = Pt(width)
+    for number, (row, row_height) in enumerate(zip(grid.cells, grid.heights, strict=True)):
+        drawn.rows[number].height = Pt(row_height)
+        for place, lines in enumerate(row):
+            cell = drawn.cell(number, place)
+            cell.margin_left = cell.margin_right = Pt(CELL_PADDING)
+            cell.margin_top = cell.margin_bottom = Pt(CELL_PADDING / 2)
+            cell.text = " ".join(lines)
+            cell.text_frame.paragraphs[0].font.size = Pt(grid.size)
+            if number:
+                cell.fill.background()
 
 
 def _fill_chart(slide: Any, chart: Chart, area: tuple[Any, ...]) -> None:

@@ -59,15 +59,20 @@ async def withdraw_users(tx: Connection, user_ids: Collection[str]) -> None:
 
 
 async def tag_deck(tx: Connection, presentation_id: str, documents: Sequence[str]) -> None:
-    """Tag a deck that was just stored; what it quotes of chunks that were deleted while it was made goes at once."""
+    """Tag a deck that was just stored; what it quotes of chunks and insights that were withdrawn while it was made goes at once.
+
+    `documents`: ids of documents and of insights.
+    """
     if not documents:
         return
     await surrogate_keys.share(tx)
     await tx.execute(QUERIES["tag_documents"], f"{_DECK}:{presentation_id}", list(documents))
-    deleted = await tx.fetch(QUERIES["deleted_texts"], list(documents))
+    await surrogate_keys.tag_insights(tx, f"{_DECK}:{presentation_id}", 0, list(documents))
+    deleted = [row["text"] for row in await tx.fetch(QUERIES["deleted_texts"], list(documents))]
+    deleted += [one.text for one in await surrogate_keys.retracted_of(tx, list(documents), "")]
     if deleted:
         rows = await tx.fetch(QUERIES["decks_to_redact"], [presentation_id])
-        quoted = Quotations(row["text"] for row in deleted)
+        quoted = Quotations(deleted)
         await _redact(tx, [(row, quoted) for row in rows])
 
 

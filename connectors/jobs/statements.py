@@ -38,6 +38,7 @@ class Statements(TypedDict):
     semantic_vectors_of: str
     store_semantic_vector: str
     prune_semantic_vectors: str
+    channels_of_user: str
     jobs_read: str
     jobs_of_organization_read: str
     presentation_read: str

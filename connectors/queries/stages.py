@@ -17,7 +17,7 @@ from highwater.connectors.models.embedding_calls import CountedEmbedder, Work
 from highwater.connectors.postgres.pool import Connection, reading
 from highwater.connectors.queries.statements import QUERIES
 from highwater.connectors.retrieval.context import ChunkContext
-from highwater.connectors.retrieval.insights import FoundInsight, InsightSearch
+from highwater.connectors.retrieval.insights import SHARE_MIN, SIMILARITY_MIN, FoundInsight, InsightSearch
 from highwater.connectors.retrieval.search import Result
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import HighwaterError
@@ -46,10 +46,6 @@ MEMORIES_READ, LOGS_READ = 20, 10
 SOURCES_TOLD = 12
 # What of a chunk is told: as much as of an insight.
 CHUNK_CHARACTERS_MAX = 2_000
-# A source is near enough to answer with some of the weight of the query's words, and so near by words and vectors together.
-# From 0.30 to 0.40 as many right sources are cited; from 0.35 most questions that nothing answers find none
-# (docs/benchmarks/answers.md).
-SHARE_MIN, SIMILARITY_MIN = 0.2, 0.35
 # More words than this tell no better what is asked.
 _WORDS_MAX = 12
 

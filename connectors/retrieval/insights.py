@@ -38,6 +38,10 @@ _NEAREST_MAX = 50
 _CHANNELS_NAMED_MAX = 20
 _NEWEST_OF_NAMED_MAX = 12
 _NAME_PART = re.compile(r"[^\W_]+")
+# A source is near enough to answer with some of the weight of the question's words, and so near by words and vectors together.
+# From 0.30 to 0.40 as many right sources are cited; from 0.35 most questions that nothing answers find none
+# (docs/benchmarks/answers.md).
+SHARE_MIN, SIMILARITY_MIN = 0.2, 0.35
 
 
 class FoundInsight(NamedTuple):

@@ -89,7 +89,7 @@ def sized_blocks(pages: Sequence[Sequence[Run]]) -> list[Block]:
     The size of most letters is that of the text. A line that is set larger is a heading, the larger the higher; lines of one size
     after each other are one heading.
     """
-    lines = [_sized_lines(page) for page in pages]
+    lines = _without_running_lines([_sized_lines(page) for page in pages])
     letters: Counter[float] = Counter()
     for text, size in (line for page in lines for line in page):
         letters[size] += len(text.strip())
@@ -110,6 +110,26 @@ def _sized_lines(page: Sequence[Run]) -> list[tuple[str, float]]:
             sizes[round(size, 1)] += len(part.strip())
             lines[-1] = (before + part, sizes)
     return [(text, max(sizes, key=lambda size: (sizes[size], size), default=0.0)) for text, sizes in lines]
+
+
+def _without_running_lines(pages: Sequence[list[tuple[str, float]]]) -> list[list[tuple[str, float]]]:
+    """Pages without what stands at the head or foot of most of them: the title of the document, the number of the page."""
+    edges = [_edges(page) for page in pages]
+    counts = Counter(key for keys in edges for key in set(keys.values()))
+    running = {
+        key for key, count in counts.items() if count >= max(_RUNNING_PAGES_MIN, _RUNNING_SHARE_MIN * len(pages))
+    }
+    return [
+        [line for place, line in enumerate(page) if keys.get(place) not in running]
+        for page, keys in zip(pages, edges, strict=True)
+    ]
+
+
+def _edges(page: Sequence[tuple[str, float]]) -> dict[int, str]:
+    """The first and the last line of a page by their places, without numbers."""
+    told = [place for place, (text, _) in enumerate(page) if text.strip()]
+    outer = {*told[:_EDGE_LINES], *told[-_EDGE_LINES:]}
+    return {place: _DIGITS.sub("", page[place][0]).strip() for place in outer}
 
 
 def _is_heading(text: str, size: float, body: float) -> bool:
@@ -192,6 +212,9 @@ _CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset\s{0,8}=\s{0,8}["']?\s{0,8}([
 # A charset is told at the beginning of a document, if at all (HTML: within 1,024 bytes).
 _CHARSET_BYTES = 1_024
 _SPACES = re.compile(r"[ \t\n]+")
+# The first or last line of so many pages, and of this share of them, runs through the document.
+_EDGE_LINES, _RUNNING_PAGES_MIN, _RUNNING_SHARE_MIN = 1, 3, 0.5
+_DIGITS = re.compile(r"\d+")
 
 
 def html_charset(raw: bytes) -> str | None:
@@ -209,6 +232,8 @@ class _Html(HTMLParser):
         self._skipped = ""
         self._depth = 0
         self._is_kept = 0
+        self._main = 0
+        self.main_blocks: list[Block] = []
 
     def handle_starttag(self, tag: str, attrs: object) -> None:
         if self._skipped:
@@ -226,6 +251,7 @@ class _Html(HTMLParser):
         elif tag in _BREAKING:
             self.close_block()
             self._is_kept += tag == "pre"
+            self._main += tag == "main"
 
     def handle_endtag(self, tag: str) -> None:
         if self._skipped:
@@ -235,6 +261,7 @@ class _Html(HTMLParser):
         elif tag in _HEADINGS or tag in _BREAKING:
             self.close_block()
             self._is_kept = max(0, self._is_kept - (tag == "pre"))
+            self._main = max(0, self._main - (tag == "main"))
 
     def handle_data(self, data: str) -> None:
         if not self._skipped:
@@ -244,14 +271,21 @@ class _Html(HTMLParser):
         """What was read since the last block is one."""
         text = "".join(self._held)
         if text.strip():
-            self.blocks.append(Block(text.strip("\n") if self._is_kept else text.strip(), self._heading))
+            kept = text.strip("\n")
+            block = Block(f"```\n{kept}\n```" if self._is_kept and not self._heading else text.strip(), self._heading)
+            self.blocks.append(block)
+            if self._main:
+                self.main_blocks.append(block)
         self._held, self._heading = [], 0
 
 
 def html_blocks(text: str) -> list[Block]:
-    """Headings, paragraphs, list items, rows of tables and preformatted texts of a document."""
+    """Headings, paragraphs, list items and rows of tables of a document, preformatted texts as code is written in Markdown.
+
+    Where it says which part of it is its own (`main`), that alone: the rest is menus and help of its site.
+    """
     parser = _Html()
     parser.feed(text)
     parser.close()
     parser.close_block()
-    return parser.blocks
+    return parser.main_blocks or parser.blocks

@@ -26,6 +26,8 @@ OUTLINE = "outline"
 TITLE_CHARACTERS_MAX, LINE_CHARACTERS_MAX, NOTES_CHARACTERS_MAX = 160, 400, 2_000
 # More than this nobody reads on a slide.
 POINTS_MAX, BULLETS_MAX = 8, 8
+# Where a document has no parts, an insight has none.
+NO_PLACE = -1
 # Between the headings above a passage, the outermost first, as in titles of chunks.
 HEADING_BETWEEN = " > "
 # Passages of a document: a paragraph or some, so that what is found is understood by itself.
@@ -56,6 +58,7 @@ the source that says it; where there are sources nothing that is not in them. no
 table: only where a source has one that makes the point, else leave it out. The language of the query."""
 
 _WORD = re.compile(r"[^\W_]+")
+_SENTENCE_ENDS = re.compile(r"(?<=[.!?])\s|(?<=。)|\n(?=\s*(?:[-*+]|\d{1,3}[.)])\s)")
 _BLANK_LINES = re.compile(r"\n\s*\n")
 _TABLE_BEGINS = re.compile(r"[^\n]*\|[^\n]*\n[\s|:-]*-[\s|:-]*\n")
 _WORD_CHARACTERS_MIN = 3
@@ -83,7 +86,10 @@ class Outline:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a bullet is from: a document by its SHA-256 and name, the headings above the passage, and its place, from 0."""
+    """Where a bullet is from: a document by its SHA-256 and name, the headings above the passage, and its place, from 0.
+
+    Of an insight: its id, its day, its channel, and `NO_PLACE`.
+    """
 
     document: str
     name: str | None
@@ -106,13 +112,17 @@ class Slide:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A part of a document, in its place among all, with the headings above it (`A > B`)."""
+    """A part of a document, in its place among all, with the headings above it (`A > B`).
+
+    `group`: what it is a part of beside the document, as an insight is of a channel. A document of one part has `NO_PLACE`.
+    """
 
     document: str
     text: str
     heading: str = ""
     place: int = 0
     name: str | None = None
+    group: str = ""
 
     @property
     def source(self) -> Source:
@@ -263,8 +273,18 @@ def passages_of(
 
 
 def _cut_at(text: str, bound: int) -> int:
-    """Where a text that is longer than its bound is cut: behind a line, a sentence or a word."""
-    for mark in ("\n", ". ", "。", " "):
+    """Where a text that is longer than its bound is cut: before an item of a list or behind a sentence, a line or a word.
+
+    A table behind a row.
+    """
+    ends = (
+        []
+        if _TABLE_BEGINS.match(text)
+        else [found.start() for found in _SENTENCE_ENDS.finditer(text, bound // 2, bound)]
+    )
+    if ends:
+        return ends[-1]
+    for mark in ("\n", " "):
         cut = text.rfind(mark, bound // 2, bound)
         if cut > 0:
             return cut + len(mark.rstrip(" "))
@@ -330,7 +350,12 @@ def _words(text: str) -> list[str]:
 
 def _told(passages: Iterable[Passage]) -> list[dict[str, str]]:
     return [
-        {"id": f"S{number}", "document": passage.document[:12], "heading": passage.heading, "text": passage.text}
+        {
+            "id": f"S{number}",
+            "document": passage.group or passage.document[:12],
+            "heading": passage.heading,
+            "text": passage.text,
+        }
         for number, passage in enumerate(passages, start=1)
     ]
 

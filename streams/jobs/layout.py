@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.jobs.letters import letters_of, pieces_of
@@ -30,6 +31,9 @@ TITLE_TOP, BODY_GAP, BODY_BOTTOM = 40.0, 18.0, 62.0
 FOOT_TOP, FOOT_SIZE, FOOT_LINES = PAGE_HEIGHT - 50.0, 9.0, 2
 NUMBER_TOP, NUMBER_SIZE = PAGE_HEIGHT - 24.0, 12.0
 TABLE_SIZE = 14.0
+# A table that does not fit gets smaller letters, then loses its last rows; a cell has so many lines at most.
+TABLE_SIZES, CELL_LINES_MAX = (TABLE_SIZE, 12.0, 11.0), 3
+CELL_PADDING, COLUMN_WIDTH_MIN = 6.0, 60.0
 # Nearly black and grey on white: printed as it is.
 INK, FAINT = "1C2129", "737A85"
 # A band in the accent colour at the left edge of each page, and the logo at the right of its head.
@@ -55,6 +59,18 @@ class Table:
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     rows_total: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A table as it is drawn: the size of its letters, the widths of columns, and of each row its height and the lines of its
+    cells, the header first.
+    """
+
+    size: float
+    widths: tuple[float, ...]
+    heights: tuple[float, ...]
+    cells: tuple[tuple[tuple[str, ...], ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +166,7 @@ class Page:
     parts: int = 1
     foot: tuple[str, ...] = ()
     table: Table | None = None
+    grid: Grid | None = None
 
     @property
     def body_top(self) -> float:
@@ -197,10 +214,47 @@ def lay_out(slide: Slide, measure: Measure) -> list[Page]:
     ]
     if slide.table is None:
         return pages
-    shown, total = len(slide.table.rows), slide.table.rows_total
+    grid = None if chart_of(slide.table) is not None else grid_of(slide.table, measure, height)
+    shown = len(slide.table.rows) if grid is None else len(grid.cells) - 1
+    total = max(slide.table.rows_total, len(slide.table.rows))
     if total > shown:
         foot = _foot(sources, measure, f"{shown} of {total} rows   ")
-    return [*pages, replace(empty, table=slide.table, part=parts, parts=parts, foot=foot)]
+    return [*pages, replace(empty, table=slide.table, grid=grid, part=parts, parts=parts, foot=foot)]
+
+
+def grid_of(table: Table, measure: Measure, height: float) -> Grid:
+    """A table in the largest letters in which all of it fits a height; in the smallest its first rows that do."""
+    rows = tuple(tuple(map(plain, row)) for row in (table.header, *table.rows))
+    for size in TABLE_SIZES:
+        widths = _widths(rows, size, measure)
+        cells = tuple(
+            tuple(_cell(cell, size, width - 2 * CELL_PADDING, measure) for cell, width in zip(row, widths, strict=True))
+            for row in rows
+        )
+        heights = tuple(max(1, *map(len, row)) * size * LEADING + CELL_PADDING for row in cells)
+        if sum(heights) <= height:
+            return Grid(size, widths, heights, cells)
+    count = max(2, sum(total <= height for total in accumulate(heights)))
+    return Grid(size, widths, heights[:count], cells[:count])
+
+
+def _widths(rows: Sequence[Sequence[str]], size: float, measure: Measure) -> tuple[float, ...]:
+    """The widths of columns, together that of the text: what their longest cells ask for, wide ones by the root of it."""
+    wants = [max(measure(row[place], size) for row in rows) + 2 * CELL_PADDING for place in range(len(rows[0]))]
+    if sum(wants) > TEXT_WIDTH:
+        wants = [max(COLUMN_WIDTH_MIN, min(want, (want * TEXT_WIDTH / 4) ** 0.5)) for want in wants]
+    return tuple(want * TEXT_WIDTH / sum(wants) for want in wants)
+
+
+def _cell(text: str, size: float, width: float, measure: Measure) -> tuple[str, ...]:
+    """The lines of a cell; one that has more ends with an ellipsis."""
+    lines = [line.rstrip() for line in wrap(text, size, width, measure)]
+    if len(lines) > CELL_LINES_MAX:
+        last = lines[CELL_LINES_MAX - 1]
+        while last and measure(f"{last}\u2026", size) > width:
+            last = last[:-1]
+        lines = [*lines[: CELL_LINES_MAX - 1], f"{last.rstrip(' ,;')}\u2026"]
+    return tuple(lines)
 
 
 def sources_of(slide: Slide) -> list[str]:
@@ -250,9 +304,11 @@ def chart_of(table: Table) -> Chart | None:
 
 
 def _is_dwarfed(series: Sequence[tuple[str, tuple[float, ...]]]) -> bool:
-    """Whether one series would be too small beside another to be seen."""
+    """Whether one series, or most columns of one, would be too small beside another to be seen."""
     highest = [max(map(abs, numbers)) for _, numbers in series]
-    return max(highest) > SCALE_MAX * min(highest)
+    columns = [abs(number) for _, numbers in series for number in numbers if number]
+    small = sum(SCALE_MAX * number < max(highest) for number in columns)
+    return max(highest) > SCALE_MAX * min(highest) or 2 * small > len(columns)
 
 
 def _number(cell: str) -> float | None:

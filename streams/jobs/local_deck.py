@@ -24,7 +24,7 @@ NO_SOURCES = "No document was given for this."
 NOTHING_MORE = "The sources say no more about this."
 # Points and bullets fill a slide and no more; what else a part says is for the speaker.
 POINTS, BULLETS, NOTES = 3, 5, 3
-SENTENCE_CHARACTERS_MIN, SENTENCE_CHARACTERS_MAX = 20, 280
+SENTENCE_CHARACTERS_MIN, SENTENCE_CHARACTERS_MAX = 20, 240
 POINT_CHARACTERS_MAX = 120
 # A title is read at a glance: some eight words.
 TITLE_CHARACTERS_MAX, TITLE_CHARACTERS_MIN = 64, 20
@@ -37,11 +37,17 @@ _CLAUSE_END = re.compile(
     r"[,;:(\u2013\u2014、，；：]|\s(?:because|which|that|but|while|when|where|if|since|so|after|before)\s"  # noqa: RUF001
 )
 _WORD = re.compile(r"[^\W\d_][\w-]*")
+# Where a sentence could have ended.
+_STOP = re.compile(r"[;:](?=\s)")
+_CLAUSE_CHARACTERS_MIN = 60
+# What a paragraph is about, before its first sentence.
+_RUN_IN = re.compile(r"([^\s:][^:]{2,58}[^\s:]):\s")
 # Below this many letters a word names little: `the`, `and`, `not`.
 _WORD_CHARACTERS_MIN = 4
 # A sentence that begins so leans on the one before, and says less alone; so does one that ends with a colon, on what follows.
 _LEANING = re.compile(
-    r"(?:this|that|these|those|it|its|they|them|he|she|but|and|so|or|then|thus|hence|however|therefore|also|instead|otherwise)\b",
+    r"(?:this|that|these|those|it|its|they|them|he|she|but|and|so|or|then|thus|hence|however|therefore|also|instead|otherwise"
+    r"|second|third|next|finally|here|both|neither|either|note|let.s|you can see)\b",
     re.IGNORECASE,
 )
 # Addresses, which nobody reads on a slide; `name at host.org` keeps one from robots.
@@ -50,6 +56,16 @@ _EMPTY_BRACKETS = re.compile(r"\(\s*\)|\[\s*\]")
 # A line of a list of references, and a sentence that only sends elsewhere.
 _REFERENCE = re.compile(r"\[\w{1,20}\]\s")
 _POINTER = re.compile(r"(?:see|refer to|for more|for details|more details)\b.{0,100}", re.IGNORECASE)
+# A mark of a list of references, behind a word.
+_CITED = re.compile(r"(?<=\w)\[[A-Z][\w.-]{1,20}\]")
+# What is in most sentences and names nothing that a section is about.
+_COMMON = frozenset(
+    "about does from have into more some than that their them then they this what when where which with".split()  # noqa: SIM905
+)
+# Below this many words a line is a name or a call, and says nothing.
+_WORDS_MIN = 4
+# Sections of so few lines stand together on a slide though no heading is above both.
+_SMALL_LINES = 2
 # Letters below which a line is a number, a mark or a name.
 _LETTERS_MIN, _LETTERS_SHARE_MIN = 10, 0.4
 # Numbers before headings: `1.`, `2.3`, `IV.`
@@ -142,7 +158,7 @@ def _sections(asked: Mapping[str, Any]) -> list[_Part]:
             parts.append(_Part(headings=[path], document=document))
         part, text, name = parts[-1], str(source.get("text", "")), str(source.get("id", f"S{number}"))
         tables = [table for table in tables_of(text) if any(cell for row in table.rows for cell in row[1:])]
-        told = [_cut(sentence, SENTENCE_CHARACTERS_MAX) for sentence in sentences_of(text)]
+        told = [_clause(_CITED.sub("", sentence)) for sentence in sentences_of(text)]
         if not told and not part.lines:
             told = [_TITLE_BETWEEN.join(table.header) for table in tables if table.numbers]
         for line in told:
@@ -167,6 +183,7 @@ def _says_something(text: str) -> bool:
         and letters >= max(_LETTERS_MIN, _LETTERS_SHARE_MIN * len(bare.replace(" ", "")))
         and not _REFERENCE.match(text)
         and not _POINTER.fullmatch(text)
+        and text[-1] not in ":\uff1a"  # what it introduces is not on the slide
     )
 
 
@@ -186,14 +203,15 @@ def _merged(parts: Sequence[_Part], count: int, query: str) -> list[_Part]:
 
 
 def _worthiest(parts: Sequence[_Part], count: int, wanted: set[str]) -> list[_Part]:
-    """The parts that name most of what is wanted, longer ones first, in their order."""
+    """The parts that name most of what is wanted, longer ones first, in their order; an introduction is left out last."""
 
-    def worth(place: int) -> tuple[int, int, int]:
+    def worth(place: int) -> tuple[bool, int, int, int]:
         part = parts[place]
         words = {
             word for text in (*sum(part.headings, ()), *(line.text for line in part.lines)) for word in _words(text)
         }
-        return len(wanted & words), len(part.lines), -place
+        is_introduction = place == 0 and count > 2 and len(part.lines) > 1 and len(part.headings[0]) < 2
+        return is_introduction, len(wanted & words), len(part.lines), -place
 
     return [parts[place] for place in sorted(sorted(range(len(parts)), key=worth, reverse=True)[:count])]
 
@@ -206,9 +224,11 @@ def _cost(parts: Sequence[_Part], start: int, end: int) -> tuple[bool, bool, int
 
 
 def _spans(parts: Sequence[_Part], count: int) -> Iterator[tuple[int, int]]:
-    """Neighbours that may be put together, as (start, end): two that fit a title, or all under one heading."""
+    """Neighbours that may be put together, as (start, end): two small ones that fit a title, or all under one heading."""
     for start in range(len(parts) - 1):
-        if _joined([*parts[start].headings, *parts[start + 1].headings]) is not None:
+        both = parts[start : start + 2]
+        is_small = all(len(part.lines) <= _SMALL_LINES * len(part.headings) for part in both)
+        if is_small and _joined([*both[0].headings, *both[1].headings]) is not None:
             yield start, start + 2
     below: dict[tuple[str, tuple[str, ...]], list[int]] = {}
     for place, part in enumerate(parts):
@@ -250,8 +270,8 @@ def _names(part: _Part) -> Iterator[str]:
         yield joined
     if len(part.headings) > 1 and (shared := _shared(part.headings)):
         yield _heading(shared[-1])
-    for line in part.lines:
-        yield _claim(line.text)
+    # One that is cut names it last.
+    yield from sorted(map(_claim, (line.text for line in part.lines)), key=lambda claim: claim.endswith("\u2026"))
 
 
 def _shared(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
@@ -273,6 +293,8 @@ def _heading(text: str) -> str:
 def _claim(sentence: str) -> str:
     """What a sentence says first, as a title."""
     text = sentence.rstrip(" .。।:;")
+    if len(text) > TITLE_CHARACTERS_MAX and (run_in := _RUN_IN.match(text)):
+        text = run_in[1]
     if len(text) > TITLE_CHARACTERS_MAX:
         ends = [found.start() for found in _CLAUSE_END.finditer(text)]
         end = max((end for end in ends if TITLE_CHARACTERS_MIN <= end <= TITLE_CHARACTERS_MAX), default=0)
@@ -302,15 +324,18 @@ def _own(asked: Mapping[str, Any], lines: Sequence[_Line]) -> list[_Line]:
 
 
 def _chosen(lines: Sequence[_Line], title: str) -> list[_Line]:
-    """The lines that stand best for themselves, in their order: the first, those that name the subject, none that leans."""
+    """The lines that stand best for themselves, in their order: whole ones that name the subject, none that leans."""
     wanted = set(_words(title))
 
     def worth(line: _Line) -> tuple[bool, int, int]:
-        is_alone = _LEANING.match(line.text) is None and not line.text.endswith(":")
+        words = len(line.text.split())
+        is_said = words >= _WORDS_MIN or not line.text.isascii()
+        is_alone = is_said and _LEANING.match(line.text) is None and line.text[-1] not in "?!\u2026"
         return is_alone, len(wanted.intersection(_words(line.text))), -line.place
 
-    best = sorted(lines[1:], key=worth, reverse=True)[: BULLETS - 1]
-    return [*lines[:1], *sorted(best, key=lambda line: line.place)]
+    best = sorted(lines, key=worth, reverse=True)[:BULLETS]
+    alone = [line for line in best if worth(line)[0]]
+    return sorted(alone if len(alone) >= POINTS else best, key=lambda line: line.place)
 
 
 def _table_of(parts: Sequence[_Part], own: Sequence[_Line], wanted: str) -> Table | None:
@@ -331,7 +356,18 @@ def _line_before(part: _Part, place: int) -> int:
 
 
 def _words(text: str) -> list[str]:
-    return [word for word in _WORD.findall(text.casefold()) if len(word) >= _WORD_CHARACTERS_MIN]
+    found = _WORD.findall(text.casefold())
+    return [word for word in found if len(word) >= _WORD_CHARACTERS_MIN and word not in _COMMON]
+
+
+def _clause(sentence: str) -> str:
+    """A sentence that fits a bullet: whole, or up to the end of a clause."""
+    line = " ".join(sentence.split())
+    if len(line) <= SENTENCE_CHARACTERS_MAX:
+        return line
+    parts = [line[: found.start()] for found in _STOP.finditer(line, 0, SENTENCE_CHARACTERS_MAX)]
+    whole = [part for part in parts if len(part) >= _CLAUSE_CHARACTERS_MIN and part.count("(") == part.count(")")]
+    return f"{whole[-1]}." if whole else _cut(line, SENTENCE_CHARACTERS_MAX)
 
 
 def _cut(text: str, characters_max: int) -> str:

@@ -204,3 +204,41 @@ async def test_a_deck_without_documents_is_made_of_what_was_ingested(rows: Rows)
         await store._store_deck(tx, job, step.deck, NOW_MS)
     tags = await rows.pool.fetch("SELECT space FROM surrogate_keys WHERE document = $1", f"deck:{job.id}")
     assert "source:open|s|guide" in {row["space"] for row in tags}
+
+
+async def test_a_deck_without_documents_quotes_insights_and_loses_what_is_retracted(rows: Rows):
+    """Those near the query, by channel and day; the deck is tagged with them, and one retracted while it was made is out."""
+    said = {
+        "i1": "Anchors are forged of iron in the yard",
+        "i2": "Anchors are painted grey every year",
+        "i3": "Nothing near",
+    }
+    for seq, (insight_id, text) in enumerate(said.items(), start=1):
+        await rows.pool.execute(
+            "INSERT INTO insights (insight_id, channel_id, seq, ts, arrived_at, text, source_partition, source_offset) "
+            "VALUES ($1, 'ships', $2::int, '2026-11-20', '2026-11-20', $3, 0, $2)",
+            insight_id, seq, text,
+        )  # fmt: skip
+    steps = GenerationSteps(rows.pool, None, lambda: NOW_MS, model="small")
+    job = Job(
+        "33333333-3333-4333-8333-333333333333", Kind.GENERATION, "acme", WORK.user_id,
+        '{"query": "How are anchors made?", "slides": 3}', JobStatus.RUNNING,
+    )  # fmt: skip
+    step = await steps.next(job)
+    while isinstance(step, Ask):
+        made = step.conclude(local_deck_answer(step.stage, step.user))
+        job = replace(job, checkpoint=json.loads(json.dumps(made.checkpoint)))
+        step = await steps.next(job)
+    assert isinstance(step, Done)
+    assert step.deck is not None
+    slides = step.deck.slides
+    assert {bullet for slide in slides for bullet in slide["bullets"]} == {said["i1"], said["i2"]}
+    sources = {source["document"]: source for slide in slides for source in slide["sources"]}
+    assert sources["i1"] == {"document": "i1", "name": "2026-11-20", "heading": "ships", "place": -1}
+    await rows.pool.execute("UPDATE insights SET retracted_at = now() WHERE insight_id = 'i2'")
+    async with rows.pool.acquire() as tx, tx.transaction():
+        await store._store_deck(tx, job, step.deck, NOW_MS)
+    tags = await rows.pool.fetch("SELECT space, numbers FROM surrogate_keys WHERE document = $1", f"deck:{job.id}")
+    assert "channel:ships" in {row["space"] for row in tags}
+    kept = await rows.pool.fetchval("SELECT slides::text FROM presentations WHERE presentation_id = $1", job.id)
+    assert (said["i1"] in kept, said["i2"] in kept) == (True, False)

@@ -66,3 +66,11 @@ def test_tables_are_read() -> None:
     text = "| A | **B** |\n|---|:-:|\n| x\\|y | 1 |\n| z |\n\n| no | rule |\n| 1 | 2 |\n| 3 | 4 |"
     assert tables_of(text) == [Table(("A", "B"), (("x|y", "1"), ("z", "")), 2)]
     assert tables_of("```\n| A | B |\n|---|---|\n| 1 | 2 |\n```") == []
+
+
+def test_a_heading_in_bold_stands_with_its_sentence():
+    """It is no sentence of its own; what is only emphasised is as it was."""
+    assert sentences_of("- **Latency.** Batches linger for a while.\n- **Search** is quick.") == [
+        "Latency: Batches linger for a while.",
+        "Search is quick.",
+    ]

@@ -59,7 +59,7 @@ def test_html_gives_what_a_reader_sees():
         Block("one two\nthree"),
         Block("four"),
         Block("five"),
-        Block("a\n  b"),
+        Block("```\na\n  b\n```"),
         Block("1 2"),
         Block("six"),
     ]
@@ -160,3 +160,24 @@ def test_headings_of_a_pdf():
 def test_front_matter_is_no_text(text: str, blocks: list[Block]):
     """But its title is a heading; rules elsewhere, or around a sentence, are none."""
     assert markdown_blocks(text) == blocks
+
+
+def test_what_a_site_has_around_a_document_is_left_out():
+    """Where a page says what is its own, menus and help are not; a page that does not is read whole."""
+    text = (
+        "<nav>Menu</nav><div>Press ? for help</div><main><h1>Log</h1><p>It\u2019s kept.</p></main><footer>2026</footer>"
+    )
+    assert html_blocks(text) == [Block("Log", 1), Block("It\u2019s kept.")]
+    assert len(html_blocks(text.replace("main>", "div>"))) == 5
+
+
+def test_what_runs_through_the_pages_of_a_pdf_is_no_text():
+    """The title at the head of most pages and the number at their foot; what stands on one page, or on two of many, stays."""
+    pages = [
+        [Run(f"Handbook\nPage {number} says this.\nAnd more of it here.\nAnd the rest.\n{number}\n", 10.0)]
+        for number in range(1, 6)
+    ]
+    text = "\n".join(block.text for block in sized_blocks(pages))
+    assert "Handbook" not in text
+    assert [f"Page {number} says this." in text for number in range(1, 6)] == [True] * 5
+    assert "Handbook" in "\n".join(block.text for block in sized_blocks(pages[:2]))

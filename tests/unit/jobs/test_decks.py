@@ -360,3 +360,20 @@ async def test_a_deck_needs_no_service():
 def test_what_is_no_prompt_is_answered_all_the_same():
     """The model has an answer to anything; whether it is of use is for the reader to say."""
     assert json.loads(local_deck_answer("slide-1", "hello"))["bullets"] == [NO_SOURCES]
+
+
+def test_a_bullet_is_a_whole_statement():
+    """A long sentence ends with a clause, outside of brackets; what introduces something, leans or asks makes room for others."""
+    long = (
+        "The broker keeps a log (a file: see below) of all records that were sent; "
+        + "it is read by consumers " * 12
+        + "."
+    )
+    text = f"# Log\n\nThese are the rules:\n\n{long}\n\nIs it kept? Second, it is short.\n\n" + " ".join(
+        f"Segment {n} of the log is written to a disk." for n in range(3)
+    )
+    (slide,) = made(text, 1)
+    assert slide.bullets == (
+        "The broker keeps a log (a file: see below) of all records that were sent.",
+        *(f"Segment {n} of the log is written to a disk." for n in range(3)),
+    )

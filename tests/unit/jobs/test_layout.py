@@ -205,3 +205,28 @@ def test_the_same_deck_is_the_same_file(seed: str):
         env={"PYTHONHASHSEED": seed, "TZ": "Asia/Tokyo"},
     ).stdout.split()
     assert told == [sha256(content).hexdigest() for content in (write_pdf(deck).content, write_pptx(deck))]
+
+
+def test_a_table_fits_its_page():
+    """Long cells take several lines, and rows that have no room are told by number; in both files nothing is below the foot."""
+    rows = tuple((f"row {n}", "a cell that says a whole sentence of some length " * 3) for n in range(12))
+    slide = Slide("Rows", ("A point.",), table=Table(("name", "what it says"), rows, 20))
+    page = lay_out(slide, wide_measure)[-1]
+    grid = page.grid
+    assert grid is not None
+    assert sum(grid.heights) <= PAGE_HEIGHT - page.body_top - BODY_BOTTOM
+    assert sum(grid.widths) == pytest.approx(TEXT_WIDTH)
+    assert 2 < len(grid.cells) < 13
+    assert page.foot[0].startswith(f"{len(grid.cells) - 1} of 20 rows")
+    for row in grid.cells:
+        for lines, width in zip(row, grid.widths, strict=True):
+            assert len(lines) <= 3
+            assert all(wide_measure(line, grid.size) <= width for line in lines)
+    short = lay_out(
+        Slide("Rows", ("A point.",), table=Table(("name", "is"), (("a", "x"), ("b", "y")), 2)), wide_measure
+    )[-1]
+    assert short.grid is not None
+    assert (short.grid.size, len(short.grid.cells), short.foot) == (14.0, 3, ())
+    drawn = pptx.Presentation(io.BytesIO(write_pptx(Deck("T", (slide,))))).slides[2].shapes
+    table = next(shape for shape in drawn if shape.has_table)
+    assert table.top + sum(one.height for one in table.table.rows) <= pptx.util.Pt(PAGE_HEIGHT - BODY_BOTTOM)
