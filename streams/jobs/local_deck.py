@@ -40,6 +40,10 @@ _WORD = re.compile(r"[^\W\d_][\w-]*")
 # Where a sentence could have ended.
 _STOP = re.compile(r"[;:](?=\s)")
 _CLAUSE_CHARACTERS_MIN = 60
+# What ends a sentence, and what may stand behind that.
+_SENTENCE_MARKS, _CLOSING = frozenset(".!?;\u2026\u3002\uff01\uff1f\u0964\u061f\u06d4"), ")]\"'\u201d\u2019\u00bb\u300d"
+# How a change note is filed: such a line begins with a small letter and is whole.
+_FILED = re.compile(r"\w+(?:\([^)]*\))?!?:\s")
 # What a paragraph is about, before its first sentence.
 _RUN_IN = re.compile(r"([^\s:][^:]{2,58}[^\s:]):\s")
 # Below this many letters a word names little: `the`, `and`, `not`.
@@ -270,8 +274,13 @@ def _names(part: _Part) -> Iterator[str]:
         yield joined
     if len(part.headings) > 1 and (shared := _shared(part.headings)):
         yield _heading(shared[-1])
-    # One that is cut names it last.
-    yield from sorted(map(_claim, (line.text for line in part.lines)), key=lambda claim: claim.endswith("\u2026"))
+    # What is cut within a list, or within a clause, names it last.
+    claims = [(_claim(line.text), len(line.text)) for line in part.lines]
+    yield from (claim for claim, _ in sorted(claims, key=lambda one: (one[0].endswith("\u2026"), _is_cut_list(*one))))
+
+
+def _is_cut_list(claim: str, characters: int) -> bool:
+    return "," in claim and len(claim) + 2 < characters
 
 
 def _shared(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
@@ -326,16 +335,25 @@ def _own(asked: Mapping[str, Any], lines: Sequence[_Line]) -> list[_Line]:
 def _chosen(lines: Sequence[_Line], title: str) -> list[_Line]:
     """The lines that stand best for themselves, in their order: whole ones that name the subject, none that leans."""
     wanted = set(_words(title))
+    # Where most sentences end with a mark, one without is a part of one: a page ended within it.
+    are_marked = 2 * sum(map(_is_marked, (line.text for line in lines))) > len(lines)
 
     def worth(line: _Line) -> tuple[bool, int, int]:
         words = len(line.text.split())
         is_said = words >= _WORDS_MIN or not line.text.isascii()
-        is_alone = is_said and _LEANING.match(line.text) is None and line.text[-1] not in "?!\u2026"
+        is_part = line.text[0].islower() and _FILED.match(line.text) is None
+        is_part |= are_marked and not _is_marked(line.text)
+        is_alone = is_said and not is_part and _LEANING.match(line.text) is None and line.text[-1] not in "?!\u2026"
         return is_alone, len(wanted.intersection(_words(line.text))), -line.place
 
     best = sorted(lines, key=worth, reverse=True)[:BULLETS]
     alone = [line for line in best if worth(line)[0]]
     return sorted(alone if len(alone) >= POINTS else best, key=lambda line: line.place)
+
+
+def _is_marked(text: str) -> bool:
+    """Whether it ends as a sentence does."""
+    return text.rstrip(_CLOSING)[-1:] in _SENTENCE_MARKS
 
 
 def _table_of(parts: Sequence[_Part], own: Sequence[_Line], wanted: str) -> Table | None:

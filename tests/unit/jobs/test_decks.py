@@ -369,8 +369,9 @@ def test_a_bullet_is_a_whole_statement():
         + "it is read by consumers " * 12
         + "."
     )
-    text = f"# Log\n\nThese are the rules:\n\n{long}\n\nIs it kept? Second, it is short.\n\n" + " ".join(
-        f"Segment {n} of the log is written to a disk." for n in range(3)
+    text = (
+        f"# Log\n\nThese are the rules:\n\n{long}\n\nIs it kept? Second, it is short. and goes on.\n\nWhat the log has of a\n\n"
+        + " ".join(f"Segment {n} of the log is written to a disk." for n in range(3))
     )
     (slide,) = made(text, 1)
     assert slide.bullets == (
