@@ -365,9 +365,9 @@ def test_what_is_no_prompt_is_answered_all_the_same():
 def test_a_bullet_is_a_whole_statement():
     """A long sentence ends with a clause, outside of brackets; what introduces something, leans or asks makes room for others."""
     long = (
-        "The broker keeps a log (a file: see below) of all records that were sent; "
-        + "it is read by consumers " * 12
-        + "."
+        "The broker keeps a log of all records that were ever sent to a topic; it is read (so we say: "
+        + "often " * 40
+        + ")."
     )
     text = (
         f"# Log\n\nThese are the rules:\n\n{long}\n\nIs it kept? Second, it is short. and goes on.\n\nWhat the log has of a\n\n"
@@ -375,6 +375,6 @@ def test_a_bullet_is_a_whole_statement():
     )
     (slide,) = made(text, 1)
     assert slide.bullets == (
-        "The broker keeps a log (a file: see below) of all records that were sent.",
+        "The broker keeps a log of all records that were ever sent to a topic.",
         *(f"Segment {n} of the log is written to a disk." for n in range(3)),
     )
