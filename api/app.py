@@ -20,6 +20,7 @@ from highwater import __version__
 from highwater.api.chunks import routes as chunks
 from highwater.api.chunks import routes_search as chunk_search
 from highwater.api.core import authorization, docs, errors, events, system
+from highwater.api.core.answers import add_answers
 from highwater.api.core.auth import parse_api_keys, refuse_open_door
 from highwater.api.core.connections import Connections, files_allowed
 from highwater.api.core.documentation import add_refusals
@@ -154,6 +155,7 @@ class Application(FastAPI):
         if self.openapi_schema is None:
             document = super().openapi()
             add_forms(document)
+            add_answers(document)
             authorization.describe(document, self.routes)
             add_refusals(document)
         return super().openapi()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -47,6 +48,19 @@ _NAMESPACES = {name.partition(".")[0] for name in STDLIB_FUNCTIONS if "." in nam
 _TYPES = {"int", "uint", "double", "string", "bytes", "bool", "list", "map", "null_type", "timestamp", "duration"}
 
 
+# What the library raises where a condition has no answer for a record.
+_NO_ANSWER = (KeyError, TypeError, ValueError, ArithmeticError, RuntimeError, IndexError)
+_EMPTY: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[], Any]]] = (
+    (pa.types.is_boolean, bool),
+    (pa.types.is_integer, int),
+    (pa.types.is_floating, float),
+    (pa.types.is_string, str),
+    (pa.types.is_binary, bytes),
+    (pa.types.is_list, list),
+    (pa.types.is_map, dict),
+)
+
+
 class Where:
     """A condition, ready to be asked of records."""
 
@@ -54,7 +68,7 @@ class Where:
         """`kind` is the Arrow type of the topic's events.
 
         Raises:
-            WhereError: the text is no condition over a record of this topic.
+            WhereError: the text is no condition over a record of this topic, or its answer is not true or false.
         """
         self._text = text
         self._program = _compiled(text)
@@ -65,6 +79,7 @@ class Where:
         self._times = {field.name for field in kind if pa.types.is_timestamp(field.type)}
         self._context = cel.Context()
         add_stdlib_to_context(self._context)
+        self._check_answer(kind, topic)
         self.failed = 0
         self.first_failure: str | None = None
 
@@ -76,6 +91,12 @@ class Where:
         for name in self._program.functions():
             if name.isidentifier() and name not in _FUNCTIONS and name != "_":
                 raise self._at(name, f"there is no function {name!r}")
+
+    def _check_answer(self, kind: pa.StructType, topic: str) -> None:
+        """Refuse what is not true or false of a record of empty values; where there is no answer, records are asked."""
+        example = {"key": "", "value": _empty(kind), "headers": {}, "time": _moment(0), "topic": topic, "partition": 0}
+        with suppress(*_NO_ANSWER):
+            self._answer({name: {**example, "offset": 0}[name] for name in self._used})
 
     def _at(self, name: str, message: str) -> WhereError:
         """An error under the first place of a name."""
@@ -136,18 +157,33 @@ class Where:
         return rows
 
     def _is_met(self, known: dict[str, Any]) -> bool:
-        self._context.update(known)
         try:
-            answer = self._program.execute(self._context)
-        except (KeyError, TypeError, ValueError, ArithmeticError, RuntimeError, IndexError) as error:
+            return self._answer(known)
+        except _NO_ANSWER as error:
             # A tombstone has no fields to ask for; that is no fault of the condition.
             if known.get("value", ()) is not None:
                 self.failed += 1
                 self.first_failure = self.first_failure or _said(error)
             return False
+
+    def _answer(self, known: dict[str, Any]) -> bool:
+        self._context.update(known)
+        answer = self._program.execute(self._context)
         if not isinstance(answer, bool):
             raise WhereError(f"the answer is {type(answer).__name__}, not true or false", self._text)
         return answer
+
+
+def _empty(kind: pa.DataType) -> Any:
+    """A value of an Arrow type with nothing in it."""
+    if pa.types.is_struct(kind):
+        return {field.name: _empty(field.type) for field in kind}
+    if pa.types.is_timestamp(kind):
+        return _moment(0)
+    for is_kind, value in _EMPTY:
+        if is_kind(kind):
+            return value()
+    return None
 
 
 def _said(error: Exception) -> str:

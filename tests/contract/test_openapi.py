@@ -8,6 +8,7 @@ from http import HTTPStatus
 from typing import Any
 
 import httpx
+import orjson
 import pytest
 
 from highwater.api.app import create_app
@@ -35,6 +36,66 @@ def test_operation_ids_are_the_names_of_functions(application: Any) -> None:
 def test_schemas_have_names_of_the_domain(application: Any) -> None:
     """No two models share one, which FastAPI would tell apart by the paths of their modules."""
     assert [name for name in application.openapi()["components"]["schemas"] if "__" in name] == []
+
+
+# Answers that are no JSON, or have no body.
+NOT_JSON = {
+    "get_changes": "server-sent events",
+    "get_events": "server-sent events; 204 where there is nothing more",
+    "get_records": "lines of JSON, streamed",
+    "export_records": "a file",
+    "get_blob": "a file",
+    "metrics": "the text format of Prometheus",
+    "delete_session": "204",
+}
+
+
+def test_every_answer_has_a_schema_with_a_name(application: Any) -> None:
+    """Of each JSON answer, so that a generated client knows its members; what is no JSON is listed with the reason."""
+    document = application.openapi()
+    untyped, without = [], set()
+    for path, item in document["paths"].items():
+        for operation in (item[method] for method in METHODS if method in item):
+            answers = {status: one for status, one in operation["responses"].items() if status < "300"}
+            assert answers, path
+            for status, one in answers.items():
+                if "application/json" not in one.get("content", {}):
+                    without.add(operation["operationId"])
+                    continue
+                schema = one["content"]["application/json"]["schema"]
+                if not all("$ref" in part for part in schema.get("anyOf", [schema])):
+                    untyped.append(f"{operation['operationId']} {status}: {schema}")
+    assert untyped == []
+    assert without == set(NOT_JSON)
+
+
+def test_every_schema_is_whole(application: Any) -> None:
+    """Every reference leads to a schema, every schema is referred to, and every object says which members it has."""
+    document = application.openapi()
+    schemas = document["components"]["schemas"]
+    named = re.findall(r"#/components/schemas/(\w+)", orjson.dumps(document).decode())
+    assert set(named) == set(schemas)
+    open_objects = [
+        name
+        for name, schema in schemas.items()
+        if schema.get("type") == "object" and not schema.get("properties") and "additionalProperties" not in schema
+    ]
+    assert open_objects == []
+
+
+def test_what_an_operation_asks_for_is_a_scheme(application: Any) -> None:
+    """Each operation names schemes of the document, or is for everybody; none is named that no operation takes."""
+    document = application.openapi()
+    schemes = set(document["components"]["securitySchemes"])
+    asked, public = set(), set()
+    for path, item in document["paths"].items():
+        for operation in (item[method] for method in METHODS if method in item):
+            names = {name for one in operation.get("security", ()) for name in one}
+            asked |= names
+            if not names:
+                public.add(path)
+    assert asked == schemes
+    assert public == {"/healthz", "/readyz", "/metrics"}
 
 
 def test_every_error_that_is_documented_has_a_kind(application: Any) -> None:
