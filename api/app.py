@@ -41,6 +41,7 @@ from highwater.api.core.tls import check_tls
 from highwater.api.core.tracing import TraceRequests, has_context
 from highwater.api.dashboard.mount import Dashboard, DashboardRoute
 from highwater.api.dashboard.services import DashboardServices
+from highwater.api.examples import add_examples
 from highwater.api.explain import routes as explain
 from highwater.api.feeds import routes_curations as feeds_curations
 from highwater.api.feeds import routes_reads as feeds_reads
@@ -158,6 +159,7 @@ class Application(FastAPI):
             add_answers(document)
             authorization.describe(document, self.routes)
             add_refusals(document)
+            add_examples(document)
         return super().openapi()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
