@@ -13,7 +13,10 @@ from highwater.api.core.answers import Time
 
 
 class ExplainedStep(TypedDict):
-    """A step from an event to what is served. `missing` says why a step has no position; `numbers` depend on `kind`."""
+    """A step from an event to what is served. `missing` says why a step has no position; `numbers` depend on `kind`.
+
+    `trace_id` is the trace of its event, and `trace_url` the page of that, where HIGHWATER_TRACE_URL is set.
+    """
 
     kind: str
     about: str
@@ -22,6 +25,8 @@ class ExplainedStep(TypedDict):
     delay_ms: int | None
     numbers: dict[str, Any]
     missing: str | None
+    trace_id: str | None
+    trace_url: str | None
 
 
 class ExplainedTree(ExplainedStep):

@@ -108,5 +108,5 @@ async def explained(services: Services, ask: Ask) -> Explanation:
 
 
 async def _answer(services: Services, ask: Ask) -> Response:
-    document = (await explained(services, ask)).document()
+    document = (await explained(services, ask)).document(services.settings.trace_url)
     return Response(orjson.dumps(document), headers={"Cache-Control": CACHE_NEVER}, media_type=JSON)
