@@ -5,11 +5,15 @@ Invariant: a member that may have no value is also `None`. No answer has other m
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, TypeAlias
 
+from pydantic import Field
 from typing_extensions import TypedDict
 
 from highwater.api.core.answers import Time
+
+# An enumeration rather than a constant: clients that are generated tell it from a number.
+Unlimited: TypeAlias = Annotated[str, Field(json_schema_extra={"enum": ["unlimited"]})]
 
 
 class OrganizationLimits(TypedDict):
@@ -17,8 +21,8 @@ class OrganizationLimits(TypedDict):
 
     organization_id: str
     plan_name: str
-    max_presentations_per_month: int | Literal["unlimited"]
-    ai_tokens_per_month: int | Literal["unlimited"]
+    max_presentations_per_month: int | Unlimited
+    ai_tokens_per_month: int | Unlimited
     max_file_size_mb: int
     storage_gb: int
     requests_per_minute: int
