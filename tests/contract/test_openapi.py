@@ -12,6 +12,7 @@ import orjson
 import pytest
 
 from highwater.api.app import create_app
+from highwater.api.core.docs import page_of
 from highwater.api.core.errors import ProblemError
 from highwater.api.core.problems import BY_NAME, KINDS, PREFIX, kind_of
 from highwater.api.core.refused_connections import refusal_of
@@ -96,6 +97,14 @@ def test_what_an_operation_asks_for_is_a_scheme(application: Any) -> None:
                 public.add(path)
     assert asked == schemes
     assert public == {"/healthz", "/readyz", "/metrics"}
+
+
+def test_the_page_shows_the_examples(application: Any) -> None:
+    """As they are sent: the method, the path with its parts, and the body."""
+    page = page_of(application.openapi())
+    assert "PUT /api/users/ada/subscriptions\n{" in page
+    assert "GET /api/insights/kafka/kafka%231\n" in page
+    assert "GET /api/chunks/search?ns=docs&amp;q=read+the+log\n" in page
 
 
 def test_every_error_that_is_documented_has_a_kind(application: Any) -> None:
