@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,7 +21,10 @@ from highwater.connectors.replay.decoding import Decoded
 from highwater.connectors.replay.text import headers_of, text_of
 from highwater.connectors.replay.where_error import WhereError
 
-__all__ = ["CHARACTERS_MAX", "NAMES", "Where", "WhereError"]
+__all__ = ["CHARACTERS_MAX", "NAMES", "NO_ANSWER", "Where", "WhereError"]
+
+# Stands for a record about which the expression says nothing.
+NO_ANSWER = object()
 
 NAMES = ("key", "value", "headers", "time", "topic", "partition", "offset")
 # Nobody writes a longer one by hand, and the time of a parse grows with it.
@@ -48,8 +50,6 @@ _NAMESPACES = {name.partition(".")[0] for name in STDLIB_FUNCTIONS if "." in nam
 _TYPES = {"int", "uint", "double", "string", "bytes", "bool", "list", "map", "null_type", "timestamp", "duration"}
 
 
-# What the library raises where a condition has no answer for a record.
-_NO_ANSWER = (KeyError, TypeError, ValueError, ArithmeticError, RuntimeError, IndexError)
 _EMPTY: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[], Any]]] = (
     (pa.types.is_boolean, bool),
     (pa.types.is_integer, int),
@@ -68,7 +68,7 @@ class Where:
         """`kind` is the Arrow type of the topic's events.
 
         Raises:
-            WhereError: the text is no condition over a record of this topic, or its answer is not true or false.
+            WhereError: the text is no condition over a record of this topic.
         """
         self._text = text
         self._program = _compiled(text)
@@ -77,9 +77,9 @@ class Where:
         self._check_names()
         self._fields = self._fields_used([field.name for field in kind], topic)
         self._times = {field.name for field in kind if pa.types.is_timestamp(field.type)}
+        self._kind, self._topic = kind, topic
         self._context = cel.Context()
         add_stdlib_to_context(self._context)
-        self._check_answer(kind, topic)
         self.failed = 0
         self.first_failure: str | None = None
 
@@ -92,11 +92,15 @@ class Where:
             if name.isidentifier() and name not in _FUNCTIONS and name != "_":
                 raise self._at(name, f"there is no function {name!r}")
 
-    def _check_answer(self, kind: pa.StructType, topic: str) -> None:
-        """Refuse what is not true or false of a record of empty values; where there is no answer, records are asked."""
-        example = {"key": "", "value": _empty(kind), "headers": {}, "time": _moment(0), "topic": topic, "partition": 0}
-        with suppress(*_NO_ANSWER):
-            self._answer({name: {**example, "offset": 0}[name] for name in self._used})
+    def require_condition(self) -> None:
+        """Refuse what is not true or false of a record of empty values; where that gives no answer, the records will.
+
+        Raises:
+            WhereError: it is not true or false.
+        """
+        example = {"key": "", "value": _empty(self._kind), "headers": {}, "time": _moment(0), "topic": self._topic}
+        self._is_met({name: {**example, "partition": 0, "offset": 0}[name] for name in self._used})
+        self.failed, self.first_failure = 0, None
 
     def _at(self, name: str, message: str) -> WhereError:
         """An error under the first place of a name."""
@@ -156,22 +160,28 @@ class Where:
                     row[name] = None if row[name] is None else _moment(row[name])
         return rows
 
+    def answers(self, decoded: Decoded) -> list[Any]:
+        """What the text gives for each record of a batch, of whatever type; `NO_ANSWER` where it has none."""
+        return [self._answer(known) for known in self._known(decoded)]
+
     def _is_met(self, known: dict[str, Any]) -> bool:
+        answer = self._answer(known)
+        if answer is NO_ANSWER:
+            return False
+        if not isinstance(answer, bool):
+            raise WhereError(f"the answer is {type(answer).__name__}, not true or false", self._text)
+        return answer
+
+    def _answer(self, known: dict[str, Any]) -> Any:
+        self._context.update(known)
         try:
-            return self._answer(known)
-        except _NO_ANSWER as error:
+            return self._program.execute(self._context)
+        except (KeyError, TypeError, ValueError, ArithmeticError, RuntimeError, IndexError) as error:
             # A tombstone has no fields to ask for; that is no fault of the condition.
             if known.get("value", ()) is not None:
                 self.failed += 1
                 self.first_failure = self.first_failure or _said(error)
-            return False
-
-    def _answer(self, known: dict[str, Any]) -> bool:
-        self._context.update(known)
-        answer = self._program.execute(self._context)
-        if not isinstance(answer, bool):
-            raise WhereError(f"the answer is {type(answer).__name__}, not true or false", self._text)
-        return answer
+            return NO_ANSWER
 
 
 def _empty(kind: pa.DataType) -> Any:
@@ -180,10 +190,7 @@ def _empty(kind: pa.DataType) -> Any:
         return {field.name: _empty(field.type) for field in kind}
     if pa.types.is_timestamp(kind):
         return _moment(0)
-    for is_kind, value in _EMPTY:
-        if is_kind(kind):
-            return value()
-    return None
+    return next((value() for is_kind, value in _EMPTY if is_kind(kind)), None)
 
 
 def _said(error: Exception) -> str:
