@@ -184,15 +184,6 @@ class Where:
             return NO_ANSWER
 
 
-def _empty(kind: pa.DataType) -> Any:
-    """A value of an Arrow type with nothing in it."""
-    if pa.types.is_struct(kind):
-        return {field.name: _empty(field.type) for field in kind}
-    if pa.types.is_timestamp(kind):
-        return _moment(0)
-    return next((value() for is_kind, value in _EMPTY if is_kind(kind)), None)
-
-
 def _said(error: Exception) -> str:
     undefined = _UNDEFINED.match(str(error))
     if undefined is not None:
@@ -205,6 +196,15 @@ def _moment(ms: int) -> datetime | int:
         return datetime.fromtimestamp(ms // 1000, UTC).replace(microsecond=ms % 1000 * 1000)
     except (ValueError, OverflowError, OSError):
         return ms  # beyond the year 9999
+
+
+def _empty(kind: pa.DataType) -> Any:
+    """A value of an Arrow type with nothing in it."""
+    if pa.types.is_struct(kind):
+        return {field.name: _empty(field.type) for field in kind}
+    if pa.types.is_timestamp(kind):
+        return _moment(0)
+    return next((value() for is_kind, value in _EMPTY if is_kind(kind)), None)
 
 
 def _compiled(text: str) -> Any:
