@@ -110,8 +110,23 @@ def documented_answers() -> DocumentedAnswers:
 
 async def check_answer(response: httpx.Response) -> None:
     """Check an answer that a client got; a hook of `httpx.AsyncClient`. Only JSON is read, so that a stream stays one."""
-    kind = response.headers.get("content-type", "").partition(";")[0]
-    body = await response.aread() if kind in (_JSON, _PROBLEM) else b""
+    _check(response, await response.aread() if _is_json(response) else b"")
+
+
+def check_answer_now(response: httpx.Response) -> None:
+    """The same, as a hook of `httpx.Client`."""
+    _check(response, response.read() if _is_json(response) else b"")
+
+
+def _is_json(response: httpx.Response) -> bool:
+    return _kind(response) in (_JSON, _PROBLEM)
+
+
+def _kind(response: httpx.Response) -> str:
+    return str(response.headers.get("content-type", "")).partition(";")[0]
+
+
+def _check(response: httpx.Response, body: bytes) -> None:
     request = response.request
     path = request.url.raw_path.partition(b"?")[0].decode()
-    documented_answers().check(request.method, path, response.status_code, kind, body)
+    documented_answers().check(request.method, path, response.status_code, _kind(response), body)

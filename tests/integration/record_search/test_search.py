@@ -20,6 +20,7 @@ from highwater.schemas.envelope import ms_from_iso
 from highwater.schemas.topics import TOPICS
 from tests.integration.api_server import Api, running_api, wait_until
 from tests.integration.connecting import fresh
+from tests.integration.documented import check_answer_now
 
 INSIGHTS = "feeds.insight-ingested"
 PATH = f"/api/records/{INSIGHTS}"
@@ -36,7 +37,8 @@ def api(own_settings) -> Iterator[Api]:
 @pytest.fixture(scope="module")
 def http(api: Api) -> Iterator[httpx.Client]:
     """An operator."""
-    with httpx.Client(base_url=api.url, timeout=60, headers={"Authorization": "Bearer root-key-00001"}) as client:
+    headers, hooks = {"Authorization": "Bearer root-key-00001"}, {"response": [check_answer_now]}
+    with httpx.Client(base_url=api.url, timeout=60, headers=headers, event_hooks=hooks) as client:
         yield client
 
 
