@@ -20,6 +20,7 @@ from highwater import __version__
 from highwater.api.chunks import routes as chunks
 from highwater.api.chunks import routes_search as chunk_search
 from highwater.api.core import authorization, docs, errors, events, system
+from highwater.api.core.answers import add_answers
 from highwater.api.core.auth import parse_api_keys, refuse_open_door
 from highwater.api.core.connections import Connections, files_allowed
 from highwater.api.core.documentation import add_refusals
@@ -40,6 +41,7 @@ from highwater.api.core.tls import check_tls
 from highwater.api.core.tracing import TraceRequests, has_context
 from highwater.api.dashboard.mount import Dashboard, DashboardRoute
 from highwater.api.dashboard.services import DashboardServices
+from highwater.api.examples import add_examples
 from highwater.api.explain import routes as explain
 from highwater.api.feeds import routes_curations as feeds_curations
 from highwater.api.feeds import routes_reads as feeds_reads
@@ -154,8 +156,10 @@ class Application(FastAPI):
         if self.openapi_schema is None:
             document = super().openapi()
             add_forms(document)
+            add_answers(document)
             authorization.describe(document, self.routes)
             add_refusals(document)
+            add_examples(document)
         return super().openapi()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

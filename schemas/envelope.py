@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from highwater.schemas.carried import carried_headers
 from highwater.schemas.errors import InvalidEventError
@@ -17,6 +19,8 @@ Headers = list[tuple[str, bytes]]
 # Stands for the headers of a record where the name of one is not UTF-8, which librdkafka's client cannot show.
 HEADERS_UNREADABLE = ("dlq_headers_unreadable", b"")
 
+# The end of the year 9999, past which there are no ISO 8601 times of four digits.
+TIME_MS_END = 253_402_300_800_000
 _CONTENT_TYPE = ("content-type", b"application/avro")
 _SPEC_VERSION = ("ce_specversion", b"1.0")
 
@@ -40,6 +44,52 @@ def ms_from_iso(text: str) -> int:
     return (delta.days * 86_400 + delta.seconds) * 1000 + delta.microseconds // 1000
 
 
+# What CloudEvents asks of every event; `ce_time` may be left out.
+REQUIRED_ATTRIBUTES = ("ce_specversion", "ce_id", "ce_type", "ce_source")
+# Names the attributes that a dead letter has and its origin had not.
+ADDED = "dlq_added"
+_URI_REFERENCE = re.compile(r"[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")
+
+
+@lru_cache(maxsize=256)
+def _source_of(source: str) -> bytes:
+    """The value of `ce_source`: a URI reference, as CloudEvents asks.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if _URI_REFERENCE.fullmatch(source) is None:
+        raise ValueError(f"{source!r} is no URI reference")
+    return source.encode()
+
+
+def missing_attributes(
+    headers: Iterable[tuple[str, bytes | None]], origin: Position, *, group: str, topic: str, arrived_ms: int | None
+) -> Headers:
+    """The attributes of CloudEvents that a record of an outsider lacks, for its dead letter in `topic`.
+
+    Those that it has stay as they are: a dead letter holds the original. The last header names what was added, so that a letter
+    that is sent again is without it.
+    """
+    letter: Headers = [
+        _SPEC_VERSION,
+        ("content-type", b"application/octet-stream"),
+        ("ce_id", str(origin).encode()),
+        ("ce_type", topic.encode()),
+        ("ce_source", _source_of(f"/dead-letters/{group}")),
+    ]
+    if arrived_ms is not None and 0 <= arrived_ms < TIME_MS_END:
+        letter.append(("ce_time", iso_from_ms(arrived_ms).encode()))
+    known = {name for name, _ in headers}
+    added = [(name, value) for name, value in letter if name not in known]
+    return [*added, (ADDED, ",".join(name for name, _ in added).encode())] if added else []
+
+
+def added_attributes(headers: Iterable[tuple[str, bytes | None]] | None) -> frozenset[str]:
+    """The names of the attributes that a dead letter has and its origin had not."""
+    return frozenset((header(headers, ADDED) or "").split(","))
+
+
 def make_headers(*, event_id: str, event_type: str, source: str, now_ms: int, caused_by: Position | None) -> Headers:
     """The headers of one of our own events."""
     headers: Headers = [
@@ -47,7 +97,7 @@ def make_headers(*, event_id: str, event_type: str, source: str, now_ms: int, ca
         _CONTENT_TYPE,
         ("ce_id", event_id.encode()),
         ("ce_type", event_type.encode()),
-        ("ce_source", source.encode()),
+        ("ce_source", _source_of(source)),
         ("ce_time", iso_from_ms(now_ms).encode()),
     ]
     if caused_by is not None:

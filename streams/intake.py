@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 from highwater.schemas.codec import Codec
-from highwater.schemas.envelope import Headers
+from highwater.schemas.envelope import Headers, missing_attributes
 from highwater.schemas.errors import InvalidEventError, UnavailableError, UnknownSchemaError
 from highwater.schemas.positions import Position
 from highwater.schemas.topics import TOPICS
@@ -118,17 +118,18 @@ class Intake:
         reason = error.reason if isinstance(error, InvalidEventError) else "unknown_schema"
         # A repeated dlq_* is replaced.
         headers = [(name, value) for name, value in header_list(record.headers) if not name.startswith("dlq_")]
+        topic, origin = TOPICS[record.topic].dead_letter, position_of(record)
+        headers += missing_attributes(headers, origin, group=self._group, topic=topic, arrived_ms=appended_ms(record))
         headers += [
             ("dlq_reason", reason.encode()),
             ("dlq_detail", str(error)[:_DETAIL_CHARACTERS_MAX].encode("utf-8", "replace")),
-            ("dlq_origin", str(position_of(record)).encode()),
+            ("dlq_origin", str(origin).encode()),
             ("dlq_group", self._group.encode()),
         ]
-        topic = TOPICS[record.topic].dead_letter
         await (await self._send(topic, key=record.key, value=record.value, headers=headers))
         EVENTS_CONSUMED.labels(self._group, record.topic).inc()
         EVENTS_DEAD_LETTERED.labels(self._group, record.topic, reason).inc()
-        _log.warning("dead_lettered", origin=str(position_of(record)), reason=reason, detail=str(error))
+        _log.warning("dead_lettered", origin=str(origin), reason=reason, detail=str(error))
         self._in_a_row[record.topic, record.partition] += 1
         if self._in_a_row[record.topic, record.partition] == DEAD_LETTERS_REPORTED:
             _log.error("only_bad_events", group=self._group, reason=self.degraded[f"{record.topic}/{record.partition}"])

@@ -88,6 +88,12 @@ def _http_address(raw: str) -> str:
     return raw
 
 
+def _trace_page(raw: str) -> str:
+    if "{trace_id}" not in raw:
+        raise ValueError("must have {trace_id} in it")
+    return _http_address(raw)
+
+
 # A field of the catalogue; ruff's RUF009 is about defaults shared between instances, which these immutable ones may be.
 def _setting(
     name: str, parse: Callable[[str], Any], default: Any, about: str, secret: bool = False, lenient: bool = False
@@ -474,6 +480,12 @@ class Settings:
     # A trace costs a span for each hop; callers that send a sampled `traceparent` are traced whatever this says.
     trace_ratio: float = _setting(
         "OTEL_TRACES_SAMPLER_ARG", _within(0, 1), 0.01, "share of writes without a traceparent that begin a trace"
+    )
+    trace_url: str | None = _setting(
+        "HIGHWATER_TRACE_URL",
+        _trace_page,
+        None,
+        "page of a trace, with {trace_id} in its address; `explain` and the dashboard link to it",
     )
     replication_factor: int = _setting("HIGHWATER_REPLICATION_FACTOR", _positive_int, 1, "replicas of each topic")
     partitions: int = _setting(

@@ -15,8 +15,10 @@ import orjson
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from highwater.api.chunks import answers
 from highwater.api.core import conditional
 from highwater.api.core.access import Scope, Whose, access
+from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
 from highwater.api.core.errors import BadRequestError, UnprocessableError
 from highwater.api.core.freshness import WRITE_WAIT_MS
@@ -174,7 +176,12 @@ def _last_positions(positions: Sequence[str]) -> list[str]:
 # -- what became of an ingest -----------------------------------------------------------------------------------------------
 
 
-@router.get("/api/chunks/ingest/{ingest_id:id}", summary="What an ingest did; conditional", response_model=None)
+@router.get(
+    "/api/chunks/ingest/{ingest_id:id}",
+    summary="What an ingest did; conditional",
+    response_model=None,
+    responses=answer(answers.Ingest),
+)
 @access(Role.VIEWER, Scope.CHUNKS, Whose.INGEST, limit=RateLimit.PLAN, cost=1)
 async def get_ingest(
     request: Request,

@@ -18,10 +18,12 @@ import orjson
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from highwater.api.chunks.answers import FoundChunks, NamespaceLifecycle, NamespaceLifecycles
 from highwater.api.chunks.routes import INGEST_TOPICS, iso_or_none
 from highwater.api.chunks.services import ChunkServices, WiredChunks
 from highwater.api.core import conditional
 from highwater.api.core.access import Scope, Whose, access
+from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
 from highwater.api.core.errors import PaymentRequiredError, UnprocessableError
 from highwater.api.core.guard import Called, GuardedRoute
@@ -106,7 +108,7 @@ class Asked(BaseModel):
     "/api/chunks/search",
     summary="Search a namespace; conditional",
     response_model=None,
-    responses=problems(PaymentRequiredError),
+    responses=answer(FoundChunks) | problems(PaymentRequiredError),
 )
 @access(Role.VIEWER, Scope.CHUNKS, Whose.NAMESPACE, limit=RateLimit.PLAN, cost=1)
 async def get_search(
@@ -317,7 +319,10 @@ def _moment(field: str, text: str) -> int:
 
 
 @router.get(
-    "/api/chunks/lifecycle", summary="How many chunks are hot, warm, cold, marked, archived", response_model=None
+    "/api/chunks/lifecycle",
+    summary="How many chunks are hot, warm, cold, marked, archived",
+    response_model=None,
+    responses=answer(NamespaceLifecycle, NamespaceLifecycles),
 )
 @access(Role.VIEWER, Scope.CHUNKS, Whose.NAMESPACE, limit=RateLimit.PLAN, cost=1)
 async def get_lifecycle(

@@ -105,6 +105,8 @@ def _read(
     begin, end = (None if text is None else _bound(text, name, now_ms) for text in (asked.start, asked.end))
     decoder = Decoder(Subject.fetch(asked.topic, schema_registry))
     where = None if asked.where is None else Where(asked.where, decoder.arrow_type, name)
+    if where is not None:
+        where.require_condition()
 
     def chosen(batch: Batch) -> Decoded:
         found = decoder.decode(_of_key(batch, asked.key))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from highwater.schemas.security import ActionRecorded
     from highwater.streams.settings import Settings
 
-_SOURCE = "highwater cli"
+_SOURCE = "/cli"
 
 
 def user_name() -> str:

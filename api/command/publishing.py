@@ -26,7 +26,7 @@ from highwater.schemas.topics import DEAD_LETTER_BYTES_MAX, TOPICS, Topic
 from highwater.streams.clock import Clock, fresh_id, monotonic_seconds
 from highwater.streams.settings import Settings
 
-SOURCE = "highwater publish"
+SOURCE = "/cli/publish"
 # A file is published for its rate, not for its latency: 20 ms fills batches of a megabyte.
 _LINGER_MS = 20
 # Headers and framing of a record, generously; a value that leaves them no room is refused here with its line.

@@ -6,9 +6,11 @@ Law: they show what `/openapi.json` and `problems.KINDS` say and nothing else, s
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from html import escape
 from typing import Any
+from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Request, Response
 from starlette.responses import HTMLResponse
@@ -20,6 +22,7 @@ from highwater.api.core.problems import BY_NAME, KINDS, ProblemKind
 
 router = APIRouter(include_in_schema=False)
 
+_PART = re.compile(r"\{([^}]*)\}")
 _METHODS = ("get", "put", "post", "patch", "delete", "head", "options")
 
 
@@ -101,8 +104,28 @@ def _operation(path: str, method: str, operation: dict[str, Any]) -> str:
         f"<details><summary><b>{method.upper()}</b> <code>{escape(path)}</code> "
         f"<span>{escape(operation.get('summary', ''))}</span></summary>"
         f"<p>{escape(operation.get('description', ''))}</p>"
-        f"{_table('Parameters', parameters)}{_table('Body', body)}{_table('Answers', answers)}</details>"
+        f"{_table('Parameters', parameters)}{_table('Body', body)}{_example(path, method, operation)}"
+        f"{_table('Answers', answers)}</details>"
     )
+
+
+def _example(path: str, method: str, operation: dict[str, Any]) -> str:
+    """The example of an operation as it is sent; nothing where a part of its path has none."""
+    given = {one["name"]: one["example"] for one in operation.get("parameters", ()) if "example" in one}
+    named = _PART.findall(path)
+    if not set(named) <= given.keys():
+        return ""
+    query = {name: value for name, value in given.items() if name not in named}
+    target = _PART.sub(lambda part: quote(str(given[part[1]]), safe=""), path) + (
+        f"?{urlencode(query)}" if query else ""
+    )
+    bodies = [
+        one["example"] for one in operation.get("requestBody", {}).get("content", {}).values() if "example" in one
+    ]
+    if operation.get("requestBody", {}).get("required") and not bodies:
+        return ""
+    sent = "".join(one if isinstance(one, str) else json.dumps(one, indent=2, ensure_ascii=False) for one in bodies)
+    return f"<h3>Example</h3><pre>{method.upper()} {escape(target)}\n{escape(sent)}</pre>"
 
 
 def _contents(answer: dict[str, Any]) -> str:

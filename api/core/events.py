@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, NotRequired, TypeAlias
 
 import orjson
 from fastapi import APIRouter, Request, Response
+from typing_extensions import TypedDict
 
 from highwater.api.core.access import Access, Owner, Scope, Whose, access, may_act_for
+from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
 from highwater.api.core.errors import ForbiddenError, NotFoundError, PaymentRequiredError, UnprocessableError
 from highwater.api.core.guard import Asker, Called, GuardedRoute
@@ -118,6 +120,13 @@ _ADMIN_TOPICS = frozenset(
 )
 
 
+class PublishedEvents(TypedDict):
+    """The position of each event, in order; `conflicts`: of those that say something else under a known id."""
+
+    positions: list[str]
+    conflicts: NotRequired[list[str]]
+
+
 class _Checked(NamedTuple):
     """The events of a body, each also as its key and value."""
 
@@ -160,14 +169,16 @@ def _parsed(line: bytes) -> Any:
     "/api/events/{topic:id}",
     status_code=HTTPStatus.ACCEPTED,
     summary="Publish one event, or many as NDJSON",
+    response_model=None,
     responses={
         202: {
+            **answer(PublishedEvents)[200],
             "headers": {
                 CONFLICTS: {
                     "description": "How many insights, jobs or queries say something else under a known id; only if any does.",
                     "schema": {"type": "integer"},
                 }
-            }
+            },
         },
         **problems(PaymentRequiredError),
     },
@@ -184,7 +195,7 @@ def _parsed(line: bytes) -> Any:
 @access(Role.EDITOR, Scope.EVENTS, Whose.EVENT, limit=RateLimit.CALLER, cost=1)
 async def publish_events(
     topic: str, request: Request, response: Response, called: Called, services: Wired
-) -> dict[str, list[str]]:
+) -> PublishedEvents:
     """Validate every event, produce them in order with acks=all, and answer with their positions.
 
     An insight, a job or a query that says something else under a known id changes nothing: its position is in `conflicts` too.

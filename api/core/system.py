@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Literal
 
 import orjson
 from fastapi import APIRouter, Query, Response
 from prometheus_client import CONTENT_TYPE_LATEST
+from typing_extensions import TypedDict
 
 from highwater.api.core.access import PUBLIC, declared
+from highwater.api.core.answers import answer
 from highwater.api.core.documentation import problem_response
 from highwater.api.core.errors import problem
 from highwater.api.core.services import Wired
@@ -21,22 +23,23 @@ _JSON = "application/json"
 _NEVER = {"Cache-Control": "no-store"}
 DEGRADED = "Degraded"
 _DEGRADED_SAYS = "Names of what works in part, comma-separated; absent when everything works."
-_READINESS: dict[str, Any] = {
-    "type": "object",
-    "required": ["ready", "not_ready", "degraded"],
-    "properties": {
-        "ready": {"type": "boolean"},
-        "not_ready": {"type": "array", "items": {"type": "string"}},
-        "degraded": {
-            "type": "object",
-            "additionalProperties": {"type": "string"},
-            "description": "name -> what does not work meanwhile",
-        },
-    },
-}
 
 
-@router.get("/healthz", summary="The process is alive", response_model=None)
+class Alive(TypedDict):
+    """The process is alive."""
+
+    status: Literal["alive"]
+
+
+class Readiness(TypedDict):
+    """Whether the API can do its work; `degraded`: by name, what does not work meanwhile."""
+
+    ready: bool
+    not_ready: list[str]
+    degraded: dict[str, str]
+
+
+@router.get("/healthz", summary="The process is alive", response_model=None, responses=answer(Alive))
 @declared(PUBLIC)
 async def healthz() -> Response:
     """Answers as long as the event loop turns."""
@@ -51,7 +54,7 @@ async def healthz() -> Response:
         200: {
             "description": "Ready. `degraded` says what works in part.",
             "headers": {DEGRADED: {"description": _DEGRADED_SAYS, "schema": {"type": "string"}}},
-            "content": {_JSON: {"schema": _READINESS}},
+            "content": answer(Readiness)[200]["content"],
         },
         503: {
             **problem_response("A part that is needed does not answer; `not_ready` names it."),

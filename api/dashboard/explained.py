@@ -32,7 +32,7 @@ def explain_card(view: View, title: str, ask: Ask) -> None:
         button.disable()
         try:
             await view.count(EXPLAIN)
-            document = (await explained(view.services, ask)).document()
+            document = (await explained(view.services, ask)).document(view.services.settings.trace_url)
             set_html(tree, f'<ul class="hw-tree">{step_html(document["tree"], 0)}</ul>')
             view.tell(None)
         except Exception as error:  # noqa: BLE001 - whatever it is, the page says it and stays
@@ -55,6 +55,8 @@ def step_html(step: Mapping[str, Any], depth: int, *, is_first: bool = True) -> 
         f"{name}={_told(name, value)}" for name, value in step.get("numbers", {}).items() if value not in (None, "")
     )
     missing = f' <span class="hw-warn">{text(step["missing"])}</span>' if step.get("missing") else ""
+    if step.get("trace_url"):
+        missing += f' <a class="hw-small" href="{text(step["trace_url"])}" rel="noreferrer">trace</a>'
     line = (
         f"<b>{text(step['kind'])}</b> {text(step['about'])}{told}{missing}<br>"
         f'<span class="hw-mono hw-muted">{text(step.get("position") or "")} {figures.iso_text(step.get("at"))} '

@@ -40,7 +40,7 @@ from highwater.schemas.topics import DEAD_LETTER_SUFFIX, TOPICS
 from highwater.streams.clock import Clock, fresh_id
 from highwater.streams.validation import check_event
 
-SOURCE = "highwater dlq"
+SOURCE = "/cli/dlq"
 # Acknowledgements waited for together; what is under way beyond the producer's own bound is a position and a future each.
 _BATCH = 500
 

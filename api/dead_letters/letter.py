@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from highwater.connectors.kafka.records import Record
-from highwater.schemas.envelope import Headers, header, iso_from_ms, ms_from_iso
+from highwater.schemas.envelope import Headers, added_attributes, header, iso_from_ms, ms_from_iso
 from highwater.schemas.errors import HighwaterError, InvalidEventError
 from highwater.schemas.json_events import event_from_json, event_to_json
 from highwater.schemas.positions import Position, parse_position
@@ -218,8 +218,10 @@ def plan_sending(
     key, value = (record.key, record.value) if replacement is None else (replacement.key, replacement.value)
     stays = key == record.key and origin.partition < partitions.get(origin.topic, 0)
     # The epoch of the relay that published the letter says nothing of a record that an operator sends.
-    left_out = relay_epochs.HEADER
-    headers = [(name, raw) for name, raw in record.headers if not name.startswith(HEADER_PREFIX) and name != left_out]
+    left_out = {relay_epochs.HEADER} | added_attributes(record.headers)
+    headers = [
+        (name, raw) for name, raw in record.headers if not name.startswith(HEADER_PREFIX) and name not in left_out
+    ]
     headers += [
         (REDRIVEN_FROM, str(letter.position).encode()),
         (REDRIVEN_BY, by.encode()),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from highwater.api.command.command import CommandFailedError, Group, json_option
-from highwater.api.command.connection import database, kafka_client, stack_settings
+from highwater.api.command.connection import database, kafka_client, own_settings, stack_settings
 from highwater.api.command.terminal import print_json, printable
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def _show(ask: Callable[[Explainer], Awaitable[Explanation]], *, as_json: bool) 
     from highwater.connectors.explain.explaining import UnknownResourceError
 
     try:
-        document = asyncio.run(_explained(ask)).document()
+        document = asyncio.run(_explained(ask)).document(own_settings().trace_url)
     except UnknownResourceError as error:
         raise CommandFailedError(str(error)) from error
     if as_json:
@@ -84,6 +84,8 @@ def _print_tree(document: dict[str, Any]) -> None:
         text.append(printable("  ".join(["", *(place for place in places if place)])), style="dim not bold")
         if step["missing"]:
             text.append(printable(f"  ({step['missing']})"), style="yellow not bold")
+        if step["trace_id"]:
+            text.append(printable(f"  trace {step['trace_url'] or step['trace_id']}"), style="dim not bold")
         return text
 
     def grow(tree: Tree, step: dict[str, Any]) -> None:

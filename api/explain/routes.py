@@ -15,12 +15,14 @@ import orjson
 from fastapi import APIRouter, Query, Request, Response
 
 from highwater.api.core.access import Access, Scope, Whose, declared
+from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
 from highwater.api.core.conditional import CACHE_NEVER, JSON
 from highwater.api.core.errors import NotFoundError
 from highwater.api.core.freshness import FEEDS_TOPICS
 from highwater.api.core.guard import Called, GuardedRoute, User
 from highwater.api.core.services import Services, Wired
+from highwater.api.explain import answers
 from highwater.connectors.explain.explaining import Explainer, UnknownResourceError
 from highwater.connectors.explain.explanations import Explanation
 from highwater.connectors.explain.feeds import CHANNELS_DEFAULT, CHANNELS_MAX
@@ -42,7 +44,12 @@ _slots = asyncio.Semaphore(AT_ONCE)
 _waiting: set[object] = set()
 
 
-@router.get("/api/explain/feed/{user:id}", summary="The events behind a user's feed", response_model=None)
+@router.get(
+    "/api/explain/feed/{user:id}",
+    summary="The events behind a user's feed",
+    response_model=None,
+    responses=answer(answers.Explanation),
+)
 @declared(EXPLAIN)
 async def explain_feed(
     request: Request,
@@ -55,7 +62,12 @@ async def explain_feed(
     return await _answer(services, lambda explainer: explainer.feed(user, channels))
 
 
-@router.get("/api/explain/resource/{key:id}", summary="The events behind a page", response_model=None)
+@router.get(
+    "/api/explain/resource/{key:id}",
+    summary="The events behind a page",
+    response_model=None,
+    responses=answer(answers.Explanation),
+)
 @declared(replace(EXPLAIN, whose=Whose.KEY))
 async def explain_resource(request: Request, key: str, called: Called, services: Wired) -> Response:
     """Of a key such as `league:table:2025-26`, `md:{match}:live`, `ns:{namespace}` or `clusters:{user}`."""
@@ -96,5 +108,5 @@ async def explained(services: Services, ask: Ask) -> Explanation:
 
 
 async def _answer(services: Services, ask: Ask) -> Response:
-    document = (await explained(services, ask)).document()
+    document = (await explained(services, ask)).document(services.settings.trace_url)
     return Response(orjson.dumps(document), headers={"Cache-Control": CACHE_NEVER}, media_type=JSON)

@@ -17,14 +17,16 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from highwater.api.core import conditional
 from highwater.api.core.access import Scope, Whose, access
+from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
 from highwater.api.core.conditional import CACHE_NEVER
 from highwater.api.core.errors import ConflictError, NotFoundError, UnprocessableError
 from highwater.api.core.freshness import FEEDS_TOPICS
 from highwater.api.core.guard import GuardedRoute, User
-from highwater.api.core.openapi import ID
+from highwater.api.core.openapi import ID, problems
 from highwater.api.core.publishing import Positions
 from highwater.api.core.services import Services, Wired
+from highwater.api.feeds.answers import Curations
 from highwater.connectors.feeds import read_model
 from highwater.connectors.feeds.curations import held_curations, position_of
 from highwater.schemas.envelope import iso_from_ms
@@ -90,6 +92,7 @@ class Split(BaseModel):
     "/api/users/{user:id}/clusters/{cluster_id:id}/label",
     status_code=ACCEPTED,
     summary="Rename a cluster for its reader",
+    responses=problems(ConflictError),
 )
 @access(Role.EDITOR, Scope.FEEDS, Whose.USER, limit=RateLimit.PLAN, cost=10)
 async def put_label(
@@ -105,7 +108,10 @@ async def put_label(
 
 
 @router.post(
-    "/api/users/{user:id}/clusters/{cluster_id:id}/merge", status_code=ACCEPTED, summary="Merge clusters into one"
+    "/api/users/{user:id}/clusters/{cluster_id:id}/merge",
+    status_code=ACCEPTED,
+    summary="Merge clusters into one",
+    responses=problems(ConflictError),
 )
 @access(Role.EDITOR, Scope.FEEDS, Whose.USER, limit=RateLimit.PLAN, cost=10)
 async def post_merge(
@@ -120,7 +126,10 @@ async def post_merge(
 
 
 @router.post(
-    "/api/users/{user:id}/clusters/{cluster_id:id}/split", status_code=ACCEPTED, summary="Split a cluster into parts"
+    "/api/users/{user:id}/clusters/{cluster_id:id}/split",
+    status_code=ACCEPTED,
+    summary="Split a cluster into parts",
+    responses=problems(ConflictError),
 )
 @access(Role.EDITOR, Scope.FEEDS, Whose.USER, limit=RateLimit.PLAN, cost=10)
 async def post_split(
@@ -141,7 +150,12 @@ async def post_split(
     return await _say(response, services, event)
 
 
-@router.get("/api/users/{user:id}/curations", summary="What a reader has said of the clusters", response_model=None)
+@router.get(
+    "/api/users/{user:id}/curations",
+    summary="What a reader has said of the clusters",
+    response_model=None,
+    responses=answer(Curations),
+)
 @access(Role.VIEWER, Scope.FEEDS, Whose.USER, limit=RateLimit.CALLER, cost=1)
 async def get_curations(request: Request, user: User, services: Wired) -> Response:
     """In the order of the log, 100 at most. `is_resting`: the current version has none of the clusters that it is about."""

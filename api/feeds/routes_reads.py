@@ -17,15 +17,18 @@ from fastapi.responses import StreamingResponse
 
 from highwater.api.core import conditional
 from highwater.api.core.access import Scope, Whose, access, declared
+from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
 from highwater.api.core.conditional import CACHE_NEVER, CACHE_PUBLIC, condition, is_match, not_modified
 from highwater.api.core.errors import BadRequestError, GoneError, NotFoundError
 from highwater.api.core.freshness import FEEDS_TOPICS, INSIGHT_TOPICS, SUBSCRIPTION_TOPICS
 from highwater.api.core.guard import Called, User
-from highwater.api.core.openapi import fields, problems, stream
+from highwater.api.core.openapi import problems, stream
 from highwater.api.core.paging import LIMIT_DEFAULT, LIMIT_MAX, Cursor, Limit, decode_cursor, encode_cursor
 from highwater.api.core.resources import may_read_key
 from highwater.api.core.services import Services, Wired
+from highwater.api.feeds import answers
+from highwater.api.feeds.answers import Channels, ClusterHistory, Feed, Insight, Pending, SubscribedChannels
 from highwater.api.feeds.quick import ACCESS as QUICK_ACCESS
 from highwater.api.feeds.quick import QuickRoute
 from highwater.api.feeds.services import FeedServices, WiredFeeds
@@ -91,7 +94,7 @@ def _check_since(since: int, version: int) -> None:
     "/api/users/{user:id}/feed",
     summary="The feed of a user; conditional",
     response_model=None,
-    responses=fields("X-Pending", "X-Stale"),
+    responses=answer(Feed, names=("X-Pending", "X-Stale")),
 )
 @declared(QUICK_ACCESS)
 async def get_feed(request: Request, user: User, services: Wired, feeds: WiredFeeds, since: Since = None) -> Response:
@@ -139,7 +142,7 @@ def _feed_response(request: Request, document: FeedDocument, extra: dict[str, st
     "/api/users/{user:id}/clusters",
     summary="The clusters of a user; conditional",
     response_model=None,
-    responses=fields("X-Pending"),
+    responses=answer(answers.Clusters, names=("X-Pending",)),
 )
 @declared(QUICK_ACCESS)
 async def get_clusters(
@@ -270,6 +273,7 @@ def _page(document: Mapping[str, Any], version: int, start: int, limit: int) -> 
     "/api/users/{user:id}/clusters/{cluster_id:id}/history",
     summary="The life of a cluster; conditional",
     response_model=None,
+    responses=answer(ClusterHistory),
 )
 @access(Role.VIEWER, Scope.FEEDS, Whose.USER, limit=RateLimit.CALLER, cost=1)
 async def get_cluster_history(
@@ -326,7 +330,7 @@ def _life_document(user: str, cluster_id: str, life: ClusterLife, limit: int) ->
     "/api/users/{user:id}/pending",
     summary="What waits for the next rebuild",
     response_model=None,
-    responses=fields("X-Pending"),
+    responses=answer(Pending, names=("X-Pending",)),
 )
 @access(Role.VIEWER, Scope.FEEDS, Whose.USER, limit=RateLimit.CALLER, cost=1)
 async def get_pending(request: Request, user: User, services: Wired, feeds: WiredFeeds) -> Response:
@@ -371,7 +375,12 @@ def _facts(row: UserRow, pending: int, is_subscribed: bool) -> UserFacts:
     )
 
 
-@router.get("/api/users/{user:id}/subscriptions", summary="A user's subscriptions", response_model=None)
+@router.get(
+    "/api/users/{user:id}/subscriptions",
+    summary="A user's subscriptions",
+    response_model=None,
+    responses=answer(SubscribedChannels),
+)
 @access(Role.VIEWER, Scope.FEEDS, Whose.USER, limit=RateLimit.CALLER, cost=1)
 async def get_subscriptions(
     request: Request, user: User, services: Wired, limit: Limit = LIMIT_MAX, cursor: Cursor = None
@@ -393,7 +402,12 @@ def _channel_document(channel: Channel) -> dict[str, Any]:
     }
 
 
-@router.get("/api/channels/{channel:id}", summary="A channel; conditional", response_model=None)
+@router.get(
+    "/api/channels/{channel:id}",
+    summary="A channel; conditional",
+    response_model=None,
+    responses=answer(answers.Channel),
+)
 @access(Role.VIEWER, Scope.FEEDS, limit=RateLimit.CALLER, cost=1)
 async def get_channel(request: Request, channel: str, services: Wired) -> Response:
     """The head of a channel: its version is the number of its insights."""
@@ -407,7 +421,7 @@ async def get_channel(request: Request, channel: str, services: Wired) -> Respon
     return conditional.answer(request, "channel", head, payload, cache_control=CACHE_PUBLIC)
 
 
-@router.get("/api/channels", summary="The channels", response_model=None)
+@router.get("/api/channels", summary="The channels", response_model=None, responses=answer(Channels))
 @access(Role.VIEWER, Scope.FEEDS, limit=RateLimit.CALLER, cost=1)
 async def get_channels(
     request: Request, services: Wired, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = None
@@ -425,7 +439,7 @@ async def get_channels(
     "/api/insights/{channel:id}/{insight:id}",
     summary="An insight; conditional",
     response_model=None,
-    responses=problems(GoneError),
+    responses=answer(Insight) | problems(GoneError),
 )
 @access(Role.VIEWER, Scope.FEEDS, limit=RateLimit.CALLER, cost=1)
 async def get_insight(request: Request, channel: str, insight: str, services: Wired) -> Response:

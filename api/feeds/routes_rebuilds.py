@@ -10,12 +10,14 @@ from fastapi import APIRouter, Path, Request, Response
 
 from highwater.api.core import conditional
 from highwater.api.core.access import Scope, Whose, access
+from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
 from highwater.api.core.conditional import CACHE_NEVER
 from highwater.api.core.errors import BadRequestError, NotFoundError
 from highwater.api.core.freshness import FEEDS_TOPICS, BeyondEndError
 from highwater.api.core.guard import GuardedRoute, User
 from highwater.api.core.services import Wired
+from highwater.api.feeds.answers import RebuildDemand
 from highwater.connectors.feeds.demands import Demand, demand_at
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import InvalidEventError
@@ -31,6 +33,7 @@ router = APIRouter(tags=["feeds"], route_class=GuardedRoute)
     "/api/users/{user:id}/rebuilds/{position:path}",
     summary="What became of a rebuild that was asked for",
     response_model=None,
+    responses=answer(RebuildDemand),
 )
 @access(Role.VIEWER, Scope.FEEDS, Whose.USER, limit=RateLimit.CALLER, cost=1)
 async def get_rebuild(

@@ -7,18 +7,20 @@ be, the event stands and its sink does it.
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Any, Literal
+from typing import Literal
 
 import orjson
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict
 
 from highwater.api.core.access import Scope, Whose, access
+from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
 from highwater.api.core.conditional import CACHE_NEVER, JSON
 from highwater.api.core.errors import UnprocessableError
 from highwater.api.core.guard import GuardedRoute, Org
 from highwater.api.core.services import Services, Wired
+from highwater.api.identity.answers import OrganizationLimits, PlanChanged
 from highwater.connectors.identity import organizations
 from highwater.connectors.identity.organizations import Organization, PlanWord
 from highwater.connectors.postgres.pool import transaction
@@ -45,7 +47,12 @@ class PlanRequest(BaseModel):
     period_end: str | None = None
 
 
-@router.get("/api/organizations/{org:id}/limits", summary="What an organization may", response_model=None)
+@router.get(
+    "/api/organizations/{org:id}/limits",
+    summary="What an organization may",
+    response_model=None,
+    responses=answer(OrganizationLimits),
+)
 @access(Role.VIEWER, Scope.JOBS, Whose.ORGANIZATION, limit=RateLimit.PLAN, cost=1)
 async def get_limits(
     request: Request,
@@ -58,7 +65,7 @@ async def get_limits(
     return Response(orjson.dumps(document), headers={"Cache-Control": CACHE_NEVER}, media_type=JSON)
 
 
-def limits_document(found: Organization) -> dict[str, Any]:
+def limits_document(found: Organization) -> OrganizationLimits:
     """The limits as they are answered; a limit that is none is said to be unlimited (R2.32)."""
     plan = found.plan
     return {
@@ -75,13 +82,19 @@ def limits_document(found: Organization) -> dict[str, Any]:
     }
 
 
-def _limit(value: int | None) -> int | str:
+def _limit(value: int | None) -> int | Literal["unlimited"]:
     return UNLIMITED if value is None else value
 
 
-@router.put("/api/organizations/{org:id}/plan", status_code=HTTPStatus.ACCEPTED, summary="Change a plan (admin)")
+@router.put(
+    "/api/organizations/{org:id}/plan",
+    status_code=HTTPStatus.ACCEPTED,
+    summary="Change a plan (admin)",
+    response_model=None,
+    responses=answer(PlanChanged, status=HTTPStatus.ACCEPTED),
+)
 @access(Role.ADMIN, Scope.ADMIN, Whose.ORGANIZATION, limit=RateLimit.PLAN, cost=1)
-async def put_organization_plan(org: Org, body: PlanRequest, services: Wired) -> dict[str, Any]:
+async def put_organization_plan(org: Org, body: PlanRequest, services: Wired) -> PlanChanged:
     """The plan, and where they are given the status of the subscription and the end of what was paid for."""
     period_end = _period_end(body.period_end)
     event = {

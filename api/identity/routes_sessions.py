@@ -7,18 +7,20 @@ it is stored and revokes the user's sessions before it is answered, and its sink
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from highwater.api.core.access import Scope, Whose, access
+from highwater.api.core.answers import answer
 from highwater.api.core.auth import ROLES, Principal, Role
 from highwater.api.core.errors import ForbiddenError
 from highwater.api.core.guard import Asker, Called, GuardedRoute, User
 from highwater.api.core.openapi import ID
 from highwater.api.core.resources import SESSION
 from highwater.api.core.services import Services, Wired
+from highwater.api.identity.answers import RoleChanged, Session, SessionsRevoked
 from highwater.connectors.identity import roles
 from highwater.connectors.identity.organizations import stored_plan_name
 from highwater.connectors.identity.sessions import NewSession
@@ -87,11 +89,17 @@ def _session_role(creator: Principal, stored: str | None, asked: str | None) -> 
     return ROLES[asked]
 
 
-@router.post("/api/sessions", status_code=HTTPStatus.CREATED, summary="Make a session")
+@router.post(
+    "/api/sessions",
+    status_code=HTTPStatus.CREATED,
+    summary="Make a session",
+    response_model=None,
+    responses=answer(Session, status=HTTPStatus.CREATED),
+)
 @access(Role.EDITOR, Scope.ADMIN, Whose.USER, own=Role.VIEWER, keys_only=True, limit=RateLimit.PLAN, cost=1)
 async def post_session(
     body: SessionRequest, request: Request, response: Response, called: Called, services: Wired
-) -> dict[str, Any]:
+) -> Session:
     """A session lives for a day after its last request; its id is the bearer token."""
     organization_id = _organization_of(called, body)
     ip = request.client.host if request.client is not None else ""
@@ -127,16 +135,26 @@ async def delete_session(session: str, called: Called, services: Wired) -> None:
     await services.sessions.delete(found)
 
 
-@router.delete("/api/users/{user:id}/sessions", summary="End all sessions of a user")
+@router.delete(
+    "/api/users/{user:id}/sessions",
+    summary="End all sessions of a user",
+    response_model=None,
+    responses=answer(SessionsRevoked),
+)
 @access(Role.ADMIN, Scope.ADMIN, Whose.USER, own=Role.VIEWER, limit=RateLimit.CALLER, cost=1)
-async def delete_user_sessions(user: User, services: Wired) -> dict[str, Any]:
+async def delete_user_sessions(user: User, services: Wired) -> SessionsRevoked:
     """Every session of the user gets 401 from the next request on; answers how many there were."""
     return {"user_id": user, "revoked": await _revoke(services, user)}
 
 
-@router.put("/api/users/{user:id}/role", summary="Change a user's role (admin)")
+@router.put(
+    "/api/users/{user:id}/role",
+    summary="Change a user's role (admin)",
+    response_model=None,
+    responses=answer(RoleChanged),
+)
 @access(Role.ADMIN, Scope.ADMIN, Whose.USER, limit=RateLimit.CALLER, cost=1)
-async def put_role(user: User, body: RoleRequest, services: Wired) -> dict[str, Any]:
+async def put_role(user: User, body: RoleRequest, services: Wired) -> RoleChanged:
     """Stores the role and ends the user's sessions, which carry the old one (R2.9)."""
     async with transaction(services.database.require()) as tx:
         # Held from before the event is there, so that its sink finds it done and the sessions are counted here.

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict
 
 from highwater.api.core import conditional
 from highwater.api.core.access import Access, Scope, Whose, access, declared
+from highwater.api.core.answers import answer
 from highwater.api.core.askers import canonical_uuid
 from highwater.api.core.auth import Role
 from highwater.api.core.errors import (
@@ -41,6 +42,7 @@ from highwater.api.core.paging import (
 from highwater.api.core.plan_limits import require_plan_allows
 from highwater.api.core.resources import DECK, JOB, require_job_args
 from highwater.api.core.services import Services, Wired
+from highwater.api.jobs.answers import Job, JobsOfOrganization, Presentation
 from highwater.api.jobs.services import WiredJobs
 from highwater.api.jobs.stream import EventStream
 from highwater.connectors.jobs import read_model as job_reads
@@ -184,7 +186,12 @@ async def _fresh_job(request: Request, called: Asker, job_id: str, services: Ser
     return await called.found(JOB, job_id)
 
 
-@router.get("/api/jobs/{job_id}", summary="How a job stands; conditional", response_model=None)
+@router.get(
+    "/api/jobs/{job_id}",
+    summary="How a job stands; conditional",
+    response_model=None,
+    responses=answer(Job),
+)
 @declared(READ_JOB)
 async def get_job(request: Request, job_id: JobId, called: Called, services: Wired) -> Response:
     """Its status, progress, cost, and where what it made is found."""
@@ -274,7 +281,10 @@ async def post_job_restart(request: Request, job_id: JobId, called: Called, serv
 
 
 @router.get(
-    "/api/organizations/{org:id}/jobs", summary="Jobs of an organization, the newest first", response_model=None
+    "/api/organizations/{org:id}/jobs",
+    summary="Jobs of an organization, the newest first",
+    response_model=None,
+    responses=answer(JobsOfOrganization),
 )
 @access(Role.VIEWER, Scope.JOBS, Whose.LISTED, limit=RateLimit.PLAN, cost=1)
 async def get_jobs(
@@ -368,7 +378,12 @@ async def get_events(request: Request, job_id: JobId, called: Called, services: 
 # -- decks ----------------------------------------------------------------------------------------------------------------
 
 
-@router.get("/api/presentations/{presentation_id}", summary="A deck; conditional", response_model=None)
+@router.get(
+    "/api/presentations/{presentation_id}",
+    summary="A deck; conditional",
+    response_model=None,
+    responses=answer(Presentation),
+)
 @access(Role.VIEWER, Scope.JOBS, Whose.DECK, limit=RateLimit.PLAN, cost=1)
 async def get_presentation(
     request: Request, presentation_id: PresentationId, called: Called, services: Wired, jobs: WiredJobs

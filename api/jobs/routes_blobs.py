@@ -58,6 +58,11 @@ _MEDIA_TYPE_CHARACTERS_MAX = 255
 # A member of a dictionary of RFC 8941 whose value is a byte sequence; others are left alone, as RFC 9530 has it.
 _DIGEST = re.compile(r"\s*([a-z*][a-z0-9_.*-]*)=:([A-Za-z0-9+/=]*):\s*")
 
+# Bytes of any kind; generated clients know the first.
+_ANY_BYTES: dict[str, Any] = {
+    kind: {"schema": {"type": "string", "format": "binary"}} for kind in ("application/octet-stream", "*/*")
+}
+
 router = APIRouter(tags=["jobs"], route_class=GuardedRoute)
 
 Named = Annotated[str | None, Query(description="for which organization; a session needs not say it")]
@@ -78,9 +83,7 @@ class Stored(BaseModel):
         201: {"model": Stored, "description": "The organization did not have it before."},
         **problems(PaymentRequiredError),
     },
-    openapi_extra={
-        "requestBody": {"required": True, "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}}}
-    },
+    openapi_extra={"requestBody": {"required": True, "content": _ANY_BYTES}},
 )
 @access(Role.EDITOR, Scope.JOBS, Whose.ORGANIZATION, limit=RateLimit.PLAN, cost=1)
 async def put_blob(
@@ -112,7 +115,7 @@ async def put_blob(
     response_class=Response,
     responses={
         200: {
-            "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}},
+            "content": _ANY_BYTES,
             **fields("ETag", "Cache-Control", "Content-Digest")[200],
         }
     },

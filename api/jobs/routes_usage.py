@@ -12,10 +12,12 @@ import orjson
 from fastapi import APIRouter, Query, Request, Response
 
 from highwater.api.core.access import Scope, Whose, access
+from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
 from highwater.api.core.conditional import CACHE_NEVER, JSON
 from highwater.api.core.guard import GuardedRoute, Org
 from highwater.api.core.services import Services, Wired
+from highwater.api.jobs.answers import UsageOfMonth
 from highwater.connectors.jobs import usage as stored
 from highwater.connectors.jobs.usage import Amounts
 from highwater.connectors.redis.keys import USAGE, key
@@ -32,7 +34,12 @@ USAGE_TOPICS = frozenset({USAGE_RECORDED})
 router = APIRouter(tags=["jobs"], route_class=GuardedRoute)
 
 
-@router.get("/api/organizations/{org:id}/usage", summary="What an organization used in a month", response_model=None)
+@router.get(
+    "/api/organizations/{org:id}/usage",
+    summary="What an organization used in a month",
+    response_model=None,
+    responses=answer(UsageOfMonth),
+)
 @access(Role.VIEWER, Scope.JOBS, Whose.ORGANIZATION, limit=RateLimit.PLAN, cost=1)
 async def get_usage(
     request: Request,

@@ -15,12 +15,14 @@ from pydantic import BaseModel
 
 from highwater.api.core import conditional
 from highwater.api.core.access import Access, Scope, access, declared
+from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
 from highwater.api.core.conditional import CACHE_NEVER
 from highwater.api.core.errors import UnauthorizedError
 from highwater.api.core.guard import GuardedRoute
 from highwater.api.core.openapi import problems
 from highwater.api.core.services import Wired
+from highwater.api.league.answers import CacheVerdict
 from highwater.api.league.services import WiredLeague
 from highwater.connectors.postgres.pool import transaction
 from highwater.streams.identity.rate_limits import RateLimit
@@ -78,7 +80,12 @@ async def post_prewarm(
     return Prewarmed(seasons=seasons, keys=keys, positions=positions)
 
 
-@router.get("/api/cache/verdict", summary="Whether the cache is large enough (admin)", response_model=None)
+@router.get(
+    "/api/cache/verdict",
+    summary="Whether the cache is large enough (admin)",
+    response_model=None,
+    responses=answer(CacheVerdict),
+)
 @access(Role.ADMIN, Scope.SYSTEM, limit=RateLimit.CALLER, cost=1)
 async def get_verdict(league: WiredLeague) -> Response:
     """What Redis, PostgreSQL and this process count, and whether it asks for a larger Redis (R4.40, R4.41)."""

@@ -7,20 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Annotated, Any
+from http import HTTPStatus
+from typing import Annotated, Any, TypeAlias
 
 import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from highwater.api.core import conditional
 from highwater.api.core.access import Access, Scope, Whose, access, declared
+from highwater.api.core.answers import DocumentPending, answer
 from highwater.api.core.auth import Role
 from highwater.api.core.conditional import CACHE_PUBLIC
-from highwater.api.core.errors import UnprocessableError
+from highwater.api.core.errors import NotFoundError, UnprocessableError
 from highwater.api.core.guard import Called, GuardedRoute, User, require_declared
-from highwater.api.core.openapi import fields
+from highwater.api.core.openapi import problems
 from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
 from highwater.api.core.services import Wired
+from highwater.api.league import answers
 from highwater.api.league.match_pages import MatchSource
 from highwater.api.league.services import LeagueServices, WiredLeague
 from highwater.api.pages.documents import serve, serve_source
@@ -45,19 +48,18 @@ Season = Annotated[str, Path(description="id of a season")]
 MatchId = Annotated[str, Path(description="id of a match")]
 Endpoint = Callable[..., Awaitable[Response]]
 Maker = Callable[[LeagueServices, str], Source]
+Responses: TypeAlias = dict[int | str, dict[str, Any]]
 
 _READ = Access(Role.VIEWER, Scope.LEAGUE, limit=RateLimit.NONE, cost=0)
 # What moves during a match is asked for so often that each address has its limit (R4.36).
 _LIVE = Access(Role.VIEWER, Scope.LEAGUE, limit=RateLimit.ADDRESS, cost=1)
 
 # A page that nobody read for long is made while its reader waits, or a little later.
-_ANSWERS: dict[int | str, dict[str, Any]] = {
-    **fields("Age", "X-Stale"),
-    202: {
-        "description": "The page is being made; `Retry-After` says when to ask again.",
-        "content": {"application/json": {"schema": {"type": "object"}}},
-    },
-}
+_PENDING = answer(
+    DocumentPending,
+    status=HTTPStatus.ACCEPTED,
+    description="The page is being made; `Retry-After` says when to ask again.",
+)
 # Paths that answer with one document, or with a match, in the order in which they are tried; what each shows, and what of.
 _SHOWN: list[tuple[str, Maker, str, Access]] = []
 
@@ -67,61 +69,72 @@ def shown_pages(league: LeagueServices) -> list[Page]:
     return [Page(path, partial(maker, league), about, declaration) for path, maker, about, declaration in _SHOWN]
 
 
-def _route(path: str, summary: str) -> Callable[[Endpoint], Endpoint]:
+def _route(path: str, summary: str, responses: Responses) -> Callable[[Endpoint], Endpoint]:
     """A read; HEAD is answered by `core/heads.py`."""
 
     def register(endpoint: Endpoint) -> Endpoint:
-        router.add_api_route(path, endpoint, methods=["GET"], summary=summary, responses=_ANSWERS, response_model=None)
+        router.add_api_route(path, endpoint, methods=["GET"], summary=summary, responses=responses, response_model=None)
         return endpoint
 
     return register
 
 
-def _page(path: str, kind: str, summary: str, *, about: str = "") -> Callable[[Endpoint], Endpoint]:
+def _document(*types: type) -> Responses:
+    """What a page answers."""
+    return answer(*types, names=("Age", "X-Stale")) | _PENDING
+
+
+def _page(
+    path: str, kind: str, summary: str, responses: Responses, *, about: str = ""
+) -> Callable[[Endpoint], Endpoint]:
     """A path of one document."""
-    return _shown(path, lambda league, of: DocumentSource(league.documents, resource(kind, of)), summary, about)
+    return _shown(
+        path, lambda league, of: DocumentSource(league.documents, resource(kind, of)), summary, responses, about=about
+    )
 
 
-def _shown(path: str, maker: Maker, summary: str, about: str = "") -> Callable[[Endpoint], Endpoint]:
+def _shown(
+    path: str, maker: Maker, summary: str, responses: Responses, *, about: str = ""
+) -> Callable[[Endpoint], Endpoint]:
     def register(endpoint: Endpoint) -> Endpoint:
         _SHOWN.append((path, maker, about, require_declared(endpoint, path)))
-        return _route(path, f"{summary}; conditional")(endpoint)
+        return _route(path, f"{summary}; conditional", responses)(endpoint)
 
     return register
 
 
-def _season_page(name: str, kind: str, summary: str) -> None:
+def _season_page(name: str, kind: str, summary: str, shown: type) -> None:
     async def get_season_page(request: Request, season: Season, pages: WiredPages) -> Response:
         check_name("season", season, NAME_BYTES_MAX)
         return await serve(request, pages, resource(kind, season))
 
     get_season_page.__name__ = f"get_{kind}"
     get_season_page.__doc__ = f"{resource(kind).kind.about.capitalize()}."
-    _page(f"/api/league/{{season:id}}/{name}", kind, summary)(
+    _page(f"/api/league/{{season:id}}/{name}", kind, summary, _document(shown))(
         declared(_LIVE if resource(kind).kind.is_live else _READ)(get_season_page)
     )
 
 
 # Before the seasons, or `admin` would be one.
-@_page("/api/league/admin/stats", "admin_stats", "Counts for administrators (admin)")
+@_page("/api/league/admin/stats", "admin_stats", "Counts for administrators (admin)", _document(answers.LeagueCounts))
 @access(Role.ADMIN, Scope.LEAGUE, limit=RateLimit.NONE, cost=0)
 async def get_admin_stats(request: Request, pages: WiredPages) -> Response:
-    """How many matches, users, votes, predictions and comments there are."""
+    """How many seasons, matches, votes, predictions and rated users there are."""
     return await serve(request, pages, resource("admin_stats"))
 
 
-for _name, _kind, _summary in (
-    ("table", "league_table", "The standings of a season"),
-    ("schedule", "league_schedule", "All matches of a season"),
-    ("results", "league_results", "The results of a season"),
-    ("stats", "league_stats", "Aggregates of a season"),
-    ("stats/live", "league_stats_live", "Matches in play of a season"),
-    ("bracket", "league_bracket", "The knock-out rounds of a season"),
+for _name, _kind, _summary, _type in (
+    ("table", "league_table", "The standings of a season", answers.LeagueTable),
+    ("schedule", "league_schedule", "All matches of a season", answers.LeagueSchedule),
+    ("results", "league_results", "The results of a season", answers.LeagueResults),
+    ("stats", "league_stats", "Aggregates of a season", answers.LeagueStats),
+    ("stats/live", "league_stats_live", "Matches in play of a season", answers.LeagueStatsLive),
+    ("bracket", "league_bracket", "The knock-out rounds of a season", answers.LeagueBracket),
 ):
-    _season_page(_name, _kind, _summary)
+    _season_page(_name, _kind, _summary, _type)
 
 
-@_route("/api/league", "The seasons; conditional")
+@_route("/api/league", "The seasons; conditional", answer(answers.Seasons))
 @access(Role.VIEWER, Scope.LEAGUE, limit=RateLimit.CALLER, cost=1)
 async def get_seasons(
     request: Request, services: Wired, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = None
@@ -144,14 +157,14 @@ def _match(league: LeagueServices, match_id: str) -> Source:
 
 
 # Before the matches, or `live` would be one.
-@_page("/api/matches/live", "matches_live", "Matches in play")
+@_page("/api/matches/live", "matches_live", "Matches in play", _document(answers.MatchesLive))
 @declared(_LIVE)
 async def get_live_matches(request: Request, pages: WiredPages) -> Response:
     """Of all seasons; limited per address."""
     return await serve(request, pages, resource("matches_live"))
 
 
-@_shown("/api/matches/{match:id}", _match, "A match")
+@_shown("/api/matches/{match:id}", _match, "A match", _document(answers.MatchPage))
 @declared(_LIVE)
 async def get_match(request: Request, match: MatchId, pages: WiredPages, league: WiredLeague) -> Response:
     """What is fixed under `meta`, score and votes under `live`, null once they were taken away; limited per address."""
@@ -159,7 +172,7 @@ async def get_match(request: Request, match: MatchId, pages: WiredPages, league:
     return await serve_source(request, pages, _match(league, match))
 
 
-@_page("/api/matches/{match:id}/comments", "match_comments", "Comments on a match")
+@_page("/api/matches/{match:id}/comments", "match_comments", "Comments on a match", _document(answers.MatchComments))
 @declared(_READ)
 async def get_comments(request: Request, match: MatchId, pages: WiredPages) -> Response:
     """The latest 120, the newest first."""
@@ -167,7 +180,7 @@ async def get_comments(request: Request, match: MatchId, pages: WiredPages) -> R
     return await serve(request, pages, resource("match_comments", match))
 
 
-@_page("/api/clubs/{club:id}/matches", "club_matches", "A club's matches")
+@_page("/api/clubs/{club:id}/matches", "club_matches", "A club's matches", _document(answers.ClubMatches))
 @declared(_READ)
 async def get_club_matches(
     request: Request, club: Annotated[str, Path(description="name of a club")], pages: WiredPages
@@ -177,7 +190,13 @@ async def get_club_matches(
     return await serve(request, pages, resource("club_matches", club))
 
 
-@_page("/api/leaderboard", "leaderboard", "A page of the rating", about="1")
+@_page(
+    "/api/leaderboard",
+    "leaderboard",
+    "A page of the rating",
+    _document(answers.Leaderboard) | problems(NotFoundError),
+    about="1",
+)
 @declared(_READ)
 async def get_leaderboard(
     request: Request,
@@ -197,7 +216,11 @@ async def get_leaderboard(
 
 
 @_page(
-    "/api/predictions", "predictions_active", "Matches to predict, or a user's predictions", about=str(PREDICTION_DAYS)
+    "/api/predictions",
+    "predictions_active",
+    "Matches to predict, or a user's predictions",
+    _document(answers.MatchesToPredict, answers.PredictionsOfUser),
+    about=str(PREDICTION_DAYS),
 )
 @access(Role.VIEWER, Scope.LEAGUE, Whose.USER, limit=RateLimit.NONE, cost=0)
 async def get_predictions(
@@ -215,14 +238,14 @@ async def get_predictions(
     return await serve(request, pages, resource("predictions_user", user))
 
 
-@_route("/api/users/{user:id}/achievements", "What a user has achieved; conditional")
+@_route("/api/users/{user:id}/achievements", "What a user has achieved; conditional", _document(answers.Achievements))
 @access(Role.VIEWER, Scope.LEAGUE, Whose.USER, limit=RateLimit.NONE, cost=0)
 async def get_achievements(request: Request, user: User, pages: WiredPages) -> Response:
     """What was reached, and how far it is to the rest."""
     return await serve(request, pages, resource("achievements", user))
 
 
-@_page("/api/ads", "ads", "All advertisements")
+@_page("/api/ads", "ads", "All advertisements", _document(answers.Advertisements))
 @declared(_READ)
 async def get_ads(request: Request, pages: WiredPages) -> Response:
     """In order of their ids, each with what was put."""

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict
 
 from highwater.api.core import conditional
 from highwater.api.core.access import Access, Scope, Whose, access, declared
+from highwater.api.core.answers import answer
 from highwater.api.core.askers import canonical_uuid
 from highwater.api.core.auth import Role
 from highwater.api.core.errors import BadRequestError, ConflictError, PaymentRequiredError, UnprocessableError
@@ -26,6 +27,7 @@ from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_curso
 from highwater.api.core.plan_limits import require_plan_allows
 from highwater.api.core.resources import RUN, RUN_HISTORY
 from highwater.api.core.services import Services, Wired
+from highwater.api.queries.answers import QueriesOfUser, QueryCompleted, QueryFailed, QueryProcessing, QueryTimeline
 from highwater.api.queries.timeline import timeline_document, told_sources
 from highwater.connectors.queries import read_model as query_reads
 from highwater.connectors.queries.read_model import Run, RunLine
@@ -192,7 +194,12 @@ def _tag(position: str) -> str:
     return position.partition("/")[2].replace("/", ".")
 
 
-@router.get("/api/query/{request_id}/status", summary="What became of a query; conditional", response_model=None)
+@router.get(
+    "/api/query/{request_id}/status",
+    summary="What became of a query; conditional",
+    response_model=None,
+    responses=answer(QueryProcessing, QueryCompleted, QueryFailed),
+)
 @declared(READ_RUN)
 async def get_status(request: Request, request_id: RunId, called: Called, services: Wired) -> Response:
     """`processing`, `completed` with the answer, or `failed` with the error."""
@@ -202,7 +209,12 @@ async def get_status(request: Request, request_id: RunId, called: Called, servic
     return conditional.answer(request, "query", Head(found.version, etag, found.caused_by, services.clock()), payload)
 
 
-@router.get("/api/query/{request_id}/timeline", summary="How a query went; conditional", response_model=None)
+@router.get(
+    "/api/query/{request_id}/timeline",
+    summary="How a query went; conditional",
+    response_model=None,
+    responses=answer(QueryTimeline),
+)
 @declared(READ_RUN)
 async def get_timeline(request: Request, request_id: RunId, called: Called, services: Wired) -> Response:
     """Each stage with its calls of the language model, each event with its place in the log."""
@@ -216,7 +228,12 @@ async def get_timeline(request: Request, request_id: RunId, called: Called, serv
     )
 
 
-@router.get("/api/users/{user:id}/queries", summary="A user's queries, the newest first", response_model=None)
+@router.get(
+    "/api/users/{user:id}/queries",
+    summary="A user's queries, the newest first",
+    response_model=None,
+    responses=answer(QueriesOfUser),
+)
 @access(Role.VIEWER, Scope.QUERIES, Whose.USER, limit=RateLimit.CALLER, cost=1)
 async def get_queries(
     request: Request, user: ListedUser, services: Wired, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = None

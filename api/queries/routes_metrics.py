@@ -8,9 +8,11 @@ import orjson
 from fastapi import APIRouter, Query, Response
 
 from highwater.api.core.access import Scope, access
+from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
 from highwater.api.core.guard import GuardedRoute
 from highwater.api.core.services import Wired
+from highwater.api.queries.answers import QueryMetrics
 from highwater.connectors.queries import metrics as query_metrics
 from highwater.streams.identity.rate_limits import RateLimit
 
@@ -20,7 +22,12 @@ MINUTES_MAX = 1_440
 router = APIRouter(tags=["queries"], route_class=GuardedRoute)
 
 
-@router.get("/api/queries/metrics", summary="How queries do: pipeline, stages, store, model", response_model=None)
+@router.get(
+    "/api/queries/metrics",
+    summary="How queries do: pipeline, stages, store, model",
+    response_model=None,
+    responses=answer(QueryMetrics),
+)
 @access(Role.VIEWER, Scope.QUERIES, limit=RateLimit.CALLER, cost=1)
 async def get_query_metrics(
     services: Wired,

@@ -14,12 +14,14 @@ from pydantic import BaseModel, ConfigDict
 
 from highwater.api.core import conditional
 from highwater.api.core.access import Scope, access
+from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
 from highwater.api.core.errors import BadRequestError, NotFoundError
 from highwater.api.core.guard import GuardedRoute
 from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
 from highwater.api.core.publishing import Positions
 from highwater.api.core.services import Wired
+from highwater.api.queries.answers import PromptOfRole, Prompts
 from highwater.connectors.queries import read_model as query_reads
 from highwater.connectors.queries.read_model import PLACE_MAX, Prompt
 from highwater.schemas.envelope import iso_from_ms
@@ -40,7 +42,7 @@ class NewPrompt(BaseModel):
     is_active: bool = True
 
 
-def _document(prompt: Prompt) -> dict[str, Any]:
+def _document(prompt: Prompt) -> PromptOfRole:
     """A prompt; one of those that come with the product has no place in the log and no time."""
     return {
         "role_name": prompt.role,
@@ -51,7 +53,7 @@ def _document(prompt: Prompt) -> dict[str, Any]:
     }
 
 
-def _none_of(role: str) -> dict[str, Any]:
+def _none_of(role: str) -> PromptOfRole:
     return {"role_name": role, "prompt_template": None, "is_active": False, "position": None, "changed_at": None}
 
 
@@ -65,7 +67,7 @@ def _check_role(role: str) -> None:
         raise NotFoundError(f"there is no role {role[:100]!r}; there are {', '.join(ROLES)}")
 
 
-@router.get("/api/prompts", summary="The prompts in force (editor)", response_model=None)
+@router.get("/api/prompts", summary="The prompts in force (editor)", response_model=None, responses=answer(Prompts))
 @access(Role.EDITOR, Scope.QUERIES, limit=RateLimit.CALLER, cost=1)
 async def get_prompts(request: Request, services: Wired) -> Response:
     """One of each role; one that has none says so."""
@@ -74,7 +76,12 @@ async def get_prompts(request: Request, services: Wired) -> Response:
     return _json({"prompts": [found.get(role) or _none_of(role) for role in ROLES]})
 
 
-@router.get("/api/prompts/{role:id}", summary="The prompt of a role (editor)", response_model=None)
+@router.get(
+    "/api/prompts/{role:id}",
+    summary="The prompt of a role (editor)",
+    response_model=None,
+    responses=answer(PromptOfRole),
+)
 @access(Role.EDITOR, Scope.QUERIES, limit=RateLimit.CALLER, cost=1)
 async def get_prompt(
     request: Request,

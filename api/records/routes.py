@@ -141,7 +141,9 @@ async def export_records(
     kind: Annotated[Literal["jsonl", "csv", "parquet"], Query(alias="format")] = "jsonl",
     cursor: Cursor = None,
 ) -> Response:
-    """The columns are those of `highwater replay`; in order within each partition. A file that breaks off is not whole."""
+    """The columns are those of `highwater replay`; in order within each partition. A record for which the condition has no answer
+    is left out; a page counts them as `without_answer` and says why. A file that breaks off is not whole.
+    """
     return await exported(services, called.principal, wanted.search(topic), kind, cursor)
 
 

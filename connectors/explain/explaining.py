@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 import asyncpg
 import orjson
 
-from highwater.connectors.explain.explanations import Explanation, position_of
+from highwater.connectors.explain.explanations import Explanation, Step, chain, position_of, with_traces
 from highwater.connectors.explain.feeds import CHANNELS_DEFAULT, FeedFacts, NewInsight, novel_channels, trace_feed
 from highwater.connectors.explain.pages import trace_page
 from highwater.connectors.explain.statements import QUERIES
@@ -30,7 +30,6 @@ _SCHEMAS_MAX = 20
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 Learn = Callable[[int], Awaitable[str]]
-_Found = TypeVar("_Found")
 
 
 class UnknownResourceError(HighwaterError):
@@ -106,7 +105,7 @@ class Explainer:
             erased=None if row["erased_by"] is None else Cause(row["erased_ms"], row["erased_by"]),
         )
 
-    async def _in_log(self, trace: Callable[[Finder], _Found]) -> _Found:
+    async def _in_log(self, trace: Callable[[Finder], Step]) -> Step:
         """Run a trace in a thread; one that met a schema nobody knew here is run again once it was learnt.
 
         A value under an id that the registry does not have is no event, and is passed over from then on.
@@ -122,10 +121,15 @@ class Explainer:
                     absent.add(error.schema_id)
         return await asyncio.to_thread(self._traced, trace, absent)
 
-    def _traced(self, trace: Callable[[Finder], _Found], absent: Collection[int]) -> _Found:
+    def _traced(self, trace: Callable[[Finder], Step], absent: Collection[int]) -> Step:
         finder = Finder(self._client, self._codec, absent)
         try:
-            return trace(finder)
+            tree = trace(finder)
+            # An insight is known from PostgreSQL; where the way begins with one, it is read for its trace alone.
+            first = position_of(chain(tree)[0][0].position)
+            if first is not None and finder.trace_of(first) is None:
+                finder.at(first)
+            return with_traces(tree, finder.trace_of)
         finally:
             finder.close()
 

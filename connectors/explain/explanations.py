@@ -8,7 +8,7 @@ broker heard later (another relay carried it, another broker's clock stamped it)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -33,6 +33,8 @@ class Step:
     causes: tuple[Step, ...] = ()
     # Whether it is the first event of the log that fits, rather than one that its effect names.
     is_found: bool = False
+    # The trace that the event belongs to; None where it carries none.
+    trace_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +49,17 @@ class Explanation:
     def __post_init__(self) -> None:
         object.__setattr__(self, "tree", in_order(self.tree))
 
-    def document(self) -> dict[str, Any]:
-        """The tree as JSON, and beside it the way from the first event to what is served."""
+    def document(self, trace_url: str | None = None) -> dict[str, Any]:
+        """The tree as JSON, and beside it the way from the first event to what is served.
+
+        `trace_url` is the address of a trace's page with `{trace_id}` in it; without one no step links to its trace.
+        """
         return {
             "resource": self.resource,
             "version": self.version,
             "etag": self.etag or None,
-            "chain": [_document(step, effect) for step, effect in chain(self.tree)],
-            "tree": _tree(self.tree, None),
+            "chain": [_document(step, effect, trace_url) for step, effect in chain(self.tree)],
+            "tree": _tree(self.tree, None, trace_url),
         }
 
 
@@ -103,7 +108,14 @@ def position_of(text: str) -> Position | None:
         return None
 
 
-def _document(step: Step, effect: Step | None) -> dict[str, Any]:
+def with_traces(tree: Step, trace_of: Callable[[Position], str | None]) -> Step:
+    """A tree whose steps name the traces of their events."""
+    position = position_of(tree.position)
+    causes = tuple(with_traces(cause, trace_of) for cause in tree.causes)
+    return replace(tree, causes=causes, trace_id=None if position is None else trace_of(position))
+
+
+def _document(step: Step, effect: Step | None, trace_url: str | None) -> dict[str, Any]:
     return {
         "kind": step.kind,
         "about": step.about,
@@ -112,8 +124,15 @@ def _document(step: Step, effect: Step | None) -> dict[str, Any]:
         "delay_ms": delay_ms(step, effect),
         "numbers": dict(step.numbers),
         "missing": step.missing or None,
+        "trace_id": step.trace_id,
+        "trace_url": _link(step.trace_id, trace_url),
     }
 
 
-def _tree(step: Step, effect: Step | None) -> dict[str, Any]:
-    return {**_document(step, effect), "causes": [_tree(cause, step) for cause in step.causes]}
+def _link(trace_id: str | None, trace_url: str | None) -> str | None:
+    return None if trace_id is None or trace_url is None else trace_url.replace("{trace_id}", trace_id)
+
+
+def _tree(step: Step, effect: Step | None, trace_url: str | None) -> dict[str, Any]:
+    causes = [_tree(cause, step, trace_url) for cause in step.causes]
+    return {**_document(step, effect, trace_url), "causes": causes}

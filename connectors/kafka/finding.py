@@ -17,10 +17,13 @@ from highwater.schemas.errors import InvalidEventError, UnavailableError, Unknow
 from highwater.schemas.positions import Position
 from highwater.schemas.topic_names import EventT, ReadTopic
 from highwater.schemas.topics import DEAD_LETTER_BYTES_MAX
+from highwater.streams.tracing import context_of
 
 # What one search reads: a second of reading, and hours of a partition at 50 events/s. An effect follows its cause within
 # a tick or two, so what is not found by then was deleted, or never came.
 RECORDS_MAX = 200_000
+# Traces that one finder remembers, some 10 MB; an explanation has a few hundred steps.
+TRACES_MAX = 50_000
 REQUEST_SECONDS = 10.0
 # A broker that sends nothing for this long, though it said that there is more, is away.
 SILENCE_SECONDS = 15.0
@@ -41,6 +44,7 @@ class Finder:
         """`absent` are schema ids that the registry does not have: a value under one of them is no event."""
         self._codec = codec
         self._absent = absent
+        self._traces: dict[Position, str] = {}
         self._consumer = Consumer(
             {
                 **client,
@@ -70,6 +74,10 @@ class Finder:
             if record.offset == position.offset:
                 return self._decoded(record)
         return None
+
+    def trace_of(self, position: Position) -> str | None:
+        """The trace of an event that was read; None where it carries none, or was not read."""
+        return self._traces.get(position)
 
     def ends(self, place: tuple[str, int]) -> tuple[int, int]:
         """First and one-past-last offset of a partition; both 0 where there is none."""
@@ -119,13 +127,17 @@ class Finder:
 
     def _decoded(self, record: Record) -> Event[Any] | None:
         try:
-            return Event(record, self._codec.decode(record.topic, record.value))
+            event = Event(record, self._codec.decode(record.topic, record.value))
         except InvalidEventError:
             return None  # a dead letter by now; it caused nothing
         except UnknownSchemaError as error:
             if error.schema_id in self._absent:
                 return None
             raise
+        context = context_of(record.headers)
+        if context is not None and len(self._traces) < TRACES_MAX:
+            self._traces[record.position] = context.trace_id
+        return event
 
     def _ends(self, place: tuple[str, int]) -> tuple[int, int]:
         try:

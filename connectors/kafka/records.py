@@ -9,7 +9,7 @@ from typing import Any, Generic, NamedTuple
 from confluent_kafka import Message
 
 from highwater.connectors.kafka.outbox import OutboxRow
-from highwater.schemas.envelope import HEADERS_UNREADABLE, Headers, iso_from_ms
+from highwater.schemas.envelope import HEADERS_UNREADABLE, Headers, iso_from_ms, missing_attributes
 from highwater.schemas.positions import Position
 from highwater.schemas.topic_names import EventT, EventT_co, TopicName, event_of
 from highwater.schemas.topics import DEAD_LETTER_SUFFIX, MESSAGE_BYTES_MAX
@@ -93,12 +93,15 @@ def dead_letter_row(letter: DeadLetter, *, group: str, now_ms: int) -> OutboxRow
     headers = [(name, value if value is not None else b"") for name, value in record.headers]
     size = sum(map(len, (record.key or b"", record.value or b"", *(part for header in headers for part in header))))
     is_whole = size <= MESSAGE_BYTES_MAX
+    topic = record.topic + DEAD_LETTER_SUFFIX
+    kept = headers if is_whole else [("dlq_omitted_bytes", str(size).encode())]
     return OutboxRow(
-        topic=record.topic + DEAD_LETTER_SUFFIX,
+        topic=topic,
         key=record.key if is_whole or len(record.key or b"") <= _KEY_BYTES_KEPT else None,
         value=record.value if is_whole else None,
         headers=[
-            *(headers if is_whole else [("dlq_omitted_bytes", str(size).encode())]),
+            *kept,
+            *missing_attributes(kept, record.position, group=group, topic=topic, arrived_ms=record.arrived_ms),
             ("dlq_reason", letter.reason.encode()),
             ("dlq_detail", letter.detail[:_DETAIL_CHARACTERS_MAX].encode("utf-8", "replace")),
             ("dlq_origin", str(record.position).encode()),

@@ -69,7 +69,9 @@ class Chooser:
 def _where(condition: str, decoder: Decoder, topic: str) -> Where:
     from highwater.connectors.replay.where import Where  # noqa: PLC0415 - the language is loaded where there is a condition
 
-    return Where(condition, decoder.arrow_type, topic)
+    where = Where(condition, decoder.arrow_type, topic)
+    where.require_condition()
+    return where
 
 
 def write_batches(

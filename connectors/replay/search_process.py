@@ -11,7 +11,8 @@ import pickle
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
+from itertools import chain, islice
 from typing import BinaryIO, NoReturn
 
 from highwater.connectors.replay.arrow_alone import without_pandas
@@ -54,11 +55,21 @@ def main() -> None:
 
 
 def _work(task: SearchTask, output: BinaryIO) -> None:
+    with ExitStack() as stack:
+        _search(task, output, stack)
+
+
+def _search(task: SearchTask, output: BinaryIO, stack: ExitStack) -> None:
     with _refusals_told(output):
         cursor, deleted = begin_search(task.client, task.search, task.cursor, task.now_ms)
         decoder = Decoder(Subject.fetch(task.search.topic, task.registry))
         counts = Counts()
         chooser = chooser_of(task.search, decoder, counts)
+        if task.kind is not None:
+            # A condition that is not true or false of the first records is refused before the file begins.
+            reader = stack.enter_context(closing(open_reader(task.client)))
+            batches = map(chooser.decoded, read_batches(reader, task.search.topic.name, cursor.spans))
+            first = list(islice(batches, 1))
         begin = {
             "event": "begin",
             "topic": task.search.topic.name,
@@ -70,9 +81,8 @@ def _work(task: SearchTask, output: BinaryIO) -> None:
         }
     _send(output, line_of(begin))
     if task.kind is not None:
-        with writer_of(task.kind, output, decoder) as writer, closing(open_reader(task.client)) as reader:
-            batches = read_batches(reader, task.search.topic.name, cursor.spans)
-            write_batches(map(chooser.decoded, batches), writer, counts, lambda _: output.flush())
+        with writer_of(task.kind, output, decoder) as writer:
+            write_batches(chain(first, batches), writer, counts, lambda _: output.flush())
         return
     limits = Limits(task.limit, monotonic_seconds() + SEARCH_SECONDS_MAX)
     try:

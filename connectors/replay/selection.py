@@ -85,14 +85,27 @@ def select(begin: Bound | None, end: Bound | None, ranges: Ranges, offsets_at: O
     `offsets_at` gives, for a time in ms, the offset of the first record then or later in each partition.
 
     Raises:
-        InvalidSelectionError: an offset is not in the topic; the message gives the valid range.
+        InvalidSelectionError: an offset is not in the topic, and the message gives the valid range; or the end is before the
+            beginning, so that nobody takes an empty answer for what the log holds.
     """
+    if _is_reversed(begin, end):
+        raise InvalidSelectionError("the end is before the beginning; exchange them")
     lows = _offsets(begin or AtEnd(is_latest=False), ranges, offsets_at, topic)
     highs = _offsets(end or AtEnd(is_latest=True), ranges, offsets_at, topic)
     return {
         partition: LogRange(lows[partition], max(lows[partition], highs[partition]))
         for partition in lows.keys() & highs
     }
+
+
+def _is_reversed(begin: Bound | None, end: Bound | None) -> bool:
+    match begin, end:
+        case AtTime(first), AtTime(last):
+            return last < first
+        case AtOffset(first, partition), AtOffset(last, other):
+            return last < first and partition == other
+        case _:
+            return begin == AtEnd(is_latest=True) and end == AtEnd(is_latest=False)
 
 
 def _offsets(bound: Bound, ranges: Ranges, offsets_at: OffsetsAt, topic: str) -> dict[int, int]:

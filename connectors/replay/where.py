@@ -21,7 +21,10 @@ from highwater.connectors.replay.decoding import Decoded
 from highwater.connectors.replay.text import headers_of, text_of
 from highwater.connectors.replay.where_error import WhereError
 
-__all__ = ["CHARACTERS_MAX", "NAMES", "Where", "WhereError"]
+__all__ = ["CHARACTERS_MAX", "NAMES", "NO_ANSWER", "Where", "WhereError"]
+
+# Stands for a record about which the expression says nothing.
+NO_ANSWER = object()
 
 NAMES = ("key", "value", "headers", "time", "topic", "partition", "offset")
 # Nobody writes a longer one by hand, and the time of a parse grows with it.
@@ -47,6 +50,17 @@ _NAMESPACES = {name.partition(".")[0] for name in STDLIB_FUNCTIONS if "." in nam
 _TYPES = {"int", "uint", "double", "string", "bytes", "bool", "list", "map", "null_type", "timestamp", "duration"}
 
 
+_EMPTY: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[], Any]]] = (
+    (pa.types.is_boolean, bool),
+    (pa.types.is_integer, int),
+    (pa.types.is_floating, float),
+    (pa.types.is_string, str),
+    (pa.types.is_binary, bytes),
+    (pa.types.is_list, list),
+    (pa.types.is_map, dict),
+)
+
+
 class Where:
     """A condition, ready to be asked of records."""
 
@@ -63,6 +77,7 @@ class Where:
         self._check_names()
         self._fields = self._fields_used([field.name for field in kind], topic)
         self._times = {field.name for field in kind if pa.types.is_timestamp(field.type)}
+        self._kind, self._topic = kind, topic
         self._context = cel.Context()
         add_stdlib_to_context(self._context)
         self.failed = 0
@@ -76,6 +91,16 @@ class Where:
         for name in self._program.functions():
             if name.isidentifier() and name not in _FUNCTIONS and name != "_":
                 raise self._at(name, f"there is no function {name!r}")
+
+    def require_condition(self) -> None:
+        """Refuse what is not true or false of a record of empty values; where that gives no answer, the records will.
+
+        Raises:
+            WhereError: it is not true or false.
+        """
+        example = {"key": "", "value": _empty(self._kind), "headers": {}, "time": _moment(0), "topic": self._topic}
+        self._is_met({name: {**example, "partition": 0, "offset": 0}[name] for name in self._used})
+        self.failed, self.first_failure = 0, None
 
     def _at(self, name: str, message: str) -> WhereError:
         """An error under the first place of a name."""
@@ -135,19 +160,28 @@ class Where:
                     row[name] = None if row[name] is None else _moment(row[name])
         return rows
 
+    def answers(self, decoded: Decoded) -> list[Any]:
+        """What the text gives for each record of a batch, of whatever type; `NO_ANSWER` where it has none."""
+        return [self._answer(known) for known in self._known(decoded)]
+
     def _is_met(self, known: dict[str, Any]) -> bool:
+        answer = self._answer(known)
+        if answer is NO_ANSWER:
+            return False
+        if not isinstance(answer, bool):
+            raise WhereError(f"the answer is {type(answer).__name__}, not true or false", self._text)
+        return answer
+
+    def _answer(self, known: dict[str, Any]) -> Any:
         self._context.update(known)
         try:
-            answer = self._program.execute(self._context)
+            return self._program.execute(self._context)
         except (KeyError, TypeError, ValueError, ArithmeticError, RuntimeError, IndexError) as error:
             # A tombstone has no fields to ask for; that is no fault of the condition.
             if known.get("value", ()) is not None:
                 self.failed += 1
                 self.first_failure = self.first_failure or _said(error)
-            return False
-        if not isinstance(answer, bool):
-            raise WhereError(f"the answer is {type(answer).__name__}, not true or false", self._text)
-        return answer
+            return NO_ANSWER
 
 
 def _said(error: Exception) -> str:
@@ -162,6 +196,15 @@ def _moment(ms: int) -> datetime | int:
         return datetime.fromtimestamp(ms // 1000, UTC).replace(microsecond=ms % 1000 * 1000)
     except (ValueError, OverflowError, OSError):
         return ms  # beyond the year 9999
+
+
+def _empty(kind: pa.DataType) -> Any:
+    """A value of an Arrow type with nothing in it."""
+    if pa.types.is_struct(kind):
+        return {field.name: _empty(field.type) for field in kind}
+    if pa.types.is_timestamp(kind):
+        return _moment(0)
+    return next((value() for is_kind, value in _EMPTY if is_kind(kind)), None)
 
 
 def _compiled(text: str) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from highwater.schemas.errors import ConfigurationError
 from highwater.streams.toml_files import read_plan_tables
@@ -20,7 +20,7 @@ FALLBACK_PLAN = "free"
 BRAND_KIT = "brand_kit"
 FEATURES = (BRAND_KIT, "api_access", "webhooks")
 # How a limit that is none is written, in Redis and JSON (R2.32).
-UNLIMITED = "unlimited"
+UNLIMITED: Final = "unlimited"
 MEBIBYTE, GIBIBYTE = 1 << 20, 1 << 30
 
 _DEFAULT_FILE = Path(__file__).with_name("default_plans.toml")

@@ -8,9 +8,11 @@ from http import HTTPStatus
 from typing import Any
 
 import httpx
+import orjson
 import pytest
 
 from highwater.api.app import create_app
+from highwater.api.core.docs import page_of
 from highwater.api.core.errors import ProblemError
 from highwater.api.core.problems import BY_NAME, KINDS, PREFIX, kind_of
 from highwater.api.core.refused_connections import refusal_of
@@ -35,6 +37,72 @@ def test_operation_ids_are_the_names_of_functions(application: Any) -> None:
 def test_schemas_have_names_of_the_domain(application: Any) -> None:
     """No two models share one, which FastAPI would tell apart by the paths of their modules."""
     assert [name for name in application.openapi()["components"]["schemas"] if "__" in name] == []
+
+
+# Media types of answers that are no JSON, and why a client has no type for them.
+NOT_JSON = {
+    "text/event-stream": "events, until the client leaves",
+    "application/x-ndjson": "lines of JSON, as they are found",
+    "text/csv; charset=utf-8": "a file",
+    "application/vnd.apache.parquet": "a file",
+    "application/octet-stream": "a document as it was put",
+    "*/*": "a document as it was put",
+    "text/plain": "the format of Prometheus",
+}
+
+
+def test_every_answer_has_a_schema_with_a_name(application: Any) -> None:
+    """Of each JSON answer, so that a generated client knows its members; each other media type is listed with the reason."""
+    document = application.openapi()
+    untyped = []
+    for path, item in document["paths"].items():
+        for operation in (item[method] for method in METHODS if method in item):
+            answers = {status: one for status, one in operation["responses"].items() if status < "300"}
+            assert answers, path
+            for status, one in answers.items():
+                for kind, content in one.get("content", {"nothing": {}}).items():
+                    schema = content.get("schema", {})
+                    is_named = all("$ref" in part for part in schema.get("anyOf", [schema]))
+                    if kind not in NOT_JSON and not (kind == "application/json" and is_named) and status != "204":
+                        untyped.append(f"{operation['operationId']} {status} {kind}: {schema}")
+    assert untyped == []
+
+
+def test_every_schema_is_whole(application: Any) -> None:
+    """Every reference leads to a schema, every schema is referred to, and every object says which members it has."""
+    document = application.openapi()
+    schemas = document["components"]["schemas"]
+    named = re.findall(r"#/components/schemas/(\w+)", orjson.dumps(document).decode())
+    assert set(named) == set(schemas)
+    open_objects = [
+        name
+        for name, schema in schemas.items()
+        if schema.get("type") == "object" and not schema.get("properties") and "additionalProperties" not in schema
+    ]
+    assert open_objects == []
+
+
+def test_what_an_operation_asks_for_is_a_scheme(application: Any) -> None:
+    """Each operation names schemes of the document, or is for everybody; none is named that no operation takes."""
+    document = application.openapi()
+    schemes = set(document["components"]["securitySchemes"])
+    asked, public = set(), set()
+    for path, item in document["paths"].items():
+        for operation in (item[method] for method in METHODS if method in item):
+            names = {name for one in operation.get("security", ()) for name in one}
+            asked |= names
+            if not names:
+                public.add(path)
+    assert asked == schemes
+    assert public == {"/healthz", "/readyz", "/metrics"}
+
+
+def test_the_page_shows_the_examples(application: Any) -> None:
+    """As they are sent: the method, the path with its parts, and the body."""
+    page = page_of(application.openapi())
+    assert "PUT /api/users/ada/subscriptions\n{" in page
+    assert "GET /api/insights/kafka/kafka%231\n" in page
+    assert "GET /api/chunks/search?ns=docs&amp;q=read+the+log\n" in page
 
 
 def test_every_error_that_is_documented_has_a_kind(application: Any) -> None:

@@ -25,6 +25,7 @@ from highwater.schemas.positions import Position, parse_position
 from highwater.schemas.topics import TOPICS
 from highwater.streams.access import trusts_nobody
 from highwater.streams.settings import Settings
+from tests.integration.documented import check_answer
 
 DEADLINE_SECONDS = 60.0
 # Versions whose changes are remembered by who rebuilds as `Seeds.rebuild` does.
@@ -58,9 +59,12 @@ class Api:
         self.server.should_exit = True
 
     def client(self, token: str | None = None) -> httpx.AsyncClient:
-        """A client of it."""
+        """A client of it, whose answers are held against the OpenAPI document."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        return httpx.AsyncClient(base_url=self.url, headers=headers, timeout=30.0, verify=trusts_nobody())
+        hooks = {"response": [check_answer]}
+        return httpx.AsyncClient(
+            base_url=self.url, headers=headers, timeout=30.0, verify=trusts_nobody(), event_hooks=hooks
+        )
 
     async def get(self, path: str, token: str | None = None, *, params: Any = None, **headers: str) -> httpx.Response:
         """GET, with a client of its own; `_` in the name of a header stands for `-`."""

@@ -46,7 +46,7 @@ def test_published_lines_are_read_back(environment, tmp_path):
     first, last = tail(environment, TOPIC, 2)
     assert list(told["positions"].values()) == [last["position"]]
     assert [first["value"]["ts"], last["value"]["ts"]] == ["2026-01-01T00:00:06Z", "2026-01-01T00:00:10Z"]
-    assert (user, TOPIC, "highwater publish") == (last["key"], last["headers"]["ce_type"], last["headers"]["ce_source"])
+    assert (user, TOPIC, "/cli/publish") == (last["key"], last["headers"]["ce_type"], last["headers"]["ce_source"])
     assert first["headers"]["ce_id"] != last["headers"]["ce_id"]
 
 

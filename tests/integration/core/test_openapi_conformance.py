@@ -16,7 +16,10 @@ from typing import Any
 
 import pytest
 
-from tests.integration.api_server import Api
+from highwater.schemas.feeds import REBUILD_DEMANDED
+from highwater.schemas.positions import Position
+from highwater.schemas.topics import TOPICS
+from tests.integration.api_server import Api, Seeds
 
 KEYS = "admin:root-key"
 # Requests for each operation beside those at the edges of its schema; enough to reach every route in half a minute.
@@ -33,6 +36,14 @@ def own_settings(own_settings: Any, tmp_path_factory: pytest.TempPathFactory) ->
     plans = tmp_path_factory.mktemp("plans") / "plans.toml"
     plans.write_text("[plans.enterprise]\nrequests_per_minute = 1000000\n", encoding="utf-8")
     return partial(own_settings, HIGHWATER_PLANS=plans, HIGHWATER_LIVE_REQUESTS_MAX=1_000_000)
+
+
+@pytest.fixture(scope="module")
+async def seeds(seeds: Seeds) -> Seeds:
+    """No sink runs here; every rebuild that is asked for counts as stored, or reading one would wait and be a 503."""
+    for partition in range(TOPICS[REBUILD_DEMANDED].partitions):
+        await seeds.account_for(Position(REBUILD_DEMANDED, partition, 10**15))
+    return seeds
 
 
 def fuzz(url: str, report: Path) -> subprocess.CompletedProcess[str]:

@@ -28,6 +28,9 @@ from tests.integration.api_server import Seeds, cluster
 from tests.integration.connecting import fresh, send, until
 
 NOW_MS = 1_795_000_000_000
+TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
+# Of what has no cause, as a producer of somebody else's writes it.
+TRACEPARENT = f"00-{TRACE_ID}-00f067aa0ba902b7-01".encode()
 KINDS = ["insight", "advance", "dirty", "novelty", "request", "rebuild", "bump", "served"]
 
 
@@ -51,7 +54,7 @@ class Log:
         self, topic: str, key: str | None, value: dict[str, Any], cause: Position | None = None, **place: int
     ) -> Position:
         """One event; its position."""
-        headers = [] if cause is None else [("ce_causedby", str(cause).encode())]
+        headers = [("traceparent", TRACEPARENT)] if cause is None else [("ce_causedby", str(cause).encode())]
         record = (None if key is None else key.encode(), self._codec.encode(topic, value), headers)
         partition = place.get("partition")
         return send(
@@ -114,17 +117,21 @@ async def _feed(log: Log, seeds: Seeds, user: str, channel: str) -> dict[str, Po
 
 
 async def test_a_feed_leads_back_to_the_first_insight(stack, seeds: Seeds, codec: Codec, explainer: Explainer) -> None:
-    """Every step is found at its place in the log, in the order of time."""
+    """Every step is found at its place in the log, in the order of time; what carries a trace links to it."""
     user, channel = fresh("user"), fresh("channel/with slash")
     places = await _feed(Log(stack.kafka, codec), seeds, user, channel)
-    document = (await explainer.feed(user)).document()
+    document = (await explainer.feed(user)).document("https://traces.example.org/{trace_id}")
+    traced = [step["kind"] for step in document["chain"] if step["trace_id"] == TRACE_ID]
+    assert traced == ["insight", "dirty", "request"]
+    assert document["chain"][0]["trace_url"] == f"https://traces.example.org/{TRACE_ID}"
+    assert [step["trace_url"] for step in document["chain"] if step["trace_id"] is None] == [None] * 5
     assert [step["kind"] for step in document["chain"]] == KINDS
     expected = [places[name] for name in ("insight-1", "advance-1", *KINDS[2:])]
     assert [str(place) for place in expected] == [step["position"] for step in document["chain"]]
     assert [step["missing"] for step in document["chain"]] == [None] * 8
     assert all(step["delay_ms"] >= 0 for step in document["chain"][:-1])
     again = (await explainer.resource(f"clusters:{user}")).document()
-    assert again["chain"] == document["chain"]
+    assert again["chain"] == [{**step, "trace_url": None} for step in document["chain"]]
     assert "commit 1" in json.dumps(document)
     await seeds.run("UPDATE insights SET retracted_at = now() WHERE insight_id = $1", f"{channel}#1")
     told = (await explainer.feed(user)).document()

@@ -219,7 +219,8 @@ async def test_who_knows_a_newer_version_than_redis_is_not_refused(http, seeds: 
 
 async def _store_old_form(seeds: Seeds, user: str) -> None:
     """A feed as it was stored before items said since when."""
-    items = [{"cluster_id": "a", "title": "old", "size": 1}]
+    nothing = {"born_version": 1, "changed_version": 1, "position": None, "representative": None, "insights": []}
+    items = [{"cluster_id": "a", "title": "old", "summary": "", "keywords": [], "size": 1, **nothing}]
     payload = json.dumps({"user_id": user, "cluster_version": 1, "built_at": "2026-11-20T12:00:00Z", "items": items})
     await seeds.run(
         "INSERT INTO feed_documents (user_id, cluster_version, built_at, ttl_seconds, payload) VALUES ($1, 1, $2, 1e7, $3)",

@@ -175,8 +175,9 @@ async def test_a_job_as_it_is_served(api, seeds):
     assert (answer.headers["x-resource-version"], answer.headers["x-caused-by"]) == ("6", "jobs.job-submitted/0/7")
     same = await api.get(f"/api/jobs/{job}", If_None_Match=answer.headers["etag"])
     assert (same.status_code, same.content) == (304, b"")
+    made = {"presentation_id": job, "title": "Why", "slides": 7, "is_cached": False}
     done = {"status": "completed", "seq": 5, "tokens": 1200, "cost_usd": Decimal("0.29"), "cost_cents": 29}
-    await change_job(seeds, job, **done, result='{"presentation_id": "x"}', completed_at=NOW, progress_pct=100)
+    await change_job(seeds, job, **done, result=orjson.dumps(made).decode(), completed_at=NOW, progress_pct=100)
     after = await api.get(f"/api/jobs/{job}", If_None_Match=answer.headers["etag"])
     assert (after.status_code, after.headers["x-resource-version"]) == (200, "7")
     told = after.json()
@@ -185,9 +186,18 @@ async def test_a_job_as_it_is_served(api, seeds):
 
 async def test_where_a_result_is_found(api, seeds):
     """A file by its bytes; what was cut into chunks has no page."""
-    of_file = '{"sha256": "abc", "format": "pdf"}'
+    of_file = orjson.dumps(
+        {
+            "sha256": "abc",
+            "media_type": "application/pdf",
+            "size_bytes": 9,
+            "presentation_id": new_id(),
+            "format": "pdf",
+        }
+    ).decode()
+    of_chunks = orjson.dumps({"ns": "n", "slot": "s", "ingest_id": new_id(), "documents": 1, "chunks": 3}).decode()
     export = await store_job(seeds, kind="export", status="completed", result=of_file)
-    ingestion = await store_job(seeds, kind="ingestion", status="completed", result='{"chunks": 3}')
+    ingestion = await store_job(seeds, kind="ingestion", status="completed", result=of_chunks)
     assert (await api.get(f"/api/jobs/{export}")).json()["result_url"] == "/api/blobs/abc"
     assert (await api.get(f"/api/jobs/{ingestion}")).json()["result_url"] is None
 
@@ -378,11 +388,14 @@ async def seeds(seeds: Seeds, redis_url: str) -> Seeds:
     return seeds
 
 
+SLIDE = {"slide_id": "s1", "number": 1, "title": "One", "bullets": ["why"], "notes": ""}
+
+
 async def store_deck(seeds: Seeds, presentation_id: str) -> None:
     """A deck of one slide."""
     await seeds.run(
         "INSERT INTO presentations VALUES ($1, $2, $3, 'Why', $4, 'jobs.generation-requested/0/3', $5)",
-        presentation_id, ORG, ADA, '[{"slide_id": "s1", "title": "One"}]', NOW,
+        presentation_id, ORG, ADA, orjson.dumps([SLIDE]).decode(), NOW,
     )  # fmt: skip
 
 
@@ -397,7 +410,7 @@ async def test_a_deck_as_it_is_served(redis_url, api, seeds):
         "organization_id": ORG,
         "user_id": ADA,
         "title": "Why",
-        "slides": [{"slide_id": "s1", "title": "One"}],
+        "slides": [SLIDE],
         "view_count": 0,
         "created_at": "2026-11-20T12:00:00Z",
         "position": "jobs.generation-requested/0/3",

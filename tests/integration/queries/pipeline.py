@@ -13,7 +13,9 @@ from tests.integration.api_server import NOW, Seeds
 from tests.integration.connecting import send
 
 STAGE_TOPIC, ARCHIVED_TOPIC = "queries.pipeline-stage", "queries.run-archived"
-_SOURCE = {"insight_id": "i#1", "channel_id": "c", "text": "why", "position": "feeds.insight-ingested/0/1"}
+_SOURCE = {
+    "insight_id": "i#1", "channel_id": "c", "text": "why", "position": "feeds.insight-ingested/0/1", "similarity": 0.5,
+}  # fmt: skip
 AT_MS = 1_700_000_000_000
 
 

@@ -132,7 +132,7 @@ def test_every_format_gives_back_what_was_published(environment, tmp_path):
     assert expected == sorted(
         (int(r["partition"]), int(r["offset"]), r["key"], r["value.insight_id"], r["value.text"]) for r in cells
     )
-    assert lines[0]["headers"]["ce_source"] == "highwater publish"
+    assert lines[0]["headers"]["ce_source"] == "/cli/publish"
     assert pq.read_metadata(files["parquet"]).num_rows == 8_000
 
 

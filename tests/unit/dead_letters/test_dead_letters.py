@@ -87,7 +87,11 @@ async def each(*letters: Letter) -> AsyncIterator[Letter]:
 def test_a_redriven_letter_is_as_it_was():
     """What the dead-letter topic added is taken off, and where it comes from, who sent it, when and how often is added."""
     planned = plan_sending(
-        letter(("ce_id", b"1"), ("dlq_reason", b"x"), ORIGIN), None, PARTITIONS, by="ada", now_ms=NOW_MS
+        letter(("ce_id", b"1"), ("ce_type", b"t"), ("dlq_added", b"ce_type,ce_time"), ("dlq_reason", b"x"), ORIGIN),
+        None,
+        PARTITIONS,
+        by="ada",
+        now_ms=NOW_MS,
     )
     assert (planned.topic, planned.partition, planned.key, planned.value) == ("feeds.user-active", 2, b"\xffk", b"v")
     assert planned.headers == [

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from highwater.connectors.kafka.murmur2 import murmur2_partition
 from highwater.connectors.kafka.records import DeadLetter, Record, dead_letter_row
+from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.topics import MESSAGE_BYTES_MAX
 
 RECORD = Record("feeds.user-active", 3, 14, 1, b"k\xff", b"v\x00", [("a", b"1"), ("ce_id", b"x"), ("n", None)])  # type: ignore[list-item]
@@ -36,13 +37,19 @@ def test_murmur2_is_kafkas(key: bytes, hashed: int):
 
 
 def test_a_dead_letter_is_the_record_and_why():
-    """Key, value and headers stay; reason, detail, origin, group and time are added."""
+    """Key, value and headers stay; reason, detail, origin, group and time are added, and what CloudEvents asks for beside."""
     row = dead_letter_row(letter(RECORD), group="users", now_ms=0)
     assert (row.topic, row.key, row.value, row.partition) == ("feeds.user-active.dlq", b"k\xff", b"v\x00", None)
     assert row.headers == [
         ("a", b"1"),
         ("ce_id", b"x"),
         ("n", b""),
+        ("ce_specversion", b"1.0"),
+        ("content-type", b"application/octet-stream"),
+        ("ce_type", b"feeds.user-active.dlq"),
+        ("ce_source", b"/dead-letters/users"),
+        ("ce_time", iso_from_ms(RECORD.arrived_ms).encode()),
+        ("dlq_added", b"ce_specversion,content-type,ce_type,ce_source,ce_time"),
         ("dlq_reason", b"because"),
         ("dlq_detail", b"why"),
         ("dlq_origin", b"feeds.user-active/3/14"),
@@ -64,3 +71,4 @@ def test_what_no_topic_takes_stays_where_it_is():
     assert (row.key, row.value) == (b"k", None)
     assert str(MESSAGE_BYTES_MAX + 2).encode() == dict(row.headers)["dlq_omitted_bytes"]
     assert dict(row.headers)["dlq_origin"] == b"t/1/2"
+    assert dict(row.headers)["ce_id"] == b"t/1/2"

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from highwater.connectors.kafka.admin import LogRange
-from highwater.connectors.replay.selection import AtEnd, AtOffset, AtTime, InvalidSelectionError, parse_bound, select
+from highwater.connectors.replay.selection import (
+    AtEnd,
+    AtOffset,
+    AtTime,
+    Bound,
+    InvalidSelectionError,
+    parse_bound,
+    select,
+)
 
 NOW_MS = 1_800_000_000_000
 RANGES = {0: LogRange(10, 20), 1: LogRange(0, 100), 2: LogRange(5, 5)}
@@ -116,7 +124,22 @@ def test_an_offset_out_of_range_is_answered_with_the_range(bound: AtOffset, said
 
 
 def test_times_are_found_in_each_partition_and_kept_within_its_ends():
-    """A time after the last record is the end; from after to is nothing, not less."""
+    """A time after the last record is the end; without records between the times nothing is meant."""
     at = {1: {0: 12, 1: 50, 2: 2**62}, 2: {0: 18, 1: 2**62, 2: 2**62}}
     assert chosen(AtTime(1), AtTime(2), at) == {0: (12, 18), 1: (50, 100), 2: (5, 5)}
-    assert chosen(AtTime(2), AtTime(1), at) == {0: (18, 18), 1: (100, 100), 2: (5, 5)}
+    assert chosen(AtTime(2), AtTime(2), at) == {0: (18, 18), 1: (100, 100), 2: (5, 5)}
+
+
+@pytest.mark.parametrize(
+    ("begin", "end"),
+    [
+        (AtTime(2), AtTime(1)),
+        (AtOffset(18, 0), AtOffset(15, 0)),
+        (AtOffset(18), AtOffset(15)),
+        (AtEnd(is_latest=True), AtEnd(is_latest=False)),
+    ],
+)
+def test_an_end_before_the_beginning_is_refused(begin: Bound, end: Bound):
+    """An empty answer would look as if the log held nothing."""
+    with pytest.raises(InvalidSelectionError, match="the end is before the beginning"):
+        chosen(begin, end, {1: dict.fromkeys(RANGES, 1), 2: dict.fromkeys(RANGES, 2)})

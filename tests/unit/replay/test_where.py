@@ -91,6 +91,9 @@ def refused(text: str) -> WhereError:
         ("open('/etc/passwd')", "no function 'open'", "open('/etc/passwd')\n^"),
         ("__import__('os')", "no function '__import__'", "__import__('os')\n^"),
         ("size(key)", "the answer is int, not true or false", "size(key)\n^"),
+        ("0", "the answer is int, not true or false", "0\n^"),
+        ("value.text", "the answer is str, not true or false", "value.text\n^"),
+        ("value.ts", "the answer is datetime, not true or false", "value.ts\n^"),
         ("(" * 500 + "true" + ")" * 500, "nested too deeply", None),
         ("true || " * CHARACTERS_MAX + "true", "at most 4,000", None),
     ],
@@ -101,6 +104,23 @@ def test_what_is_no_condition_is_refused_under_its_spot(text: str, said: str, po
     assert said in str(error)
     assert "expecting" not in str(error)
     assert pointer is None or error.pointer() == pointer
+
+
+@pytest.mark.parametrize("text", ["0", "value.text", "value.ts", "[key]", "size(headers)"])
+def test_what_is_no_condition_is_known_before_a_record_is_read(text: str):
+    """By a record of empty values, so that nothing is answered before the refusal."""
+    with pytest.raises(WhereError, match="not true or false"):
+        Where(text, DECODER.arrow_type, TOPIC).require_condition()
+
+
+@pytest.mark.parametrize(
+    "text", ["true", "value.text == null", "headers.ce_type == 'x'", "headers.ce_type", "key.size() > 1 / 0"]
+)
+def test_a_condition_that_only_records_can_answer_is_taken(text: str):
+    """It has no answer for empty values; that is not counted."""
+    where = Where(text, DECODER.arrow_type, TOPIC)
+    where.require_condition()
+    assert (where.failed, where.first_failure) == (0, None)
 
 
 def test_a_record_without_an_answer_is_left_out_and_counted():

@@ -73,6 +73,13 @@ def test_our_headers_are_cloudevents_with_the_cause():
     assert "ce_causedby" not in dict(make_headers(event_id="i", event_type="t", source="/s", now_ms=0, caused_by=None))
 
 
+@pytest.mark.parametrize("source", ["highwater cli", "", "/ä", "/a<b>"])
+def test_a_source_is_a_uri_reference(source: str):
+    """Another one is a defect of ours, and no consumer of CloudEvents need take it."""
+    with pytest.raises(ValueError, match="no URI reference"):
+        make_headers(event_id="i", event_type="t", source=source, now_ms=0, caused_by=None)
+
+
 @pytest.mark.parametrize("value", [None, b"", b"\xff\xfe", b"nonsense", b"t/1/x"])
 def test_a_cause_from_outside_may_be_anything(value: bytes | None):
     """A missing or malformed `ce_causedby` is no cause, and no error."""

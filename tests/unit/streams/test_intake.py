@@ -9,6 +9,7 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
+from highwater.schemas.envelope import REQUIRED_ATTRIBUTES
 from highwater.schemas.errors import InvalidEventError
 from highwater.streams.intake import DEAD_LETTERS_REPORTED, Intake
 
@@ -26,6 +27,7 @@ class Bad:
     key: bytes | None = b"k"
     value: bytes | None = b"garbage"
     headers: Any = field(default_factory=list)
+    timestamp: float | None = 1.0
 
 
 @dataclass
@@ -33,6 +35,7 @@ class Case:
     """An intake, and where its dead letters went."""
 
     sent: list[str] = field(default_factory=list)
+    headers: Any = None
 
     def __post_init__(self) -> None:
         self.intake = Intake("worker", None, self._learn, self._send)  # type: ignore[arg-type]
@@ -40,8 +43,9 @@ class Case:
     async def _learn(self, _schema_id: int) -> None:
         """Nothing to learn."""
 
-    async def _send(self, topic: str, **_: Any) -> Awaitable[Any]:
+    async def _send(self, topic: str, *, headers: Any, **_: Any) -> Awaitable[Any]:
         self.sent.append(topic)
+        self.headers = headers
         return asyncio.sleep(0)
 
 
@@ -55,6 +59,22 @@ async def test_garbage_without_end_is_put_aside_and_reported():
     assert list(case.intake.degraded) == [f"{TOPIC}/3"]
     assert f"`highwater dlq list {TOPIC}`" in case.intake.degraded[f"{TOPIC}/3"]
     assert len([entry for entry in logs if entry["event"] == "only_bad_events"]) == 1
+
+
+async def test_a_dead_letter_is_an_event_of_cloudevents():
+    """It keeps the attributes that its origin had, and has the others from where it was put aside."""
+    case = Case()
+    await case.intake.dead_letter(Bad(3, 7, headers=[("ce_type", b"theirs"), ("other", None)]), POISON)
+    headers = dict(case.headers)
+    assert {name: headers[name] for name in (*REQUIRED_ATTRIBUTES, "content-type", "ce_time")} == {
+        "ce_specversion": b"1.0",
+        "ce_id": f"{TOPIC}/3/7".encode(),
+        "ce_type": b"theirs",
+        "ce_source": b"/dead-letters/worker",
+        "content-type": b"application/octet-stream",
+        "ce_time": b"1970-01-01T00:00:01Z",
+    }
+    assert headers["dlq_added"] == b"ce_specversion,content-type,ce_id,ce_source,ce_time"
 
 
 async def test_a_good_event_ends_the_run_of_its_partition():

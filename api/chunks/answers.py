@@ -1,0 +1,172 @@
+"""What the routes of chunks answer with, for the OpenAPI document.
+
+Invariant: no answer has other members. One that is not always there is `NotRequired`; one that may have no value is also `None`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NotRequired, TypeAlias
+
+from typing_extensions import TypedDict
+
+from highwater.api.core.answers import Time
+from highwater.streams.chunks.scoring import Mode
+
+# `running` until every source has ended; then that of the source that most needs a look.
+IngestStatus: TypeAlias = Literal[
+    "running", "complete", "partial", "truncated", "superseded", "empty", "abandoned", "failed"
+]
+Window: TypeAlias = dict[str, Any]
+
+
+class IngestedSource(TypedDict):
+    """What an ingest did to a source."""
+
+    ns: str
+    slot: str
+    source_id: str
+    status: IngestStatus
+    reason: str | None
+    full: bool | None
+    force: bool | None
+    truncated: bool | None
+    expected_count: int | None
+    inserted: int
+    updated: int
+    unchanged: int
+    failures: int
+    orphaned: int
+    window: Window | None
+    created_at: Time
+    updated_at: Time
+    finished_at: Time | None
+    position: str | None
+
+
+class RefusedChunk(TypedDict):
+    """A chunk that was refused."""
+
+    ns: str
+    slot: str
+    source_id: str
+    chunk_no: int
+    reason: str
+    detail: str
+    position: str
+    failed_at: Time
+
+
+class Ingest(TypedDict):
+    """What an ingest did. `received` is the sum of the four counters after it; `statuses`: how many sources ended how."""
+
+    ingest_id: str
+    status: IngestStatus
+    reason: str | None
+    received: int
+    inserted: int
+    updated: int
+    unchanged: int
+    failures: int
+    orphaned: int
+    window: Window | None
+    created_at: Time
+    updated_at: Time
+    finished_at: Time | None
+    sources_total: int
+    sources_done: int
+    statuses: dict[str, int]
+    sources: list[IngestedSource]
+    next_cursor: str | None
+    failed: list[RefusedChunk]
+
+
+class NeighbourChunk(TypedDict):
+    """A chunk beside a result in its source."""
+
+    chunk_no: int
+    title: str | None
+    content: str
+
+
+class FoundChunk(TypedDict):
+    """A result with its scores; `before` and `after` are there where neighbours were asked for."""
+
+    ns: str
+    slot: str
+    source_id: str
+    chunk_no: int
+    title: str | None
+    url: str | None
+    content: str
+    published_at: Time | None
+    created_at: Time
+    updated_at: Time
+    similarity: float | None
+    text_score: float | None
+    decay: float
+    age_days: float
+    temperature: Literal["hot", "warm", "cold"]
+    final: float
+    stale: bool
+    position: str
+    before: NotRequired[list[NeighbourChunk]]
+    after: NotRequired[list[NeighbourChunk]]
+
+
+class FoundChunks(TypedDict):
+    """The results of a search, the best first. `compared_by`: a model, `sent` or `words`; null: nothing was asked for."""
+
+    ns: str
+    as_of: Time
+    mode: Mode
+    compared_by: str | None
+    complete: bool
+    exact: bool
+    cold_hidden: int
+    results: list[FoundChunk]
+
+
+class NamespacePassport(TypedDict):
+    """What the configuration says of a namespace; ages in days."""
+
+    half_life_days: float
+    ttl_days: float
+    ttl_mode: Literal["filter", "zero_weight"]
+    alpha: float
+    beta: float
+    hot_days: float
+    hot_queries_per_day: float
+    removal: Literal["soft", "hard"]
+    grace_days: float
+    archives_cold: bool
+    is_open: bool
+    text_share: float
+
+
+class NamespaceLifecycle(TypedDict):
+    """How many chunks of a namespace are how old."""
+
+    ns: str
+    as_of: Time
+    chunks: int
+    sources: int
+    hot: int
+    warm: int
+    cold: int
+    without_embedding: int
+    stale_embedding: int
+    to_delete: int
+    archived: int
+    is_hot: bool
+    queries_per_day: float
+    rated_at: Time | None
+    dimensions: int | None
+    embedding_model: str | None
+    passport: NamespacePassport
+
+
+class NamespaceLifecycles(TypedDict):
+    """The same of every namespace."""
+
+    as_of: Time
+    namespaces: list[NamespaceLifecycle]

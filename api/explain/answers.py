@@ -1,0 +1,45 @@
+"""What the routes of explanations answer with, for the OpenAPI document.
+
+Invariant: a member that may have no value is also `None`. No answer has other members.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from typing_extensions import TypedDict
+
+from highwater.api.core.answers import Time
+
+
+class ExplainedStep(TypedDict):
+    """A step from an event to what is served. `missing` says why a step has no position; `numbers` depend on `kind`.
+
+    `trace_id` is the trace of its event, and `trace_url` the page of that, where HIGHWATER_TRACE_URL is set.
+    """
+
+    kind: str
+    about: str
+    position: str | None
+    at: Time | None
+    delay_ms: int | None
+    numbers: dict[str, Any]
+    missing: str | None
+    trace_id: str | None
+    trace_url: str | None
+
+
+class ExplainedTree(ExplainedStep):
+    """A step with those that caused it, the one that had waited longest first."""
+
+    causes: list[ExplainedTree]
+
+
+class Explanation(TypedDict):
+    """Why a resource is served as it is: the way from the first event, and all causes as a tree."""
+
+    resource: str
+    version: int
+    etag: str | None
+    chain: list[ExplainedStep]
+    tree: ExplainedTree

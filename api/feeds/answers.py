@@ -1,0 +1,245 @@
+"""What the routes of feeds answer with, for the OpenAPI document.
+
+Invariant: no answer has other members. One that is not always there is `NotRequired`; one that may have no value is also `None`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NotRequired, TypeAlias
+
+from typing_extensions import TypedDict
+
+from highwater.api.core.answers import Time
+
+# A place on the map of a user's insights: x and y.
+Place: TypeAlias = list[float]
+
+
+class FeedInsight(TypedDict):
+    """An insight as a feed shows it; `since`: the cluster version in which it entered the cluster."""
+
+    insight_id: str
+    channel_id: str
+    ts: Time
+    text: str | None
+    url: str | None
+    since: int
+
+
+class FeedItem(TypedDict):
+    """A cluster as a feed shows it; `entered`: pairs of a cluster version and how many of its members entered then.
+
+    With `since`, `is_new` tells whether the cluster is younger, and `new_count` how many insights entered it later.
+    """
+
+    cluster_id: str
+    title: str
+    summary: str
+    keywords: list[str]
+    size: int
+    born_version: int
+    changed_version: int
+    position: Place | None
+    entered: NotRequired[list[list[int]]]
+    representative: FeedInsight | None
+    insights: list[FeedInsight]
+    is_new: NotRequired[bool]
+    new_count: NotRequired[int]
+
+
+class Feed(TypedDict):
+    """The feed of a user, the largest cluster first; `since` is there where it was asked for, with only what is newer."""
+
+    user_id: str
+    cluster_version: int
+    built_at: Time | None
+    items: list[FeedItem]
+    since: NotRequired[int]
+
+
+class ClusterOfUser(TypedDict):
+    """A cluster of a version. Lists beside `insight_ids` run parallel to it; a version from before clusters had an identity
+    has no more than its first members.
+    """
+
+    cluster_id: str
+    label: str
+    keywords: list[str]
+    size: int
+    insight_ids: list[str]
+    representative_id: str | None
+    title: NotRequired[str]
+    summary: NotRequired[str]
+    confidences: NotRequired[list[float]]
+    since: NotRequired[list[int]]
+    positions: NotRequired[list[Place]]
+    position: NotRequired[Place]
+    radius: NotRequired[float]
+    born_version: NotRequired[int]
+    changed_version: NotRequired[int]
+    nearby_ids: NotRequired[list[str]]
+    nearby_confidences: NotRequired[list[float]]
+    written_version: NotRequired[int]
+    theme: NotRequired[str]
+    label_by: NotRequired[str]
+    is_new: NotRequired[bool]
+    new_insight_ids: NotRequired[list[str]]
+
+
+class OutsideClusters(TypedDict):
+    """Insights in no cluster, and where each is on the map; null: its vector says nothing."""
+
+    insight_ids: list[str]
+    positions: list[Place | None]
+
+
+class DiedCluster(TypedDict):
+    """A cluster that ended in a version, and the clusters that its insights went to."""
+
+    cluster_id: str
+    label: str
+    version: int
+    related: list[str]
+
+
+class Clusters(TypedDict):
+    """The clusters of a user in one version; `next_cursor` is there in pages, `since`, `died` and `complete` with `since`."""
+
+    user_id: str
+    cluster_version: int
+    updated_at: Time | None
+    clusters: list[ClusterOfUser]
+    noise: int
+    basis_id: NotRequired[str | None]
+    left_out: NotRequired[int]
+    outside: NotRequired[OutsideClusters]
+    since: NotRequired[int]
+    died: NotRequired[list[DiedCluster]]
+    complete: NotRequired[bool]
+    next_cursor: NotRequired[str | None]
+
+
+class ClusterLifeEvent(TypedDict):
+    """A change of a cluster between two versions."""
+
+    cluster_version: int
+    kind: Literal["born", "grew", "shrank", "merged", "split", "died"]
+    label: str
+    size: int
+    previous_size: int
+    joined: int
+    arrived: int
+    left: int
+    expired: int
+    jaccard: float
+    related: list[str]
+    caused_by: str
+    evolved_at: Time
+
+
+class ClusterHistory(TypedDict):
+    """The life of a cluster, the oldest change first; `complete`: its birth is among what is kept."""
+
+    user_id: str
+    cluster_id: str
+    label: str
+    is_alive: bool
+    born_version: int | None
+    size: int
+    complete: bool
+    events: list[ClusterLifeEvent]
+    next_cursor: str | None
+
+
+class Pending(TypedDict):
+    """How many insights wait for the next rebuild of a user's clusters, and whether it is due."""
+
+    user_id: str
+    pending: int
+    by_channel: dict[str, int]
+    cluster_version: int
+    last_clustered_at: Time | None
+    due: bool
+    trigger: Literal["novelty", "time", "manual"] | None
+    changed: bool
+    in_flight: bool
+    plan: str
+    last_active_at: Time | None
+
+
+class SubscribedChannels(TypedDict):
+    """The channels that a user is subscribed to."""
+
+    user_id: str
+    channels: list[str]
+    next_cursor: str | None
+
+
+class Channel(TypedDict):
+    """A channel; `current_seq` is the number of its insights."""
+
+    channel_id: str
+    current_seq: int
+    last_insight_ts: Time | None
+
+
+class Channels(TypedDict):
+    """A page of the channels."""
+
+    channels: list[Channel]
+    next_cursor: str | None
+
+
+class Insight(TypedDict):
+    """An insight as it came."""
+
+    insight_id: str
+    channel_id: str
+    seq: int
+    ts: Time
+    arrived_at: Time
+    text: str | None
+    url: str | None
+    position: str
+
+
+class RebuildDemand(TypedDict):
+    """What became of a rebuild that was asked for; `cluster_version` is the user's afterwards."""
+
+    user_id: str
+    position: str
+    status: Literal["pending", "rebuilt", "unchanged", "skipped", "failed"]
+    reason: str
+    cluster_version: int | None
+    request_position: str | None
+    demanded_at: Time
+    finished_at: Time | None
+
+
+class CurationPart(TypedDict):
+    """A part of a split."""
+
+    insight_ids: list[str]
+    label: str | None
+
+
+class CurationOfUser(TypedDict):
+    """A rename, merge or split; `is_resting`: the current version has none of the clusters that it is about."""
+
+    curation_id: str
+    kind: Literal["rename", "merge", "split"]
+    cluster_id: str
+    label: str | None
+    cluster_ids: list[str]
+    parts: list[CurationPart]
+    part_ids: list[str]
+    is_resting: bool
+    position: str
+    said_at: Time
+
+
+class Curations(TypedDict):
+    """The curations of a user, in the order of the log."""
+
+    user_id: str
+    curations: list[CurationOfUser]

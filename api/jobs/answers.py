@@ -1,0 +1,142 @@
+"""What the routes of jobs and decks answer with, for the OpenAPI document.
+
+Invariant: no answer has other members. One that is not always there is `NotRequired`; one that may have no value is also `None`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NotRequired
+
+from typing_extensions import TypedDict
+
+from highwater.api.core.answers import Time
+from highwater.streams.jobs.states import JobStatus
+
+
+class GeneratedDeck(TypedDict):
+    """The result of a generation."""
+
+    presentation_id: str
+    title: str
+    slides: int
+    is_cached: bool
+
+
+class IngestedDocuments(TypedDict):
+    """The result of an ingestion; its chunks are in a slot of a namespace."""
+
+    ns: str
+    slot: str
+    ingest_id: str
+    documents: int
+    chunks: int
+
+
+class ExportedFile(TypedDict):
+    """The result of an export to a file; `symbols_left_out`: how many symbols no font has."""
+
+    sha256: str
+    media_type: str
+    size_bytes: int
+    presentation_id: str
+    format: str
+    file_name: NotRequired[str]
+    symbols_left_out: NotRequired[int]
+
+
+class ExportedToGoogle(TypedDict):
+    """The result of an export to Google Slides."""
+
+    file_id: str
+    url: str
+    presentation_id: str
+    format: str
+
+
+class Job(TypedDict):
+    """How a job stands. Null: not known yet; `expires_at` is a number where the time that was given is no date."""
+
+    job_id: str
+    kind: Literal["generation", "ingestion", "export"]
+    organization_id: str
+    user_id: str
+    status: JobStatus
+    progress_pct: int
+    steps_done: int
+    steps_total: int | None
+    result: GeneratedDeck | IngestedDocuments | ExportedFile | ExportedToGoogle | None
+    result_url: str | None
+    error: str | None
+    tokens: int
+    cost_usd: float
+    cost_cents: int | None
+    created_at: Time
+    updated_at: Time
+    completed_at: Time | None
+    expires_at: Time | int | None
+    last_event_id: str
+    position: str
+
+
+class JobsOfOrganization(TypedDict):
+    """A page of the jobs of an organization, the newest first."""
+
+    organization_id: str
+    jobs: list[Job]
+    next_cursor: str | None
+
+
+class BulletSource(TypedDict):
+    """Where a bullet is from: a document, the headings above the passage, and its place, from 0."""
+
+    document: str
+    name: str | None
+    heading: str
+    place: int
+
+
+class SlideTable(TypedDict):
+    """A table of a slide; `rows_total`: of the whole table, where these are its first rows."""
+
+    header: list[str]
+    rows: list[list[str]]
+    rows_total: NotRequired[int]
+
+
+class DeckSlide(TypedDict):
+    """A slide; `sources` runs parallel to `bullets`."""
+
+    slide_id: str
+    number: int
+    title: str
+    bullets: list[str]
+    notes: str
+    sources: NotRequired[list[BulletSource | None]]
+    table: NotRequired[SlideTable | None]
+
+
+class Presentation(TypedDict):
+    """A deck, and how often it was viewed."""
+
+    presentation_id: str
+    organization_id: str
+    user_id: str
+    title: str
+    slides: list[DeckSlide]
+    view_count: int
+    created_at: Time
+    position: str
+
+
+class UsageOfMonth(TypedDict):
+    """What an organization used in a month; `upto_seq` and `upto`: the last job that is counted."""
+
+    organization_id: str
+    period: str
+    presentations: int
+    slides: int
+    tokens: int
+    cost_cents: int
+    source: Literal["postgresql", "redis"]
+    upto_seq: int
+    upto: Time | None
