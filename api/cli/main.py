@@ -21,6 +21,7 @@ from highwater.api.cli.recover_tables import recover_tables
 from highwater.api.cli.replay import replay
 from highwater.api.cli.reset import reset
 from highwater.api.cli.roles import api, connect, health, init, worker
+from highwater.api.cli.sql import sql
 from highwater.api.cli.stack import down, status, up
 from highwater.api.cli.tail import tail
 from highwater.api.cli.topics import describe, topics
@@ -42,7 +43,7 @@ def highwater() -> None:
 for _command in (
     *(up, down, status, init, worker, connect, api, health, keys),
     *(publish, import_, topics, describe, tail, lag, dlq, reset, doctor, capacity, bench, ask, jobs, chunks),
-    *(replay, verify, backtest, explain, chaos, backup, restore, recover_tables, upgrade),
+    *(replay, sql, verify, backtest, explain, chaos, backup, restore, recover_tables, upgrade),
 ):
     highwater.add_command(_command)
 
