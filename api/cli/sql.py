@@ -14,7 +14,8 @@ from highwater.api.command.connection import kafka_client, stack_settings
 from highwater.api.command.terminal import print_json, print_table, warn
 
 if TYPE_CHECKING:
-    from highwater.connectors.sql.engine import Answer, Sources
+    from highwater.connectors.sql.engine import Answer
+    from highwater.connectors.sql.query_task import Sources
 
 _FORMATS = ("table", "jsonl", "csv", "parquet")
 _SUFFIXES = {".json": "jsonl", ".ndjson": "jsonl", ".pq": "parquet"}
@@ -71,7 +72,8 @@ def sql(
     if output is None and kind == "parquet" and sys.stdout.isatty():
         raise click.UsageError("a terminal cannot show parquet; say --output FILE", click.get_current_context())
     text = _ALL_TABLES if query is None else sys.stdin.read() if query == "-" else query
-    from highwater.connectors.sql.engine import Limits, answered
+    from highwater.connectors.sql.engine import answered
+    from highwater.connectors.sql.query_task import Limits
 
     rows_max = limit or (_TABLE_ROWS if kind == "table" or (as_json and output is None) else _FILE_ROWS)
     with answered(text, _sources(), Limits(rows_max, seconds)) as answer:
@@ -79,7 +81,7 @@ def sql(
 
 
 def _sources() -> Sources:
-    from highwater.connectors.sql.engine import Sources
+    from highwater.connectors.sql.query_task import Sources
 
     settings = stack_settings("kafka", "schema_registry")
     return Sources(kafka_client(settings), settings.registry_access(), settings.database)
@@ -94,7 +96,7 @@ def _format_of(output: Path | None) -> str:
 def _show(answer: Answer, kind: str, output: Path | None, *, as_json: bool) -> None:
     if output is None and as_json:
         rows = _rows(answer)
-        print_json({"columns": _columns(answer), "data": rows, **answer.summary()})
+        print_json({"columns": answer.columns, "data": rows, **answer.summary()})
         return
     if output is not None:
         from highwater.connectors.replay.output import whole_file
@@ -111,13 +113,9 @@ def _show(answer: Answer, kind: str, output: Path | None, *, as_json: bool) -> N
         sys.stdout.buffer.flush()
     summary = answer.summary()
     if as_json:
-        print_json({"columns": _columns(answer), "to": str(output), **summary})
+        print_json({"columns": answer.columns, "to": str(output), **summary})
     else:
         warn(summary_line(summary))
-
-
-def _columns(answer: Answer) -> list[dict[str, str]]:
-    return [{"name": field.name, "type": str(field.type)} for field in answer.schema]
 
 
 def _rows(answer: Answer) -> list[list[Any]]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import duckdb
@@ -20,11 +20,12 @@ import pyarrow as pa
 from highwater.connectors.replay.arrow_alone import without_pandas
 from highwater.connectors.replay.decoding import Decoder
 from highwater.connectors.replay.subject import Subject
+from highwater.connectors.sql.catalogue import READ_MODELS, topics_by_table
 from highwater.connectors.sql.faults import InvalidQueryError, told
-from highwater.connectors.sql.read_models import READ_MODELS, fetch_read_models
+from highwater.connectors.sql.query_task import Limits, Sources
+from highwater.connectors.sql.read_models import fetch_read_models
 from highwater.connectors.sql.scanning import Progress, QueryTimeoutError, TopicTable
-from highwater.connectors.sql.tables import catalogued_columns, topics_by_table
-from highwater.streams.access import RegistryAccess
+from highwater.connectors.sql.tables import catalogued_columns
 from highwater.streams.clock import monotonic_seconds
 
 # Nobody writes a longer one by hand, and what parses it takes memory that is not counted.
@@ -43,35 +44,34 @@ _CONFIGURATION: Mapping[str, str] = {
 _ASKS_FOR_TABLES = re.compile(r"\bshow\b|information_schema|duckdb_(?:tables|columns|views)|pragma_show", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a query may take."""
-
-    rows: int
-    seconds: float
-    memory_mib: int = 512
-
-
-@dataclass(frozen=True, slots=True)
-class Sources:
-    """Where the tables' rows come from."""
-
-    client: Mapping[str, str]
-    registry: RegistryAccess | None
-    database: str | None
-
-
 class Answer:
-    """The rows of a query, as they come, and at the end what it took."""
+    """The rows of a query, as they come, and at the end what it took. `columns` are names and types, known before it is run."""
 
-    def __init__(self, reader: pa.RecordBatchReader, progress: Progress, rows_max: int, begun_seconds: float) -> None:
-        self._reader = reader
+    def __init__(
+        self, relation: duckdb.DuckDBPyRelation, progress: Progress, rows_max: int, begun_seconds: float
+    ) -> None:
+        self._relation = relation
         self._progress = progress
         self._rows_max = rows_max
         self._begun_seconds = begun_seconds
-        self.schema: pa.Schema = reader.schema
+        self.columns = [
+            {"name": name, "type": str(kind)} for name, kind in zip(relation.columns, relation.types, strict=True)
+        ]
         self.rows = 0
         self.is_cut_off = False
+
+    @cached_property
+    def _reader(self) -> pa.RecordBatchReader:
+        return self._relation.to_arrow_reader(_BATCH_ROWS)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow types; the query runs when they are asked for."""
+        return self._reader.schema
+
+    def close(self) -> None:
+        """Read no further."""
+        self._reader.close()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, up to the limit."""
@@ -90,14 +90,16 @@ class Answer:
         return {
             "rows": self.rows,
             "is_cut_off": self.is_cut_off,
-            "scanned": [{"table": name, **asdict(one)} for name, one in sorted(self._progress.by_table.items())],
+            "scanned": self._progress.scanned(),
             "seconds": round(monotonic_seconds() - self._begun_seconds, 3),
         }
 
 
 @contextmanager
-def answered(query: str, sources: Sources, limits: Limits) -> Iterator[Answer]:
-    """Run a query; the block reads its answer.
+def answered(
+    query: str, sources: Sources, limits: Limits, on_progress: Callable[[Progress], None] | None = None
+) -> Iterator[Answer]:
+    """Run a query; the block reads its answer. `on_progress` is called as records are scanned.
 
     Raises:
         InvalidQueryError: it is no single SELECT, or names what is not there; the message is one line.
@@ -106,7 +108,7 @@ def answered(query: str, sources: Sources, limits: Limits) -> Iterator[Answer]:
         UnavailableError: Kafka, the registry or PostgreSQL does not answer.
     """
     begun = monotonic_seconds()
-    progress = Progress(begun + limits.seconds)
+    progress = Progress(begun + limits.seconds, on_progress)
     columns: dict[str, list[str]] = {}
     with without_pandas(), _connection(limits) as connection, _in_words(query, progress, columns, limits):
         _check(query)
@@ -116,9 +118,9 @@ def answered(query: str, sources: Sources, limits: Limits) -> Iterator[Answer]:
         timer.daemon = True
         timer.start()
         try:
-            reader = connection.sql(query).to_arrow_reader(_BATCH_ROWS)
-            yield Answer(reader, progress, limits.rows, begun)
-            reader.close()
+            answer = Answer(connection.sql(query), progress, limits.rows, begun)
+            yield answer
+            answer.close()
         finally:
             timer.cancel()
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import duckdb
 
-from highwater.connectors.sql.tables import nearest
+from highwater.connectors.sql.catalogue import nearest
 from highwater.schemas.errors import HighwaterError
 
 _TABLE = re.compile(r'Table with name "?([^"\s]+)"? does not exist')

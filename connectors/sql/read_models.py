@@ -7,33 +7,18 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from highwater.connectors.postgres.pool import Connection, open_pool, snapshot
-from highwater.connectors.sql.statements import QUERIES
+from highwater.connectors.sql.catalogue import READ_MODELS
 from highwater.schemas.errors import HighwaterError
 
 # In memory it is held about three times: as text, as Arrow, and as DuckDB reads it.
 ROWS_MAX, BYTES_MAX = 500_000, 64 << 20
 _COPY_SECONDS_MAX = 30.0
 
-READ_MODELS: Mapping[str, str] = MappingProxyType(
-    {
-        "models.channels": QUERIES["sql_channels"],
-        "models.cluster_history": QUERIES["sql_cluster_history"],
-        "models.insights": QUERIES["sql_insights"],
-        "models.jobs": QUERIES["sql_jobs"],
-        "models.matches": QUERIES["sql_matches"],
-        "models.organizations": QUERIES["sql_organizations"],
-        "models.queries": QUERIES["sql_queries"],
-        "models.resource_versions": QUERIES["sql_resource_versions"],
-        "models.subscriptions": QUERIES["sql_subscriptions"],
-        "models.users": QUERIES["sql_users"],
-    }
-)
 # PostgreSQL's name of a type -> Arrow's; anything else is copied as text.
 _TYPES = {
     "int4": pa.int32(), "int8": pa.int64(), "float8": pa.float64(), "bool": pa.bool_(), "text": pa.string(),

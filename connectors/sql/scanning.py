@@ -6,10 +6,11 @@ what it reads, ends at the query's deadline, and keeps what went wrong, since an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -52,6 +53,7 @@ class Progress:
     """What the scans of one query have done, and when they are to end, on the machine's clock."""
 
     deadline_seconds: float
+    on_progress: Callable[[Progress], None] | None = None
     by_table: dict[str, Scanned] = field(default_factory=dict)
     failure: BaseException | None = None
 
@@ -63,6 +65,12 @@ class Progress:
         """
         if monotonic_seconds() >= self.deadline_seconds:
             raise QueryTimeoutError
+        if self.on_progress is not None:
+            self.on_progress(self)
+
+    def scanned(self) -> list[dict[str, Any]]:
+        """What was read of each topic so far."""
+        return [{"table": name, **asdict(one)} for name, one in sorted(self.by_table.items())]
 
 
 class TopicTable(ds.Dataset):  # type: ignore[misc]

@@ -14,11 +14,11 @@ import pytest
 
 from highwater.api.command.connection import kafka_client
 from highwater.connectors.sql.answers import rows_of
-from highwater.connectors.sql.engine import Limits, Sources, answered
+from highwater.connectors.sql.catalogue import READ_MODELS, topics_by_table
+from highwater.connectors.sql.engine import answered
 from highwater.connectors.sql.faults import InvalidQueryError
-from highwater.connectors.sql.read_models import READ_MODELS
+from highwater.connectors.sql.query_task import Limits, Sources
 from highwater.connectors.sql.scanning import QueryTimeoutError
-from highwater.connectors.sql.tables import topics_by_table
 from highwater.schemas.topics import TOPICS
 from tests.integration.commands import printed, run
 from tests.integration.connecting import fresh
@@ -40,7 +40,7 @@ class Published:
         """The answer of a query, with a condition on the mark for `$MINE`; as `--json` gives it, in this process."""
         with answered(self.query(query), self.sources, Limits(limit, seconds, memory_mib=256)) as answer:
             rows = [row for batch in answer.batches() for row in rows_of(batch)]
-            return {"names": answer.schema.names, "data": rows, **answer.summary()}
+            return {"names": [one["name"] for one in answer.columns], "data": rows, **answer.summary()}
 
     def query(self, query: str) -> str:
         """The query with its condition."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
+import duckdb
 import pyarrow as pa
 
 from highwater.connectors.replay.table import table_schema
-from highwater.connectors.sql.read_models import READ_MODELS
-from highwater.connectors.sql.tables import RECORD_COLUMNS, catalogued_columns, nearest, table_name, topics_by_table
+from highwater.connectors.sql.catalogue import READ_MODELS, nearest, table_name, topic_columns, topics_by_table
+from highwater.connectors.sql.tables import RECORD_COLUMNS, catalogued_columns
 from highwater.schemas.topics import all_topics
 
 
@@ -38,3 +41,14 @@ def test_the_nearest_tables_are_found():
     assert nearest("feeds.insight-ingested", names)[0] == "feeds.insight_ingested"
     assert nearest("league.insight_ingested", names) == ["feeds.insight_ingested"]
     assert nearest("zzzz", names) == []
+
+
+def test_the_listed_columns_are_those_that_duckdb_has():
+    """Names and types of every topic's table; of a structure only that it is one."""
+    with duckdb.connect() as connection:
+        for name, topic in topics_by_table().items():
+            connection.register("t", catalogued_columns(topic).empty_table())
+            found = {row[0]: row[1] for row in connection.sql("DESCRIBE t").fetchall()}
+            assert topic_columns(topic) == {
+                one: re.sub(r"STRUCT\(.*\)", "STRUCT", kind) for one, kind in found.items()
+            }, name
