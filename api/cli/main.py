@@ -12,6 +12,8 @@ from highwater.api.cli.backup import backup, restore
 from highwater.api.cli.bench import bench
 from highwater.api.cli.capacity import capacity
 from highwater.api.cli.chaos import chaos
+from highwater.api.cli.count import count
+from highwater.api.cli.diff import diff
 from highwater.api.cli.doctor import doctor
 from highwater.api.cli.importing import import_
 from highwater.api.cli.keys import keys
@@ -43,7 +45,7 @@ def highwater() -> None:
 for _command in (
     *(up, down, status, init, worker, connect, api, health, keys),
     *(publish, import_, topics, describe, tail, lag, dlq, reset, doctor, capacity, bench, ask, jobs, chunks),
-    *(replay, sql, verify, backtest, explain, chaos, backup, restore, recover_tables, upgrade),
+    *(replay, sql, count, diff, verify, backtest, explain, chaos, backup, restore, recover_tables, upgrade),
 ):
     highwater.add_command(_command)
 

@@ -21,7 +21,10 @@ from highwater.connectors.replay.decoding import Decoded
 from highwater.connectors.replay.text import headers_of, text_of
 from highwater.connectors.replay.where_error import WhereError
 
-__all__ = ["CHARACTERS_MAX", "NAMES", "Where", "WhereError"]
+__all__ = ["CHARACTERS_MAX", "NAMES", "NO_ANSWER", "Where", "WhereError"]
+
+# Stands for a record about which the expression says nothing.
+NO_ANSWER = object()
 
 NAMES = ("key", "value", "headers", "time", "topic", "partition", "offset")
 # Nobody writes a longer one by hand, and the time of a parse grows with it.
@@ -135,19 +138,28 @@ class Where:
                     row[name] = None if row[name] is None else _moment(row[name])
         return rows
 
+    def answers(self, decoded: Decoded) -> list[Any]:
+        """What the text gives for each record of a batch, of whatever type; `NO_ANSWER` where it has none."""
+        return [self._answer(known) for known in self._known(decoded)]
+
     def _is_met(self, known: dict[str, Any]) -> bool:
+        answer = self._answer(known)
+        if answer is NO_ANSWER:
+            return False
+        if not isinstance(answer, bool):
+            raise WhereError(f"the answer is {type(answer).__name__}, not true or false", self._text)
+        return answer
+
+    def _answer(self, known: dict[str, Any]) -> Any:
         self._context.update(known)
         try:
-            answer = self._program.execute(self._context)
+            return self._program.execute(self._context)
         except (KeyError, TypeError, ValueError, ArithmeticError, RuntimeError, IndexError) as error:
             # A tombstone has no fields to ask for; that is no fault of the condition.
             if known.get("value", ()) is not None:
                 self.failed += 1
                 self.first_failure = self.first_failure or _said(error)
-            return False
-        if not isinstance(answer, bool):
-            raise WhereError(f"the answer is {type(answer).__name__}, not true or false", self._text)
-        return answer
+            return NO_ANSWER
 
 
 def _said(error: Exception) -> str:
