@@ -26,6 +26,7 @@ from highwater.api.cli.roles import api, connect, health, init, worker
 from highwater.api.cli.sql import sql
 from highwater.api.cli.stack import down, status, up
 from highwater.api.cli.tail import tail
+from highwater.api.cli.top import top
 from highwater.api.cli.topics import describe, topics
 from highwater.api.cli.upgrade import upgrade
 from highwater.api.cli.verify import verify
@@ -44,7 +45,7 @@ def highwater() -> None:
 
 for _command in (
     *(up, down, status, init, worker, connect, api, health, keys),
-    *(publish, import_, topics, describe, tail, lag, dlq, reset, doctor, capacity, bench, ask, jobs, chunks),
+    *(publish, import_, topics, describe, tail, lag, top, dlq, reset, doctor, capacity, bench, ask, jobs, chunks),
     *(replay, sql, count, diff, verify, backtest, explain, chaos, backup, restore, recover_tables, upgrade),
 ):
     highwater.add_command(_command)

@@ -1,4 +1,4 @@
-"""`highwater count` and `diff` against a real broker and registry."""
+"""`highwater count`, `diff` and `top` against a real broker and registry."""
 
 from __future__ import annotations
 
@@ -58,3 +58,18 @@ def test_a_topic_is_compared_with_itself_earlier_and_with_another(environment):
     assert run(environment, "diff", PLANS, "--from", then, *where, "--key", f"{mark}-a").returncode == 0
     assert run(environment, "diff", PLANS, PLANS, *where).returncode == 0
     assert run(environment, "diff", PLANS).returncode == 2
+
+
+def test_top_shows_what_goes_on(api_environment):
+    """Topics, consumers and routes as JSON and as tables; a part that is away is named, and the status is 1."""
+    told = printed(run(api_environment, "top", "--json", "--interval", "0.5"))
+    assert {one["topic"] for one in told["topics"]} >= {PLANS, "feeds.insight-ingested"}
+    assert {one["group"] for one in told["groups"]} >= {"alerts"}
+    assert [one["work"] for one in told["slowest"]] == ["route /metrics"]
+    assert told["problems"] == []
+    shown = run(api_environment, "top", "--interval", "0.5", "--rows", "3")
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.splitlines()[0].split() == ["topic", "records/s", "records"]
+    away = run({**api_environment, "HIGHWATER_PORT": "1"}, "top", "--once", "--interval", "0.5")
+    assert away.returncode == 1
+    assert "api does not answer at http://127.0.0.1:1/metrics" in away.stderr
