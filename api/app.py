@@ -66,6 +66,7 @@ from highwater.api.queries import routes_prompts as prompts
 from highwater.api.queries import routes_socket as query_socket
 from highwater.api.readers.mount import Readers, ReadersRoute
 from highwater.api.records import routes as records
+from highwater.api.sql import routes as sql
 from highwater.api.wiring import Wiring, make_wiring
 from highwater.connectors.tracing import start_tracing
 from highwater.streams.clock import Clock, ProductClock, monotonic_seconds
@@ -260,6 +261,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
         cache,
         explain,
         records,
+        sql,
         system,
         docs,
     )

@@ -12,6 +12,8 @@ from highwater.api.cli.backup import backup, restore
 from highwater.api.cli.bench import bench
 from highwater.api.cli.capacity import capacity
 from highwater.api.cli.chaos import chaos
+from highwater.api.cli.count import count
+from highwater.api.cli.diff import diff
 from highwater.api.cli.doctor import doctor
 from highwater.api.cli.importing import import_
 from highwater.api.cli.keys import keys
@@ -21,8 +23,10 @@ from highwater.api.cli.recover_tables import recover_tables
 from highwater.api.cli.replay import replay
 from highwater.api.cli.reset import reset
 from highwater.api.cli.roles import api, connect, health, init, worker
+from highwater.api.cli.sql import sql
 from highwater.api.cli.stack import down, status, up
 from highwater.api.cli.tail import tail
+from highwater.api.cli.top import top
 from highwater.api.cli.topics import describe, topics
 from highwater.api.cli.upgrade import upgrade
 from highwater.api.cli.verify import verify
@@ -41,8 +45,8 @@ def highwater() -> None:
 
 for _command in (
     *(up, down, status, init, worker, connect, api, health, keys),
-    *(publish, import_, topics, describe, tail, lag, dlq, reset, doctor, capacity, bench, ask, jobs, chunks),
-    *(replay, verify, backtest, explain, chaos, backup, restore, recover_tables, upgrade),
+    *(publish, import_, topics, describe, tail, lag, top, dlq, reset, doctor, capacity, bench, ask, jobs, chunks),
+    *(replay, sql, count, diff, verify, backtest, explain, chaos, backup, restore, recover_tables, upgrade),
 ):
     highwater.add_command(_command)
 

@@ -93,7 +93,7 @@ def replay(
     if into is None and output is None and kind in ("parquet", "avro") and sys.stdout.isatty():
         raise click.UsageError(f"a terminal cannot show {kind}; say --output FILE", click.get_current_context())
     settings = stack_settings("kafka", "schema_registry")
-    with without_pandas(), _conditions_shown():
+    with without_pandas(), conditions_shown():
         meant = _Replay(settings, topic, begin, end)
         meant.choose(condition, key, limit)
         told = meant.write(kind, output) if into is None else meant.publish(into, _SPEEDS[speed], i_know=i_know)
@@ -314,7 +314,7 @@ def _reader(consumer: Consumer) -> Iterator[Consumer]:
 
 
 @contextlib.contextmanager
-def _conditions_shown() -> Iterator[None]:
+def conditions_shown() -> Iterator[None]:
     """A condition that cannot be read is shown with a caret under the spot."""
     from highwater.connectors.replay.where_error import WhereError
 

@@ -5,6 +5,7 @@ Law: what came from the log or from a store is shown with its control characters
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -32,18 +33,15 @@ def printable(value: Any) -> str:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, right: Sequence[str] = ()) -> None:
-    """A table; the columns named in `right` hold numbers."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    """A table; the columns named in `right` hold numbers. Where the terminal is too narrow for its words each row is a list."""
+    from highwater.api.command.tables import is_table, table_lines
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(printable(cell)) for cell in row))
-    terminal = sys.stdout.isatty()
-    Console(file=sys.stdout, width=None if terminal else _PIPE_COLUMNS).print(table)
+    is_terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if is_terminal else _PIPE_COLUMNS
+    lines = table_lines(columns, [[printable(cell) for cell in row] for row in rows], width, right)
+    if is_terminal and is_table(lines, columns):
+        lines[0] = click.style(lines[0], bold=True)
+    click.echo("\n".join(lines))
 
 
 def warn(line: str) -> None:

@@ -25,6 +25,7 @@ from highwater.api.dashboard.pages import (
     overview,
     policies,
     queries,
+    sql,
     topics,
     user,
 )
@@ -50,7 +51,7 @@ class NoncedTemplates(jinja2.FileSystemLoader):
 @functools.cache
 def application() -> FastAPI:
     """The application that serves pages and assets; the same one for every caller, since the library has only one."""
-    for module in (overview, topics, browse, user, league, queries, jobs, chunks, letters, policies):
+    for module in (overview, topics, browse, user, league, queries, jobs, chunks, letters, policies, sql):
         module.register()
     sockets.guard()
     client.templates.env.loader = NoncedTemplates(str(Path(client.__file__).parent / "templates"))

@@ -97,6 +97,10 @@ stroke-linejoin:round}
 .hw-tree{list-style:none;margin:0;padding-left:1.1rem;border-left:2px solid var(--hw-line)} .hw-tree li{margin:.35rem 0}
 summary{cursor:pointer;display:list-item} .hw-items{columns:26rem;column-gap:2.5rem;margin:0;padding-left:1.6rem}
 .hw-items li{margin:.5rem 0;break-inside:avoid} h2.hw+.hw-facts,h2.hw+.hw-row{margin-top:.5rem}
+.hw-sql{display:grid;grid-template-columns:minmax(0,1fr) minmax(15rem,20rem);gap:1.25rem;width:100%}
+.hw-sql-main{display:flex;flex-direction:column;gap:.75rem;min-width:0} .hw-sql-tables{max-height:70vh;overflow:auto}
+.hw-sql-tables details{border-bottom:1px solid var(--hw-line);padding:.2rem 0;overflow-wrap:anywhere}
+@media (max-width:900px){.hw-sql{grid-template-columns:minmax(0,1fr)}}
 pre.hw{white-space:pre-wrap;overflow-wrap:anywhere;margin:0;font:12.5px/1.5 ui-monospace,SFMono-Regular,Menlo,monospace}
 .q-field__native,.q-field__input,.q-field__label{color:var(--hw-text)!important} .q-field__label{opacity:.8}
 .q-dialog .q-card{background:var(--hw-card);color:var(--hw-text);max-width:min(96vw,900px)}

@@ -26,9 +26,10 @@ from highwater.api.core.icon import icon
 from highwater.api.core.policies import CONTENT_SECURITY_POLICY, page_policy
 from highwater.api.dashboard.browsing import EXPORT_PATH
 from highwater.api.dashboard.door import Door
-from highwater.api.dashboard.export import export
+from highwater.api.dashboard.export import SQL_EXPORT_PATH, export, export_query
 from highwater.api.dashboard.openid import CALLBACK_PATH, SIGN_IN_PATH, OpenIdSignIn
 from highwater.api.records.searches import SEARCH
+from highwater.api.sql.queries import QUERY
 from highwater.connectors.identity.issuer import ClientCredentials
 from highwater.streams.clock import monotonic_seconds
 from highwater.streams.identity.rate_limits import RateLimit
@@ -53,7 +54,7 @@ ACCESS: Mapping[str, Access] = {
     **dict.fromkeys(("/", "/topics", "/dead-letters"), _page_of(Household.SYSTEM)),
     **dict.fromkeys(("/user", "/policies"), _page_of(Household.FEEDS)),
     # It reads a topic and decodes what it shows.
-    "/browse": Access(Role.VIEWER, Household.SYSTEM, limit=RateLimit.PLAN, cost=1),
+    **dict.fromkeys(("/browse", "/sql"), Access(Role.VIEWER, Household.SYSTEM, limit=RateLimit.PLAN, cost=1)),
     "/league": _page_of(Household.LEAGUE),
     "/queries": _page_of(Household.QUERIES),
     "/jobs": _page_of(Household.JOBS),
@@ -63,8 +64,8 @@ ACCESS: Mapping[str, Access] = {
 NONCE_KEY = "highwater.nonce"
 PAGES = tuple(ACCESS)
 _SIGN_IN = ("/login", SIGN_IN_PATH, CALLBACK_PATH, "/logout")
-# Beside the pages: a file, for whoever may search (`export.py`).
-_DECLARED: Mapping[str, Access] = {**ACCESS, EXPORT_PATH: SEARCH}
+# Beside the pages: files, for whoever may search and query (`export.py`).
+_DECLARED: Mapping[str, Access] = {**ACCESS, EXPORT_PATH: SEARCH, SQL_EXPORT_PATH: QUERY}
 _ASSETS = ("/_nicegui/", "/_nicegui_ws/")
 _AWAY = "the dashboard is served by another application of this process"
 
@@ -128,8 +129,9 @@ class Dashboard:
         if scope["type"] == "http" and scope["path"] == ICON_PATH:  # the sign-in form's browser asks for it too
             await icon()(scope, receive, send)
             return
-        if scope["type"] == "http" and scope["path"] == EXPORT_PATH:
-            answer = await export(self.door, self.services.core, Request(scope, receive))
+        if scope["type"] == "http" and scope["path"] in (EXPORT_PATH, SQL_EXPORT_PATH):
+            give = export if scope["path"] == EXPORT_PATH else export_query
+            answer = await give(self.door, self.services.core, Request(scope, receive))
             await answer(scope, receive, send)
             return
         inner = await self._opened()

@@ -40,7 +40,7 @@ _THEMES = {"dark": True, "light": False}
 READ_SECONDS_MAX = 15.0
 CHECK_SECONDS = 60.0
 
-# path, name, icon; a digit opens each.
+# path, name, icon; a digit opens each of the first ten.
 NAVIGATION = (
     ("/", "Overview", "hub"),
     ("/topics", "Topics", "list"),
@@ -52,7 +52,10 @@ NAVIGATION = (
     ("/chunks", "Chunks", "article"),
     ("/dead-letters", "Dead letters", "mark_email_unread"),
     ("/policies", "Policies", "tune"),
+    ("/sql", "SQL", "table_chart"),
 )
+
+_DIGITS = 10
 
 Build = Callable[["View"], Awaitable[None]]
 
@@ -236,7 +239,7 @@ class View:
         links = "".join(
             f'<a href="{target}"{" aria-current=page" if target == path else ""}>'
             f'<i class="q-icon notranslate material-icons" aria-hidden="true" style="font-size:1.2rem">{icon}</i>{name}'
-            f"<kbd>{(number + 1) % 10}</kbd></a>"
+            f"{f'<kbd>{(number + 1) % 10}</kbd>' if number < _DIGITS else ''}</a>"
             for number, (target, name, icon) in enumerate(NAVIGATION)
         )
         drawer = ui.left_drawer(value=False, bottom_corner=True).props("show-if-above width=232 breakpoint=900")
@@ -361,4 +364,4 @@ def _open_by_digit(event: events.KeyEventArguments) -> None:
     is_plain = not (event.modifiers.ctrl or event.modifiers.alt or event.modifiers.meta or event.modifiers.shift)
     digit = event.key.number
     if event.action.keydown and is_plain and digit is not None:
-        ui.navigate.to(NAVIGATION[(digit - 1) % 10][0])
+        ui.navigate.to(NAVIGATION[(digit - 1) % _DIGITS][0])

@@ -16,7 +16,6 @@ from typing import Any
 import orjson
 
 from highwater.connectors.replay.processes import command, environment
-from highwater.connectors.replay.search_task import SearchTask
 from highwater.schemas.errors import HighwaterError, UnavailableError
 
 # A process takes 80 MB before it reads and, where nothing else wants it, a core. One caller has one page and one download.
@@ -43,13 +42,19 @@ class SearchLostError(UnavailableError):
 
 
 class Searches:
-    """Begins searches, and counts them."""
+    """Begins searches, or other work of the kind, and counts them."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, program: str | None = None, *, at_once_max: int = AT_ONCE_MAX, of_caller_max: int = AT_ONCE_OF_CALLER_MAX
+    ) -> None:
+        """`program` is a line of Python that does the tasks; None: that of searches."""
+        self._program = program
+        self._at_once_max = at_once_max
+        self._of_caller_max = of_caller_max
         self._running: Counter[Hashable] = Counter()
 
     @asynccontextmanager
-    async def open(self, task: SearchTask, caller: Hashable) -> AsyncIterator[RunningSearch]:
+    async def open(self, task: object, caller: Hashable) -> AsyncIterator[RunningSearch]:
         """A search that has begun.
 
         Raises:
@@ -57,14 +62,14 @@ class Searches:
             TooManySearchesError: too many run.
             UnavailableError: Kafka or the registry does not answer.
         """
-        if self._running.total() >= AT_ONCE_MAX or self._running[caller] >= AT_ONCE_OF_CALLER_MAX:
+        if self._running.total() >= self._at_once_max or self._running[caller] >= self._of_caller_max:
             raise TooManySearchesError(
                 f"{self._running[caller]} searches of yours and {self._running.total()} in all are running; "
-                f"at most {AT_ONCE_OF_CALLER_MAX} and {AT_ONCE_MAX} run at once"
+                f"at most {self._of_caller_max} and {self._at_once_max} run at once"
             )
         self._running[caller] += 1
         try:
-            async with _process() as process:
+            async with _process(self._program or _PROGRAM) as process:
                 running = RunningSearch(process)
                 await running.begin_with(task)
                 yield running
@@ -84,7 +89,7 @@ class RunningSearch:
         self.first_line = b""
         self.begin: dict[str, Any] = {}
 
-    async def begin_with(self, task: SearchTask) -> None:
+    async def begin_with(self, task: object) -> None:
         """Hand over the task and take the first line.
 
         Raises:
@@ -132,10 +137,10 @@ class RunningSearch:
 
 
 @asynccontextmanager
-async def _process() -> AsyncIterator[asyncio.subprocess.Process]:
+async def _process(program: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """A process that waits for its task, and is ended with the block."""
     process = await asyncio.create_subprocess_exec(
-        *command(_PROGRAM),
+        *command(program),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         env=environment(),

@@ -1,4 +1,4 @@
-"""Owns what is said of a condition that cannot be read; apart from the language, which takes long to load."""
+"""Owns what is said of an expression that cannot be read; apart from the language, which takes long to load."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ from highwater.schemas.errors import HighwaterError
 
 
 class WhereError(HighwaterError):
-    """A condition cannot be read. Correct `--where`.
+    """A condition, or another expression, cannot be read. Correct `--where` or the option that the message names.
 
     `line` of the text (from 1) and `column` (from 1) are where it goes wrong.
     """
 
-    def __init__(self, message: str, text: str, line: int = 1, column: int = 1) -> None:
-        super().__init__(f"--where, line {line}, column {column}: {message}")
+    def __init__(self, message: str, text: str, line: int = 1, column: int = 1, option: str = "--where") -> None:
+        super().__init__(f"{option}, line {line}, column {column}: {message}")
+        self.option = option
         self.message = message
         self.text = text
         self.line = line
         self.column = column
 
-    def __reduce__(self) -> tuple[type[WhereError], tuple[str, str, int, int]]:
+    def __reduce__(self) -> tuple[type[WhereError], tuple[str, str, int, int, str]]:
         """As it was made, for it may come from another process."""
-        return type(self), (self.message, self.text, self.line, self.column)
+        return type(self), (self.message, self.text, self.line, self.column, self.option)
 
     def pointer(self) -> str:
         """The line at fault, and beneath it a caret under the spot."""

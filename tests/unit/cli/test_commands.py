@@ -55,7 +55,7 @@ def test_every_command_has_help(path, capsys):
     ("arguments", "said"),
     [
         (["nonsense"], "there is no command 'nonsense'"),
-        (["toppics"], "did you mean topics?"),
+        (["toppics"], "did you mean topics"),
         (["keys", "lists"], "did you mean list?"),
         (["publish"], "Missing argument"),
         (["backtest", "--policies"], "No such option"),

@@ -1,0 +1,139 @@
+"""SQL over HTTP: a query's rows as they come, or all of them as a file; and the tables that there are.
+
+Invariant: an answer that has begun and cannot be finished breaks off or says so; it never looks whole.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from highwater.api.core.access import declared
+from highwater.api.core.auth import Principal
+from highwater.api.core.conditional import CACHE_NEVER
+from highwater.api.core.guard import Called, GuardedRoute
+from highwater.api.core.services import Services, Wired
+from highwater.api.records.relaying import relayed
+from highwater.api.records.routes import MEDIA_TYPES, NDJSON
+from highwater.api.sql.queries import (
+    FILE_ROWS_MAX,
+    QUERY,
+    QUERY_CHARACTERS_MAX,
+    ROWS_DEFAULT,
+    ROWS_MAX,
+    TABLES,
+    begun,
+    listed_tables,
+)
+
+router = APIRouter(tags=["records"], route_class=GuardedRoute)
+
+_HEADERS = {"Cache-Control": CACHE_NEVER, "X-Accel-Buffering": "no"}
+_EXAMPLE = (
+    "SELECT channel_id, count(*) FROM feeds.insight_ingested WHERE _timestamp > now() - INTERVAL 1 HOUR GROUP BY ALL"
+)
+
+
+class SqlQuery(BaseModel):
+    """One SELECT."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    query: str = Field(
+        min_length=1, max_length=QUERY_CHARACTERS_MAX, description="One SELECT in DuckDB's SQL.", examples=[_EXAMPLE]
+    )
+    limit: int = Field(
+        ROWS_DEFAULT, ge=1, le=ROWS_MAX, description="Rows at most; more are cut off, which `end` reports."
+    )
+
+
+class SqlExport(BaseModel):
+    """One SELECT, and the format of its file."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    query: str = Field(
+        min_length=1, max_length=QUERY_CHARACTERS_MAX, description="One SELECT in DuckDB's SQL.", examples=[_EXAMPLE]
+    )
+    format: Literal["jsonl", "csv", "parquet"] = "jsonl"
+
+
+class SqlColumn(BaseModel):
+    """A column of a table."""
+
+    name: str
+    type: str = Field(description="DuckDB's type; of a structure only that it is one.")
+
+
+class SqlTable(BaseModel):
+    """A table that queries may name."""
+
+    name: str = Field(description="Schema and table.", examples=["feeds.insight_ingested"])
+    columns: list[SqlColumn]
+
+
+class SqlTables(BaseModel):
+    """All tables."""
+
+    tables: list[SqlTable]
+
+
+@router.post(
+    "/api/sql",
+    summary="Query topics and read models",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "Lines of JSON: `begin` with the columns, `progress` and `row` as they come, and `end` or `failed`.",
+            "content": {NDJSON: {"schema": {"type": "string"}}},
+        }
+    },
+)
+@declared(QUERY)
+async def query_log(wanted: SqlQuery, called: Called, services: Wired) -> Response:
+    """Runs one SELECT. Conditions on `_timestamp`, `_partition` and `_offset` decide how much of the log is read."""
+    running = begun(services, called.principal, wanted.query, rows=wanted.limit)
+    return await relayed(running, NDJSON, _HEADERS, has_first_line=True)
+
+
+@router.post(
+    "/api/sql/export",
+    summary="Download the answer of a query",
+    response_class=Response,
+    responses={
+        200: {"content": {kind: {"schema": {"type": "string", "format": "binary"}} for kind in MEDIA_TYPES.values()}}
+    },
+)
+@declared(QUERY)
+async def export_query(wanted: SqlExport, called: Called, services: Wired) -> Response:
+    """Gives up to a million rows. A file that breaks off is not whole."""
+    return await exported(services, called.principal, wanted.query, wanted.format)
+
+
+@router.get("/api/sql/tables", summary="List the tables that queries may name")
+@declared(TABLES)
+async def get_sql_tables(called: Called, services: Wired) -> SqlTables:
+    """Lists topics, dead letters and read models, with their columns."""
+    del called
+    tables = await listed_tables(services)
+    return SqlTables(
+        tables=[
+            SqlTable(name=name, columns=[SqlColumn(name=one, type=kind) for one, kind in columns.items()])
+            for name, columns in tables.items()
+        ]
+    )
+
+
+async def exported(services: Services, principal: Principal, query: str, kind: str) -> Response:
+    """The file of a query, as a download; the dashboard's link is answered by it too.
+
+    Raises:
+        UnprocessableError: the query cannot be run.
+        TooManyRequestsError: too many run.
+        UnavailableError: Kafka, the registry or PostgreSQL does not answer.
+    """
+    headers = {**_HEADERS, "Content-Disposition": f'attachment; filename="query.{kind}"'}
+    running = begun(services, principal, query, rows=FILE_ROWS_MAX, kind=kind)
+    return await relayed(running, MEDIA_TYPES[kind], headers, has_first_line=False)

@@ -1,0 +1,89 @@
+"""Owns how many records have which value of an expression.
+
+Invariant: a count is of every record of the selection; a record for which the expression has no answer is counted apart. The
+number of different values is bounded, since each is held.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from highwater.connectors.replay.decoding import Decoded
+from highwater.connectors.replay.where import NAMES, NO_ANSWER, Where
+from highwater.connectors.replay.where_error import WhereError
+from highwater.schemas.envelope import iso_from_ms
+from highwater.schemas.errors import HighwaterError
+
+# About 100 MB of them; nobody reads a table of so many.
+VALUES_MAX = 500_000
+
+
+class TooManyValuesError(HighwaterError):
+    """There are more different values than are counted. Group by something coarser, or narrow the records."""
+
+
+def expression_of(text: str, fields: Iterable[str]) -> str:
+    """The expression that a text stands for: the path of a field may lack its `value.`."""
+    first = text.strip().partition(".")[0]
+    return f"value.{text.strip()}" if first in set(fields) - set(NAMES) else text
+
+
+class Counting:
+    """Counts by an expression."""
+
+    def __init__(self, expression: str, decoder_type: Any, topic: str) -> None:
+        """`decoder_type` is the Arrow type of the topic's events.
+
+        Raises:
+            WhereError: the text is no expression over a record of this topic.
+        """
+        try:
+            self._expression = Where(expression, decoder_type, topic)
+        except WhereError as error:
+            raise WhereError(error.message, error.text, error.line, error.column, "--by") from error
+        self._counts: Counter[Any] = Counter()
+        self.counted = 0
+
+    @property
+    def without_answer(self) -> int:
+        """Records that have no such value, tombstones apart."""
+        return self._expression.failed
+
+    @property
+    def first_failure(self) -> str | None:
+        """Why the first of them has none."""
+        return self._expression.first_failure
+
+    def add(self, decoded: Decoded) -> None:
+        """Count a batch.
+
+        Raises:
+            TooManyValuesError: there are too many different values.
+        """
+        found = [_countable(one) for one in self._expression.answers(decoded) if one is not NO_ANSWER]
+        self.counted += len(found)
+        self._counts.update(found)
+        if len(self._counts) > VALUES_MAX:
+            raise TooManyValuesError(f"--by has more than {VALUES_MAX:,} different values; group by something coarser")
+
+    @property
+    def distinct(self) -> int:
+        """How many different values there are."""
+        return len(self._counts)
+
+    def top(self, count: int) -> list[tuple[Any, int]]:
+        """The most frequent values; among equals those that come first as text."""
+        return sorted(self._counts.items(), key=lambda item: (-item[1], str(item[0])))[:count]
+
+
+def _countable(value: Any) -> Any:
+    """A value as it is counted and shown; times in ISO 8601, what is nested as text."""
+    if isinstance(value, datetime):
+        return iso_from_ms(round(value.timestamp() * 1_000))
+    if value is None or isinstance(value, str | int | float | bool):
+        # True is 1 to a dictionary, and neither is a text.
+        return str(value).lower() if isinstance(value, bool) else value
+    return str(value)

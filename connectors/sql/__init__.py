@@ -1,0 +1,1 @@
+"""SQL over the log: topics and read models as tables."""

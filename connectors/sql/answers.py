@@ -1,0 +1,153 @@
+"""Owns the answer of a query as JSON lines, CSV or Parquet, batch by batch.
+
+Invariant: JSON and CSV show a value as everywhere: times in ISO 8601, bytes in base64, nested values as JSON.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from datetime import date, datetime, time
+from decimal import Decimal
+from types import MappingProxyType
+from typing import Any, BinaryIO, Protocol
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from highwater.connectors.replay.text import base64_of
+from highwater.connectors.sql.faults import InvalidQueryError
+
+# JSON's readers hold whole numbers of 53 bits, most of them of 64; larger ones are written as text.
+_INT_MAX = 2**63 - 1
+
+
+class Writer(Protocol):
+    """Takes batches; the file is whole once it is closed."""
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append a batch."""
+
+    def close(self) -> None:
+        """Write what is held."""
+
+
+def rows_of(batch: pa.RecordBatch) -> Iterator[list[Any]]:
+    """The rows of a batch as values that JSON can write.
+
+    Raises:
+        InvalidQueryError: a value is beyond what can be shown, such as a date after the year 9999.
+    """
+    try:
+        columns = [column.to_pylist(maps_as_pydicts="lossy") for column in batch.columns]
+    except (ValueError, OverflowError) as error:
+        raise InvalidQueryError(f"a value cannot be shown: {error}; cast it to VARCHAR") from error
+    for row in zip(*columns, strict=True):
+        yield [_plain(value) for value in row]
+
+
+def _plain(value: Any) -> Any:  # noqa: PLR0911 - a case for each kind of value
+    if value is None or isinstance(value, str | bool):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) <= _INT_MAX else str(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Decimal):
+        return (
+            _plain(int(value))
+            if value == value.to_integral_value() and value.as_tuple().exponent == 0
+            else float(value)
+        )
+    if isinstance(value, datetime):
+        is_fine = value.microsecond % 1_000
+        text = value.isoformat(timespec="auto" if is_fine or not value.microsecond else "milliseconds")
+        return text.removesuffix("+00:00") + "Z" if value.tzinfo is not None else text
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, dict):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+        return [_plain(one) for one in value]
+    return base64_of(value) if isinstance(value, bytes) else str(value)
+
+
+class JsonLines:
+    """One object a line."""
+
+    def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
+        self._file = file
+        self._names = schema.names
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append a batch."""
+        for row in rows_of(batch):
+            self._file.write(orjson.dumps(dict(zip(self._names, row, strict=True)), option=orjson.OPT_APPEND_NEWLINE))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Csv:
+    """A header and a line a row; text in quotes and a null as nothing at all, so that they stay apart."""
+
+    def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
+        self._file = file
+        self._append([schema.names])
+
+    def _append(self, rows: list[list[Any]]) -> None:
+        self._file.write("".join(",".join(map(_quoted, row)) + "\n" for row in rows).encode())
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append a batch."""
+        self._append([[cell(value) for value in row] for row in rows_of(batch)])
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _quoted(value: Any) -> str:
+    """A value of `cell` in CSV."""
+    if isinstance(value, str):
+        return '"' + value.replace('"', '""') + '"'
+    return "" if value is None else str(value)
+
+
+def cell(value: Any) -> Any:
+    """A value of `rows_of` in a table: what is nested as JSON, true and false as JSON writes them."""
+    return orjson.dumps(value).decode() if isinstance(value, bool | dict | list) else value
+
+
+class Parquet:
+    """A row group a megabyte or so, as batches come."""
+
+    _GROUP_BYTES = 8 << 20
+
+    def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
+        try:
+            self._writer = pq.ParquetWriter(file, schema, compression="zstd", compression_level=1)
+        except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+            raise InvalidQueryError(f"Parquet does not hold every column: {error}; cast it to VARCHAR") from error
+        self._held: list[pa.RecordBatch] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Hold a batch until there is a row group."""
+        self._held.append(batch)
+        if sum(one.nbytes for one in self._held) >= self._GROUP_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._held:
+            self._writer.write_table(pa.Table.from_batches(self._held))
+        self._held = []
+
+    def close(self) -> None:
+        """The last row group and the footer."""
+        self._flush()
+        self._writer.close()
+
+
+WRITERS: Mapping[str, Callable[[BinaryIO, pa.Schema], Writer]] = MappingProxyType(
+    {"jsonl": JsonLines, "csv": Csv, "parquet": Parquet}
+)

@@ -1,0 +1,214 @@
+"""Owns a topic as DuckDB sees it: columns, and a scan that reads the log for each use in a query.
+
+Invariant: a scan gives exactly the records of the log, as it was when the query began, that its condition holds for. It counts
+what it reads, ends at the query's deadline, and keeps what went wrong, since an error loses its class on the way through DuckDB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from highwater.connectors.replay.consumer import offsets_at, open_reader
+from highwater.connectors.replay.decoding import Decoded, Decoder
+from highwater.connectors.replay.reading import Batch, read_batches
+from highwater.connectors.replay.selection import Ranges
+from highwater.connectors.replay.shares import Share
+from highwater.connectors.replay.spans import fetch_ranges
+from highwater.connectors.replay.table import header_column
+from highwater.connectors.replay.text import key_column
+from highwater.connectors.sql.pruning import Condition, prune
+from highwater.connectors.sql.tables import RECORD_COLUMNS, columns_of
+from highwater.schemas.errors import HighwaterError
+from highwater.streams.clock import monotonic_seconds
+
+
+class QueryTimeoutError(HighwaterError):
+    """The query did not end in time. Narrow it by `_timestamp`, `_partition` or `_offset`, or allow more time."""
+
+
+class MissingTopicError(HighwaterError):
+    """The broker does not have the topic. Run `highwater init`."""
+
+
+@dataclass(slots=True)
+class Scanned:
+    """How much of one topic a query read: `held` is what the log had, `selected` what the conditions left to read."""
+
+    topic: str
+    held: int = 0
+    selected: int = 0
+    scanned: int = 0
+
+
+@dataclass(slots=True)
+class Progress:
+    """What the scans of one query have done, and when they are to end, on the machine's clock."""
+
+    deadline_seconds: float
+    on_progress: Callable[[Progress], None] | None = None
+    by_table: dict[str, Scanned] = field(default_factory=dict)
+    failure: BaseException | None = None
+
+    def check(self) -> None:
+        """End the scan when the time is over.
+
+        Raises:
+            QueryTimeoutError: it is.
+        """
+        if monotonic_seconds() >= self.deadline_seconds:
+            raise QueryTimeoutError
+        if self.on_progress is not None:
+            self.on_progress(self)
+
+    def scanned(self) -> list[dict[str, Any]]:
+        """What was read of each topic so far."""
+        return [{"table": name, **asdict(one)} for name, one in sorted(self.by_table.items())]
+
+
+class TopicTable(ds.Dataset):  # type: ignore[misc]
+    """A topic that DuckDB scans as an Arrow data set; of that class only `schema` and `scanner` are used."""
+
+    def __init__(self, name: str, topic: str, client: Mapping[str, str], decoder: Decoder, progress: Progress) -> None:
+        self._name = name
+        self._topic = topic
+        self._client = client
+        self._decoder = decoder
+        self._progress = progress
+        self._columns = columns_of(decoder.arrow_type)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns."""
+        return self._columns
+
+    def scanner(self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None, **_: object) -> Scan:  # noqa: A002 - Arrow's own name
+        """One use of the table: these columns of the records that meet the condition."""
+        return Scan(self, list(columns or self._columns.names), filter)
+
+    @cached_property
+    def ranges(self) -> Ranges:
+        """What each partition holds; fixed by the first scan of a query.
+
+        Raises:
+            MissingTopicError: the broker has no such topic.
+            UnavailableError: the broker does not answer.
+        """
+        ranges = fetch_ranges(self._client, self._topic)
+        if not ranges:
+            raise MissingTopicError(f"{self._topic} is not on the broker; run `highwater init`")
+        return ranges
+
+    def batches(self, names: list[str], condition: pc.Expression | None) -> Iterator[pa.RecordBatch]:
+        """What a scan gives; what goes wrong is kept, too."""
+        try:
+            yield from self._read(names, condition)
+        except Exception as error:
+            self._progress.failure = self._progress.failure or error
+            raise
+
+    def _read(self, names: list[str], condition: pc.Expression | None) -> Iterator[pa.RecordBatch]:
+        self._progress.check()
+        with closing(open_reader(self._client)) as reader:
+            spans = self._spans(condition, lambda ms: offsets_at(reader, self._topic, list(self.ranges), ms))
+            counted = self._progress.by_table.setdefault(self._name, Scanned(self._topic))
+            counted.held = sum(span.high - span.low for span in self.ranges.values())
+            counted.selected += sum(span.high - span.low for span in spans.values())
+            if not spans:
+                return
+            chosen = Chosen(self._decoder, self._columns, names, condition)
+            for batch in read_batches(reader, self._topic, spans):
+                self._progress.check()
+                counted.scanned += len(batch)
+                yield from chosen.of(batch)
+
+    def _spans(self, condition: pc.Expression | None, at: object) -> dict[int, Share]:
+        if condition is None:
+            return {p: Share(span.low, span.high) for p, span in self.ranges.items() if span.low < span.high}
+        return prune(Condition(condition, self._columns), self.ranges, at)  # type: ignore[arg-type]
+
+
+class Scan:
+    """One use of a table in a query, with the two members of Arrow's scanner that DuckDB asks for."""
+
+    def __init__(self, table: TopicTable, names: list[str], condition: pc.Expression | None) -> None:
+        self._table = table
+        self._names = names
+        self._condition = condition
+        self.projected_schema = pa.schema([table.schema.field(name) for name in names])
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The records, read as they are asked for."""
+        return pa.RecordBatchReader.from_batches(
+            self.projected_schema, self._table.batches(self._names, self._condition)
+        )
+
+
+class Chosen:
+    """The wanted columns of the records that meet a condition.
+
+    Values are decoded only where a column or the condition needs them: counting and looking for a key do not.
+    """
+
+    def __init__(self, decoder: Decoder, columns: pa.Schema, names: list[str], condition: pc.Expression | None) -> None:
+        self._decoder = decoder
+        self._names = names
+        self._columns = columns
+        self._condition = condition
+        of_record = set(RECORD_COLUMNS.names) - {"_undecodable"}
+        self._is_of_record = condition is None or _is_over(condition, of_record)
+        self._needs_values = not of_record.issuperset(names)
+
+    def of(self, batch: Batch) -> list[pa.RecordBatch]:
+        """What is chosen of a batch."""
+        if self._is_of_record:
+            if self._condition is not None:
+                numbered = self._of_record(batch).append_column("", pa.array(range(len(batch)), pa.int64()))
+                kept = numbered.filter(self._condition).column("").to_pylist()
+                batch = batch if len(kept) == len(batch) else batch.only(kept)
+            if not len(batch):
+                return []
+            table = self._whole(self._decoder.decode(batch)) if self._needs_values else self._of_record(batch)
+        else:
+            table = self._whole(self._decoder.decode(batch)).filter(self._condition)
+        found: list[pa.RecordBatch] = table.select(self._names).to_batches()
+        return found
+
+    def _of_record(self, batch: Batch) -> pa.Table:
+        """The columns that need no value."""
+        return pa.table(
+            {
+                "_partition": pa.array(batch.partitions),
+                "_offset": pa.array(batch.offsets),
+                "_timestamp": pa.array(batch.times_ms * 1_000).cast(RECORD_COLUMNS.field("_timestamp").type),
+                "_key": key_column(batch.keys),
+                "_headers": header_column(batch.headers),
+            }
+        )
+
+    def _whole(self, decoded: Decoded) -> pa.Table:
+        """All columns."""
+        value = decoded.column  # first, because it may find more problems
+        count, problems = len(decoded), decoded.problems
+        reasons = [problems.get(place) for place in range(count)] if problems else [None] * count
+        table = self._of_record(decoded.batch)
+        # `flatten` and not `field`: beneath a tombstone each field is null too.
+        columns = [*table.columns, pa.array(reasons, pa.string()), *value.flatten()]
+        return pa.Table.from_arrays(columns, schema=self._columns)
+
+
+def _is_over(condition: pc.Expression, names: set[str]) -> bool:
+    """Whether a condition looks at these columns alone."""
+    empty = pa.table({name: pa.array([], RECORD_COLUMNS.field(name).type) for name in sorted(names)})
+    try:
+        empty.filter(condition)
+    except pa.ArrowInvalid:  # it names a column that is not there
+        return False
+    return True

@@ -1,0 +1,40 @@
+"""Owns the columns of a topic's table as Arrow has them.
+
+Invariant: they are those of the record, which begin with an underscore and are otherwise called as in a replay's Parquet file,
+and the fields of the events.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+
+from highwater.connectors.replay.columns import arrow_type_of
+from highwater.connectors.replay.subject import source_of
+from highwater.connectors.replay.table import HEADERS
+from highwater.schemas.avro_files import schema_text
+from highwater.schemas.topics import Topic
+
+# Times are in microseconds, because that is what DuckDB compares in: of another unit a condition would wrap the column in a cast,
+# and Arrow could not tell which times it allows.
+RECORD_COLUMNS = pa.schema(
+    [
+        ("_partition", pa.int32()),
+        ("_offset", pa.int64()),
+        ("_timestamp", pa.timestamp("us", "UTC")),
+        ("_key", pa.string()),
+        ("_headers", HEADERS),
+        ("_undecodable", pa.string()),
+    ]
+)
+
+
+def columns_of(events: pa.StructType) -> pa.Schema:
+    """The columns of a topic's table; `events` is the Arrow type of its events."""
+    return pa.schema([*RECORD_COLUMNS, *events])
+
+
+def catalogued_columns(topic: Topic) -> pa.Schema:
+    """The columns as the catalogue's schema has them; the registry may know fields of other versions."""
+    return columns_of(arrow_type_of(json.loads(schema_text(source_of(topic).schema))))

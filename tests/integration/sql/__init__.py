@@ -1,0 +1,1 @@
+"""SQL over the log, on a real broker."""

@@ -1,0 +1,82 @@
+"""Tables on terminals of any width: no word is broken and nothing is cut off."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+
+from highwater.api.cli.top import _screen
+from highwater.api.command.tables import is_table, table_lines
+
+COLUMNS = ("topic", "events", "about")
+ROWS = [("feeds.insight-ingested", "1,204", "an insight was ingested and stored"), ("streams.tick", "9", "a tick")]
+
+
+def test_a_wide_terminal_has_a_table():
+    """Numbers to the right, text to the left."""
+    assert table_lines(COLUMNS, ROWS, 100, right=["events"]) == [
+        "topic                   events  about",
+        "feeds.insight-ingested   1,204  an insight was ingested and stored",
+        "streams.tick                 9  a tick",
+    ]
+
+
+def test_a_narrow_terminal_wraps_between_words():
+    """The widest column gives first."""
+    assert table_lines(COLUMNS, ROWS, 44, right=["events"]) == [
+        "topic                   events  about",
+        "feeds.insight-ingested   1,204  an insight",
+        "                                was ingested",
+        "                                and stored",
+        "streams.tick                 9  a tick",
+    ]
+
+
+def test_a_terminal_too_narrow_for_words_has_lists():
+    """Each row by itself; empty cells are left out."""
+    assert table_lines(COLUMNS, [ROWS[0], ("streams.tick", "", "a tick")], 39) == [
+        "topic   feeds.insight-ingested",
+        "events  1,204",
+        "about   an insight was ingested and stored",
+        "",
+        "topic   streams.tick",
+        "about   a tick",
+    ]
+    assert table_lines(COLUMNS, [], 1) == []
+
+
+CELLS = st.text(alphabet="ab 世-", max_size=20)
+
+
+@given(st.lists(st.tuples(CELLS, CELLS, CELLS), max_size=5), st.integers(1, 120))
+def test_at_any_width_every_word_is_there(rows, width):
+    """And a table is no wider than the terminal, also with letters that take two columns."""
+    lines = table_lines(COLUMNS, rows, width, right=["events"])
+    named = [f"{name} {cell}" for row in rows for name, cell in zip(COLUMNS, row, strict=True) if cell]
+    expected = [*COLUMNS, *(cell for row in rows for cell in row)] if is_table(lines, COLUMNS) else named
+    assert sorted(" ".join(expected).split()) == sorted(" ".join(lines).split())
+    if is_table(lines, COLUMNS):
+        assert all(cell_len(line) <= width for line in lines)
+
+
+@pytest.mark.parametrize("width", [40, 200])
+def test_the_screen_of_top_cuts_lines(width: int):
+    """A line that is too long ends with an ellipsis instead of going on in the next one, since the screen has so many lines."""
+    told = {
+        "topics": [{"topic": "feeds.insight-ingested", "per_second": 12.5, "records": 4_000}],
+        "groups": [{"group": "documents", "events": 3, "seconds": None, "problem": None}],
+        "slowest": [{"work": "route /api/users/{user}/feed", "p95_ms": 3.5, "mean_ms": 1.0, "count": 7}],
+        "memory": [{"process": "api", "bytes": 90 << 20}],
+        "problems": ["Kafka does not answer"],
+    }
+    console = Console(file=StringIO(), width=width, height=40)
+    console.print(_screen(told, 10))
+    shown = console.file.getvalue()
+    assert max(map(len, shown.splitlines())) <= width
+    assert {"12.5", "4,000", "documents", "90"} <= set(shown.split())
+    assert "Kafka does not answer" in shown
