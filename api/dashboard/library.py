@@ -19,12 +19,14 @@ from highwater.api.dashboard.mount import NONCE_KEY
 from highwater.api.dashboard.pages import (
     browse,
     chunks,
+    job,
     jobs,
     league,
     letters,
     overview,
     policies,
     queries,
+    query,
     topics,
     user,
 )
@@ -50,7 +52,7 @@ class NoncedTemplates(jinja2.FileSystemLoader):
 @functools.cache
 def application() -> FastAPI:
     """The application that serves pages and assets; the same one for every caller, since the library has only one."""
-    for module in (overview, topics, browse, user, league, queries, jobs, chunks, letters, policies):
+    for module in (overview, topics, browse, user, league, queries, query, jobs, job, chunks, letters, policies):
         module.register()
     sockets.guard()
     client.templates.env.loader = NoncedTemplates(str(Path(client.__file__).parent / "templates"))
@@ -59,6 +61,7 @@ def application() -> FastAPI:
         found,
         title="Highwater",
         dark=None,
+        language="en-US",
         tailwind=False,
         reconnect_timeout=RECONNECT_SECONDS,
         # Nothing is bound to attributes, so nothing has to be compared ten times a second.

@@ -11,6 +11,7 @@ from highwater.api.core.resources import may_read_key
 from highwater.api.dashboard import figures
 from highwater.api.dashboard import map as cluster_map
 from highwater.api.dashboard.explained import explain_card
+from highwater.api.dashboard.tables import table_html
 from highwater.api.dashboard.view import View, chip, heading, link, note, page, segment, set_html, text, tile
 from highwater.api.dashboard.why import Why, why
 from highwater.connectors.dashboard import read_model as dashboard_reads
@@ -64,25 +65,6 @@ def _list(rows: list[dict[str, Any]], now_ms: int) -> str:
         for row in rows
     )
     return table_html(("user", "plan", "version#", "seen", "clustered", ""), lines)
-
-
-def table_html(columns: tuple[str, ...], lines: str) -> str:
-    """A plain table; `lines` are its rows as HTML. A column whose name ends in `#` holds numbers, as cells of the class do."""
-    head = "".join(
-        f'<th class="hw-number">{text(name[:-1])}</th>'
-        if name.endswith("#")
-        else f'<th style="text-align:left">{text(name)}</th>'
-        for name in columns
-    )
-    return (
-        '<div class="hw-scroll q-table__container" tabindex="0"><table class="q-table hw-lines" style="width:100%">'
-        f"<thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table></div>"
-    )
-
-
-def numbers(*cells: str) -> str:
-    """Cells of a plain table that hold numbers, as HTML; they are HTML already."""
-    return "".join(f'<td class="hw-number">{cell}</td>' for cell in cells)
 
 
 async def _user(view: View, user: str) -> None:

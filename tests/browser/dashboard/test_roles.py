@@ -91,15 +91,20 @@ def test_a_failed_job_is_restarted_by_whoever_may(guarded, product):
     assert product.http.put(limits.replace("limits", "plan"), json={**plan, "subscription_status": "active"}).is_success
     product.until(lambda: "suspended" not in product.get(limits).text, "the organization is still suspended")
     for who in ("viewer", "editor"):
-        page = guarded.browser.page(f"/jobs?id={job_id}", guarded.signed_in(who))
+        page = guarded.browser.page(f"/jobs/{job_id}", guarded.signed_in(who))
         button = page.get_by_role("button", name="Restart from the last step")
         if who == "viewer":
             expect(page.get_by_text("needs the role editor")).to_be_visible()
             expect(button).to_have_count(0)
         else:
             button.click()
-            expect(page.get_by_text("The job goes on")).to_be_visible()
+            expect(page.get_by_role("dialog")).to_contain_text(f"{owner} is charged for the rest")
+            page.get_by_role("button", name="Restart the job").click()
+            told = page.get_by_text("The job goes on")
+            expect(told.get_by_role("link")).to_have_attribute("href", re.compile("topic=jobs.control&.*record="))
             expect(page.locator(".hw-card").first).to_contain_text("completed")
+            expect(page.locator(".hw-slide").first).to_be_visible()
+            expect(page.get_by_role("region", name="Stages and their calls")).to_contain_text("outline")
             expect(button).to_be_hidden()
         page.context.close()
 

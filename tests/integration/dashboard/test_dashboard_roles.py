@@ -124,10 +124,14 @@ def test_a_key_stands_in_no_address_and_on_no_page(api: Api) -> None:
         ("admin", LETTERS, "Send the selected again", "needs the role admin"),
         ("admin", "/policies", "Another policy", "needs the role admin"),
         ("viewer", "/user?id=bob", "Explain", "bound to another user"),
-        ("viewer", "/jobs?id=1", "needs the role editor", "Restart from the last step"),
-        ("bound", "/jobs?id=1", "needs the role editor", "Restart from the last step"),
-        ("editor", "/jobs?id=1", "Restart from the last step", "needs the role editor"),
-        ("org", "/jobs?id=1", "Restart from the last step", "needs the role editor"),
+        ("viewer", "/jobs/1", "needs the role editor", "Restart from the last step"),
+        ("bound", "/jobs/1", "needs the role editor", "Restart from the last step"),
+        ("editor", "/jobs/1", "Restart from the last step", "needs the role editor"),
+        ("org", "/jobs/1", "Restart from the last step", "needs the role editor"),
+        ("viewer", "/queries/1", "needs the role editor", "Ask again"),
+        ("bound", "/queries/1", "needs the role admin", "Restart from"),
+        ("editor", "/queries/1", "Ask again", "Restart from"),
+        ("admin", "/queries/1", "Restart from", "needs the role admin"),
     ],
 )
 def test_a_page_holds_what_a_key_may_see(api: Api, who: str, path: str, says: str, holds_back: str) -> None:

@@ -1,0 +1,165 @@
+"""What a confirmation says before an action: the question, what will happen, and what cannot be undone.
+
+Invariant. Pure functions of what the page shows; a confirmation names the thing, the events that follow, and their price where
+it is known. An action that deletes for good asks for a name to be typed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from highwater.streams.queries.states import Stage
+
+_ASKED_AGAIN = (Stage.ANALYZER, Stage.ASSEMBLER, Stage.RESPONDER, Stage.ARCHIVIST)
+_QUESTION_CHARACTERS = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Consequence:
+    """What somebody confirms; `typed`: has to be typed first, because nothing brings back what is lost."""
+
+    question: str
+    happens: tuple[str, ...]
+    button: str
+    typed: str | None = None
+
+
+# -- queries ----------------------------------------------------------------------------------------------------------------
+
+
+def tokens_of(stages: Sequence[Mapping[str, Any]]) -> int:
+    """Tokens of all calls of stages or steps, as a timeline has them."""
+    return sum(
+        (call["prompt_tokens"] or 0) + (call["completion_tokens"] or 0)
+        for stage in stages
+        for call in stage["attempts"]
+    )
+
+
+def expected_tokens(timeline: Mapping[str, Any], stage: Stage) -> int | None:
+    """Tokens that the stages from one on took in this run; None where they made no call yet."""
+    wanted = {one.value for one in _ASKED_AGAIN[_ASKED_AGAIN.index(stage) :]}
+    again = [one for one in timeline["stages"] if one["stage"] in wanted]
+    return tokens_of(again) or None
+
+
+def rounded(tokens: int) -> str:
+    """A number of tokens that is an estimate: two digits say enough."""
+    digits = max(0, len(str(tokens)) - 2)
+    return f"{round(tokens, -digits):,}"
+
+
+def _price(tokens: int | None) -> str:
+    return "the number of tokens is unknown" if tokens is None else f"about {rounded(tokens)} tokens"
+
+
+def restartable_stages(timeline: Mapping[str, Any]) -> list[Stage]:
+    """The stages that a run can be restarted from: the first, and each whose predecessor has ended well."""
+    ended = {event["status"] for event in timeline["events"]}
+    found = [Stage.ANALYZER]
+    found += [Stage.ASSEMBLER] if "ANALYZED" in ended else []
+    return found + ([Stage.RESPONDER] if "READY" in ended else [])
+
+
+def cancel_query(timeline: Mapping[str, Any]) -> Consequence:
+    """Cancelling a query that is in progress."""
+    used = timeline["totals"]["prompt_tokens"] + timeline["totals"]["completion_tokens"]
+    return Consequence(
+        "Cancel this query?",
+        (
+            f"The query fails as cancelled; it stands at {timeline['status'].lower()}.",
+            f"{used:,} tokens that were used so far stay paid. A query that ends first keeps its answer.",
+        ),
+        "Cancel the query",
+    )
+
+
+def restart_query(timeline: Mapping[str, Any], stage: Stage) -> Consequence:
+    """Restarting a query from a stage."""
+    kept = _ASKED_AGAIN[: _ASKED_AGAIN.index(stage)]
+    said = " and ".join(one.value for one in kept)
+    return Consequence(
+        f"Restart from the {stage.value}?",
+        (
+            f"The answer is asked again from stage {stage.value.capitalize()}; {_price(expected_tokens(timeline, stage))}.",
+            f"The result of the {said} is reused." if kept else "Nothing of this run is reused.",
+            "A new query is made; this one stays as it is. The action is recorded.",
+        ),
+        "Restart",
+    )
+
+
+def ask_again(timeline: Mapping[str, Any]) -> Consequence:
+    """Asking the same question once more."""
+    return Consequence(
+        "Ask again?",
+        (
+            f"“{shortened(timeline['query'])}” is asked again for {timeline['user_id']}.",
+            f"It begins at the first stage; {_price(expected_tokens(timeline, Stage.ANALYZER))}.",
+            "A new query is made; this one stays as it is.",
+        ),
+        "Ask again",
+    )
+
+
+def shortened(words: str) -> str:
+    """The beginning of a text."""
+    return words if len(words) <= _QUESTION_CHARACTERS else f"{words[: _QUESTION_CHARACTERS - 1]}…"
+
+
+# -- jobs -------------------------------------------------------------------------------------------------------------------
+
+
+def revoke_job(job: Mapping[str, Any]) -> Consequence:
+    """Cancelling a job."""
+    return Consequence(
+        "Cancel this job?",
+        (
+            f"The {job['kind']} stops after {job['steps_done']} of {job['steps_total']} steps.",
+            "What its worker still makes is not stored.",
+            "A job that was cancelled cannot be restarted. A job that ends first keeps its result.",
+        ),
+        "Cancel the job",
+    )
+
+
+def restart_job(job: Mapping[str, Any]) -> Consequence:
+    """Restarting a failed job."""
+    done, total = job["steps_done"], job["steps_total"]
+    left = f"{total - done} of {total} steps are left." if total else "No step was made yet."
+    price = f" The steps so far took {job['tokens']:,} tokens." if job["tokens"] else ""
+    return Consequence(
+        "Restart this job?",
+        (
+            f"The {job['kind']} goes on after its last stored step; {left}",
+            f"Nothing is made or paid twice.{price} {job['organization_id']} is charged for the rest.",
+        ),
+        "Restart the job",
+    )
+
+
+def approve_outline(slides: int, organization_id: str) -> Consequence:
+    """Having a deck made of an outline."""
+    return Consequence(
+        "Make the deck of this outline?",
+        (
+            f"A new job makes {slides} slide{'' if slides == 1 else 's'}, each with a call of the language model.",
+            f"{organization_id} is charged for the deck.",
+        ),
+        "Approve and make the deck",
+    )
+
+
+def submit_job_again(job: Mapping[str, Any]) -> Consequence:
+    """Submitting what an ended job was to make once more."""
+    price = f"the last one took {job['tokens']:,} tokens" if job["tokens"] else "the number of tokens is unknown"
+    return Consequence(
+        "Submit this job again?",
+        (
+            f"A new {job['kind']} begins from its first step; {price}.",
+            f"{job['organization_id']} is charged for it. This job stays as it is.",
+        ),
+        "Submit again",
+    )

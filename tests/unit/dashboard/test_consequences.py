@@ -1,0 +1,94 @@
+"""What confirmations say: the thing, what follows, and its price where it is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from highwater.api.dashboard import consequences
+from highwater.streams.queries.states import Stage
+
+
+def call(tokens_in: int | None, tokens_out: int | None) -> dict[str, Any]:
+    """A call of the language model."""
+    return {"prompt_tokens": tokens_in, "completion_tokens": tokens_out}
+
+
+TIMELINE: dict[str, Any] = {
+    "query": "why?",
+    "user_id": "ann",
+    "status": "RESPONDING",
+    "stages": [
+        {"stage": "analyzer", "attempts": [call(100, 20)]},
+        {"stage": "assembler", "attempts": [call(300, 30)]},
+        {"stage": "responder", "attempts": [call(None, None), call(1_000, 204)]},
+    ],
+    "events": [{"status": status} for status in ("NEW", "ANALYZING", "ANALYZED", "ASSEMBLING", "READY", "RESPONDING")],
+    "totals": {"prompt_tokens": 1_400, "completion_tokens": 254},
+}
+JOB: dict[str, Any] = {
+    "kind": "generation", "steps_done": 3, "steps_total": 11, "tokens": 4_321, "organization_id": "acme",
+}  # fmt: skip
+
+
+def test_a_restart_names_its_stage_and_its_price():
+    """Tokens of that stage and those after it, rounded; what is reused."""
+    found = consequences.restart_query(TIMELINE, Stage.RESPONDER)
+    assert found.happens[0] == "The answer is asked again from stage Responder; about 1,200 tokens."
+    assert "analyzer and assembler is reused" in found.happens[1]
+    whole = consequences.restart_query(TIMELINE, Stage.ANALYZER)
+    assert "about 1,700 tokens" in whole.happens[0]
+    assert whole.happens[1] == "Nothing of this run is reused."
+
+
+def test_a_price_that_is_unknown_is_said_to_be():
+    """No call was made yet."""
+    found = consequences.ask_again({**TIMELINE, "stages": []})
+    assert "the number of tokens is unknown" in found.happens[1]
+
+
+def test_a_long_question_is_shortened():
+    """The confirmation stays a screen."""
+    found = consequences.ask_again({**TIMELINE, "query": "x" * 1_000})
+    assert len(found.happens[0]) < 200
+
+
+@pytest.mark.parametrize(
+    ("statuses", "stages"),
+    [
+        (["NEW"], ["analyzer"]),
+        (["NEW", "ANALYZING", "FAILED"], ["analyzer"]),
+        (["NEW", "ANALYZING", "ANALYZED", "FAILED"], ["analyzer", "assembler"]),
+        (["NEW", "ANALYZING", "ANALYZED", "ASSEMBLING", "READY"], ["analyzer", "assembler", "responder"]),
+    ],
+)
+def test_a_stage_without_input_is_not_offered(statuses, stages):
+    """The API would refuse it: the run never came so far."""
+    events = [{"status": status} for status in statuses]
+    assert [one.value for one in consequences.restartable_stages({"events": events})] == stages
+
+
+def test_a_cancelled_query_says_what_stays_paid():
+    """All tokens so far."""
+    assert "1,654 tokens" in consequences.cancel_query(TIMELINE).happens[1]
+
+
+def test_a_restarted_job_says_what_is_left():
+    """Eight of eleven steps, paid by its organization."""
+    found = consequences.restart_job(JOB)
+    assert "8 of 11 steps are left" in found.happens[0]
+    assert "acme is charged for the rest" in found.happens[1]
+    assert "No step was made yet" in consequences.restart_job({**JOB, "steps_done": 0, "steps_total": 0}).happens[0]
+
+
+def test_an_approved_outline_says_how_many_slides():
+    """One is not many."""
+    assert "makes 1 slide," in consequences.approve_outline(1, "acme").happens[0]
+    assert "makes 9 slides," in consequences.approve_outline(9, "acme").happens[0]
+
+
+@pytest.mark.parametrize(("tokens", "said"), [(7, "7"), (99, "99"), (1_204, "1,200"), (123_456, "120,000")])
+def test_estimates_have_two_digits(tokens, said):
+    """More would promise what nobody knows."""
+    assert consequences.rounded(tokens) == said
