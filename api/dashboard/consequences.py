@@ -163,3 +163,49 @@ def submit_job_again(job: Mapping[str, Any]) -> Consequence:
         ),
         "Submit again",
     )
+
+
+# -- dead letters -----------------------------------------------------------------------------------------------------------
+
+
+def _letters(count: int) -> str:
+    return f"{count:,} dead letter{'' if count == 1 else 's'}"
+
+
+def redrive_letters(topic: str, count: int, sent_before: int, refused: Mapping[str, int]) -> Consequence:
+    """Sending dead letters again, as a dry run has counted them."""
+    happens = [
+        f"{_letters(count)} of {topic} {'is' if count == 1 else 'are'} sent to the partitions they came from, unchanged."
+    ]
+    if sent_before:
+        happens.append(f"{sent_before:,} of them were sent before and will be sent once more.")
+    happens += [f"{number:,} more cannot be sent: they {why}." for why, number in refused.items()]
+    happens.append("For 10 seconds nothing is sent and you can stop it. Each letter that is sent leaves a trace.")
+    return Consequence(f"Redrive {_letters(count)}?", tuple(happens), "Redrive")
+
+
+def drop_letters(topic: str, last_offset: int, found: int, others_open: int) -> Consequence:
+    """Deleting dead letters up to the last one that is meant."""
+    happens = [
+        f"Kafka deletes every dead letter of {topic} up to and including offset {last_offset:,}; {found:,} of them are meant.",
+        "They cannot be brought back. For 10 seconds nothing is deleted and you can stop it.",
+    ]
+    if others_open:
+        happens.insert(
+            1, f"{_letters(others_open)} that you did not choose and nobody has sent again would be deleted too."
+        )
+    return Consequence("Delete dead letters?", tuple(happens), "Delete", typed=topic)
+
+
+def send_edited_letter(letter: str, topic: str, changes: Sequence[str]) -> Consequence:
+    """Sending what replaces a dead letter."""
+    changed = [f"{one}." for one in changes] or ["No field differs: it is sent as it was decoded."]
+    return Consequence(
+        "Send the edited event?",
+        (
+            *changed,
+            f"A new event goes to {topic}; the dead letter {letter} stays, marked as edited.",
+            "It is sent at once.",
+        ),
+        "Send the edited event",
+    )

@@ -92,3 +92,23 @@ def test_an_approved_outline_says_how_many_slides():
 def test_estimates_have_two_digits(tokens, said):
     """More would promise what nobody knows."""
     assert consequences.rounded(tokens) == said
+
+
+def test_a_redrive_says_what_is_sent_twice_and_what_cannot_be():
+    """Each number in words of its own."""
+    found = consequences.redrive_letters("feeds.user-active", 3, 1, {"were too large to be kept": 2})
+    assert "3 dead letters of feeds.user-active are sent" in found.happens[0]
+    assert found.happens[1:3] == (
+        "1 of them were sent before and will be sent once more.",
+        "2 more cannot be sent: they were too large to be kept.",
+    )
+    assert "1 dead letter of t is sent" in consequences.redrive_letters("t", 1, 0, {}).happens[0]
+
+
+def test_a_drop_asks_for_the_topic():
+    """Typed, because nothing brings them back; what is taken along is said."""
+    found = consequences.drop_letters("feeds.user-active", 812, 5, 2)
+    assert found.typed == "feeds.user-active"
+    assert "up to and including offset 812; 5 of them" in found.happens[0]
+    assert "2 dead letters that you did not choose" in found.happens[1]
+    assert len(consequences.drop_letters("t", 1, 1, 0).happens) == 2
