@@ -209,3 +209,62 @@ def send_edited_letter(letter: str, topic: str, changes: Sequence[str]) -> Conse
         ),
         "Send the edited event",
     )
+
+
+# -- users, insights, matches -----------------------------------------------------------------------------------------------
+
+
+def rebuild_user(user_id: str, pending: int, version: int) -> Consequence:
+    """Rebuilding a user's clusters and feed now."""
+    return Consequence(
+        f"Rebuild the clusters of {user_id} now?",
+        (
+            f"They are made again from all insights of the subscribed channels; {pending:,} are pending.",
+            f"If something changes, version {version + 1} is published; if nothing does, version {version} stays.",
+            "The action is recorded, and its outcome appears below.",
+        ),
+        "Rebuild now",
+    )
+
+
+def erase_user(user_id: str) -> Consequence:
+    """Erasing everything that is kept of a user."""
+    return Consequence(
+        f"Erase the data of {user_id}?",
+        (
+            "Everything that is kept of the user is deleted: subscriptions, clusters and feed; queries, jobs and decks.",
+            "Votes, predictions, comments and sessions go too.",
+            "Nothing brings it back. The action is recorded; what was paid stays counted.",
+        ),
+        "Erase",
+        typed=user_id,
+    )
+
+
+def retract_insight(insight_id: str, channel_id: str) -> Consequence:
+    """Taking an insight back."""
+    return Consequence(
+        "Retract this insight?",
+        (
+            f"{insight_id} of channel {channel_id} is left out of reads at once, and of clusters and feeds at the next rebuild.",
+            "Answers that were made from it are withdrawn.",
+            "It keeps its number; nothing brings it back.",
+        ),
+        "Retract",
+    )
+
+
+def finalize_match(meta: Mapping[str, Any], home_goals: int, away_goals: int) -> Consequence:
+    """Telling the result of a match, or correcting it."""
+    result = f"{meta['home']} {home_goals} : {away_goals} {meta['away']}"
+    known = meta.get("result")
+    was = None if known is None else (known["home_goals"], known["away_goals"])
+    happens = [f"The result is {result}. Table, results, statistics and the rating of {meta['season']} follow from it."]
+    if was == (home_goals, away_goals):
+        happens.append("It is the result that is known already, so nothing changes.")
+    elif was is not None:
+        happens.append(f"It corrects the result {was[0]} : {was[1]}, which has been published.")
+    happens.append("The action is recorded.")
+    return Consequence(
+        "Correct the result?" if was else "Finalize the match?", tuple(happens), "Correct" if was else "Finalize"
+    )

@@ -19,10 +19,12 @@ from highwater.api.dashboard.mount import NONCE_KEY
 from highwater.api.dashboard.pages import (
     browse,
     chunks,
+    insight,
     job,
     jobs,
     league,
     letters,
+    match,
     overview,
     policies,
     queries,
@@ -52,7 +54,22 @@ class NoncedTemplates(jinja2.FileSystemLoader):
 @functools.cache
 def application() -> FastAPI:
     """The application that serves pages and assets; the same one for every caller, since the library has only one."""
-    for module in (overview, topics, browse, user, league, queries, query, jobs, job, chunks, letters, policies):
+    for module in (
+        overview,
+        topics,
+        browse,
+        user,
+        insight,
+        league,
+        match,
+        queries,
+        query,
+        jobs,
+        job,
+        chunks,
+        letters,
+        policies,
+    ):
         module.register()
     sockets.guard()
     client.templates.env.loader = NoncedTemplates(str(Path(client.__file__).parent / "templates"))

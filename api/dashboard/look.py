@@ -12,7 +12,9 @@ CSS = """
 .body--dark{--hw-ground:#0f1419;--hw-card:#171d24;--hw-text:#e6eaee;--hw-muted:#a0abb7;--hw-line:#2c353f;--hw-accent:#62b0ff;
 --hw-good:#4cc36a;--hw-warn:#e0a030;--hw-bad:#ff7b72;--hw-wash:#62b0ff1f;color-scheme:dark}
 :root,body{--q-primary:#0a5fb5!important} body.body--dark{--q-primary:#62b0ff!important}
-body.body--dark .q-btn.bg-primary .q-btn__content{color:#0f1419}
+body.body--dark .q-btn.bg-primary .q-btn__content,body.body--dark .q-btn.bg-negative .q-btn__content{color:#0f1419}
+body.body--dark{--q-negative:#ff7b72!important} p a{text-decoration:underline}
+.hw-outer{overflow-x:auto} .hw-outer>.q-table__middle{overflow:visible}
 body{background:var(--hw-ground);color:var(--hw-text);font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
 a{color:var(--hw-accent);text-decoration:none} a:hover{text-decoration:underline}
 :focus-visible{outline:3px solid var(--hw-accent);outline-offset:2px}

@@ -51,10 +51,10 @@ ICON_PATH = "/favicon.ico"
 # is for operators (`View.sees_all`).
 ACCESS: Mapping[str, Access] = {
     **dict.fromkeys(("/", "/topics", "/dead-letters"), _page_of(Household.SYSTEM)),
-    **dict.fromkeys(("/user", "/policies"), _page_of(Household.FEEDS)),
+    **dict.fromkeys(("/user", "/policies", "/insight"), _page_of(Household.FEEDS)),
     # It reads a topic and decodes what it shows.
     "/browse": Access(Role.VIEWER, Household.SYSTEM, limit=RateLimit.PLAN, cost=1),
-    "/league": _page_of(Household.LEAGUE),
+    **dict.fromkeys(("/league", "/match"), _page_of(Household.LEAGUE)),
     **dict.fromkeys(("/queries", "/queries/{request_id}"), _page_of(Household.QUERIES)),
     **dict.fromkeys(("/jobs", "/jobs/{job_id}"), _page_of(Household.JOBS)),
     "/chunks": _page_of(Household.CHUNKS),

@@ -60,6 +60,10 @@ _OPEN = (
     '<q-td :props="props"><a href="#" @click.prevent="$parent.$emit(\'show\', props.row.offset)" '
     ":aria-label=\"'Show the dead letter at ' + props.value\">{{ props.value.toLocaleString('en') }}</a></q-td>"
 )
+_SELECT_ALL = '<q-checkbox dense v-model="props.selected" aria-label="Select every dead letter of this page" />'
+_SELECT = (
+    '<q-checkbox dense v-model="props.selected" :aria-label="\'Select the dead letter at \' + props.row.offset" />'
+)
 
 
 def register() -> None:
@@ -117,6 +121,8 @@ class _Letters:
             'dense no-data-label="The filter finds no dead letter; choose another reason, or all states"'
         )
         self._table.add_slot("body-cell-offset", _OPEN)
+        self._table.add_slot("header-selection", _SELECT_ALL)
+        self._table.add_slot("body-selection", _SELECT)
         self._table.on("show", self._open)
         if not self._view.is_admin:
             note("To send dead letters again or to drop them needs the role admin.")

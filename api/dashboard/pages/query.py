@@ -11,6 +11,7 @@ from nicegui import ui
 from highwater.api.dashboard import consequences, figures
 from highwater.api.dashboard.actions import Actions, position_html
 from highwater.api.dashboard.attempts import timeline_html
+from highwater.api.dashboard.pages.insight import insight_address
 from highwater.api.dashboard.pages.queries import STATUS_TONES, query_address
 from highwater.api.dashboard.tables import table_html
 from highwater.api.dashboard.view import ReadRefusedError, View, chip, facts, link, note, page, segment, set_html, text
@@ -168,11 +169,19 @@ def _sources(view: View, sources: Any) -> str:
         return '<p class="hw-muted hw-small">It was made without sources: nothing that was stored is about the question.</p>'
     rows = "".join(
         f'<tr><td class="hw-number">{number}</td><td style="white-space:normal;min-width:16rem">'
-        f"{text((one.get('text') or 'retracted')[:_TEXT_CHARACTERS])}</td><td>{text(_where(one))}</td>"
+        f"{_linked(one)}</td><td>{text(_where(one))}</td>"
         f'<td class="hw-number">{one["similarity"]:.3f}</td><td class="hw-mono">{position_html(view, one["position"])}</td></tr>'
         for number, one in enumerate(sources, start=1)
     )
     return table_html(("[n]#", "source", "from", "similarity#", "record"), rows, "Sources of the answer")
+
+
+def _linked(source: Mapping[str, Any]) -> str:
+    """The beginning of a source; that of an insight leads to its page."""
+    words = text((source.get("text") or "retracted")[:_TEXT_CHARACTERS])
+    if source.get("document"):
+        return words
+    return f'<a href="{text(insight_address(source["channel_id"], source["insight_id"]))}">{words}</a>'
 
 
 def _where(source: Mapping[str, Any]) -> str:

@@ -8,6 +8,8 @@ from typing import Any
 
 from playwright.sync_api import expect
 
+from highwater.streams.clock import ProductClock
+
 
 def status_of(product: Any, request_id: str) -> str | None:
     """Where a query stands; None before it is stored."""
@@ -42,6 +44,71 @@ def test_a_query_is_cancelled_and_restarted(browser: Any, product: Any):
     expect(statuses.locator("tr", has_text="completed").get_by_role("link").first).to_have_attribute(
         "href", re.compile("topic=queries.pipeline-stage&.*record=")
     )
+    page.close()
+
+
+def publish(product: Any, topic: str, **event: Any) -> None:
+    """One event through the API."""
+    answer = product.http.post(f"/api/events/{topic}", json=event)
+    assert answer.status_code == 202, answer.text
+
+
+def test_a_user_is_rebuilt_an_insight_retracted_and_the_user_erased(browser: Any, product: Any):
+    """Each from its page: what became of the rebuild is listed, the insight is gone, and erasing takes the typed name."""
+    user, channel = f"u-{uuid.uuid4().hex[:8]}", f"c-{uuid.uuid4().hex[:8]}"
+    product.subscribe(user, [channel])
+    insight = {
+        "insight_id": f"{channel}-1",
+        "channel_id": channel,
+        "ts": ProductClock()(),
+        "text": "a broker was added",
+    }
+    publish(product, "feeds.insight-ingested", **insight)
+    product.until(lambda: product.pending(user)["pending"] == 1, "the insight is not stored")
+    page = browser.page(f"/user?id={user}")
+    page.get_by_role("button", name="Rebuild now").click()
+    expect(page.get_by_role("dialog")).to_contain_text("1 are pending")
+    page.get_by_role("button", name="Rebuild now").last.click()
+    expect(page.get_by_text("A rebuild was asked for")).to_contain_text("feeds.rebuild-demanded/")
+    outcome = page.locator(".hw-card", has_text="Rebuilds asked for by hand").last
+    expect(outcome).to_contain_text(re.compile("rebuilt|unchanged|skipped"))
+    page.goto(f"/insight?channel={channel}&id={channel}-1")
+    page.get_by_role("button", name="Retract").click()
+    expect(page.get_by_role("dialog")).to_contain_text("nothing brings it back")
+    page.get_by_role("dialog").get_by_role("button", name="Retract").click()
+    expect(page.get_by_text("The insight is being retracted")).to_contain_text("feeds.insight-retracted/")
+    expect(page.get_by_text("retracted", exact=True)).to_be_visible()
+    page.goto(f"/user?id={user}")
+    page.get_by_role("button", name="Erase the user's data").click()
+    erase = page.get_by_role("button", name="Erase", exact=True)
+    expect(erase).to_be_disabled()
+    page.get_by_label(f"Type {user} to confirm").fill(user)
+    erase.click()
+    expect(page.get_by_text("is being erased")).to_contain_text("feeds.user-erased/")
+    product.until(lambda: product.get(f"/api/users/{user}/subscriptions").json()["channels"] == [], "not erased")
+    page.close()
+
+
+def test_a_match_is_finalized(browser: Any, product: Any):
+    """With its score, and said in words before; the result is shown, and a second one is called a correction."""
+    match, season = f"m-{uuid.uuid4().hex[:8]}", f"s-{uuid.uuid4().hex[:8]}"
+    now_ms = ProductClock()()
+    publish(
+        product, "league.match-scheduled", match_id=match, season=season, round="1", kickoff=now_ms, time_unknown=False,
+        home="Reds", away="Blues", status="scheduled",
+    )  # fmt: skip
+    product.until(lambda: product.get(f"/api/matches/{match}").status_code == 200, "the match is not known")
+    page = browser.page(f"/match?id={match}")
+    page.get_by_role("button", name="Finalize").click()
+    expect(page.get_by_text("needs two whole numbers")).to_be_visible()
+    page.get_by_label("Goals of the home side").fill("2")
+    page.get_by_label("Goals of the away side").fill("1")
+    page.get_by_role("button", name="Finalize").click()
+    expect(page.get_by_role("dialog")).to_contain_text("The result is Reds 2 : 1 Blues")
+    page.get_by_role("dialog").get_by_role("button", name="Finalize").click()
+    expect(page.get_by_text("The result was told")).to_contain_text("league.match-finalized/")
+    expect(page.locator(".hw-facts")).to_contain_text("2 : 1")
+    expect(page.get_by_role("button", name="Correct the result")).to_be_visible()
     page.close()
 
 

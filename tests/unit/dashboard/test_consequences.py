@@ -112,3 +112,38 @@ def test_a_drop_asks_for_the_topic():
     assert "up to and including offset 812; 5 of them" in found.happens[0]
     assert "2 dead letters that you did not choose" in found.happens[1]
     assert len(consequences.drop_letters("t", 1, 1, 0).happens) == 2
+
+
+def test_erasing_takes_the_name():
+    """Nothing brings it back, so the user is typed."""
+    assert consequences.erase_user("ada").typed == "ada"
+
+
+def test_a_rebuild_says_which_version_follows():
+    """Or stays, where nothing changes."""
+    found = consequences.rebuild_user("ada", 1_204, 7)
+    assert "1,204 are pending" in found.happens[0]
+    assert "version 8 is published" in found.happens[1]
+    assert "version 7 stays" in found.happens[1]
+
+
+@pytest.mark.parametrize(
+    ("result", "button", "said"),
+    [
+        (None, "Finalize", "The action is recorded."),
+        ({"home_goals": 0, "away_goals": 3}, "Correct", "It corrects the result 0 : 3, which has been published."),
+        ({"home_goals": 2, "away_goals": 1}, "Correct", "It is the result that is known already, so nothing changes."),
+    ],
+)
+def test_a_second_result_is_a_correction(result, button, said):
+    """Named with what it corrects; the same again is said to change nothing."""
+    found = consequences.finalize_match({"home": "Reds", "away": "Blues", "season": "s", "result": result}, 2, 1)
+    assert "The result is Reds 2 : 1 Blues" in found.happens[0]
+    assert (found.button, found.happens[1]) == (button, said)
+
+
+def test_a_retraction_says_what_goes():
+    """Reads at once, clusters at the next rebuild, answers too."""
+    found = consequences.retract_insight("i#1", "kafka")
+    assert "i#1 of channel kafka is left out of reads at once" in found.happens[0]
+    assert "withdrawn" in found.happens[1]
