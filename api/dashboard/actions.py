@@ -21,6 +21,7 @@ from highwater.schemas.positions import parse_position
 async def confirm(consequence: Consequence) -> bool:
     """Ask whether it is to happen; what has to be typed must be typed before the button works."""
     with ui.dialog() as dialog, ui.card():
+        dialog.props["aria-label"] = consequence.question
         heading(consequence.question)
         lines = "".join(f"<li>{text(line)}</li>" for line in consequence.happens)
         ui.html(f'<ul class="hw-happens">{lines}</ul>', sanitize=False).classes("full-width")

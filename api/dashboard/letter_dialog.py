@@ -46,6 +46,7 @@ class LetterDialog:
         """
         document = await asyncio.to_thread(self._box.shown, self._letter)
         with ui.dialog() as self._dialog, ui.card():
+            self._dialog.props["aria-label"] = f"Dead letter {self._letter.position}"
             heading(str(self._letter.position))
             ui.html(facts(_facts(self._view, document)), sanitize=False).classes("full-width")
             told = document.get("value", document.get("as_written"))

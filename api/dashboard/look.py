@@ -13,7 +13,7 @@ CSS = """
 --hw-good:#4cc36a;--hw-warn:#e0a030;--hw-bad:#ff7b72;--hw-wash:#62b0ff1f;color-scheme:dark}
 :root,body{--q-primary:#0a5fb5!important} body.body--dark{--q-primary:#62b0ff!important}
 body.body--dark .q-btn.bg-primary .q-btn__content,body.body--dark .q-btn.bg-negative .q-btn__content{color:#0f1419}
-body.body--dark{--q-negative:#ff7b72!important} p a{text-decoration:underline}
+body.body--dark{--q-negative:#ff7b72!important} p a,.hw-banner a{text-decoration:underline}
 .hw-outer{overflow-x:auto} .hw-outer>.q-table__middle{overflow:visible}
 body{background:var(--hw-ground);color:var(--hw-text);font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
 a{color:var(--hw-accent);text-decoration:none} a:hover{text-decoration:underline}
@@ -104,7 +104,7 @@ pre.hw{white-space:pre-wrap;overflow-wrap:anywhere;margin:0;font:12.5px/1.5 ui-m
 .q-dialog .q-card{background:var(--hw-card);color:var(--hw-text);max-width:min(96vw,900px)}
 .hw-banner.hw-good{border-color:var(--hw-good);color:var(--hw-good)}
 .hw-banner.hw-bad{border-color:var(--hw-bad);color:var(--hw-bad)}
-.hw-happens{margin:.25rem 0;padding-left:1.2rem} .hw-happens li{margin:.25rem 0} .hw-answer{white-space:pre-wrap;
+.q-dialog .q-card>*{flex:none} .hw-happens{margin:.25rem 0;padding-left:1.2rem} .hw-happens li{margin:.25rem 0} .hw-answer{white-space:pre-wrap;
 overflow-wrap:anywhere;margin:.25rem 0}
 .hw-gantt{display:grid;grid-template-columns:minmax(5rem,max-content) 1fr max-content;gap:.3rem .75rem;align-items:center;
 margin:.5rem 0;width:100%}

@@ -65,6 +65,26 @@ def test_an_admin_sends_a_dead_letter_again(guarded, product, letter):
     page.context.close()
 
 
+def test_a_letter_is_edited_and_sent(guarded, product, letter):
+    """What its topic would refuse is refused in words; what replaces it is confirmed by field, and sent with its position."""
+    page = guarded.browser.page(LETTERS, guarded.signed_in("admin"))
+    page.locator(ROWS).first.get_by_role("link").click()
+    page.get_by_text("Edit and redrive").click()
+    editor = page.get_by_label("Event")
+    for words, said in (("[]", "an event is a JSON object"), ('{"user_id": "ann"}', "role")):
+        editor.fill(words)
+        page.get_by_role("button", name="Send the edited event").click()
+        expect(page.get_by_role("alert")).to_contain_text(said)
+    editor.fill(json.dumps({"user_id": letter, "role": "viewer", "ts": "2026-01-01T00:00:00Z"}))
+    page.get_by_role("button", name="Send the edited event").click()
+    confirmation = page.get_by_role("dialog").last
+    expect(confirmation).to_contain_text(f'user_id: null → "{letter}"')
+    confirmation.get_by_role("button", name="Send the edited event").click()
+    expect(page.get_by_text("Sent as")).to_contain_text(f"{TOPIC}/")
+    assert deeds(product, letter) == 1
+    page.context.close()
+
+
 def test_a_reason_is_redriven_in_bulk(guarded, product):
     """What the filter finds is counted first; stopped in the undo window nothing was sent; then all of it is, nothing else."""
     why, keys = f"why_{uuid.uuid4().hex[:8]}", [uuid.uuid4().hex for _ in range(3)]
