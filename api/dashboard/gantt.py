@@ -57,7 +57,7 @@ def bars(spans: Sequence[Span], begin_ms: int, now_ms: int) -> list[Bar]:
         until = now_ms if one.end_ms is None else one.end_ms
         left = min(max(0.0, (one.begin_ms - begin) * scale), 100 - WIDTH_PERCENT_MIN)
         width = max(WIDTH_PERCENT_MIN, (until - one.begin_ms) * scale)
-        found.append(Bar(one, left, min(width, 100 - left)))
+        found.append(Bar(one, left, width))
     return found
 
 

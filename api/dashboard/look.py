@@ -104,7 +104,8 @@ pre.hw{white-space:pre-wrap;overflow-wrap:anywhere;margin:0;font:12.5px/1.5 ui-m
 .q-dialog .q-card{background:var(--hw-card);color:var(--hw-text);max-width:min(96vw,900px)}
 .hw-banner.hw-good{border-color:var(--hw-good);color:var(--hw-good)}
 .hw-banner.hw-bad{border-color:var(--hw-bad);color:var(--hw-bad)}
-.q-dialog .q-card>*{flex:none} .hw-happens{margin:.25rem 0;padding-left:1.2rem} .hw-happens li{margin:.25rem 0} .hw-answer{white-space:pre-wrap;
+.q-dialog .q-card>*{flex:none}
+.hw-happens{margin:.25rem 0;padding-left:1.2rem} .hw-happens li{margin:.25rem 0} .hw-answer{white-space:pre-wrap;
 overflow-wrap:anywhere;margin:.25rem 0}
 .hw-gantt{display:grid;grid-template-columns:minmax(5rem,max-content) 1fr max-content;gap:.3rem .75rem;align-items:center;
 margin:.5rem 0;width:100%}

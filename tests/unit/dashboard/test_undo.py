@@ -27,6 +27,16 @@ def test_what_was_stopped_is_never_due():
         stopped.moved(Move.BEGIN)
 
 
+def test_what_runs_is_stopped_or_ends():
+    """A stop between two batches; the end of the work; a failure."""
+    running = WAITING.moved(Move.BEGIN)
+    assert [running.moved(one).phase for one in (Move.STOP, Move.FINISH, Move.FAIL)] == [
+        Phase.STOPPED,
+        Phase.DONE,
+        Phase.FAILED,
+    ]
+
+
 @pytest.mark.parametrize(("phase", "move"), list(itertools.product(Phase, Move)))
 def test_moves_are_those_of_the_table(phase, move):
     """An illegal one raises and changes nothing."""
