@@ -190,6 +190,11 @@ class View:
                 await refresh()
             except HighwaterError as error:
                 self.tell(str(error))
+            except Exception:
+                self.tell(
+                    "This page could not be refreshed because of a defect; see the log of the API. Reload to try again."
+                )
+                raise
             else:
                 self.tell(None)
             finally:
