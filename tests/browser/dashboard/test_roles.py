@@ -106,6 +106,26 @@ def test_a_reason_is_redriven_in_bulk(guarded, product):
     page.context.close()
 
 
+def test_a_drop_takes_the_typed_topic(guarded, product):
+    """What it takes along is said first; the button works once the topic was typed, and the letters are gone."""
+    for reason in (why := [f"why_{uuid.uuid4().hex[:8]}" for _ in range(2)]):
+        put_letter(product, uuid.uuid4().hex, reason)
+    page = guarded.browser.page(f"{LETTERS}&reason={why[1]}", guarded.signed_in("admin"))
+    expect(page.locator(ROWS)).to_have_count(1)
+    page.get_by_role("button", name="Drop all found").click()
+    expect(page.get_by_role("dialog")).to_contain_text(
+        "that you did not choose and nobody has sent again would be deleted"
+    )
+    delete = page.get_by_role("button", name="Delete", exact=True)
+    expect(delete).to_be_disabled()
+    page.get_by_label(f"Type {TOPIC} to confirm").fill(TOPIC)
+    delete.click()
+    page.get_by_role("button", name="Do it now").click()
+    expect(page.get_by_text(re.compile("^deleted: "))).to_be_visible()
+    expect(page.get_by_text("The filter finds no dead letter")).to_be_visible()
+    page.context.close()
+
+
 @pytest.mark.parametrize("who", ["viewer", "editor"])
 def test_nobody_else_is_offered_the_deeds(guarded, letter, who):
     """They read dead letters, as they read topics; they neither send nor drop, and run no backtest."""
