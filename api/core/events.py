@@ -13,7 +13,7 @@ import orjson
 from fastapi import APIRouter, Request, Response
 from typing_extensions import TypedDict
 
-from highwater.api.core.access import Access, Owner, Scope, Whose, access, may_act_for
+from highwater.api.core.access import Access, Owner, Scope, Whose, declared, may_act_for
 from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
 from highwater.api.core.errors import ForbiddenError, NotFoundError, PaymentRequiredError, UnprocessableError
@@ -99,6 +99,8 @@ def _check_owner(called: Asker, topic: str, event: dict[str, Any]) -> None:
         raise ForbiddenError(f"this key or session is bound and may publish only what is its own to {topic}")
 
 
+# Also what the dashboard offers its buttons by.
+PUBLISH = Access(Role.EDITOR, Scope.EVENTS, Whose.EVENT, limit=RateLimit.CALLER, cost=1)
 # What calls of paid work are limited by, whichever way they come.
 _PAID_TOPICS = frozenset({JOB_SUBMITTED, QUERY_SUBMITTED})
 _PAID = Access(Role.EDITOR, Scope.EVENTS, Whose.EVENT, limit=RateLimit.PLAN, cost=1)
@@ -192,7 +194,7 @@ def _parsed(line: bytes) -> Any:
         }
     },
 )
-@access(Role.EDITOR, Scope.EVENTS, Whose.EVENT, limit=RateLimit.CALLER, cost=1)
+@declared(PUBLISH)
 async def publish_events(
     topic: str, request: Request, response: Response, called: Called, services: Wired
 ) -> PublishedEvents:

@@ -19,12 +19,16 @@ from highwater.api.dashboard.mount import NONCE_KEY
 from highwater.api.dashboard.pages import (
     browse,
     chunks,
+    insight,
+    job,
     jobs,
     league,
     letters,
+    match,
     overview,
     policies,
     queries,
+    query,
     sql,
     topics,
     user,
@@ -51,7 +55,23 @@ class NoncedTemplates(jinja2.FileSystemLoader):
 @functools.cache
 def application() -> FastAPI:
     """The application that serves pages and assets; the same one for every caller, since the library has only one."""
-    for module in (overview, topics, browse, user, league, queries, jobs, chunks, letters, policies, sql):
+    for module in (
+        overview,
+        topics,
+        browse,
+        user,
+        insight,
+        league,
+        match,
+        queries,
+        query,
+        jobs,
+        job,
+        chunks,
+        letters,
+        policies,
+        sql,
+    ):
         module.register()
     sockets.guard()
     client.templates.env.loader = NoncedTemplates(str(Path(client.__file__).parent / "templates"))
@@ -60,6 +80,7 @@ def application() -> FastAPI:
         found,
         title="Highwater",
         dark=None,
+        language="en-US",
         tailwind=False,
         reconnect_timeout=RECONNECT_SECONDS,
         # Nothing is bound to attributes, so nothing has to be compared ten times a second.

@@ -12,7 +12,9 @@ CSS = """
 .body--dark{--hw-ground:#0f1419;--hw-card:#171d24;--hw-text:#e6eaee;--hw-muted:#a0abb7;--hw-line:#2c353f;--hw-accent:#62b0ff;
 --hw-good:#4cc36a;--hw-warn:#e0a030;--hw-bad:#ff7b72;--hw-wash:#62b0ff1f;color-scheme:dark}
 :root,body{--q-primary:#0a5fb5!important} body.body--dark{--q-primary:#62b0ff!important}
-body.body--dark .q-btn.bg-primary .q-btn__content{color:#0f1419}
+body.body--dark .q-btn.bg-primary .q-btn__content,body.body--dark .q-btn.bg-negative .q-btn__content{color:#0f1419}
+body.body--dark{--q-negative:#ff7b72!important} p a,.hw-banner a{text-decoration:underline}
+.hw-outer{overflow-x:auto} .hw-outer>.q-table__middle{overflow:visible}
 body{background:var(--hw-ground);color:var(--hw-text);font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
 a{color:var(--hw-accent);text-decoration:none} a:hover{text-decoration:underline}
 :focus-visible{outline:3px solid var(--hw-accent);outline-offset:2px}
@@ -104,6 +106,24 @@ summary{cursor:pointer;display:list-item} .hw-items{columns:26rem;column-gap:2.5
 pre.hw{white-space:pre-wrap;overflow-wrap:anywhere;margin:0;font:12.5px/1.5 ui-monospace,SFMono-Regular,Menlo,monospace}
 .q-field__native,.q-field__input,.q-field__label{color:var(--hw-text)!important} .q-field__label{opacity:.8}
 .q-dialog .q-card{background:var(--hw-card);color:var(--hw-text);max-width:min(96vw,900px)}
+.hw-banner.hw-good{border-color:var(--hw-good);color:var(--hw-good)}
+.hw-banner.hw-bad{border-color:var(--hw-bad);color:var(--hw-bad)}
+.q-dialog .q-card>*{flex:none}
+.hw-happens{margin:.25rem 0;padding-left:1.2rem} .hw-happens li{margin:.25rem 0} .hw-answer{white-space:pre-wrap;
+overflow-wrap:anywhere;margin:.25rem 0}
+.hw-gantt{display:grid;grid-template-columns:minmax(5rem,max-content) 1fr max-content;gap:.3rem .75rem;align-items:center;
+margin:.5rem 0;width:100%}
+.hw-gantt-name.inner{padding-left:1rem;color:var(--hw-muted)} .hw-gantt-name,.hw-gantt-took{font-size:.85rem}
+.hw-gantt-took{text-align:right;font-variant-numeric:tabular-nums}
+.hw-gantt-track{position:relative;height:1rem;background:var(--hw-ground);border-radius:.3rem;min-width:0;overflow:hidden}
+.hw-gantt-track i{position:absolute;top:0;height:100%;background:var(--hw-accent);border-radius:.25rem}
+.hw-gantt-track i.wait{background:var(--hw-line)} .hw-gantt-track i.call{background:var(--hw-good);top:20%;height:60%}
+.hw-gantt-track i.failed{background:var(--hw-bad);top:20%;height:60%}
+.hw-gantt-axis{grid-column:2;position:relative;height:1.2rem;font-size:.75rem;color:var(--hw-muted)}
+.hw-gantt-axis span{position:absolute;white-space:nowrap;border-left:1px solid var(--hw-line);padding-left:.25rem}
+.hw-slide{border:1px solid var(--hw-line);border-radius:.5rem;padding:.75rem 1rem;min-width:0} .hw-slide h3{font-size:1rem;
+line-height:1.3;margin:0;font-weight:650} .hw-slide ul{margin:.4rem 0;padding-left:1.2rem}
+.hw-slides{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,340px),1fr));gap:.75rem;width:100%}
 @media (max-width:600px){.nicegui-content{padding:.75rem}.hw-facts{grid-template-columns:1fr}.hw-facts dt{margin-top:.4rem}
 .hw-nav kbd{display:none}.hw-tiles{grid-template-columns:repeat(2,1fr)!important}
 .hw-tiles>:last-child:nth-child(odd){grid-column:1/-1}.hw-map text{display:none}

@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
-from starlette.routing import BaseRoute, Match
+from starlette.routing import BaseRoute, Match, compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from highwater.api.core.access import PUBLIC, Access
@@ -52,12 +52,12 @@ ICON_PATH = "/favicon.ico"
 # is for operators (`View.sees_all`).
 ACCESS: Mapping[str, Access] = {
     **dict.fromkeys(("/", "/topics", "/dead-letters"), _page_of(Household.SYSTEM)),
-    **dict.fromkeys(("/user", "/policies"), _page_of(Household.FEEDS)),
+    **dict.fromkeys(("/user", "/policies", "/insight"), _page_of(Household.FEEDS)),
     # It reads a topic and decodes what it shows.
     **dict.fromkeys(("/browse", "/sql"), Access(Role.VIEWER, Household.SYSTEM, limit=RateLimit.PLAN, cost=1)),
-    "/league": _page_of(Household.LEAGUE),
-    "/queries": _page_of(Household.QUERIES),
-    "/jobs": _page_of(Household.JOBS),
+    **dict.fromkeys(("/league", "/match"), _page_of(Household.LEAGUE)),
+    **dict.fromkeys(("/queries", "/queries/{request_id}"), _page_of(Household.QUERIES)),
+    **dict.fromkeys(("/jobs", "/jobs/{job_id}"), _page_of(Household.JOBS)),
     "/chunks": _page_of(Household.CHUNKS),
     **dict.fromkeys(("/login", SIGN_IN_PATH, CALLBACK_PATH, "/logout", ICON_PATH), PUBLIC),
 }
@@ -66,6 +66,8 @@ PAGES = tuple(ACCESS)
 _SIGN_IN = ("/login", SIGN_IN_PATH, CALLBACK_PATH, "/logout")
 # Beside the pages: files, for whoever may search and query (`export.py`).
 _DECLARED: Mapping[str, Access] = {**ACCESS, EXPORT_PATH: SEARCH, SQL_EXPORT_PATH: QUERY}
+# Pages of one thing each, which their address names.
+_NAMED = tuple(compile_path(path)[0] for path in ACCESS if "{" in path)
 _ASSETS = ("/_nicegui/", "/_nicegui_ws/")
 _AWAY = "the dashboard is served by another application of this process"
 
@@ -177,13 +179,18 @@ class DashboardRoute(BaseRoute):
         """Whether a path is a page, an asset or the socket."""
         if scope["type"] in ("http", "websocket"):
             path = scope["path"]
-            if path in _DECLARED or path.startswith(_ASSETS):
+            if is_page(path) or path.startswith(_ASSETS):
                 return Match.FULL, {"endpoint": self._dashboard}
         return Match.NONE, {}
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hand it over."""
         await self._dashboard(scope, receive, send)
+
+
+def is_page(path: str) -> bool:
+    """Whether a path is a page, or a file beside the pages."""
+    return path in _DECLARED or any(pattern.match(path) for pattern in _NAMED)
 
 
 async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:

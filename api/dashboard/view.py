@@ -147,6 +147,10 @@ class View:
         """A parameter of the page."""
         return self.request.query_params.get(name, default)
 
+    def named(self, name: str) -> str:
+        """What the address of the page names, as in `/jobs/{job_id}`."""
+        return str(self.request.path_params[name])
+
     async def get(self, path: str, **parameters: Any) -> Any:
         """What the API answers to this visitor; `path` is encoded already (`segment`).
 
@@ -189,6 +193,11 @@ class View:
                 await refresh()
             except HighwaterError as error:
                 self.tell(str(error))
+            except Exception:
+                self.tell(
+                    "This page could not be refreshed because of a defect; see the log of the API. Reload to try again."
+                )
+                raise
             else:
                 self.tell(None)
             finally:
@@ -237,7 +246,7 @@ class View:
 
     def _drawer(self, path: str) -> ui.left_drawer:
         links = "".join(
-            f'<a href="{target}"{" aria-current=page" if target == path else ""}>'
+            f'<a href="{target}"{_current(target, path)}>'
             f'<i class="q-icon notranslate material-icons" aria-hidden="true" style="font-size:1.2rem">{icon}</i>{name}'
             f"{f'<kbd>{(number + 1) % 10}</kbd>' if number < _DIGITS else ''}</a>"
             for number, (target, name, icon) in enumerate(NAVIGATION)
@@ -272,6 +281,13 @@ class View:
         ui.run_javascript(
             f"document.cookie='{THEME_COOKIE}={chosen};path=/;max-age=31536000;samesite=strict';location.reload()"
         )
+
+
+def _current(target: str, path: str) -> str:
+    """How a link of the navigation is marked: on its page, and on the pages of single things under it."""
+    if target == path:
+        return " aria-current=page"
+    return " aria-current=true" if target != "/" and path.startswith(f"{target}/") else ""
 
 
 def page(path: str, title: str) -> Callable[[Build], None]:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from highwater.api.core.access import Scope, Whose, access
+from highwater.api.core.access import Access, Scope, Whose, access, declared
 from highwater.api.core.auth import Role
 from highwater.api.core.guard import GuardedRoute, User
 from highwater.api.core.openapi import CHANNEL, ID
@@ -20,6 +20,9 @@ from highwater.streams.identity.rate_limits import RateLimit
 
 router = APIRouter(tags=["feeds"], route_class=GuardedRoute)
 ACCEPTED = HTTPStatus.ACCEPTED
+# Also what the dashboard offers its buttons by.
+REBUILD = Access(Role.ADMIN, Scope.FEEDS, Whose.USER, limit=RateLimit.PLAN, cost=10)
+ERASE = Access(Role.ADMIN, Scope.ADMIN, Whose.USER, limit=RateLimit.CALLER, cost=1)
 
 
 class Subscriptions(BaseModel):
@@ -64,7 +67,7 @@ async def post_activity(user: User, services: Wired) -> Positions:
 
 
 @router.post("/api/users/{user:id}/rebuild", status_code=ACCEPTED, summary="Ask for a rebuild now (admin)")
-@access(Role.ADMIN, Scope.FEEDS, Whose.USER, limit=RateLimit.PLAN, cost=10)
+@declared(REBUILD)
 async def post_rebuild(
     user: User,
     services: Wired,
@@ -87,7 +90,7 @@ async def post_rebuild(
 
 
 @router.delete("/api/users/{user:id}/data", status_code=ACCEPTED, summary="Erase a user (admin)")
-@access(Role.ADMIN, Scope.ADMIN, Whose.USER, limit=RateLimit.CALLER, cost=1)
+@declared(ERASE)
 async def delete_data(user: User, services: Wired) -> Positions:
     """Everything kept of the user goes; resource versions go on growing."""
     return await _write(services, "feeds.user-erased", {"user_id": user})

@@ -45,6 +45,7 @@ from highwater.api.core.services import Services, Wired
 from highwater.api.jobs.answers import Job, JobsOfOrganization, Presentation
 from highwater.api.jobs.services import WiredJobs
 from highwater.api.jobs.stream import EventStream
+from highwater.api.jobs.timeline import JobTimeline, job_timeline
 from highwater.connectors.jobs import read_model as job_reads
 from highwater.connectors.jobs.read_model import JobRead
 from highwater.connectors.redis.link import Head
@@ -79,8 +80,10 @@ _ENTRY_ID = re.compile("([0-9]{1,18})(?:-0)?")
 ACCEPTED = HTTPStatus.ACCEPTED
 # The same for a job's page, its events and its socket.
 READ_JOB = Access(Role.VIEWER, Scope.JOBS, Whose.JOB, limit=RateLimit.PLAN, cost=1)
-# Also what the dashboard offers its button by.
+# Also what the dashboard offers its buttons by.
 RESTART_JOB = Access(Role.EDITOR, Scope.JOBS, Whose.JOB, limit=RateLimit.PLAN, cost=1)
+REVOKE_JOB = Access(Role.EDITOR, Scope.JOBS, Whose.JOB, own=Role.VIEWER, limit=RateLimit.PLAN, cost=1)
+SUBMIT_JOB = Access(Role.EDITOR, Scope.JOBS, Whose.SUBMISSION, limit=RateLimit.PLAN, cost=1)
 
 router = APIRouter(tags=["jobs"], route_class=GuardedRoute)
 
@@ -123,7 +126,7 @@ def job_id_of(organization_id: str, user_id: str, key_text: str | None) -> str:
 
 
 @router.post("/api/jobs", status_code=ACCEPTED, summary="Have something made", responses=problems(PaymentRequiredError))
-@access(Role.EDITOR, Scope.JOBS, Whose.SUBMISSION, limit=RateLimit.PLAN, cost=1)
+@declared(SUBMIT_JOB)
 async def post_job(request: Request, body: JobSubmission, called: Called, services: Wired) -> JobAccepted:
     """The job is taken down; `GET /api/jobs/{id}` and its events tell what comes of it."""
     organization_id, user_id = called.submission(body.organization_id, body.user_id)
@@ -201,6 +204,24 @@ async def get_job(request: Request, job_id: JobId, called: Called, services: Wir
     return conditional.answer(request, "job", Head(found.version, etag, found.caused_by, services.clock()), payload)
 
 
+@router.get(
+    "/api/jobs/{job_id}/timeline",
+    summary="How a job went; conditional",
+    response_model=None,
+    responses={200: {"model": JobTimeline}},
+)
+@declared(READ_JOB)
+async def get_job_timeline(request: Request, job_id: JobId, called: Called, services: Wired) -> Response:
+    """What it was told to make, and each step with its calls of the language model."""
+    found = await _fresh_job(request, called, job_id, services)
+    calls = await job_reads.calls(services.database.require(), job_id)
+    payload = orjson.dumps(job_timeline(found, calls))
+    # Each part only grows, and whatever changes the document makes one of them grow.
+    version = found.version + sum(call["sends"] + 1 + (call["outcome"] is not None) for call in calls)
+    etag = conditional.tag_of(f"job-timeline-{version}", payload)
+    return conditional.answer(request, "job_timeline", Head(version, etag, found.caused_by, services.clock()), payload)
+
+
 def job_document(job: JobRead) -> dict[str, Any]:
     """How a job stands, as it is served."""
     result = None if job.result is None else orjson.loads(job.result)
@@ -248,7 +269,7 @@ def _time(ms: int | None) -> str | int | None:
 
 
 @router.delete("/api/jobs/{job_id}", status_code=ACCEPTED, summary="Revoke a job")
-@access(Role.EDITOR, Scope.JOBS, Whose.JOB, own=Role.VIEWER, limit=RateLimit.PLAN, cost=1)
+@declared(REVOKE_JOB)
 async def delete_job(request: Request, job_id: JobId, called: Called, services: Wired) -> JobAccepted:
     """Nobody begins it any more, and who works on it stores nothing more; one that has ended stays as it is (R2.40)."""
     await _fresh_job(request, called, job_id, services)

@@ -14,7 +14,7 @@ import orjson
 from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, ConfigDict
 
-from highwater.api.core.access import Scope, Whose, access
+from highwater.api.core.access import Access, Scope, Whose, access, declared
 from highwater.api.core.auth import Role
 from highwater.api.core.errors import NotFoundError
 from highwater.api.core.guard import Called, GuardedRoute
@@ -30,6 +30,8 @@ from highwater.streams.league.resources import SCHEDULE_TOPICS
 
 router = APIRouter(tags=["leagues"], route_class=GuardedRoute)
 ACCEPTED = HTTPStatus.ACCEPTED
+# Also what the dashboard offers its button by.
+FINALIZE = Access(Role.ADMIN, Scope.LEAGUE, limit=RateLimit.CALLER, cost=1)
 
 MatchId = Annotated[str, Path(description="id of a match")]
 AdId = Annotated[str, Path(description="id of an advertisement")]
@@ -116,7 +118,7 @@ async def _say(request: Request, services: Services, topic: str, event: Mapping[
 
 
 @router.post("/api/matches/{match:id}/finalize", status_code=ACCEPTED, summary="Tell the result of a match (admin)")
-@access(Role.ADMIN, Scope.LEAGUE, limit=RateLimit.CALLER, cost=1)
+@declared(FINALIZE)
 async def post_result(request: Request, match: MatchId, body: Result, services: Wired) -> Positions:
     """The result, or a correction of it; the same again changes nothing (R4.30)."""
     known = await _match(request, services, match)

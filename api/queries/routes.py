@@ -57,6 +57,9 @@ ACCEPTED = HTTPStatus.ACCEPTED
 READ_RUN = Access(Role.VIEWER, Scope.QUERIES, Whose.RUN, limit=RateLimit.CALLER, cost=1)
 # By both methods, and by a command on the socket.
 CANCEL_RUN = Access(Role.EDITOR, Scope.QUERIES, Whose.RUN, own=Role.VIEWER, limit=RateLimit.CALLER, cost=1)
+# Also what the dashboard offers its buttons by.
+ASK = Access(Role.EDITOR, Scope.QUERIES, Whose.QUERY, limit=RateLimit.PLAN, cost=1)
+RESTART_RUN = Access(Role.ADMIN, Scope.QUERIES, Whose.RUN, limit=RateLimit.PLAN, cost=1)
 
 
 class Question(BaseModel):
@@ -122,7 +125,7 @@ def request_id_of(user_id: str, key: str | None) -> str:
 
 
 @router.post("/api/query", status_code=ACCEPTED, summary="Ask", responses=problems(PaymentRequiredError))
-@access(Role.EDITOR, Scope.QUERIES, Whose.QUERY, limit=RateLimit.PLAN, cost=1)
+@declared(ASK)
 async def post_query(request: Request, body: Question, called: Called, services: Wired) -> QueryAccepted:
     """The query is taken down; its status, its timeline and the WebSocket tell what comes of it. Its organization pays."""
     user_id = named_user(called, body.user_id)
@@ -297,7 +300,7 @@ async def publish_cancel(services: Services, run: Run) -> list[str]:
     summary="Begin again from a stage (admin)",
     responses=problems(ConflictError, PaymentRequiredError),
 )
-@access(Role.ADMIN, Scope.QUERIES, Whose.RUN, limit=RateLimit.PLAN, cost=1)
+@declared(RESTART_RUN)
 async def post_query_restart(
     request: Request, request_id: RunId, body: Restart, called: Called, services: Wired
 ) -> Restarted:

@@ -24,3 +24,9 @@ SELECT p.presentation_id::text AS presentation_id, p.organization_id, p.user_id,
        p.created_at, coalesce(s.view_count, 0) AS view_count
 FROM presentations AS p LEFT JOIN presentation_shares AS s ON s.presentation_id = p.presentation_id::text
 WHERE p.presentation_id = $1
+
+-- The calls of the language model that a job made, in order. Times in ms since 1970.
+-- name: job_calls_read
+SELECT stage, attempt, model, sends, outcome, error, prompt_tokens, completion_tokens, cost_usd,
+       (extract(epoch FROM started_at) * 1000)::bigint AS started_ms, (extract(epoch FROM ended_at) * 1000)::bigint AS ended_ms
+FROM llm_calls WHERE run_id = $1 ORDER BY started_at, stage, attempt

@@ -5,7 +5,7 @@ Law: one function is one statement, so what it gives is one snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple, TypeAlias
@@ -100,6 +100,15 @@ async def jobs_of_organization(
         pool, QUERIES["jobs_of_organization_read"], organization_id, to_datetime(at_ms), job_id, *wanted, limit
     )
     return [_job(row) for row in rows]
+
+
+async def calls(pool: Pool, job_id: str) -> list[Mapping[str, Any]]:
+    """The calls of the language model that a job made, in order; times in ms since 1970.
+
+    Raises:
+        UnavailableError: PostgreSQL is away.
+    """
+    return [dict(row) for row in await _fetch(pool, QUERIES["job_calls_read"], job_id)]
 
 
 async def presentation(pool: Pool, presentation_id: str) -> Presentation | None:

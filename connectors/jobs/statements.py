@@ -42,6 +42,7 @@ class Statements(TypedDict):
     jobs_read: str
     jobs_of_organization_read: str
     presentation_read: str
+    job_calls_read: str
     known_submissions: str
     known_jobs: str
     lock_jobs: str

@@ -8,7 +8,7 @@ from typing import Any
 from nicegui import ui
 
 from highwater.api.dashboard import figures
-from highwater.api.dashboard.pages.user import numbers, table_html
+from highwater.api.dashboard.tables import numbers, table_html
 from highwater.api.dashboard.view import View, chip, heading, note, page, set_html, text
 from highwater.connectors.dashboard import read_model as dashboard_reads
 from highwater.schemas.errors import HighwaterError

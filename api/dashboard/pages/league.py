@@ -77,12 +77,14 @@ async def _build(view: View) -> None:
             explain_card(view, f"Explain {asked}", lambda explainer: explainer.resource(asked))
     search.on_value_change(lambda event: table.set_filter(event.value or ""))
     table.set_filter(search.value or "")
+    ui.html('<a href="/match">Matches and their results: finalize or correct one</a>', sanitize=False)
     heading("Kinds")
     note(
         "Reads and hits of this API process since it started; a hit was served from memory or Redis without asking PostgreSQL."
     )
     kinds = ui.table(columns=_KIND_COLUMNS, rows=[], row_key="kind", pagination=0).classes("full-width hw-wrap")
-    kinds.props("dense :rows-per-page-options=[0] hide-pagination")
+    # Nothing in it takes the focus, so the table itself does: the keyboard scrolls it on a phone.
+    kinds.classes("hw-outer").props("dense :rows-per-page-options=[0] hide-pagination tabindex=0")
 
     async def refresh() -> None:
         services = view.services

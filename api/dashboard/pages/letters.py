@@ -1,29 +1,44 @@
-"""Dead letters: how many of which topic and why, each with its decoded value and its bytes, sent again or dropped by admins."""
+"""Dead letters by reason: what a filter finds is counted, sent again in bulk or dropped by admins; each letter opens whole."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import Any, NamedTuple
 
-import orjson
 from nicegui import events, ui
 
 from highwater.api.core.auth import Role
-from highwater.api.dashboard import figures
-from highwater.api.dashboard.view import View, chip, facts, heading, note, page, set_html, set_rows, text
+from highwater.api.dashboard import consequences, figures
+from highwater.api.dashboard.actions import Actions, confirm
+from highwater.api.dashboard.letter_dialog import LetterDialog
+from highwater.api.dashboard.tables import numbers, table_html
+from highwater.api.dashboard.undo import UndoWindow
+from highwater.api.dashboard.view import View, chip, heading, link, note, page, set_html, set_rows, text
 from highwater.api.dead_letters.handling import Handler
-from highwater.api.dead_letters.letter import Letter, dead_letters_of, hex_lines
-from highwater.api.dead_letters.reading import HANDLED, LetterBox, in_thread
+from highwater.api.dead_letters.letter import Letter, dead_letters_of
+from highwater.api.dead_letters.reading import HANDLED, LISTED_MAX, LetterBox, in_thread
+from highwater.api.dead_letters.selecting import (
+    ByReason,
+    LetterFilter,
+    ReasonGroup,
+    RedrivePlan,
+    planned_drop,
+    planned_redrive,
+)
 from highwater.connectors.kafka.registry import Registry
 from highwater.schemas.errors import HighwaterError
 from highwater.schemas.topics import TOPICS
 
 _REFRESH_SECONDS = 3.0
-# The latest of a topic: what a person looks through; `highwater dlq` gives all of them.
+# The latest that a filter finds: what a person looks through; a bulk action takes all that it finds.
 _LISTED_MAX = 200
-_BYTES_MAX = 2_048
+# Letters that are acknowledged together; between two such batches the progress is shown, and a stop is obeyed.
+_BATCH = 100
+_ANY = "any reason"
+_OPEN_ONLY, _ALL = "waiting", "all"
 
 _COLUMNS: list[dict[str, Any]] = [
     {
@@ -45,6 +60,10 @@ _OPEN = (
     '<q-td :props="props"><a href="#" @click.prevent="$parent.$emit(\'show\', props.row.offset)" '
     ":aria-label=\"'Show the dead letter at ' + props.value\">{{ props.value.toLocaleString('en') }}</a></q-td>"
 )
+_SELECT_ALL = '<q-checkbox dense v-model="props.selected" aria-label="Select every dead letter of this page" />'
+_SELECT = (
+    '<q-checkbox dense v-model="props.selected" :aria-label="\'Select the dead letter at \' + props.row.offset" />'
+)
 
 
 def register() -> None:
@@ -61,117 +80,253 @@ async def _build(view: View) -> None:
     view.live(_REFRESH_SECONDS, letters.refresh)
 
 
+class _Found(NamedTuple):
+    """What was read: groups of all letters, how many the filter finds, and the latest of those."""
+
+    groups: list[ReasonGroup]
+    read: int
+    found: int
+    latest: list[Letter]
+
+
 class _Letters:
-    """The page in one browser: the topic that is looked at, and the letters that were read of it."""
+    """The page in one browser: the topic that is looked at, the filter, and the letters that were read."""
 
     def __init__(self, view: View, topic: str) -> None:
         self._view = view
         self._topic = topic if topic in TOPICS else ""
         self._box = LetterBox(view.services.settings.kafka_client(), Registry(view.services.settings.registry_access()))
+        state = view.asked("state", _OPEN_ONLY)
+        self._filter = LetterFilter(view.asked("reason"), view.asked("contains"), is_open_only=state != _ALL)
         self._letters: dict[int, Letter] = {}
         self._known: tuple[int, int] | None = None
 
     def build(self) -> None:
         """Put the elements in their places."""
         self._summary = ui.html("", sanitize=False).classes("full-width")
+        self._groups = ui.html('<div class="hw-card hw-muted">Counting dead letters…</div>', sanitize=False).classes(
+            "full-width"
+        )
         if not self._topic:
             return
         heading(f"Dead letters of {self._topic}")
+        self._build_filter()
+        self._undo = UndoWindow()
+        if self._view.is_admin:
+            self._build_actions()
+        self._undo.build()
         selection: Any = "multiple" if self._view.is_admin else None
         self._table = ui.table(columns=_COLUMNS, rows=[], row_key="offset", pagination=25, selection=selection)
-        self._table.classes("full-width hw-wrap hw-records").props('dense no-data-label="none"')
+        self._table.classes("full-width hw-wrap hw-records").props(
+            'dense no-data-label="The filter finds no dead letter; choose another reason, or all states"'
+        )
         self._table.add_slot("body-cell-offset", _OPEN)
+        self._table.add_slot("header-selection", _SELECT_ALL)
+        self._table.add_slot("body-selection", _SELECT)
         self._table.on("show", self._open)
         if not self._view.is_admin:
             note("To send dead letters again or to drop them needs the role admin.")
             return
-        with ui.row().classes("hw-row"):
-            ui.button("Send the selected again", icon="replay", on_click=self._ask_redrive).props("no-caps")
-            ui.button("Drop up to the selected", icon="delete", on_click=self._ask_drop).props(
-                "outline no-caps color=negative"
-            )
         note(
             "Sent again means: the original key, bytes and headers, into the partition it came from. Each deed leaves a trace."
         )
+
+    def _build_filter(self) -> None:
+        with ui.row().classes("hw-row"):
+            chosen = self._filter.reason or _ANY
+            self._reason = ui.select([*{_ANY: 0, chosen: 0}], value=chosen, label="Reason", on_change=self._filtered)
+            self._reason.props("dense outlined").style("min-width:12rem")
+            self._contains = ui.input("Detail, consumer, key or origin contains", value=self._filter.contains)
+            self._contains.props("dense outlined clearable debounce=400").style("flex:1 1 16rem")
+            self._contains.on_value_change(self._filtered)
+            state = _OPEN_ONLY if self._filter.is_open_only else _ALL
+            self._state = ui.select([_OPEN_ONLY, _ALL], value=state, label="State", on_change=self._filtered)
+            self._state.props("dense outlined").style("min-width:8rem")
+        self._count = ui.html("", sanitize=False).props("role=status").classes("full-width")
+
+    def _build_actions(self) -> None:
+        self._actions = Actions(self._view)
+        with self._actions.build():
+            ui.button("Redrive all found", icon="replay", on_click=self._ask_redrive_found).props("no-caps")
+            ui.button("Send the selected again", icon="replay", on_click=self._ask_redrive).props("outline no-caps")
+            ui.button("Drop up to the selected", icon="delete", on_click=self._ask_drop).props(
+                "outline no-caps color=negative"
+            )
+            ui.button("Drop all found", icon="delete_sweep", on_click=self._ask_drop_found).props(
+                "outline no-caps color=negative"
+            )
+
+    async def _filtered(self) -> None:
+        """Another filter: the address holds it, so that a link gives the same again."""
+        reason = "" if self._reason.value in (None, _ANY) else str(self._reason.value)
+        is_open_only = self._state.value != _ALL
+        self._filter = LetterFilter(reason, str(self._contains.value or ""), is_open_only=is_open_only)
+        given = {"reason": reason, "contains": self._filter.contains, "state": "" if is_open_only else _ALL}
+        address = link("/dead-letters", topic=self._topic, **{name: one for name, one in given.items() if one})
+        ui.navigate.history.replace(address)
+        self._known = None
+        try:
+            await self.refresh()
+        except HighwaterError as error:
+            self._view.tell(str(error))
 
     async def refresh(self) -> None:
         """Read what is new; nothing is read while neither letters nor deeds were added."""
         hub = self._view.hub
         counts = hub.dead_letters()
         set_html(self._summary, _summary(counts, self._topic))
-        state = (hub.ends().get(TOPICS[self._topic].dead_letter, 0) if self._topic else 0, hub.ends().get(HANDLED, 0))
-        if not self._topic or state == self._known or not hub.samples:
+        held = hub.ends().get(TOPICS[self._topic].dead_letter, 0) if self._topic else sum(counts.values())
+        state = (held, hub.ends().get(HANDLED, 0))
+        if state == self._known or not hub.samples:
             return
-        found = await asyncio.to_thread(self._read)
+        found = await asyncio.to_thread(self._read, self._filter)
         self._known = state
-        self._letters = {letter.position.offset: letter for letter in found}
-        set_rows(self._table, [_row(letter) for letter in reversed(found)])
+        set_html(self._groups, _groups_html(found.groups, self._filter.reason))
+        if self._topic:
+            self._show(found)
 
-    def _read(self) -> list[Letter]:
-        return list(self._box.letters([TOPICS[self._topic]], latest=_LISTED_MAX))
+    def _show(self, found: _Found) -> None:
+        self._letters = {letter.position.offset: letter for letter in found.latest}
+        set_rows(self._table, [_row(letter) for letter in reversed(found.latest)])
+        reasons = [_ANY, *(group.reason for group in found.groups)]
+        if self._filter.reason and self._filter.reason not in reasons:
+            reasons.append(self._filter.reason)
+        if reasons != self._reason.options:
+            self._reason.set_options(reasons)
+        listed = f"; the latest {_LISTED_MAX} are listed" if found.found > _LISTED_MAX else ""
+        set_html(self._count, f'<p class="hw-small">{found.found:,} of {found.read:,} dead letters{listed}.</p>')
+
+    def _of_topic(self) -> Iterator[Letter]:
+        return self._box.letters([TOPICS[self._topic]], latest=LISTED_MAX)
+
+    def _read(self, wanted: LetterFilter) -> _Found:
+        topics = [TOPICS[self._topic]] if self._topic else list(TOPICS.values())
+        groups, read, found = ByReason(), 0, 0
+        latest: deque[Letter] = deque(maxlen=_LISTED_MAX)
+        for letter in self._box.letters(topics, latest=LISTED_MAX):
+            groups.add(letter)
+            read += 1
+            if self._topic and wanted.finds(letter):
+                found += 1
+                latest.append(letter)
+        return _Found(groups.groups(), read, found, list(latest))
 
     async def _open(self, event: events.GenericEventArguments) -> None:
         letter = self._letters.get(int(event.args))
         if letter is None:
             return
-        document = await asyncio.to_thread(self._box.shown, letter)
-        with ui.dialog() as dialog, ui.card():
-            heading(str(letter.position))
-            ui.html(facts(_facts(document)), sanitize=False).classes("full-width")
-            told = document.get("value", document.get("as_written"))
-            heading("Decoded" if "value" in document else "Not decodable by its topic's schema")
-            if "value" not in document:
-                note(str(document["undecodable"]))
-            if told is not None:
-                pretty = orjson.dumps(told, option=orjson.OPT_INDENT_2).decode()
-                ui.html(f'<pre class="hw">{text(pretty)}</pre>', sanitize=False).classes("full-width")
-            if letter.record.value is not None:
-                heading("Bytes")
-                lines = "\n".join(hex_lines(letter.record.value, bytes_max=_BYTES_MAX))
-                ui.html(f'<pre class="hw" style="white-space:pre">{text(lines)}</pre>', sanitize=False).classes(
-                    "full-width hw-scroll"
-                )
-            ui.button("Close", on_click=dialog.close).props("flat no-caps autofocus")
-        dialog.on("hide", dialog.delete)
-        dialog.open()
+        try:
+            await LetterDialog(self._view, self._box, letter, self._handler, self._changed).open()
+        except HighwaterError as error:
+            self._view.tell(str(error))
+
+    def _changed(self) -> None:
+        self._known = None
 
     def _selected(self) -> list[Letter]:
         offsets = sorted(int(row["offset"]) for row in self._table.selected)
         return [self._letters[offset] for offset in offsets if offset in self._letters]
 
+    # -- sending again --------------------------------------------------------------------------------------------------------
+
     async def _ask_redrive(self) -> None:
-        chosen = self._selected()
+        chosen = {letter.position.offset for letter in self._selected()}
         if not chosen:
             ui.notify("Select dead letters first.")
             return
-        again = sum(not letter.is_open for letter in chosen)
-        told = f"{again} of them were sent again before and will be once more." if again else ""
-        question = f"Send {len(chosen)} dead letters of {self._topic} again?"
-        await self._confirm(question, told, "Send again", lambda: self._redrive(chosen))
+        await self._redrive(LetterFilter(is_open_only=False), chosen)
 
-    async def _redrive(self, chosen: list[Letter]) -> str:
+    async def _ask_redrive_found(self) -> None:
+        await self._redrive(self._filter, None)
+
+    async def _redrive(self, wanted: LetterFilter, only: set[int] | None) -> None:
+        """Count first, confirm, and send once the undo window has ended; those of `only`, None: all that are found."""
+        try:
+            partitions = await self._view.services.admin.partition_counts()
+            plan = await asyncio.to_thread(lambda: planned_redrive(self._chosen(only), wanted, partitions))
+        except HighwaterError as error:
+            self._actions.tell(str(error), is_wrong=True)
+            return
+        count = len(plan.offsets)
+        if not count:
+            self._actions.tell(
+                "Nothing of what was found can be sent: see the origin and the size of each.", is_wrong=True
+            )
+            return
+        asked = consequences.redrive_letters(self._topic, count, len(plan.once_more), plan.refused)
+        if not await confirm(asked):
+            return
+        self._table.selected.clear()
+        outcome: Counter[str] = Counter()
+        what = f"{count:,} dead letters of {self._topic} will be sent again"
+        self._undo.open(what, count, lambda: self._send(plan, outcome), lambda: _sent(outcome))
+
+    def _chosen(self, only: set[int] | None) -> Iterator[Letter]:
+        return (letter for letter in self._of_topic() if only is None or letter.position.offset in only)
+
+    async def _send(self, plan: RedrivePlan, outcome: Counter[str]) -> AsyncIterator[int]:
+        """Send the letters that were counted, in batches; yields how many were handled."""
         handler = await self._handler()
-        async with self._recorded("dlq redrive", f"{self._topic}, {len(chosen)} letters"):
-            outcome = await handler.redrive(in_thread(iter(chosen)), again=True)
-        refused = f"; not sent: {'; '.join(outcome.refused)}" if outcome.refused else ""
-        return f"sent again: {len(outcome.redriven)}{refused}"
+        async with self._recorded("dlq redrive", f"{self._topic}, {len(plan.offsets)} letters"):
+            batch: list[Letter] = []
+            handled = 0
+            async for letter in in_thread(letter for letter in self._of_topic() if plan.still_holds(letter)):
+                batch.append(letter)
+                if len(batch) < _BATCH:
+                    continue
+                handled += await self._send_batch(handler, batch, outcome)
+                yield handled
+                batch = []
+            yield handled + await self._send_batch(handler, batch, outcome)
+        self._changed()
+
+    async def _send_batch(self, handler: Handler, batch: list[Letter], outcome: Counter[str]) -> int:
+        done = await handler.redrive(in_thread(iter(batch)), again=True)
+        outcome["sent"] += len(done.redriven)
+        outcome["refused"] += len(done.refused)
+        return len(batch)
+
+    # -- dropping -------------------------------------------------------------------------------------------------------------
 
     async def _ask_drop(self) -> None:
-        chosen = self._selected()
+        chosen = {letter.position.offset for letter in self._selected()}
         if not chosen:
             ui.notify("Select the last one to drop first.")
             return
-        last = chosen[-1].position.offset
-        question = f"Delete every dead letter of {self._topic} up to and including offset {last:,}?"
-        await self._confirm(question, "They cannot be brought back.", "Delete", lambda: self._drop(last))
+        await self._drop(LetterFilter(is_open_only=False), chosen)
 
-    async def _drop(self, last: int) -> str:
+    async def _ask_drop_found(self) -> None:
+        await self._drop(self._filter, None)
+
+    async def _drop(self, wanted: LetterFilter, only: set[int] | None) -> None:
+        """Count first, confirm by typing the topic, and delete once the undo window has ended."""
+        try:
+            plan = await asyncio.to_thread(lambda: planned_drop(self._of_topic(), wanted, only))
+        except HighwaterError as error:
+            self._actions.tell(str(error), is_wrong=True)
+            return
+        if not plan.found:
+            self._actions.tell("The filter finds no dead letter, so nothing would be deleted.", is_wrong=True)
+            return
+        asked = consequences.drop_letters(self._topic, plan.last_offset, plan.found, plan.others_open)
+        if not await confirm(asked):
+            return
+        self._table.selected.clear()
+        deleted: Counter[str] = Counter()
+        what = f"dead letters of {self._topic} up to offset {plan.last_offset:,} will be deleted"
+        last = plan.last_offset
+        self._undo.open(
+            what, plan.found, lambda: self._delete(last, deleted), lambda: f"deleted: {deleted['deleted']:,}"
+        )
+
+    async def _delete(self, last: int, deleted: Counter[str]) -> AsyncIterator[int]:
         handler = await self._handler()
         ranges = await asyncio.to_thread(self._box.ranges, [dead_letters_of(TOPICS[self._topic])])
         ends = {place: min(held.high, last + 1) for place, held in ranges.items()}
         async with self._recorded("dlq drop", f"{self._topic} up to offset {last}"):
-            count = await handler.drop(self._view.services.settings.kafka_client(), ends, ranges)
-        return f"deleted: {count}"
+            deleted["deleted"] = await handler.drop(self._view.services.settings.kafka_client(), ends, ranges)
+        self._changed()
+        yield deleted["deleted"]
 
     def _recorded(self, action: str, resource: str) -> AbstractAsyncContextManager[None]:
         """In the log of privileged actions, as the terminal's commands are."""
@@ -192,22 +347,26 @@ class _Letters:
             services.kafka.require(), services.registry.require(), partitions, services.clock, by=by, note="dashboard"
         )
 
-    async def _confirm(self, question: str, more: str, word: str, act: Callable[[], Awaitable[str]]) -> None:
-        with ui.dialog() as dialog, ui.card():
-            heading(question)
-            if more:
-                note(more)
-            with ui.row():
-                ui.button("Cancel", on_click=lambda: dialog.submit(None)).props("flat no-caps autofocus")
-                ui.button(word, on_click=lambda: dialog.submit(word)).props("no-caps")
-        if await dialog == word:
-            try:
-                ui.notify(await act(), type="positive")
-            except HighwaterError as error:
-                ui.notify(str(error), type="negative", timeout=0, close_button="Close")
-            self._known = None
-            self._table.selected.clear()
-        dialog.delete()
+
+def _sent(outcome: Counter[str]) -> str:
+    refused = f"; not sent: {outcome['refused']:,}" if outcome["refused"] else ""
+    return f"sent again: {outcome['sent']:,}{refused}"
+
+
+def _groups_html(groups: list[ReasonGroup], chosen: str) -> str:
+    if not groups:
+        return ""
+    rows = "".join(_group_row(one, is_chosen=one.reason == chosen) for one in groups)
+    return table_html(("topic", "reason", "waiting#", "all#", "latest (UTC)"), rows, "Dead letters by reason")
+
+
+def _group_row(group: ReasonGroup, *, is_chosen: bool) -> str:
+    address = link("/dead-letters", topic=group.topic, reason=group.reason)
+    return (
+        f"<tr{' aria-current=true' if is_chosen else ''}><td>{text(group.topic)}</td>"
+        f'<td><a href="{text(address)}">{text(group.reason.replace("_", " "))}</a></td>'
+        f"{numbers(figures.count(group.open), figures.count(group.count))}<td>{figures.moment(group.latest_ms)}</td></tr>"
+    )
 
 
 def _summary(counts: dict[str, int], chosen: str) -> str:
@@ -239,12 +398,3 @@ def _origin(position: str) -> str:
     """Where in its topic it stood; the page names the topic."""
     _, _, place = position.partition("/")
     return place.replace("/", " / ")
-
-
-def _facts(document: dict[str, Any]) -> dict[str, str]:
-    told = {name: text(document[name]) for name in ("reason", "detail", "group", "origin", "key") if document.get(name)}
-    told["arrived"] = f"{figures.iso_text(document['arrived_at'])} UTC"
-    for one in document["handled"]:
-        at = f" at {one['position']}" if one["position"] else ""
-        told[one["action"]] = text(f"{figures.iso_text(one['handled_at'])} by {one['by']}{at}")
-    return told

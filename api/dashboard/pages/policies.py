@@ -18,7 +18,7 @@ from nicegui import ui
 from highwater.api.core.access import Access, Scope
 from highwater.api.core.auth import Role
 from highwater.api.dashboard import figures
-from highwater.api.dashboard.pages.user import table_html
+from highwater.api.dashboard.tables import table_html
 from highwater.api.dashboard.view import View, heading, note, page, set_html, text
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.identity.rate_limits import RateLimit

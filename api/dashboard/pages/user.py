@@ -8,11 +8,14 @@ from typing import Any
 from nicegui import ui
 
 from highwater.api.core.resources import may_read_key
-from highwater.api.dashboard import figures
+from highwater.api.dashboard import consequences, figures
 from highwater.api.dashboard import map as cluster_map
+from highwater.api.dashboard.actions import Actions
 from highwater.api.dashboard.explained import explain_card
+from highwater.api.dashboard.tables import table_html
 from highwater.api.dashboard.view import View, chip, heading, link, note, page, segment, set_html, text, tile
 from highwater.api.dashboard.why import Why, why
+from highwater.api.feeds.routes_writes import ERASE, REBUILD
 from highwater.connectors.dashboard import read_model as dashboard_reads
 from highwater.connectors.feeds import read_model as feeds_reads
 from highwater.connectors.feeds.demands import PENDING, Demand, newest_demands
@@ -26,6 +29,7 @@ _CHANNELS_MAX = 15
 _ITEMS_MAX = 12
 _LEGEND_MAX = 14
 _DEMANDS_MAX = 5
+_REBUILD, _ERASE = "Rebuild now", "Erase the user's data"
 _TONES = {"rebuilt": "hw-good", "failed": "hw-bad", PENDING: "hw-warn"}
 
 
@@ -66,30 +70,13 @@ def _list(rows: list[dict[str, Any]], now_ms: int) -> str:
     return table_html(("user", "plan", "version#", "seen", "clustered", ""), lines)
 
 
-def table_html(columns: tuple[str, ...], lines: str) -> str:
-    """A plain table; `lines` are its rows as HTML. A column whose name ends in `#` holds numbers, as cells of the class do."""
-    head = "".join(
-        f'<th class="hw-number">{text(name[:-1])}</th>'
-        if name.endswith("#")
-        else f'<th style="text-align:left">{text(name)}</th>'
-        for name in columns
-    )
-    return (
-        '<div class="hw-scroll q-table__container" tabindex="0"><table class="q-table hw-lines" style="width:100%">'
-        f"<thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table></div>"
-    )
-
-
-def numbers(*cells: str) -> str:
-    """Cells of a plain table that hold numbers, as HTML; they are HTML already."""
-    return "".join(f'<td class="hw-number">{cell}</td>' for cell in cells)
-
-
 async def _user(view: View, user: str) -> None:
     if not may_read_key(view.visitor.principal, f"feed:{user}"):
         note("This key is bound to another user.")
         return
     heading(user)
+    deeds = _Deeds(view, user)
+    deeds.build()
     tiles = ui.html("", sanitize=False).classes("full-width")
     with ui.element("div").classes("hw-two"):
         due = ui.html("", sanitize=False).classes("hw-card")
@@ -109,6 +96,7 @@ async def _user(view: View, user: str) -> None:
         row, by_channel = await feeds_reads.pending_by_channel(services.database.require(), user)
         told = why(_facts(row, by_channel), len(by_channel), view.policy, services.clock())
         set_html(tiles, _tiles(row, by_channel, services.clock()))
+        deeds.show(row.cluster_version, by_channel)
         set_html(due, _due(row, told))
         set_html(pending, _pending(by_channel))
         set_html(demands, _demands(await newest_demands(services.database.require(), user, _DEMANDS_MAX)))
@@ -123,6 +111,44 @@ async def _user(view: View, user: str) -> None:
             shown[0] = row.cluster_version
 
     view.live(_REFRESH_SECONDS, refresh)
+
+
+class _Deeds:
+    """What can be done with a user: rebuild now, and erase the user's data."""
+
+    def __init__(self, view: View, user: str) -> None:
+        self._view = view
+        self._user = user
+        self._version = 0
+        self._pending = 0
+
+    def build(self) -> None:
+        """Put the buttons in their places; whoever may not use one does not get it."""
+        self._actions = Actions(self._view)
+        with self._actions.build():
+            if self._view.may(REBUILD):
+                self._actions.add(_REBUILD, "refresh", self._rebuild)
+            if self._view.may(ERASE):
+                self._actions.add(_ERASE, "delete_forever", self._erase)
+
+    def show(self, version: int, by_channel: Mapping[str, int]) -> None:
+        """Note how the user stands."""
+        self._version, self._pending = version, sum(max(0, number) for number in by_channel.values())
+        self._actions.show(_REBUILD, _ERASE)
+
+    async def _rebuild(self) -> None:
+        await self._actions.run(
+            consequences.rebuild_user(self._user, self._pending, self._version),
+            "A rebuild was asked for; what becomes of it appears under “Rebuilds asked for by hand”.",
+            lambda: self._view.send("POST", f"/api/users/{segment(self._user)}/rebuild"),
+        )
+
+    async def _erase(self) -> None:
+        await self._actions.run(
+            consequences.erase_user(self._user),
+            "The data of the user is being erased.",
+            lambda: self._view.send("DELETE", f"/api/users/{segment(self._user)}/data"),
+        )
 
 
 def _facts(row: UserRow, by_channel: Mapping[str, int]) -> UserFacts:

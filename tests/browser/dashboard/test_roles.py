@@ -15,14 +15,19 @@ from tests.browser.conftest import settled
 
 TOPIC = "jobs.role-changed"
 LETTERS = f"/dead-letters?topic={TOPIC}"
+ROWS = ".hw-records tbody tr"
 
 
 @pytest.fixture
 def letter(product) -> str:
     """A dead letter; its key."""
-    key = uuid.uuid4().hex
+    return put_letter(product, uuid.uuid4().hex, "not_avro")
+
+
+def put_letter(product: Any, key: str, reason: str) -> str:
+    """A dead letter for a reason; its key."""
     producer = Producer(product.producer_config())
-    headers = [("dlq_reason", b"not_avro"), ("dlq_detail", b"a test"), ("dlq_origin", f"{TOPIC}/5/0".encode())]
+    headers = [("dlq_reason", reason.encode()), ("dlq_detail", b"a test"), ("dlq_origin", f"{TOPIC}/5/0".encode())]
     producer.produce(f"{TOPIC}.dlq", b"\x01bytes", key.encode(), headers=headers)
     assert producer.flush(30) == 0
     return key
@@ -35,13 +40,13 @@ def deeds(product: Any, key: str) -> int:
 
 def select_last(page: Any) -> None:
     """Mark the newest dead letter."""
-    page.locator("tbody tr").first.get_by_role("checkbox").click()
+    page.locator(ROWS).first.get_by_role("checkbox").click()
 
 
 def test_an_admin_sends_a_dead_letter_again(guarded, product, letter):
     """Looked at, selected, asked for once more, sent; the trace names who did it, and the list says so."""
-    page = guarded.browser.page(LETTERS, guarded.signed_in("admin"))
-    row = page.locator("tbody tr").first
+    page = guarded.browser.page(f"{LETTERS}&state=all", guarded.signed_in("admin"))
+    row = page.locator(ROWS).first
     expect(row).to_contain_text("waits")
     row.get_by_role("link").click()
     expect(page.get_by_role("dialog")).to_contain_text(letter)
@@ -49,13 +54,75 @@ def test_an_admin_sends_a_dead_letter_again(guarded, product, letter):
     page.keyboard.press("Escape")
     select_last(page)
     page.get_by_role("button", name="Send the selected again").click()
-    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("button", name="Back").click()
     assert deeds(product, letter) == 0
     page.get_by_role("button", name="Send the selected again").click()
-    page.get_by_role("button", name="Send again", exact=True).click()
+    page.get_by_role("button", name="Redrive", exact=True).click()
+    page.get_by_role("button", name="Do it now").click()
     expect(page.get_by_text("sent again: 1")).to_be_visible()
     assert deeds(product, letter) == 1
-    expect(page.locator("tbody tr", has_text="redriven by").first).to_be_visible()
+    expect(page.locator(ROWS, has_text="redriven by").first).to_be_visible()
+    page.context.close()
+
+
+def test_a_letter_is_edited_and_sent(guarded, product, letter):
+    """What its topic would refuse is refused in words; what replaces it is confirmed by field, and sent with its position."""
+    page = guarded.browser.page(LETTERS, guarded.signed_in("admin"))
+    page.locator(ROWS).first.get_by_role("link").click()
+    page.get_by_text("Edit and redrive").click()
+    editor = page.get_by_label("Event")
+    for words, said in (("[]", "an event is a JSON object"), ('{"user_id": "ann"}', "role")):
+        editor.fill(words)
+        page.get_by_role("button", name="Send the edited event").click()
+        expect(page.get_by_role("alert")).to_contain_text(said)
+    editor.fill(json.dumps({"user_id": letter, "role": "viewer", "ts": "2026-01-01T00:00:00Z"}))
+    page.get_by_role("button", name="Send the edited event").click()
+    confirmation = page.get_by_role("dialog").last
+    expect(confirmation).to_contain_text(f'user_id: null → "{letter}"')
+    confirmation.get_by_role("button", name="Send the edited event").click()
+    expect(page.get_by_text("Sent as")).to_contain_text(f"{TOPIC}/")
+    assert deeds(product, letter) == 1
+    page.context.close()
+
+
+def test_a_reason_is_redriven_in_bulk(guarded, product):
+    """What the filter finds is counted first; stopped in the undo window nothing was sent; then all of it is, nothing else."""
+    why, keys = f"why_{uuid.uuid4().hex[:8]}", [uuid.uuid4().hex for _ in range(3)]
+    for key in keys:
+        put_letter(product, key, why)
+    other = put_letter(product, uuid.uuid4().hex, "another")
+    page = guarded.browser.page(LETTERS, guarded.signed_in("admin"))
+    page.get_by_role("region", name="Dead letters by reason").get_by_role("link", name=why.replace("_", " ")).click()
+    expect(page.locator(ROWS)).to_have_count(3)
+    for button, told in (("Stop", "nothing was done"), ("Do it now", "sent again: 3")):
+        page.get_by_role("button", name="Redrive all found").click()
+        expect(page.get_by_role("dialog")).to_contain_text("3 dead letters of jobs.role-changed are sent")
+        page.get_by_role("button", name="Redrive", exact=True).click()
+        assert [deeds(product, key) for key in keys] == [0, 0, 0]
+        page.get_by_role("button", name=button).click()
+        expect(page.get_by_text(told)).to_be_visible()
+    assert [deeds(product, key) for key in (*keys, other)] == [1, 1, 1, 0]
+    expect(page.get_by_text("The filter finds no dead letter")).to_be_visible()
+    page.context.close()
+
+
+def test_a_drop_takes_the_typed_topic(guarded, product):
+    """What it takes along is said first; the button works once the topic was typed, and the letters are gone."""
+    for reason in (why := [f"why_{uuid.uuid4().hex[:8]}" for _ in range(2)]):
+        put_letter(product, uuid.uuid4().hex, reason)
+    page = guarded.browser.page(f"{LETTERS}&reason={why[1]}", guarded.signed_in("admin"))
+    expect(page.locator(ROWS)).to_have_count(1)
+    page.get_by_role("button", name="Drop all found").click()
+    expect(page.get_by_role("dialog")).to_contain_text(
+        "that you did not choose and nobody has sent again would be deleted"
+    )
+    delete = page.get_by_role("button", name="Delete", exact=True)
+    expect(delete).to_be_disabled()
+    page.get_by_label(f"Type {TOPIC} to confirm").fill(TOPIC)
+    delete.click()
+    page.get_by_role("button", name="Do it now").click()
+    expect(page.get_by_text(re.compile("^deleted: "))).to_be_visible()
+    expect(page.get_by_text("The filter finds no dead letter")).to_be_visible()
     page.context.close()
 
 
@@ -64,10 +131,10 @@ def test_nobody_else_is_offered_the_deeds(guarded, letter, who):
     """They read dead letters, as they read topics; they neither send nor drop, and run no backtest."""
     context = guarded.signed_in(who)
     page = guarded.browser.page(LETTERS, context)
-    expect(page.locator("tbody tr").first).to_be_visible()
+    expect(page.locator(ROWS).first).to_be_visible()
     expect(page.get_by_text("needs the role admin")).to_be_visible()
     expect(page.get_by_role("checkbox")).to_have_count(0)
-    expect(page.get_by_role("button", name=re.compile("again|Drop"))).to_have_count(0)
+    expect(page.get_by_role("button", name=re.compile("again|Drop|Redrive"))).to_have_count(0)
     policies = guarded.browser.page("/policies", context)
     expect(policies.get_by_role("button", name="Run")).to_have_count(0)
     context.close()
@@ -91,15 +158,20 @@ def test_a_failed_job_is_restarted_by_whoever_may(guarded, product):
     assert product.http.put(limits.replace("limits", "plan"), json={**plan, "subscription_status": "active"}).is_success
     product.until(lambda: "suspended" not in product.get(limits).text, "the organization is still suspended")
     for who in ("viewer", "editor"):
-        page = guarded.browser.page(f"/jobs?id={job_id}", guarded.signed_in(who))
+        page = guarded.browser.page(f"/jobs/{job_id}", guarded.signed_in(who))
         button = page.get_by_role("button", name="Restart from the last step")
         if who == "viewer":
             expect(page.get_by_text("needs the role editor")).to_be_visible()
             expect(button).to_have_count(0)
         else:
             button.click()
-            expect(page.get_by_text("The job goes on")).to_be_visible()
+            expect(page.get_by_role("dialog")).to_contain_text(f"{owner} is charged for the rest")
+            page.get_by_role("button", name="Restart the job").click()
+            told = page.get_by_text("The job goes on")
+            expect(told.get_by_role("link")).to_have_attribute("href", re.compile("topic=jobs.control&.*record="))
             expect(page.locator(".hw-card").first).to_contain_text("completed")
+            expect(page.locator(".hw-slide").first).to_be_visible()
+            expect(page.get_by_role("region", name="Stages and their calls")).to_contain_text("outline")
             expect(button).to_be_hidden()
         page.context.close()
 
@@ -114,11 +186,12 @@ def test_who_signed_out_does_nothing_more(guarded, product, letter):
     """The page was an admin's when it was opened; the deed asks anew."""
     context = guarded.signed_in("admin")
     page = guarded.browser.page(LETTERS, context)
-    expect(page.locator("tbody tr").first).to_contain_text("waits")
+    expect(page.locator(ROWS).first).to_contain_text("waits")
     select_last(page)
     page.get_by_role("button", name="Send the selected again").click()
     context.request.get("/logout")
-    page.get_by_role("button", name="Send again", exact=True).click()
+    page.get_by_role("button", name="Redrive", exact=True).click()
+    page.get_by_role("button", name="Do it now").click()
     expect(page.get_by_text("signed out")).to_be_visible()
     assert deeds(product, letter) == 0
     context.close()

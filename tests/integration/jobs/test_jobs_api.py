@@ -18,6 +18,7 @@ from highwater.streams.identity.plans import load_plans
 from tests.integration.api_server import NOW, Api, Seeds
 from tests.integration.identity.making import organization
 from tests.integration.jobs.watching import ADA, BOB, ORG, change_job, new_id, store_job
+from tests.integration.queries.pipeline import store_call
 from tests.integration.records import record_at
 
 KEYS = f"admin:root-key,viewer:eye-key,editor:ada-key:{ADA}:{ORG},viewer:look-key:{ADA}:{ORG},editor:bob-key:{BOB}"
@@ -184,6 +185,23 @@ async def test_a_job_as_it_is_served(api, seeds):
     assert (told["result_url"], told["cost_usd"], told["cost_cents"]) == (f"/api/presentations/{job}", 0.29, 29)
 
 
+async def test_how_a_job_went(api, seeds):
+    """What it was told to make and its steps with their calls; conditional, and another version after another call."""
+    job = await store_job(seeds, created_at=NOW, updated_at=NOW)
+    await store_call(seeds, job, new_id(), "outline")
+    answer = await api.get(f"/api/jobs/{job}/timeline")
+    told = answer.json()
+    assert (told["args"]["query"], told["position"], told["duration_ms"]) == ("why?", "jobs.job-submitted/0/7", None)
+    (step,) = told["steps"]
+    assert (step["step"], step["duration_ms"], step["attempts"][0]["key"]) == ("outline", 1_000, f"{job}/outline/1")
+    assert (step["attempts"][0]["prompt_tokens"], step["attempts"][0]["cost_usd"]) == (100, 0.25)
+    assert (await api.get(f"/api/jobs/{job}/timeline", If_None_Match=answer.headers["etag"])).status_code == 304
+    await store_call(seeds, job, new_id(), "slide-1", ended_at=None, outcome=None)
+    after = await api.get(f"/api/jobs/{job}/timeline", If_None_Match=answer.headers["etag"])
+    assert [one["ended_at"] is None for one in after.json()["steps"]] == [False, True]
+    assert int(after.headers["x-resource-version"]) > int(answer.headers["x-resource-version"])
+
+
 async def test_where_a_result_is_found(api, seeds):
     """A file by its bytes; what was cut into chunks has no page."""
     of_file = orjson.dumps(
@@ -284,9 +302,9 @@ async def test_keys_of_users_have_their_own_jobs_only(guarded, seeds):
     """Another user's: 403 to submit for, 404 to read, revoke and read the deck of; admins and keys of nobody see all."""
     job = await store_job(seeds)
     await store_deck(seeds, job)
-    paths = (f"/api/jobs/{job}", f"/api/presentations/{job}")
+    paths = (f"/api/jobs/{job}", f"/api/jobs/{job}/timeline", f"/api/presentations/{job}")
     for token, status in (("root-key", 200), ("eye-key", 200), ("ada-key", 200), ("bob-key", 404), ("x", 401)):
-        assert [(await guarded.get(path, token)).status_code for path in paths] == [status, status], token
+        assert [(await guarded.get(path, token)).status_code for path in paths] == [status] * 3, token
     assert (await submit(guarded, DECK, "bob-key")).status_code == 403
     assert (await submit(guarded, DECK, "ada-key")).status_code == 202
     own = {name: value for name, value in DECK.items() if name != "user_id"}

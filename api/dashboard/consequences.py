@@ -1,0 +1,270 @@
+"""What a confirmation says before an action: the question, what will happen, and what cannot be undone.
+
+Invariant. Pure functions of what the page shows; a confirmation names the thing, the events that follow, and their price where
+it is known. An action that deletes for good asks for a name to be typed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from highwater.streams.queries.states import Stage
+
+_ASKED_AGAIN = (Stage.ANALYZER, Stage.ASSEMBLER, Stage.RESPONDER, Stage.ARCHIVIST)
+_QUESTION_CHARACTERS = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Consequence:
+    """What somebody confirms; `typed`: has to be typed first, because nothing brings back what is lost."""
+
+    question: str
+    happens: tuple[str, ...]
+    button: str
+    typed: str | None = None
+
+
+# -- queries ----------------------------------------------------------------------------------------------------------------
+
+
+def tokens_of(stages: Sequence[Mapping[str, Any]]) -> int:
+    """Tokens of all calls of stages or steps, as a timeline has them."""
+    return sum(
+        (call["prompt_tokens"] or 0) + (call["completion_tokens"] or 0)
+        for stage in stages
+        for call in stage["attempts"]
+    )
+
+
+def expected_tokens(timeline: Mapping[str, Any], stage: Stage) -> int | None:
+    """Tokens that the stages from one on took in this run; None where they made no call yet."""
+    wanted = {one.value for one in _ASKED_AGAIN[_ASKED_AGAIN.index(stage) :]}
+    again = [one for one in timeline["stages"] if one["stage"] in wanted]
+    return tokens_of(again) or None
+
+
+def rounded(tokens: int) -> str:
+    """A number of tokens that is an estimate: two digits say enough."""
+    digits = max(0, len(str(tokens)) - 2)
+    return f"{round(tokens, -digits):,}"
+
+
+def _price(tokens: int | None) -> str:
+    return "the number of tokens is unknown" if tokens is None else f"about {rounded(tokens)} tokens"
+
+
+def restartable_stages(timeline: Mapping[str, Any]) -> list[Stage]:
+    """The stages that a run can be restarted from: the first, and each whose predecessor has ended well."""
+    ended = {event["status"] for event in timeline["events"]}
+    found = [Stage.ANALYZER]
+    found += [Stage.ASSEMBLER] if "ANALYZED" in ended else []
+    return found + ([Stage.RESPONDER] if "READY" in ended else [])
+
+
+def cancel_query(timeline: Mapping[str, Any]) -> Consequence:
+    """Cancelling a query that is in progress."""
+    used = timeline["totals"]["prompt_tokens"] + timeline["totals"]["completion_tokens"]
+    return Consequence(
+        "Cancel this query?",
+        (
+            f"The query fails as cancelled; it stands at {timeline['status'].lower()}.",
+            f"{used:,} tokens that were used so far stay paid. A query that ends first keeps its answer.",
+        ),
+        "Cancel the query",
+    )
+
+
+def restart_query(timeline: Mapping[str, Any], stage: Stage) -> Consequence:
+    """Restarting a query from a stage."""
+    kept = _ASKED_AGAIN[: _ASKED_AGAIN.index(stage)]
+    said = " and ".join(one.value for one in kept)
+    return Consequence(
+        f"Restart from the {stage.value}?",
+        (
+            f"The answer is asked again from stage {stage.value.capitalize()}; {_price(expected_tokens(timeline, stage))}.",
+            f"The result of the {said} is reused." if kept else "Nothing of this run is reused.",
+            "A new query is made; this one stays as it is. The action is recorded.",
+        ),
+        "Restart",
+    )
+
+
+def ask_again(timeline: Mapping[str, Any]) -> Consequence:
+    """Asking the same question once more."""
+    return Consequence(
+        "Ask again?",
+        (
+            f"“{shortened(timeline['query'])}” is asked again for {timeline['user_id']}.",
+            f"It begins at the first stage; {_price(expected_tokens(timeline, Stage.ANALYZER))}.",
+            "A new query is made; this one stays as it is.",
+        ),
+        "Ask again",
+    )
+
+
+def shortened(words: str) -> str:
+    """The beginning of a text."""
+    return words if len(words) <= _QUESTION_CHARACTERS else f"{words[: _QUESTION_CHARACTERS - 1]}…"
+
+
+# -- jobs -------------------------------------------------------------------------------------------------------------------
+
+
+def revoke_job(job: Mapping[str, Any]) -> Consequence:
+    """Cancelling a job."""
+    return Consequence(
+        "Cancel this job?",
+        (
+            f"The {job['kind']} stops after {job['steps_done']} of {job['steps_total']} steps.",
+            "What its worker still makes is not stored.",
+            "A job that was cancelled cannot be restarted. A job that ends first keeps its result.",
+        ),
+        "Cancel the job",
+    )
+
+
+def restart_job(job: Mapping[str, Any]) -> Consequence:
+    """Restarting a failed job."""
+    done, total = job["steps_done"], job["steps_total"]
+    left = f"{total - done} of {total} steps are left." if total else "No step was made yet."
+    price = f" The steps so far took {job['tokens']:,} tokens." if job["tokens"] else ""
+    return Consequence(
+        "Restart this job?",
+        (
+            f"The {job['kind']} goes on after its last stored step; {left}",
+            f"Nothing is made or paid twice.{price} {job['organization_id']} is charged for the rest.",
+        ),
+        "Restart the job",
+    )
+
+
+def approve_outline(slides: int, organization_id: str) -> Consequence:
+    """Having a deck made of an outline."""
+    return Consequence(
+        "Make the deck of this outline?",
+        (
+            f"A new job makes {slides} slide{'' if slides == 1 else 's'}, each with a call of the language model.",
+            f"{organization_id} is charged for the deck.",
+        ),
+        "Approve and make the deck",
+    )
+
+
+def submit_job_again(job: Mapping[str, Any]) -> Consequence:
+    """Submitting what an ended job was to make once more."""
+    price = f"the last one took {job['tokens']:,} tokens" if job["tokens"] else "the number of tokens is unknown"
+    return Consequence(
+        "Submit this job again?",
+        (
+            f"A new {job['kind']} begins from its first step; {price}.",
+            f"{job['organization_id']} is charged for it. This job stays as it is.",
+        ),
+        "Submit again",
+    )
+
+
+# -- dead letters -----------------------------------------------------------------------------------------------------------
+
+
+def _letters(count: int) -> str:
+    return f"{count:,} dead letter{'' if count == 1 else 's'}"
+
+
+def redrive_letters(topic: str, count: int, sent_before: int, refused: Mapping[str, int]) -> Consequence:
+    """Sending dead letters again, as a dry run has counted them."""
+    happens = [
+        f"{_letters(count)} of {topic} {'is' if count == 1 else 'are'} sent to the partitions they came from, unchanged."
+    ]
+    if sent_before:
+        happens.append(f"{sent_before:,} of them were sent before and will be sent once more.")
+    happens += [f"{number:,} more cannot be sent: they {why}." for why, number in refused.items()]
+    happens.append("For 10 seconds nothing is sent and you can stop it. Each letter that is sent leaves a trace.")
+    return Consequence(f"Redrive {_letters(count)}?", tuple(happens), "Redrive")
+
+
+def drop_letters(topic: str, last_offset: int, found: int, others_open: int) -> Consequence:
+    """Deleting dead letters up to the last one that is meant."""
+    happens = [
+        f"Kafka deletes every dead letter of {topic} up to and including offset {last_offset:,}; {found:,} of them are meant.",
+        "They cannot be brought back. For 10 seconds nothing is deleted and you can stop it.",
+    ]
+    if others_open:
+        happens.insert(
+            1, f"{_letters(others_open)} that you did not choose and nobody has sent again would be deleted too."
+        )
+    return Consequence("Delete dead letters?", tuple(happens), "Delete", typed=topic)
+
+
+def send_edited_letter(letter: str, topic: str, changes: Sequence[str]) -> Consequence:
+    """Sending what replaces a dead letter."""
+    changed = [f"{one}." for one in changes] or ["No field differs: it is sent as it was decoded."]
+    return Consequence(
+        "Send the edited event?",
+        (
+            *changed,
+            f"A new event goes to {topic}; the dead letter {letter} stays, marked as edited.",
+            "It is sent at once.",
+        ),
+        "Send the edited event",
+    )
+
+
+# -- users, insights, matches -----------------------------------------------------------------------------------------------
+
+
+def rebuild_user(user_id: str, pending: int, version: int) -> Consequence:
+    """Rebuilding a user's clusters and feed now."""
+    return Consequence(
+        f"Rebuild the clusters of {user_id} now?",
+        (
+            f"They are made again from all insights of the subscribed channels; {pending:,} are pending.",
+            f"If something changes, version {version + 1} is published; if nothing does, version {version} stays.",
+            "The action is recorded, and its outcome appears below.",
+        ),
+        "Rebuild now",
+    )
+
+
+def erase_user(user_id: str) -> Consequence:
+    """Erasing everything that is kept of a user."""
+    return Consequence(
+        f"Erase the data of {user_id}?",
+        (
+            "Everything that is kept of the user is deleted: subscriptions, clusters and feed; queries, jobs and decks.",
+            "Votes, predictions, comments and sessions go too.",
+            "Nothing brings it back. The action is recorded; what was paid stays counted.",
+        ),
+        "Erase",
+        typed=user_id,
+    )
+
+
+def retract_insight(insight_id: str, channel_id: str) -> Consequence:
+    """Taking an insight back."""
+    return Consequence(
+        "Retract this insight?",
+        (
+            f"{insight_id} of channel {channel_id} is left out of reads at once, and of clusters and feeds at the next rebuild.",
+            "Answers that were made from it are withdrawn.",
+            "It keeps its number; nothing brings it back.",
+        ),
+        "Retract",
+    )
+
+
+def finalize_match(meta: Mapping[str, Any], home_goals: int, away_goals: int) -> Consequence:
+    """Telling the result of a match, or correcting it."""
+    result = f"{meta['home']} {home_goals} : {away_goals} {meta['away']}"
+    known = meta.get("result")
+    was = None if known is None else (known["home_goals"], known["away_goals"])
+    happens = [f"The result is {result}. Table, results, statistics and the rating of {meta['season']} follow from it."]
+    if was == (home_goals, away_goals):
+        happens.append("It is the result that is known already, so nothing changes.")
+    elif was is not None:
+        happens.append(f"It corrects the result {was[0]} : {was[1]}, which has been published.")
+    happens.append("The action is recorded.")
+    return Consequence(
+        "Correct the result?" if was else "Finalize the match?", tuple(happens), "Correct" if was else "Finalize"
+    )

@@ -1,0 +1,207 @@
+"""One job: what it was told to make, its deck or outline, every attempt on a timeline, its records, and what can be done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from nicegui import ui
+
+from highwater.api.dashboard import consequences, figures
+from highwater.api.dashboard.actions import Actions, position_html
+from highwater.api.dashboard.attempts import timeline_html
+from highwater.api.dashboard.browsing import OLDEST, Browsing
+from highwater.api.dashboard.decks import deck_html, outline_html
+from highwater.api.dashboard.pages.jobs import STATUS_TONES, job_address, progress_html
+from highwater.api.dashboard.view import ReadRefusedError, View, chip, facts, note, page, segment, set_html, text
+from highwater.api.jobs.routes import RESTART_JOB, REVOKE_JOB, SUBMIT_JOB
+from highwater.schemas.topics import TOPICS
+from highwater.streams.jobs.states import ENDED, JobStatus, Kind
+
+_REFRESH_SECONDS = 2.0
+# No such job, and a name that is none of a job.
+_NOT_FOUND = (404, 422)
+_RESULT_CHARACTERS_MAX = 20_000
+_CANCEL, _RESTART, _AGAIN, _APPROVE = "Cancel", "Restart from the last step", "Submit again", "Approve the outline"
+
+
+def register() -> None:
+    """Make the page known."""
+    page("/jobs/{job_id}", "Job")(_build)
+
+
+async def _build(view: View) -> None:
+    job = _Job(view, view.named("job_id"))
+    job.build()
+    view.live(_REFRESH_SECONDS, job.refresh)
+
+
+class _Job:
+    """The page in one browser."""
+
+    def __init__(self, view: View, job_id: str) -> None:
+        self._view = view
+        self._id = job_id
+        self._job: dict[str, Any] = {}
+        self._timeline: dict[str, Any] = {}
+        self._deck_of: str | None = None
+
+    def build(self) -> None:
+        """Put the elements in their places."""
+        self._head = ui.html('<div class="hw-card hw-muted">Loading the job…</div>', sanitize=False).classes(
+            "full-width"
+        )
+        self._actions = Actions(self._view)
+        with self._actions.build():
+            if self._view.may(REVOKE_JOB):
+                self._actions.add(_CANCEL, "cancel", self._cancel)
+            if self._view.may(RESTART_JOB):
+                self._actions.add(_RESTART, "replay", self._restart)
+            if self._view.may(SUBMIT_JOB):
+                self._actions.add(_APPROVE, "check_circle", self._approve)
+                self._actions.add(_AGAIN, "restart_alt", self._submit_again)
+        if not self._view.may(RESTART_JOB):
+            note("To restart a failed job needs the role editor.")
+        self._made = ui.html("", sanitize=False).classes("full-width")
+        self._went = ui.html("", sanitize=False).classes("full-width")
+        self._input = ui.html("", sanitize=False).classes("full-width")
+
+    async def refresh(self) -> None:
+        """Read how it stands; its timeline and its deck only when something was added."""
+        try:
+            job = await self._view.get(f"/api/jobs/{segment(self._id)}")
+        except ReadRefusedError as error:
+            if error.status not in _NOT_FOUND:
+                raise
+            set_html(self._head, _missing(self._id))
+            self._actions.show()
+            return
+        if job != self._job or not self._timeline:
+            self._timeline = await self._view.get(f"/api/jobs/{segment(self._id)}/timeline")
+            self._job = job
+        set_html(self._head, _head(self._view, job, self._timeline))
+        set_html(self._went, _went(self._timeline, self._view.services.clock()))
+        set_html(self._input, _input(self._view, self._timeline))
+        self._actions.show(*self._offered(job))
+        await self._show_made(job)
+
+    async def _show_made(self, job: Mapping[str, Any]) -> None:
+        result = job["result"]
+        if result is None:
+            set_html(self._made, _unmade(job))
+        elif "outline" in result:
+            set_html(self._made, outline_html(result["outline"]))
+        elif job["kind"] == Kind.GENERATION and self._deck_of != result["presentation_id"]:
+            # Reading a deck is not a view of it: those are counted by their own operation.
+            deck = await self._view.get(f"/api/presentations/{segment(result['presentation_id'])}")
+            set_html(self._made, deck_html(deck))
+            self._deck_of = result["presentation_id"]
+        elif job["kind"] != Kind.GENERATION:
+            set_html(self._made, _result(job))
+
+    def _offered(self, job: Mapping[str, Any]) -> list[str]:
+        if job["status"] not in ENDED:
+            return [_CANCEL]
+        found = [_RESTART] if job["status"] == JobStatus.FAILED else []
+        found += [_APPROVE] if "outline" in (job["result"] or {}) else []
+        return [*found, _AGAIN]
+
+    async def _cancel(self) -> None:
+        await self._actions.run(
+            consequences.revoke_job(self._job),
+            "The job is being cancelled.",
+            lambda: self._view.send("DELETE", f"/api/jobs/{segment(self._id)}"),
+        )
+
+    async def _restart(self) -> None:
+        await self._actions.run(
+            consequences.restart_job(self._job),
+            "The job goes on after its last stored step.",
+            lambda: self._view.send("POST", f"/api/jobs/{segment(self._id)}/restart"),
+        )
+
+    async def _submit_again(self) -> None:
+        await self._submit(consequences.submit_job_again(self._job), "Submitted again:", dict(self._timeline["args"]))
+
+    async def _approve(self) -> None:
+        outline, args = self._job["result"]["outline"], dict(self._timeline["args"])
+        slides = len(outline["slides"])
+        approved = {name: value for name, value in args.items() if name not in ("outline_only", "cache")}
+        approved |= {"outline": outline, "slides": slides}
+        asked = consequences.approve_outline(slides, self._job["organization_id"])
+        await self._submit(asked, "The deck is being made of the outline:", approved)
+
+    async def _submit(self, asked: consequences.Consequence, done: str, args: dict[str, Any]) -> None:
+        body = {name: self._job[name] for name in ("kind", "organization_id", "user_id")} | {"args": args}
+        await self._actions.run(asked, done, lambda: self._view.send("POST", "/api/jobs", body=body), _new_job)
+
+
+def _new_job(answer: Mapping[str, Any]) -> str:
+    return f'<a href="{job_address(answer["job_id"])}">open the new job</a>.'
+
+
+def _missing(job_id: str) -> str:
+    return (
+        f'<div class="hw-card"><p>There is no job <span class="hw-mono">{text(job_id)}</span> that you may see. It was erased, '
+        'or its id is misspelt.</p><p><a href="/jobs">See the latest jobs</a></p></div>'
+    )
+
+
+def _head(view: View, job: Mapping[str, Any], timeline: Mapping[str, Any]) -> str:
+    took = timeline["duration_ms"]
+    told = {
+        "status": chip(job["status"], STATUS_TONES.get(job["status"], "hw-warn")),
+        "progress": progress_html(job),
+        "for": f"{text(job['organization_id'])}, {text(job['user_id'])}",
+        "submitted": f"{figures.iso_text(job['created_at'])} UTC",
+        "ended": f"{figures.iso_text(job['completed_at'])} UTC" if job["completed_at"] else figures.DASH,
+        "took": figures.DASH if took is None else figures.seconds(took / 1000),
+        "used": f"{job['tokens']:,} tokens, {job['cost_usd']:.4f} USD",
+        "submitted at": f'<span class="hw-mono">{position_html(view, job["position"])}</span>',
+        "changed last by": f'<span class="hw-mono">{position_html(view, timeline["caused_by"])}</span>',
+    }
+    if job["error"]:
+        told["error"] = f'<span class="hw-bad">{text(job["error"])}</span>'
+    if job["result_url"]:
+        told["result at"] = f'<span class="hw-mono">{text(job["result_url"])}</span>'
+    title = f'{text(job["kind"])} <span class="hw-mono hw-long">{text(job["job_id"])}</span>'
+    return f'<div class="hw-card"><h2 class="hw">{title}</h2>{facts(told)}</div>'
+
+
+def _unmade(job: Mapping[str, Any]) -> str:
+    told = {
+        JobStatus.PENDING: "Nothing is made yet: the job waits for a worker.",
+        JobStatus.RUNNING: "Nothing is to be shown yet: the result appears here when the job has ended.",
+        JobStatus.FAILED: "The job failed. Restart it: it goes on after its last stored step.",
+        JobStatus.REVOKED: "The job was cancelled. Submit it again to have it made.",
+        JobStatus.EXPIRED: "Nobody began the job in time. Submit it again to have it made.",
+    }
+    words = told.get(JobStatus(job["status"]), "The job has no result.")
+    return f'<div class="hw-card"><h2 class="hw">Result</h2><p class="hw-muted">{words}</p></div>'
+
+
+def _result(job: Mapping[str, Any]) -> str:
+    return f'<div class="hw-card"><h2 class="hw">Result</h2>{_json(job["result"])}</div>'
+
+
+def _json(value: Any) -> str:
+    pretty = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+    return f'<pre class="hw">{text(pretty[:_RESULT_CHARACTERS_MAX])}</pre>'
+
+
+def _went(document: Mapping[str, Any], now_ms: int) -> str:
+    went = timeline_html(document["steps"], "step", document["created_at"], document["completed_at"], now_ms)
+    return f'<div class="hw-card"><h2 class="hw">Timeline</h2>{went}</div>'
+
+
+def _input(view: View, document: Mapping[str, Any]) -> str:
+    records = ""
+    if view.sees_all:
+        topics = [topic.name for topic in TOPICS.values() if topic.key == "job_id"]
+        links = ", ".join(
+            f'<a href="{text(Browsing(topic=name, key=document["job_id"], order=OLDEST, search="1").address())}">{text(name)}</a>'
+            for name in topics
+        )
+        records = f'<p class="hw-small">Every record of this job: {links}</p>'
+    return f'<div class="hw-card"><h2 class="hw">Input</h2>{_json(document["args"])}{records}</div>'

@@ -1,0 +1,120 @@
+"""The timeline of a job as it is served: what it was told to make, and its steps with their calls of the language model.
+
+Law: a pure function of what is stored, so the same rows give the same bytes. A step is there once it called the language model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+from typing_extensions import TypedDict
+
+from highwater.connectors.jobs.read_model import JobRead
+from highwater.schemas.envelope import iso_from_ms
+from highwater.streams.queries.runs import call_key
+
+
+class JobCall(TypedDict):
+    """A call of a language model; null where nothing is known yet."""
+
+    attempt: int
+    key: str
+    model: str | None
+    sends: int
+    started_at: str
+    ended_at: str | None
+    duration_ms: int | None
+    outcome: str | None
+    error: str | None
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    cost_usd: float | None
+
+
+class JobStep(TypedDict):
+    """A step that called the language model, such as `outline` or `slide-3`; `ended_at` null: it still does."""
+
+    step: str
+    started_at: str
+    ended_at: str | None
+    duration_ms: int | None
+    attempts: list[JobCall]
+
+
+class JobTimeline(TypedDict):
+    """How a job went; `args` is what it was told to make, `caused_by` the position of what changed it last."""
+
+    job_id: str
+    kind: str
+    organization_id: str
+    user_id: str
+    args: dict[str, Any]
+    status: str
+    created_at: str
+    completed_at: str | None
+    duration_ms: int | None
+    position: str
+    caused_by: str
+    steps: list[JobStep]
+
+
+def job_timeline(job: JobRead, calls: Sequence[Mapping[str, Any]]) -> JobTimeline:
+    """The document; `calls` in the order in which they began."""
+    by_step: dict[str, list[Mapping[str, Any]]] = {}
+    for call in calls:
+        by_step.setdefault(call["stage"], []).append(call)
+    return {
+        "job_id": job.job_id,
+        "kind": job.kind,
+        "organization_id": job.organization_id,
+        "user_id": job.user_id,
+        "args": orjson.loads(job.args),
+        "status": job.status,
+        "created_at": iso_from_ms(job.created_ms),
+        "completed_at": _iso(job.completed_ms),
+        "duration_ms": _duration(job.created_ms, job.completed_ms),
+        "position": job.position,
+        "caused_by": job.caused_by,
+        "steps": [_step(job.job_id, step, of_step) for step, of_step in by_step.items()],
+    }
+
+
+def _step(job_id: str, step: str, calls: Sequence[Mapping[str, Any]]) -> JobStep:
+    started_ms = min(call["started_ms"] for call in calls)
+    ends = [call["ended_ms"] for call in calls]
+    ended_ms = None if None in ends else max(ends)
+    return {
+        "step": step,
+        "started_at": iso_from_ms(started_ms),
+        "ended_at": _iso(ended_ms),
+        "duration_ms": _duration(started_ms, ended_ms),
+        "attempts": [_attempt(job_id, call) for call in calls],
+    }
+
+
+def _attempt(job_id: str, call: Mapping[str, Any]) -> JobCall:
+    return {
+        "attempt": call["attempt"],
+        "key": call_key(job_id, call["stage"], call["attempt"]),
+        "model": call["model"],
+        "sends": call["sends"],
+        "started_at": iso_from_ms(call["started_ms"]),
+        "ended_at": _iso(call["ended_ms"]),
+        "duration_ms": _duration(call["started_ms"], call["ended_ms"]),
+        "outcome": call["outcome"],
+        "error": call["error"],
+        "prompt_tokens": call["prompt_tokens"],
+        "completion_tokens": call["completion_tokens"],
+        "cost_usd": None if call["cost_usd"] is None else float(call["cost_usd"]),
+    }
+
+
+def _iso(ms: int | None) -> str | None:
+    return None if ms is None else iso_from_ms(ms)
+
+
+def _duration(start_ms: int | None, end_ms: int | None) -> int | None:
+    """Never negative: the product's clock may be set back meanwhile."""
+    return None if start_ms is None or end_ms is None else max(0, end_ms - start_ms)
