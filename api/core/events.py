@@ -159,7 +159,7 @@ def _parsed(line: bytes) -> Any:
 @router.post(
     "/api/events/{topic:id}",
     status_code=HTTPStatus.ACCEPTED,
-    summary="Publish one event, or many as NDJSON",
+    summary="Publish one event, or several as NDJSON",
     responses={
         202: {
             "headers": {
@@ -185,9 +185,9 @@ def _parsed(line: bytes) -> Any:
 async def publish_events(
     topic: str, request: Request, response: Response, called: Called, services: Wired
 ) -> dict[str, list[str]]:
-    """Validate every event, produce them in order with acks=all, and answer with their positions.
+    """Validates every event, publishes all of them in order with acks=all, and returns their positions.
 
-    An insight, a job or a query that says something else under a known id changes nothing: its position is in `conflicts` too.
+    An insight, a job or a query with a known id and different content changes nothing; its position is also in `conflicts`.
     """
     _check_topic(topic)
     if topic in _ADMIN_TOPICS:

@@ -29,7 +29,7 @@ router = APIRouter(tags=["feeds"], route_class=GuardedRoute)
 
 @router.get(
     "/api/users/{user:id}/rebuilds/{position:path}",
-    summary="What became of a rebuild that was asked for",
+    summary="Get the outcome of a requested rebuild",
     response_model=None,
 )
 @access(Role.VIEWER, Scope.FEEDS, Whose.USER, limit=RateLimit.CALLER, cost=1)
@@ -39,7 +39,7 @@ async def get_rebuild(
     position: Annotated[
         str,
         Path(
-            description="of the demand, as `POST …/rebuild` answered it; slashes as such or encoded",
+            description="position that `POST …/rebuild` returned; slashes may be encoded",
         ),
     ],
     services: Wired,

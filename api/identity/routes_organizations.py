@@ -37,7 +37,7 @@ _log = get_log("api")
 
 
 class PlanRequest(BaseModel):
-    """The plan of an organization from now on; what is left out of the rest stays as it is."""
+    """The new plan of an organization. Omitted fields stay unchanged."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     plan: Literal["free", "pro", "team", "enterprise"]
@@ -45,14 +45,14 @@ class PlanRequest(BaseModel):
     period_end: str | None = None
 
 
-@router.get("/api/organizations/{org:id}/limits", summary="What an organization may", response_model=None)
+@router.get("/api/organizations/{org:id}/limits", summary="Get the limits of an organization", response_model=None)
 @access(Role.VIEWER, Scope.JOBS, Whose.ORGANIZATION, limit=RateLimit.PLAN, cost=1)
 async def get_limits(
     request: Request,
     org: Org,
     services: Wired,
 ) -> Response:
-    """Its plan and the limits of that; an organization that nobody told of has the plan free."""
+    """Its plan and the plan's limits. Unknown organizations are on the free plan."""
     await services.fresh(request, LIMIT_TOPICS)
     document = limits_document(await services.organizations.read_limits(org))
     return Response(orjson.dumps(document), headers={"Cache-Control": CACHE_NEVER}, media_type=JSON)
@@ -79,10 +79,14 @@ def _limit(value: int | None) -> int | str:
     return UNLIMITED if value is None else value
 
 
-@router.put("/api/organizations/{org:id}/plan", status_code=HTTPStatus.ACCEPTED, summary="Change a plan (admin)")
+@router.put(
+    "/api/organizations/{org:id}/plan",
+    status_code=HTTPStatus.ACCEPTED,
+    summary="Change an organization's plan (admin)",
+)
 @access(Role.ADMIN, Scope.ADMIN, Whose.ORGANIZATION, limit=RateLimit.PLAN, cost=1)
 async def put_organization_plan(org: Org, body: PlanRequest, services: Wired) -> dict[str, Any]:
-    """The plan, and where they are given the status of the subscription and the end of what was paid for."""
+    """Sets the plan and, if given, the subscription status and the end of the paid period."""
     period_end = _period_end(body.period_end)
     event = {
         "organization_id": org,

@@ -20,12 +20,12 @@ MINUTES_MAX = 1_440
 router = APIRouter(tags=["queries"], route_class=GuardedRoute)
 
 
-@router.get("/api/queries/metrics", summary="How queries do: pipeline, stages, store, model", response_model=None)
+@router.get("/api/queries/metrics", summary="Get metrics of the query pipeline", response_model=None)
 @access(Role.VIEWER, Scope.QUERIES, limit=RateLimit.CALLER, cost=1)
 async def get_query_metrics(
     services: Wired,
-    minutes: Annotated[int, Query(ge=1, le=MINUTES_MAX, description="how far back")] = 60,
+    minutes: Annotated[int, Query(ge=1, le=MINUTES_MAX, description="how many minutes back")] = 60,
 ) -> Response:
-    """Of the last minutes by the product's clock. Rows are PostgreSQL's estimates, everything else is counted."""
+    """Covers the last minutes. Row counts are PostgreSQL's estimates; everything else is counted."""
     document = await query_metrics.report(services.database.require(), services.clock(), minutes)
     return Response(orjson.dumps(document), headers={"Cache-Control": "no-store"}, media_type="application/json")

@@ -91,7 +91,7 @@ class _Letters:
                 "outline no-caps color=negative"
             )
         note(
-            "Sent again means: the original key, bytes and headers, into the partition it came from. Each deed leaves a trace."
+            "Sent again means: the original key, bytes and headers, into the partition it came from. Each action is recorded."
         )
 
     async def refresh(self) -> None:

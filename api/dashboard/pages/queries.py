@@ -41,7 +41,7 @@ async def _build(view: View) -> None:
         if only is not None and not is_uuid(only.lower()):
             set_html(
                 listed,
-                f'<div class="hw-card hw-muted">Who asks is a UUID; {text(only)}, whose key this is, is none.</div>',
+                f'<div class="hw-card hw-muted">Queries need a user that is a UUID; {text(only)} is not one.</div>',
             )
             return
         rows = await dashboard_reads.runs(view.services.database.require(), only, _LISTED_MAX)
@@ -121,7 +121,7 @@ def _bar(stage: Mapping[str, Any], begin: int, span: int) -> str:
     started = ms_from_iso(stage["started_at"])
     ended = ms_from_iso(stage["ended_at"]) if stage["ended_at"] is not None else begin + span
     left, width = 100 * (started - begin) / span, max(0.6, 100 * (ended - started) / span)
-    took = "under way" if stage["ended_at"] is None else figures.seconds((ended - started) / 1000)
+    took = "in progress" if stage["ended_at"] is None else figures.seconds((ended - started) / 1000)
     tries = len(stage["attempts"])
     told = f"{took}, {tries} call{'s' if tries != 1 else ''}"
     colour = _STAGE_COLOURS.get(stage["stage"], "#56616d")
