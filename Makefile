@@ -33,11 +33,12 @@ check: install
 	$(BIN)/mypy tests/bench tests/simulation tests/chaos tests/integration/deploy
 	$(BIN)/lint-imports
 
-# The typed records of events, the names of statements, and the table of who may do what.
+# The typed records of events, the names of statements, the table of who may do what, and the page of requirements.
 generate: install
 	$(BIN)/python -m highwater.schemas.generate
 	$(BIN)/python -m highwater.connectors.postgres.sql_files
 	$(BIN)/python -m highwater.api.cli.authorization
+	$(BIN)/python -m tests.requirements
 
 # Needs uv. The lock carries hashes and no address, so that any index that has the same files will do.
 lock:

@@ -96,7 +96,7 @@ class _Counter:
             found = self._found[id(shape)] = self._bounds(shape)
             if found.from_nothing > VALUES_FROM_NOTHING_MAX:
                 what = f"{shape.name[:100] or shape.kind} holds more than {VALUES_FROM_NOTHING_MAX:,} values"
-                raise UnsafeSchemaError(f"the schema's {what} whatever the bytes")
+                raise UnsafeSchemaError(f"the schema's {what} for any bytes")
             if found.per_byte > VALUES_PER_BYTE_MAX:
                 what = f"{shape.name[:100] or shape.kind} holds more than {VALUES_PER_BYTE_MAX:.0f} values"
                 raise UnsafeSchemaError(f"the schema's {what} a byte")

@@ -27,7 +27,7 @@ class CatalogueMismatchError(HighwaterError):
 
 
 class UnavailableError(HighwaterError):
-    """A part of the system cannot be reached. It is retried; see `highwater doctor`."""
+    """A service cannot be reached. It is retried; see `highwater doctor`."""
 
     retriable = True
     retry_after_ms = 1000
@@ -50,7 +50,7 @@ class FencedError(HighwaterError):
 
 
 class TopicRecreatedError(HighwaterError):
-    """A topic was deleted and made anew, so stored positions mean nothing. Run `highwater reset GROUP --to earliest`."""
+    """A topic was deleted and recreated, so stored positions mean nothing. Run `highwater reset GROUP --to earliest`."""
 
 
 class RowsLostError(HighwaterError):

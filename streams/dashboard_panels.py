@@ -57,7 +57,7 @@ ROWS = (
               [("sum by (group) (rate(highwater_events_consumed_total[5m]))", "{{group}}")]),
         Panel("Batches", "99 of 100 take no longer.", "s",
               [("histogram_quantile(0.99, sum by (group, le) (rate(highwater_batch_seconds_bucket[5m])))", "{{group}}")]),
-        Panel("Repeats", "Batches repeated while a part was unavailable, and those another consumer had taken, a second.", "ops",
+        Panel("Repeats", "Batches repeated or fenced, per second.", "ops",
               [("sum by (group) (rate(highwater_batch_retries_total[5m]))", "repeated: {{group}}"),
                ("sum by (group) (rate(highwater_batches_fenced_total[5m]))", "fenced: {{group}}")]),
         Panel("Consumers", "1 while each makes progress.", "short",

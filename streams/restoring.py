@@ -28,7 +28,7 @@ class BeginningMovedError(HighwaterError):
 
 
 class TombstonesGoneError(HighwaterError):
-    """Stores were left so long that deletions of rows may have left the log. They are emptied and read from `beginnings`."""
+    """Stores were unused for longer than deletions of rows stay in the log. They are emptied and read from `beginnings`."""
 
     def __init__(self, beginnings: Mapping[Place, int]) -> None:
         places = ", ".join(f"{changelog}/{partition}" for changelog, partition in sorted(beginnings))

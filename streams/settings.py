@@ -125,9 +125,9 @@ class Settings:
     )
     schema_registry: str | None = _setting("SCHEMA_REGISTRY_URL", _text, None, "registry; unset = the embedded one")
     schema_registry_username: str | None = _setting(
-        "SCHEMA_REGISTRY_USERNAME", _text, None, "its user (basic authentication)"
+        "SCHEMA_REGISTRY_USERNAME", _text, None, "user of the registry (basic authentication)"
     )
-    schema_registry_password: str | None = _setting("SCHEMA_REGISTRY_PASSWORD", _text, None, "and the password", True)
+    schema_registry_password: str | None = _setting("SCHEMA_REGISTRY_PASSWORD", _text, None, "its password", True)
     schema_registry_password_file: Path | None = _setting(
         "SCHEMA_REGISTRY_PASSWORD_FILE", _path, None, "a file that holds SCHEMA_REGISTRY_PASSWORD"
     )
@@ -146,7 +146,7 @@ class Settings:
         "HIGHWATER_DATABASE_SILENCE_SECONDS",
         _positive_float,
         4.0,
-        "a PostgreSQL that is silent for so long is unavailable to the API: reads answer 503 or with a known copy",
+        "PostgreSQL counts as unavailable to the API after this time without an answer: reads are 503 or served as stale",
     )
     redis: str | None = _setting("REDIS_URL", _text, None, "Redis; unset = the embedded one", True)
     redis_cache: str | None = _setting(
@@ -157,70 +157,70 @@ class Settings:
         True,
     )
     redis_connections: int = _setting(
-        "HIGHWATER_REDIS_CONNECTIONS", _positive_int, 8, "connections of one process to each Redis at most (R4.35)"
+        "HIGHWATER_REDIS_CONNECTIONS", _positive_int, 8, "maximum connections of one process to each Redis"
     )
     redis_payload_bytes_max: int = _setting(
         "HIGHWATER_REDIS_PAYLOAD_BYTES_MAX",
         _positive_int,
         16_384,
-        "longer payloads go to HIGHWATER_OBJECT_STORE, if that is set, with a pointer in Redis (R4.35)",
+        "longer payloads go to HIGHWATER_OBJECT_STORE, if set, with a pointer in Redis",
     )
     object_store: str | None = _setting(
-        "HIGHWATER_OBJECT_STORE", _text, None, "s3://bucket/folder for big payloads; unset = all of them in Redis"
+        "HIGHWATER_OBJECT_STORE", _text, None, "s3://bucket/folder for large payloads; unset = all of them in Redis"
     )
     object_store_endpoint: str | None = _setting(
         "AWS_ENDPOINT_URL", _text, None, "address of an S3-compatible service; unset = Amazon's"
     )
     object_store_region: str = _setting("AWS_REGION", _text, "us-east-1", "its region")
     object_store_key: str | None = _setting("AWS_ACCESS_KEY_ID", _text, None, "its access key", True)
-    object_store_secret: str | None = _setting("AWS_SECRET_ACCESS_KEY", _text, None, "and the secret key", True)
+    object_store_secret: str | None = _setting("AWS_SECRET_ACCESS_KEY", _text, None, "its secret key", True)
     llm_url: str | None = _setting("LLM_BASE_URL", _text, None, "OpenAI-compatible service; unset = extractive")
     llm_key: str | None = _setting("LLM_API_KEY", _text, None, "its key", True)
     llm_model: str = _setting("LLM_MODEL", _text, "gpt-4o-mini", "its model")
-    llm_strong_model: str = _setting("LLM_STRONG_MODEL", _text, "gpt-4o", "its model for answers to queries (R1.24)")
+    llm_strong_model: str = _setting("LLM_STRONG_MODEL", _text, "gpt-4o", "its model for answers to queries")
     llm_timeout_seconds: float = _setting(
-        "HIGHWATER_LLM_TIMEOUT_SECONDS", _positive_float, 30.0, "time limit of a call in a query (R1.24)"
+        "HIGHWATER_LLM_TIMEOUT_SECONDS", _positive_float, 30.0, "time limit of a model call in a query"
     )
     llm_prices: str = _setting(
         "HIGHWATER_LLM_PRICES",
         _text,
         "gpt-4o-mini=0.15/0.60,gpt-4o=2.50/10.00",
-        "model=input/output in USD per million tokens, comma-separated (R1.41)",
+        "model=input/output in USD per million tokens, comma-separated",
     )
     query_lease_seconds: float = _setting(
-        "HIGHWATER_QUERY_LEASE_SECONDS", _positive_float, 120.0, "a stage not ended by then is begun again (R1.7)"
+        "HIGHWATER_QUERY_LEASE_SECONDS", _positive_float, 120.0, "a stage of a query that takes longer is started again"
     )
     query_concurrency: int = _setting(
-        "HIGHWATER_QUERY_CONCURRENCY", _positive_int, 64, "queries that one process works on at once"
+        "HIGHWATER_QUERY_CONCURRENCY", _positive_int, 64, "maximum queries that one process works on at once"
     )
     # Three quarters of the slots of one process, as for jobs.
     query_concurrency_per_organization: int = _setting(
         "HIGHWATER_QUERY_CONCURRENCY_PER_ORGANIZATION",
         _positive_int,
         48,
-        "queries of one organization in progress at once, in all processes; those that name no organization are not bound by it",
+        "maximum queries of one organization in progress, in all processes; queries without an organization are not limited",
     )
     job_lease_seconds: float = _setting(
         "HIGHWATER_JOB_LEASE_SECONDS",
         _positive_float,
         600.0,
-        "a step of a job not ended by then is begun again (R2.15)",
+        "a step of a job that takes longer is started again",
     )
     job_concurrency: int = _setting(
-        "HIGHWATER_JOB_CONCURRENCY", _positive_int, 16, "jobs of a kind that one process works on at once (R2.39)"
+        "HIGHWATER_JOB_CONCURRENCY", _positive_int, 16, "maximum jobs of a kind that one process works on at once"
     )
     # Three quarters of the slots of one process: the last quarter is free for others, also with a single worker.
     job_concurrency_per_organization: int = _setting(
         "HIGHWATER_JOB_CONCURRENCY_PER_ORGANIZATION",
         _positive_int,
         12,
-        "jobs of a kind of one organization in progress at once, in all processes (R2.39)",
+        "maximum jobs of a kind of one organization in progress, in all processes",
     )
     google_credentials_file: Path | None = _setting(
         "HIGHWATER_GOOGLE_CREDENTIALS_FILE",
         _path,
         None,
-        "a service account or an authorized user, as Google's JSON, for exports to Google Slides (R2.38); unset = none",
+        "a service account or an authorized user, as Google's JSON, for exports to Google Slides; unset = none",
     )
     google_access_token: str | None = _setting(
         "HIGHWATER_GOOGLE_ACCESS_TOKEN",
@@ -239,16 +239,18 @@ class Settings:
         "HIGHWATER_ALERT_SMTP_URL",
         _text,
         None,
-        "smtp://, smtp+starttls:// or smtps:// [user:password@]host[:port] (R1.35)",
+        "smtp://, smtp+starttls:// or smtps:// [user:password@]host[:port]",
         True,
     )
     alert_email_from: str | None = _setting("HIGHWATER_ALERT_EMAIL_FROM", _text, None, "sender of alerts")
-    alert_email_to: tuple[str, ...] = _setting("HIGHWATER_ALERT_EMAIL_TO", _names, (), "who is told, comma-separated")
+    alert_email_to: tuple[str, ...] = _setting(
+        "HIGHWATER_ALERT_EMAIL_TO", _names, (), "recipients of alerts, comma-separated"
+    )
     alert_webhook_url: str | None = _setting(
-        "HIGHWATER_ALERT_WEBHOOK_URL", _text, None, "is sent each alert as JSON by POST", True
+        "HIGHWATER_ALERT_WEBHOOK_URL", _text, None, "address that receives each alert as JSON by POST", True
     )
     embeddings_url: str | None = _setting(
-        "EMBEDDINGS_BASE_URL", _text, None, "the same; unset = see HIGHWATER_EMBEDDER"
+        "EMBEDDINGS_BASE_URL", _text, None, "OpenAI-compatible service of embeddings; unset = see HIGHWATER_EMBEDDER"
     )
     embeddings_key: str | None = _setting("EMBEDDINGS_API_KEY", _text, None, "its key", True)
     embeddings_model: str = _setting("EMBEDDINGS_MODEL", _text, "text-embedding-3-small", "its model")
@@ -256,22 +258,20 @@ class Settings:
         "HIGHWATER_EMBEDDER",
         _embedder,
         None,
-        "what makes vectors: builtin, local or service; unset = the service if there is one, else local where installed",
+        "embedder: builtin, local or service; unset = service if configured, else local if installed",
     )
     # The second core is for ingest, rebuilds and readers.
-    embed_threads: int = _setting(
-        "HIGHWATER_EMBED_THREADS", _positive_int, 1, "threads of a process that the local model runs on"
-    )
+    embed_threads: int = _setting("HIGHWATER_EMBED_THREADS", _positive_int, 1, "threads of the local model per process")
     model_dir: Path = _setting(
         "HIGHWATER_MODEL_DIR",
         _path,
         Path(sys.prefix) / "share" / "highwater" / "models",
-        "where the local model is; unset = where `make install` puts it",
+        "folder of the local model; unset = where `make install` puts it",
     )
     github_token: str | None = _setting(
-        "GITHUB_TOKEN", _text, None, "what `highwater import github` is authorized by; unset = as anybody", True
+        "GITHUB_TOKEN", _text, None, "token of `highwater import github`; unset = anonymous", True
     )
-    data_dir: Path = _setting("HIGHWATER_DATA_DIR", _path, Path(".highwater"), "what the embedded parts write")
+    data_dir: Path = _setting("HIGHWATER_DATA_DIR", _path, Path(".highwater"), "folder of the embedded services' data")
     host: str = _setting("HIGHWATER_HOST", _text, "127.0.0.1", "address of the API, and of a role's health port")
     port: int = _setting("HIGHWATER_PORT", _port, 8080, "port of the API")
     health_port: int = _setting(
@@ -281,19 +281,26 @@ class Settings:
         "HIGHWATER_UP_TIMEOUT_SECONDS",
         _positive_float,
         480.0,
-        "how long `highwater up` waits for a part before it calls it late; what is ready stays",
+        "how long `highwater up` waits for a service before it gives up; services that are ready stay",
     )
-    tick_seconds: float = _setting("HIGHWATER_TICK_SECONDS", _positive_float, 30.0, "length of a tick (R0.28)")
+    tick_seconds: float = _setting("HIGHWATER_TICK_SECONDS", _positive_float, 30.0, "time between two ticks")
     dirty_channels_max: int = _setting(
-        "HIGHWATER_MAX_DIRTY_CHANNELS_PER_TICK", _positive_int, 500, "channels taken per tick (R0.29)"
+        "HIGHWATER_MAX_DIRTY_CHANNELS_PER_TICK", _positive_int, 500, "maximum channels processed per tick"
     )
-    window_days: float = _setting("HIGHWATER_WINDOW_DAYS", _positive_float, 30.0, "window of a rebuild (R0.35)")
-    policy_file: Path | None = _setting("HIGHWATER_POLICY", _path, None, "TOML file, one table a plan (R0.10)")
+    window_days: float = _setting(
+        "HIGHWATER_WINDOW_DAYS", _positive_float, 30.0, "window of a rebuild: insights up to this age"
+    )
+    policy_file: Path | None = _setting(
+        "HIGHWATER_POLICY", _path, None, "TOML file with the rebuild policy, one table per plan"
+    )
     plans_file: Path | None = _setting(
-        "HIGHWATER_PLANS", _path, None, "TOML file, one table a plan: limits of organizations (R2.32)"
+        "HIGHWATER_PLANS", _path, None, "TOML file with the limits of organizations, one table per plan"
     )
     namespaces_file: Path | None = _setting(
-        "HIGHWATER_NAMESPACES", _path, None, "TOML file, one table a namespace: how its chunks age (R3.16)"
+        "HIGHWATER_NAMESPACES",
+        _path,
+        None,
+        "TOML file with the settings of namespaces of chunks, one table per namespace",
     )
     api_keys: str | None = _setting(
         "HIGHWATER_API_KEYS", _text, None, "role:key[:user[:organization]], comma-separated", True
@@ -340,100 +347,114 @@ class Settings:
         "value=viewer|editor|admin, comma-separated: the role that each value of the claim gives",
     )
     oidc_redirect_url: str | None = _setting(
-        "HIGHWATER_OIDC_REDIRECT_URL", _text, None, "address of /login/openid/callback; unset = as the browser sees us"
+        "HIGHWATER_OIDC_REDIRECT_URL",
+        _text,
+        None,
+        "address of /login/openid/callback; unset = derived from the request",
     )
-    clock_file: Path | None = _setting("HIGHWATER_CLOCK_FILE", _path, None, "a file with an offset in seconds")
+    clock_file: Path | None = _setting("HIGHWATER_CLOCK_FILE", _path, None, "file with seconds to add to the clock")
     rebuild_insights_max: int = _setting(
-        "HIGHWATER_REBUILD_INSIGHTS_MAX", _positive_int, 20_000, "bound of a rebuild (R0.35)"
+        "HIGHWATER_REBUILD_INSIGHTS_MAX", _positive_int, 20_000, "maximum insights of a rebuild"
     )
     rebuild_seconds_max: float = _setting(
-        "HIGHWATER_REBUILD_SECONDS_MAX", _positive_float, 240.0, "time limit of a rebuild; lock and lease outlive it"
+        "HIGHWATER_REBUILD_SECONDS_MAX", _positive_float, 240.0, "time limit of a rebuild"
     )
     rebuild_processes: int | None = _setting(
         "HIGHWATER_REBUILD_PROCESSES",
         _positive_int,
         None,
-        "processes that cluster; unset = one a core where `connect rebuild` runs alone, else 1",
+        "processes for clustering; unset = one per core if `connect rebuild` runs alone, else 1",
     )
     embed_wait_seconds: float = _setting(
-        "HIGHWATER_EMBED_WAIT_SECONDS", _positive_float, 300.0, "how long a missing embedding holds its channel (R0.14)"
+        "HIGHWATER_EMBED_WAIT_SECONDS", _positive_float, 300.0, "how long a channel waits for a missing embedding"
     )
     embedding_dimensions: int = _setting("HIGHWATER_EMBEDDING_DIMENSIONS", _positive_int, 384, "length of a vector")
-    feed_ttl_seconds: float = _setting("HIGHWATER_FEED_TTL_SECONDS", _positive_float, 3600.0, "age of a feed (R0.21)")
+    feed_ttl_seconds: float = _setting("HIGHWATER_FEED_TTL_SECONDS", _positive_float, 3600.0, "TTL of a feed")
     cluster_versions_kept: int = _setting(
-        "HIGHWATER_CLUSTER_VERSIONS_KEPT", _positive_int, 10, "versions of a user's clusters kept (R0.20)"
+        "HIGHWATER_CLUSTER_VERSIONS_KEPT", _positive_int, 10, "versions of a user's clusters that are kept"
     )
     cluster_history_versions: int = _setting(
-        "HIGHWATER_CLUSTER_HISTORY_VERSIONS", _positive_int, 200, "versions whose changes of clusters are kept"
+        "HIGHWATER_CLUSTER_HISTORY_VERSIONS", _positive_int, 200, "versions whose cluster changes are kept"
     )
     prewarm_token: str | None = _setting(
-        "CACHE_PREWARM_TOKEN", _text, None, "x-prewarm-token of POST /api/cache/prewarm; unset = refused (R4.32)", True
+        "CACHE_PREWARM_TOKEN",
+        _text,
+        None,
+        "x-prewarm-token of POST /api/cache/prewarm; unset = always refused",
+        True,
     )
     match_lookahead_days: float = _setting(
         "MATCH_WINDOW_LOOKAHEAD_DAYS",
         _positive_float,
         7.0,
-        "how far ahead match windows are looked for (R4.10)",
+        "how many days ahead match windows are computed",
         lenient=True,
     )
     match_prewarm_minutes: float = _setting(
         "MATCH_WINDOW_PREWARM_MINUTES",
         _positive_float,
         45.0,
-        "a match window begins so long before kickoff (R4.10)",
+        "minutes before kickoff at which a match window begins",
         lenient=True,
     )
     match_grace_minutes: float = _setting(
         "MATCH_WINDOW_POST_GRACE_MINUTES",
         _positive_float,
         30.0,
-        "and ends so long after the match (R4.10)",
+        "minutes after the match at which its window ends",
         lenient=True,
     )
     match_duration_minutes: float = _setting(
-        "MATCH_WINDOW_DURATION_MINUTES", _positive_float, 120.0, "length of a match not finalized (R4.10)", lenient=True
+        "MATCH_WINDOW_DURATION_MINUTES",
+        _positive_float,
+        120.0,
+        "assumed length of a match without a final result",
+        lenient=True,
     )
     vote_window_seconds: float = _setting(
         "HIGHWATER_VOTE_WINDOW_SECONDS",
         _within(5, 10, " (R4.33)"),
         5.0,
-        "votes are stored and told once in so long (R4.33)",
+        "votes are gathered for this long and then stored together",
     )
     lease_seconds: float = _setting(
         "HIGHWATER_LEASE_SECONDS",
         _within(2, 600, ": a shorter time takes a busy machine for a dead one"),
         10.0,
-        "a worker that hangs, or whose host is lost, is followed after so long; one that ends, at once",
+        "time after which another worker takes over from one that hangs or is lost",
     )
     view_window_seconds: float = _setting(
-        "HIGHWATER_VIEW_WINDOW_SECONDS", _positive_float, 60.0, "views of decks are stored once in so long (R2.43)"
+        "HIGHWATER_VIEW_WINDOW_SECONDS",
+        _positive_float,
+        60.0,
+        "views of presentations are stored once per this time",
     )
     caller_requests_per_minute: int = _setting(
         "HIGHWATER_CALLER_REQUESTS_PER_MINUTE",
         _positive_int,
         1_200,  # twenty a second: four commands of one user that poll as `highwater ask` does
-        "calls of a user a minute to operations that cost little and are not of the plan",
+        "maximum calls of a user per minute to cheap operations that the plan does not limit",
     )
     live_requests_max: int = _setting(
-        "HIGHWATER_LIVE_REQUESTS_MAX", _positive_int, 15, "requests of one address to live pages in 10 s (R4.36)"
+        "HIGHWATER_LIVE_REQUESTS_MAX", _positive_int, 15, "maximum requests of one IP address to live pages in 10 s"
     )
     trusted_proxies: tuple[str, ...] = _setting(
         "HIGHWATER_TRUSTED_PROXIES",
         _names,
         (),
-        "addresses or networks whose X-Forwarded-For, -Proto, -Host are believed",
+        "addresses or networks of proxies whose X-Forwarded-For, -Proto and -Host headers are trusted",
     )
     allowed_origins: tuple[str, ...] = _setting(
         "HIGHWATER_ALLOWED_ORIGINS", _names, (), "origins of other sites whose pages may use the API, comma-separated"
     )
     connections_max: int = _setting(
-        "HIGHWATER_CONNECTIONS_MAX", _positive_int, 10_000, "connections to the API at once"
+        "HIGHWATER_CONNECTIONS_MAX", _positive_int, 10_000, "maximum connections to the API"
     )
     connections_per_address_max: int = _setting(
         "HIGHWATER_CONNECTIONS_PER_ADDRESS_MAX",
         _positive_int,
         1_000,
-        "of them of one address; trusted proxies have no limit",
+        "maximum connections of one address; trusted proxies have no limit",
     )
     tls_cert_file: Path | None = _setting(
         "HIGHWATER_TLS_CERT_FILE", _path, None, "PEM certificate chain of the API; unset = http"
@@ -443,7 +464,7 @@ class Settings:
         "HIGHWATER_CA_FILE",
         _path,
         None,
-        "PEM certificates that commands and the client trust in the API; unset = the system's",
+        "PEM certificates that commands and the client trust for the API; unset = the system's",
     )
     api_url: str | None = _setting(
         "HIGHWATER_API_URL",
@@ -455,21 +476,24 @@ class Settings:
     log_format: str = _setting("HIGHWATER_LOG_FORMAT", _text, "json", "json or console")
     # A relay publishes some thousand rows a second: half a minute of them, or nobody relays.
     shed_outbox_rows: int = _setting(
-        "HIGHWATER_SHED_OUTBOX_ROWS", _positive_int, 50_000, "events in the outbox above which writes are refused (429)"
+        "HIGHWATER_SHED_OUTBOX_ROWS",
+        _positive_int,
+        50_000,
+        "events in the outbox above which writes are rejected (429)",
     )
     # A relay whose host is lost is followed within HIGHWATER_LEASE_SECONDS, which must shed nothing.
     shed_outbox_seconds: float = _setting(
         "HIGHWATER_SHED_OUTBOX_SECONDS",
         _positive_float,
         120.0,
-        "age of the oldest of them above which they are refused",
+        "age of the oldest event in the outbox above which writes are rejected (429)",
     )
     # Minutes of the insights sink on two cores: what is behind it is served late, but within the patience of a queue.
     shed_lag_events: int = _setting(
         "HIGHWATER_SHED_LAG_EVENTS",
         _positive_int,
         1_000_000,
-        "events a sink may be behind before writes to it are refused",
+        "number of unprocessed events of a sink above which writes to it are rejected (429)",
     )
     otlp_endpoint: str | None = _setting(
         "OTEL_EXPORTER_OTLP_ENDPOINT", _http_address, None, "collector of traces (OTLP over HTTP); unset = no spans"

@@ -32,25 +32,27 @@ _SHOWN_CHARACTERS = 100
 
 @click.group(cls=Group)
 def chunks() -> None:
-    """Documents in parts: ingest them, search them, see how they age."""
+    """Ingest and search chunks of documents, and show their lifecycle."""
 
 
 @chunks.command()
 @click.argument("file", type=click.File("rb"))
-@click.option("--ns", help="Namespace of chunks that say none.")
-@click.option("--slot", help="Slot of chunks that say none.")
-@click.option("--source", "source_id", help="Source of chunks that say none.")
-@click.option("--ingest-id", help="The same id again changes nothing that was taken under it.")
-@click.option("--full", is_flag=True, help="They are all there is of each source: what is not among them is an orphan.")
-@click.option("--force", is_flag=True, help="With --full, also where nothing is left of a source.")
-@click.option("--truncated", is_flag=True, help="The sources have more than is in the file: nothing is an orphan.")
-@click.option("--no-wait", is_flag=True, help="Do not wait for what becomes of it.")
+@click.option("--ns", help="Default namespace for chunks that do not name one.")
+@click.option("--slot", help="Default slot for chunks that do not name one.")
+@click.option("--source", "source_id", help="Default source for chunks that do not name one.")
+@click.option("--ingest-id", help="Id of the ingest; repeating an ingest under its id changes nothing.")
+@click.option("--full", is_flag=True, help="The file has all chunks of each source: others are marked for deletion.")
+@click.option("--force", is_flag=True, help="With --full, also mark all chunks of an empty source.")
+@click.option(
+    "--truncated", is_flag=True, help="The file has only a part of the chunks: nothing is marked for deletion."
+)
+@click.option("--no-wait", is_flag=True, help="Do not wait for the outcome.")
 @click.option(
     "--timeout-seconds",
     type=click.FloatRange(min=0, min_open=True),
     default=_TIMEOUT_SECONDS_DEFAULT,
     show_default=True,
-    help="How long to wait.",
+    help="How long to wait for the outcome.",
 )
 @json_option
 def ingest(
@@ -66,7 +68,7 @@ def ingest(
     timeout_seconds: float,
     as_json: bool,
 ) -> None:
-    """Ingest the chunks in FILE, JSON lines (`-` = stdin, gzip is read); exit status 1 if any was refused.
+    """Ingest the chunks in FILE (JSON lines, may be gzipped; `-` = stdin); exit status 1 if any was rejected.
 
     A line has content and, optionally, chunk_no (else its place in its source), title, url, embedding, published_at, ns, slot,
     source_id.
@@ -210,7 +212,7 @@ def _waited(client: httpx.Client, taken: dict[str, Any], sources: int, timeout_s
             if monotonic_seconds() > until:
                 raise CommandFailedError(
                     f"ingest {taken['ingest_id']} is not through within {timeout_seconds:g} s; "
-                    f"`highwater chunks show {taken['ingest_id']}` tells how it stands"
+                    f"`highwater chunks show {taken['ingest_id']}` shows its status"
                 )
             time.sleep(_LOOK_SECONDS)
     except httpx.HTTPError as error:
@@ -248,7 +250,7 @@ def _print(document: dict[str, Any], *, as_json: bool, line: str) -> None:
 @click.argument("ingest_id")
 @json_option
 def show(ingest_id: str, as_json: bool) -> None:
-    """Show what ingest INGEST_ID did: counters, sources, and what was refused."""
+    """Show the report of ingest INGEST_ID: counters, sources and rejected chunks."""
     settings = own_settings()
     with api_client(settings, any_key(settings)) as client:
         found = request(client, "GET", f"/api/chunks/ingest/{_quoted(ingest_id)}").json()
@@ -267,15 +269,15 @@ def show(ingest_id: str, as_json: bool) -> None:
 
 @chunks.command()
 @click.argument("question")
-@click.option("--ns", required=True, help="Where.")
-@click.option("--slot", help="In this slot only.")
-@click.option("--source", "source_ids", multiple=True, help="In this source only; may be given several times.")
-@click.option("--limit", type=click.IntRange(1, 100), default=10, show_default=True, help="How many at most.")
+@click.option("--ns", required=True, help="Namespace to search.")
+@click.option("--slot", help="Search only this slot.")
+@click.option("--source", "source_ids", multiple=True, help="Search only this source (may be repeated).")
+@click.option("--limit", type=click.IntRange(1, 100), default=10, show_default=True, help="Maximum number of results.")
 @click.option("--mode", type=click.Choice(["semantic", "hybrid"]), default="hybrid", show_default=True)
-@click.option("--per-source", type=click.IntRange(1, 100), help="How many chunks of one source at most.")
-@click.option("--from", "published_from", help="Published at this moment (ISO 8601) or later.")
-@click.option("--to", "published_to", help="Published by this moment.")
-@click.option("--as-of", help="Search as of this moment (ISO 8601): younger chunks are not found.")
+@click.option("--per-source", type=click.IntRange(1, 100), help="Maximum number of chunks per source.")
+@click.option("--from", "published_from", help="Published at this time (ISO 8601) or later.")
+@click.option("--to", "published_to", help="Published at this time or earlier.")
+@click.option("--as-of", help="Search as of this time (ISO 8601): younger chunks are not found.")
 @json_option
 def search(
     question: str,

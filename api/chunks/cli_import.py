@@ -28,13 +28,13 @@ _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 _KINDS = ("issues", "pulls", "comments", "releases", "commits")
 
 _ns = click.option("--ns", required=True, metavar="NS", help="The namespace of the chunks.")
-_slot = click.option("--slot", metavar="SLOT", help="The slot in it [default: the name of what is imported].")
-_full = click.option("--full", is_flag=True, help="What is there no longer is to be deleted: it is marked for it.")
-_force = click.option("--force", is_flag=True, help="With --full, also when nothing is left of a source, or of all.")
+_slot = click.option("--slot", metavar="SLOT", help="The slot [default: the name of the imported source].")
+_full = click.option("--full", is_flag=True, help="Mark for deletion what no longer exists in the source.")
+_force = click.option("--force", is_flag=True, help="With --full, also if a source, or everything, is empty.")
 _include = click.option(
-    "--include", multiple=True, metavar="GLOB", help="Files to take, instead of those of known kinds."
+    "--include", multiple=True, metavar="GLOB", help="Files to import [default: all of known types]."
 )
-_url = click.option("--url", metavar="BASE", help="Where readers find the files: a file's address is BASE/PATH.")
+_url = click.option("--url", metavar="BASE", help="Base URL of the files: a file's address is BASE/PATH.")
 
 
 @click.command(cls=Command)
@@ -58,7 +58,7 @@ def files(
 ) -> None:
     """Publish the documents of a folder (Markdown, HTML, PDF, PPTX, text) as chunks.
 
-    A source is a file, known by its path from DIR. What cannot be read is named and skipped, and the exit status is
+    A source is a file, identified by its path from DIR. Unreadable files are named and skipped, and the exit status is
     then 1. With --full, chunks that a file has no longer, and files that are gone, are marked for deletion.
     Files are found however old they are, unless the table of NS in HIGHWATER_NAMESPACES gives it a ttl_days.
     """
@@ -79,7 +79,7 @@ def files(
 def jsonl(file: Path, ns: str, slot: str | None, full: bool, force: bool, as_json: bool) -> None:
     """Publish JSON lines (FILE, `-` for standard input, gzip read) as chunks.
 
-    A line is a document, {"source_id", "text", "media_type"?, "title"?, "url"?, "published_at"?}, which is cut; or a
+    A line is a document, {"source_id", "text", "media_type"?, "title"?, "url"?, "published_at"?}, which is split; or a
     chunk, {"source_id", "chunk_no", "content", "title"?, "url"?, "published_at"?, "embedding"?}. A bad line is named
     and skipped, and the exit status is then 1. With --full, chunks of a source that the lines do not name are marked
     for deletion.
@@ -103,10 +103,12 @@ def jsonl(file: Path, ns: str, slot: str | None, full: bool, force: bool, as_jso
 
 @click.command(cls=Command)
 @click.argument("folder", type=_FOLDER, metavar="DIR")
-@click.option("--as", "kind", type=click.Choice(["insights", "chunks"]), required=True, help="What is made of it.")
-@click.option("--rev", default="HEAD", show_default=True, metavar="REVISION", help="The commit to take.")
-@click.option("--channel", metavar="ID", help="As insights: their channel [default: the repository's name].")
-@click.option("--ns", metavar="NS", help="As chunks: their namespace.")
+@click.option(
+    "--as", "kind", type=click.Choice(["insights", "chunks"]), required=True, help="Import as insights or as chunks."
+)
+@click.option("--rev", default="HEAD", show_default=True, metavar="REVISION", help="The commit to import.")
+@click.option("--channel", metavar="ID", help="Channel of the insights [default: the repository's name].")
+@click.option("--ns", metavar="NS", help="Namespace of the chunks.")
 @_slot
 @_full
 @_force
@@ -150,20 +152,24 @@ def git(
 
 @click.command(cls=Command)
 @click.argument("repository", metavar="OWNER/REPO")
-@click.option("--what", type=click.Choice(_KINDS), required=True, help="What of it.")
+@click.option("--what", type=click.Choice(_KINDS), required=True, help="What to import.")
 @_ns
 @_slot
 @_full
 @_force
 @click.option(
-    "--pages", type=click.IntRange(min=1), default=_PAGES, show_default=True, help="At most so many pages of 100."
+    "--pages", type=click.IntRange(min=1), default=_PAGES, show_default=True, help="Maximum number of pages of 100."
 )
 @click.option("--since", metavar="TIME", help="Only what changed since then (ISO 8601): issues, comments, commits.")
-@click.option("--cursor", metavar="URL", help="Go on where an import stopped that told this.")
+@click.option("--cursor", metavar="URL", help="Continue from this cursor of an incomplete import.")
 @click.option(
-    "--wait", type=click.FloatRange(min=0), default=_WAIT_SECONDS, show_default=True, help="Seconds to wait for limits."
+    "--wait",
+    type=click.FloatRange(min=0),
+    default=_WAIT_SECONDS,
+    show_default=True,
+    help="Seconds to wait for GitHub's limits.",
 )
-@click.option("--refresh", is_flag=True, help="Read again also what has not changed since the last import.")
+@click.option("--refresh", is_flag=True, help="Also read pages that have not changed since the last import.")
 @click.option("--api-url", metavar="URL", help="The API [default: https://api.github.com].")
 @json_option
 def github(
@@ -181,11 +187,11 @@ def github(
     api_url: str | None,
     as_json: bool,
 ) -> None:
-    """Publish what GitHub has of a repository as chunks: issues, pull requests, comments, releases or commits.
+    """Publish issues, pull requests, comments, releases or commits of a GitHub repository as chunks.
 
-    Each is a source. GITHUB_TOKEN, if set, is sent as authorization. Pages that have not changed are not read again.
-    An import that is cut short, by --pages, by GitHub's limits or because it is away, marks nothing for deletion and
-    tells where to go on.
+    Each of them is a source. GITHUB_TOKEN, if set, is used. Unchanged pages are not read again.
+    An incomplete import (--pages, GitHub's limits, GitHub unavailable) marks nothing for deletion and
+    prints the cursor to continue from.
     """
     from highwater.connectors.sources.github import API_URL, KINDS, Listing, is_repository
     from highwater.connectors.sources.github_pages import GitHubApi

@@ -53,10 +53,10 @@ router = APIRouter(tags=["chunks"], route_class=GuardedRoute)
 
 
 class IngestSubmission(BaseModel):
-    """Chunks of one source. What is said of its end (`full` to `window`) counts where `finish` is true.
+    """Chunks of one source. The fields `full` to `window` apply to the request with `finish`: true.
 
-    `expected_count`: how many different chunks the source has over all requests under this `ingest_id`; without it those of this
-    request. `full`: they are all there is, so others become orphans; with `force` also where there are none.
+    `expected_count`: number of different chunks over all requests with this `ingest_id`; default: those of this
+    request. `full`: the source has no other chunks, so all others become orphans; with `force` also if all are to be marked.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -74,7 +74,7 @@ class IngestSubmission(BaseModel):
 
 
 class IngestAccepted(BaseModel):
-    """An ingest that was taken. `positions`: of each partition the last, which is what a reader waits for."""
+    """An accepted ingest. `positions`: the last position per partition; send them as `X-Min-Position` to read the result."""
 
     ingest_id: str
     positions: list[str]
@@ -83,7 +83,7 @@ class IngestAccepted(BaseModel):
 @router.post("/api/chunks/ingest", status_code=HTTPStatus.ACCEPTED, summary="Ingest chunks of a source (admin)")
 @access(Role.ADMIN, Scope.CHUNKS, limit=RateLimit.PLAN, cost=1)
 async def post_ingest(body: IngestSubmission, services: Wired) -> IngestAccepted:
-    """The chunks are taken down; `GET /api/chunks/ingest/{ingest_id}` tells what became of them."""
+    """Publishes the chunks; `GET /api/chunks/ingest/{ingest_id}` reports their outcome."""
     ingest_id = str(uuid4()) if body.ingest_id is None else body.ingest_id
     source = {"ns": body.ns, "slot": body.slot, "source_id": body.source_id, "ingest_id": ingest_id}
     for name in ("ns", "slot", "source_id"):
@@ -178,20 +178,20 @@ def _last_positions(positions: Sequence[str]) -> list[str]:
 
 @router.get(
     "/api/chunks/ingest/{ingest_id:id}",
-    summary="What an ingest did; conditional",
+    summary="Get the report of an ingest; supports ETags",
     response_model=None,
     responses=answer(answers.Ingest),
 )
 @access(Role.VIEWER, Scope.CHUNKS, Whose.INGEST, limit=RateLimit.PLAN, cost=1)
 async def get_ingest(
     request: Request,
-    ingest_id: Annotated[str, Path(description="what POST /api/chunks/ingest answered, or the id of a job")],
+    ingest_id: Annotated[str, Path(description="id returned by POST /api/chunks/ingest, or the id of a job")],
     called: Called,
     services: Wired,
     limit: Limit = LIMIT_DEFAULT,
     cursor: Cursor = None,
 ) -> Response:
-    """Counters over all its sources (R3.24), how each source ended, in pages, and the first chunks that were refused."""
+    """Counters over all sources, the outcome of each source (paged), and the first rejected chunks."""
     check_id("ingest_id", ingest_id)
     after = FIRST_PLACE if cursor is None else _source_place(cursor)
     await services.fresh(request, INGEST_TOPICS)

@@ -74,39 +74,43 @@ class Asked(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     ns: str
-    q: Annotated[str, Field(max_length=QUESTION_CHARACTERS_MAX, description="words, or a question")] = ""
+    q: Annotated[str, Field(max_length=QUESTION_CHARACTERS_MAX, description="search words or a question")] = ""
     vector: Annotated[
         str | None,
-        Field(max_length=_VECTOR_CHARACTERS_MAX, description="base64 of little-endian float32, instead of that of `q`"),
+        Field(
+            max_length=_VECTOR_CHARACTERS_MAX,
+            description="query vector instead of that of `q`: base64 of float32",
+        ),
     ] = None
     limit: Annotated[int, Field(ge=1, le=RESULTS_MAX, description="how many at most")] = RESULTS_DEFAULT
     slot: Annotated[str | None, Field(description="of this slot only")] = None
     source_id: Annotated[list[str], Field(max_length=SOURCES_MAX, description="of these sources only")] = []
     mode: Annotated[
         Mode,
-        Field(
-            description="semantic: vectors alone, so that `final` follows from `similarity`; hybrid: words count too, finds more"
-        ),
+        Field(description="semantic: by vectors only, as `similarity` says; hybrid: by vectors and words, finds more"),
     ] = Mode.SEMANTIC
     per_source: Annotated[
-        int | None, Field(ge=1, le=RESULTS_MAX, description="how many chunks of one source at most")
+        int | None, Field(ge=1, le=RESULTS_MAX, description="maximum number of chunks per source")
     ] = None
     neighbours: Annotated[
-        int, Field(ge=0, le=NEIGHBOURS_MAX, description="how many chunks before and after each result come with it")
+        int,
+        Field(ge=0, le=NEIGHBOURS_MAX, description="number of chunks before and after each result to return with it"),
     ] = 0
-    published_from: Annotated[str | None, Field(description="published then or later: ISO 8601 or ms since 1970")] = (
-        None
-    )
-    published_to: Annotated[str | None, Field(description="published by then")] = None
+    published_from: Annotated[
+        str | None, Field(description="published at this time or later: ISO 8601 or ms since 1970")
+    ] = None
+    published_to: Annotated[str | None, Field(description="published at this time or earlier")] = None
     as_of: Annotated[
         str | None,
-        Field(description="ages are taken at this moment, and what is younger is not found: ISO 8601 or ms since 1970"),
+        Field(
+            description="search as of this time: ages refer to it and younger chunks are not found; ISO 8601 or ms since 1970"
+        ),
     ] = None
 
 
 @router.get(
     "/api/chunks/search",
-    summary="Search a namespace; conditional",
+    summary="Search a namespace; supports ETags",
     response_model=None,
     responses=answer(FoundChunks) | problems(PaymentRequiredError),
 )
@@ -114,10 +118,10 @@ class Asked(BaseModel):
 async def get_search(
     request: Request, asked: Annotated[Asked, Query()], called: Called, services: Wired, chunks: WiredChunks
 ) -> Response:
-    """The best chunks by alpha * similarity + beta * decay(age) (R3.17), each with its scores, age and temperature.
+    """The best chunks by alpha * similarity + beta * decay(age), each with its scores, age and temperature.
 
-    Where a service of embeddings is configured, the tokens of a question that it has not been asked before count for the caller's
-    organization, whose plan limits them.
+    If an embedding service is configured, the tokens of a new question count towards the usage of the caller's
+    organization.
     """
     for name, value in (("ns", asked.ns), ("slot", asked.slot), *(("source_id", one) for one in asked.source_id)):
         if value is not None:
@@ -320,7 +324,7 @@ def _moment(field: str, text: str) -> int:
 
 @router.get(
     "/api/chunks/lifecycle",
-    summary="How many chunks are hot, warm, cold, marked, archived",
+    summary="Get the number of hot, warm, cold, marked and archived chunks",
     response_model=None,
     responses=answer(NamespaceLifecycle, NamespaceLifecycles),
 )
@@ -330,9 +334,9 @@ async def get_lifecycle(
     called: Called,
     services: Wired,
     chunks: WiredChunks,
-    ns: Annotated[str | None, Query(description="a namespace; without it all of them")] = None,
+    ns: Annotated[str | None, Query(description="only this namespace; default: all namespaces")] = None,
 ) -> Response:
-    """Counted at this moment, beside what the passport of the namespace says."""
+    """Current counts, with the settings of each namespace."""
     if ns is not None:
         check_key_part("ns", ns)
     await services.fresh(request, SEARCH_TOPICS)

@@ -21,27 +21,27 @@ Written by `python -m highwater.api.cli.authorization` from the declaration besi
 `api/core/guard.py` enforces; a route without one stops the API at its start.
 
 **Who calls.** An API key is `role:key[:user[:organization]]` in `HIGHWATER_API_KEYS`, for example `viewer:s3cret:ada:acme`,
-`editor:s3cret::acme` (of an organization alone) or `admin:s3cret` (of nobody: an operator's). A session is bound to its user and
+`editor:s3cret::acme` (of an organization alone) or `admin:s3cret` (unbound: an operator's). A session is bound to its user and
 organization. Keys and sessions are checked alike. Without keys the API is open, and every caller is an admin on loopback.
 
-**What they reach.** An admin reaches everything, also with a key that is bound. A key of nobody reaches everything that its role
+**What they reach.** An admin reaches everything, also with a key that is bound. An unbound key reaches everything that its role
 allows: a viewer reads, an editor also writes. A bound key or session reaches
 
 - `own`: what is its user's. A viewer may vote, predict and comment for itself, cancel and revoke its own;
 - `org`: what is its organization's: jobs, decks, documents, usage and limits. What is paid, a job or a query, needs the role
   editor and is charged to the caller's own organization. A key that is bound to a user of no organization has none: it submits
-  no jobs and asks no queries. A key of nobody may name any organization; a query that names none is the operator's own;
+  no jobs and asks no queries. An unbound key may name any organization; a query that names none is the operator's own;
 - `open`: namespaces of chunks whose passport says `is_open`, and what is nobody's own. Chunks are written by admins alone, by
   `POST /api/chunks/ingest`, by jobs of kind `ingestion` and through `POST /api/events` alike;
-- `all`: everything, or what is nobody's own. `no`: nothing; 403 before the body is read. `token`: whoever sends
+- `all`: everything, or what is nobody's own. `no`: nothing; 403 before the body is read. `token`: any request that sends
   `CACHE_PREWARM_TOKEN` in `x-prewarm-token`.
 
-What is of the `deployment` is written by keys of nobody alone: scores of matches, which are no user's.
+What is of the `deployment` is written with unbound keys only: scores of matches, which are no user's.
 
-Topics of `POST /api/events/{topic}` that stand for an admin's operation need that role too.
+Publishing to a topic (`POST /api/events/{topic}`) that stands for an admin's operation needs the role admin too.
 
 **What belongs to others** is 403 where the caller has named the user, the organization or the namespace, and 404, in the words
-of what does not exist, where the id alone would tell that it exists.
+of a resource that does not exist, where the id alone would reveal that it exists.
 
 **Limited keys.** A key may be limited to households (`scopes`): an operation of another household is 403. Such a key makes no
 sessions. `/api/changes` sends each caller the keys that it may read.
@@ -51,13 +51,13 @@ sessions. `/api/changes` sends each caller the keys that it may read.
 
 {limits}
 
-A limit of keys and users is told in `RateLimit-Policy`, `RateLimit`, `X-RateLimit-Limit` and `X-RateLimit-Remaining` of every
+A limit of keys and users is reported in `RateLimit-Policy`, `RateLimit`, `X-RateLimit-Limit` and `X-RateLimit-Remaining` of every
 answer. Where one request holds several paid tasks (`POST /api/events/jobs.job-submitted` and `queries.query-submitted`), each
 counts for one call of the plan. What the plan says of tokens, decks and storage is judged beside that (402, or 403 where the
 organization is suspended).
 
-**The dashboard** (`page`) sends whoever is not signed in to `/login`; it reads `/api` as its visitor. Topics, groups and dead
-letters, which hold everybody's events, are shown to keys of nobody and to admins.
+**The dashboard** (`page`) sends visitors without a session to `/login`; it reads `/api` as its visitor. Topics, groups and dead
+letters, which hold everybody's events, are shown to unbound keys and to admins.
 
 """
 

@@ -25,7 +25,7 @@ class _WithDefault(Group):
 
 @click.group(cls=_WithDefault)
 def backtest() -> None:
-    """What would have been: other policies of rebuilds (the default command), or other prompts or models for queries."""
+    """Simulate other rebuild policies (the default command), or other prompts or models for queries."""
 
 
 backtest.add_command(policies, _DEFAULT)

@@ -30,7 +30,7 @@ _SECONDS = 3_600.0
 def backup(folder: Path, as_json: bool) -> None:
     """Write a backup of the database and of the registry's schemas to DIR.
 
-    Roles may go on meanwhile: the database is read in one snapshot, with the log positions it contains. The log itself is
+    Roles may keep running: the database is read in one snapshot with its log positions. The log itself is
     kept by Kafka. DIR then holds everything that users stored: protect it as you protect the database.
     """
     settings = stack_settings("kafka", "schema_registry", "database")
@@ -56,20 +56,20 @@ def backup(folder: Path, as_json: bool) -> None:
 @click.option(
     "--from-log", "is_from_log", is_flag=True, help="Rebuild the database from the log alone, without a backup."
 )
-@click.option("--force", "is_forced", is_flag=True, help="Replace all that is in the database.")
+@click.option("--force", "is_forced", is_flag=True, help="Replace everything in the database.")
 @click.option(
     "--timeout",
     "seconds",
     type=click.FloatRange(min=0, min_open=True),
     default=_SECONDS,
-    help=f"Give up after so many seconds ({_SECONDS:.0f}); the database is then unusable until a restore ends.",
+    help=f"Give up after this many seconds ({_SECONDS:.0f}); the database is then unusable until a restore completes.",
 )
 @json_option
 def restore(folder: Path | None, is_from_log: bool, is_forced: bool, seconds: float, as_json: bool) -> None:
     """Restore the database from DIR, or with --from-log from the log alone, up to the end of the log.
 
     Every role must be stopped, the API too. Results that the log has (charges, alerts, ends of runs and jobs, versions) are
-    taken over, so nothing is paid or sent again; users who were erased after the backup are erased. Then start the roles;
+    restored from it, so nothing is paid or sent again; users who were erased after the backup are erased. Then start the roles;
     `highwater verify` compares the database with the log.
     """
     if (folder is None) != is_from_log:

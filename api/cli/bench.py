@@ -34,29 +34,33 @@ def bench_names(checkout: Path) -> list[str]:
 @click.command(cls=Command)
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 @click.option(
-    "--runs", type=click.IntRange(1, 100), default=3, show_default=True, help="Runs of each; the median counts."
+    "--runs",
+    type=click.IntRange(1, 100),
+    default=3,
+    show_default=True,
+    help="Runs of each; the median is reported.",
 )
 @click.option(
     "--minutes",
     type=click.FloatRange(min=0, min_open=True),
-    help="How long those take that last for minutes (overload, week).",
+    help="Duration of overload and week in minutes.",
 )
 @click.option(
-    "--save", "save_results", is_flag=True, help="Keep the results in docs/benchmarks/NAME.json, curves as NAME.svg."
+    "--save", "save_results", is_flag=True, help="Save the results to docs/benchmarks/NAME.json, curves to NAME.svg."
 )
 @click.option(
     "--compare",
     "earlier",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     multiple=True,
-    help="Results of before (docs/benchmarks/NAME.json): run that benchmark, exit with 1 where a ratio to a peer dropped.",
+    help="Run the benchmark of these results (docs/benchmarks/NAME.json) again; exit status 1 if a ratio to a peer dropped.",
 )
 @click.option(
     "--share",
     type=click.FloatRange(0, 1, min_open=True),
     default=0.8,
     show_default=True,
-    help="With --compare: what a ratio must keep of its value of before.",
+    help="With --compare: share of its former value that a ratio must keep.",
 )
 @json_option
 def bench(
@@ -68,7 +72,7 @@ def bench(
     share: float,
     as_json: bool,
 ) -> None:
-    """Run the benchmarks (those named, or all but overload and week), peers included."""
+    """Run benchmarks (the named ones, or all but overload and week) beside their peers."""
     results = _results_module()
     before = {found["benchmark"]: found for found in _read_earlier(results, earlier)}
     chosen = _chosen([*names, *before])
@@ -96,7 +100,7 @@ def bench(
 def _results_module() -> Any:
     """`tests.bench.results`, which a checkout alone has."""
     if not bench_names(_CHECKOUT):
-        raise CommandFailedError("the benchmarks are part of a checkout of Highwater and this is none")
+        raise CommandFailedError("the benchmarks are part of a checkout of Highwater and this is not one")
     if str(_CHECKOUT) not in sys.path:
         sys.path.insert(0, str(_CHECKOUT))
     return importlib.import_module("tests.bench.results")

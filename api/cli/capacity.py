@@ -16,7 +16,7 @@ from highwater.api.command.terminal import print_json, print_table
 @click.option("--insights-per-day", type=click.IntRange(1, 10**12), required=True, help="Insights published in a day.")
 @json_option
 def capacity(users: int, channels: int, insights_per_day: int, as_json: bool) -> None:
-    """Estimate which part breaks first, by constants measured on two cores, up to 100 million users."""
+    """Estimate which component reaches its limit first, up to 100 million users, from measured constants."""
     from highwater.streams.capacity import Load, reach, steps
 
     load = Load(users, channels, insights_per_day)

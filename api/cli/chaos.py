@@ -30,15 +30,22 @@ _MINUTES = 5.0
 
 
 @click.command(cls=Command)
-@click.option("--seed", type=click.IntRange(min=0), required=True, help="Which faults, in which order, for how long.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    required=True,
+    help="Determines the faults, their order and duration.",
+)
 @click.option(
     "--minutes", type=click.FloatRange(min=0, min_open=True), default=_MINUTES, show_default=True,
-    help="About how long faults are made; start, rest and verification come on top.",
+    help="Approximate duration of the faults, without start and verification.",
 )  # fmt: skip
-@click.option("--only", "kinds", multiple=True, metavar="KIND", help="Only this kind of fault (may be repeated).")
-@click.option("--plan", "is_plan_only", is_flag=True, help="Print the faults of the seed and make none.")
 @click.option(
-    "--keep", "folder", type=click.Path(path_type=Path), help="A new folder for the stack, kept with its logs."
+    "--only", "kinds", multiple=True, metavar="KIND", help="Inject only this kind of fault (may be repeated)."
+)
+@click.option("--plan", "is_plan_only", is_flag=True, help="Print the faults of the seed without injecting them.")
+@click.option(
+    "--keep", "folder", type=click.Path(path_type=Path), help="Keep the stack and its logs in this new folder."
 )
 @click.option(
     "--report",
@@ -52,11 +59,11 @@ def chaos(
     ctx: click.Context, seed: int, minutes: float, kinds: tuple[str, ...], is_plan_only: bool, folder: Path | None,
     written: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Make faults on a stack of its own under load, and look whether it came back whole.
+    """Inject faults into a separate stack under load and check that it recovers completely.
 
-    Processes are killed and stopped, connections cut, slowed and held, disks full, tables and their changelogs deleted, clocks
-    set wrong, consumers sent back. After each fault the time until a written event is read again is measured; in the end
-    everything is verified.
+    Kills and stops processes, cuts, slows and holds connections, fills disks, deletes tables and their changelogs, sets clocks
+    wrong, resets consumers. After each fault it measures the time until a written event can be read again; at the end
+    it verifies everything.
     """
     from highwater.api.chaos.plan import LEFT_OUT, Kind, plan_faults
 

@@ -121,7 +121,7 @@ async def check_addresses(settings: Settings) -> list[Check]:
     missing = [name for field, name in ADDRESSES.items() if getattr(settings, field) is None]
     if not missing:
         return [Check("addresses", OK, "all known")]
-    return [Check("addresses", BAD, f"not known: {', '.join(missing)}", "`highwater up` starts what is not set")]
+    return [Check("addresses", BAD, f"unknown: {', '.join(missing)}", "`highwater up` starts what is not set")]
 
 
 async def check_kafka(settings: Settings) -> list[Check]:
@@ -155,7 +155,7 @@ async def check_kafka(settings: Settings) -> list[Check]:
         there = [topic for topic in all_topics() if topic.name in metadata.topics]
         await Admin(client).ensure_topics(there, replication_factor=settings.replication_factor)
     except CatalogueMismatchError as error:
-        remedy = "change the topic to what the catalogue says, or make it anew; of partitions, the setting"
+        remedy = "change the topic to what the catalogue says, or recreate it; of partitions, the setting"
         found.append(Check("topics", BAD, str(error), remedy))
     if len(found) == 1:
         found.append(Check("topics", OK, f"{len(there)} as in the catalogue"))

@@ -19,7 +19,7 @@ from highwater.streams.settings import Settings
 @click.option("--settings", "show_settings", is_flag=True, help="Print every setting with its value; secrets hidden.")
 @json_option
 def doctor(show_settings: bool, as_json: bool) -> None:
-    """Check this machine and every part; exit status 1 when something is bad."""
+    """Check this machine and every service; exit status 1 if a check fails."""
     if show_settings:
         _print_settings(own_settings(), as_json=as_json)
         return

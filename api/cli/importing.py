@@ -11,7 +11,7 @@ from highwater.api.league.cli_import import openfootball
 
 @click.group(name="import", cls=Group)
 def import_() -> None:
-    """Bring real data to topics."""
+    """Import real data into topics."""
 
 
 for _command in (files, git, github, jsonl, openfootball):

@@ -25,7 +25,10 @@ _UNIT_MS = {"m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _AGE = re.compile(r"(\d{1,6})([mhd])")
 
 file_option = click.option(
-    "--file", "path", type=click.Path(path_type=Path, dir_okay=False), help="Instead of HIGHWATER_API_KEYS_FILE."
+    "--file",
+    "path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Key file instead of HIGHWATER_API_KEYS_FILE.",
 )
 
 
@@ -36,13 +39,11 @@ def keys() -> None:
 
 @keys.command(cls=Command)
 @click.argument("name")
-@click.option("--role", type=click.Choice(["viewer", "editor", "admin"]), required=True, help="What it may do.")
+@click.option("--role", type=click.Choice(["viewer", "editor", "admin"]), required=True, help="Role of the key.")
 @click.option("--user", help="Bind it to this user.")
 @click.option("--organization", help="Bind it to this organization.")
-@click.option(
-    "--scope", "scopes", multiple=True, help="Allow only this scope (feeds, jobs, …); may be given several times."
-)
-@click.option("--expires", help="End of its life: 90d, 12h, 30m from now, or an ISO 8601 time. Default: never.")
+@click.option("--scope", "scopes", multiple=True, help="Allow only this scope (feeds, jobs, …; may be repeated).")
+@click.option("--expires", help="Expiry: 90d, 12h, 30m from now, or an ISO 8601 time [default: never].")
 @file_option
 @json_option
 def add(
@@ -55,7 +56,7 @@ def add(
     path: Path | None,
     as_json: bool,
 ) -> None:
-    """Make a key called NAME and print it, once."""
+    """Create a key called NAME and print it once."""
     from highwater.api.core import keys as stored
 
     now_ms = _now_ms()
@@ -89,7 +90,7 @@ def add(
 @file_option
 @json_option
 def list_(path: Path | None, as_json: bool) -> None:
-    """List the keys, without what opens anything."""
+    """List the keys without their secrets."""
     from highwater.api.core import keys as stored
 
     now_ms = _now_ms()
@@ -107,7 +108,7 @@ def list_(path: Path | None, as_json: bool) -> None:
 @file_option
 @json_option
 def revoke(name: str, path: Path | None, as_json: bool) -> None:
-    """Revoke the key of this NAME, or of this id; a running API refuses it within two seconds."""
+    """Revoke the key with this NAME or id; a running API rejects it within two seconds."""
     from highwater.api.core import keys as stored
 
     now_ms = _now_ms()

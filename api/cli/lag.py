@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@click.option("--partitions", is_flag=True, help="One line a partition.")
+@click.option("--partitions", is_flag=True, help="Show one line per partition.")
 @json_option
 def lag(partitions: bool, as_json: bool) -> None:
-    """Show how far every consumer is behind."""
+    """Show the lag of every consumer."""
     found = asyncio.run(gather_lags(stack_settings("kafka", "database")))
     if as_json:
         print_json([group.document() for group in found])

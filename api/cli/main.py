@@ -40,7 +40,7 @@ from highwater.api.queries.cli_ask import ask
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="highwater", prog_name="highwater")
 def highwater() -> None:
-    """Highwater: event streaming on Kafka; every answer knows the log position that made it."""
+    """Highwater: event streaming on Kafka; every response names the log position that produced it."""
 
 
 for _command in (

@@ -57,10 +57,10 @@ class Rejects:
 @click.command(cls=Command)
 @click.argument("topic", type=TopicArgument(dead_letters=False))
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most so many events a second.")
-@click.option("--rebase-to", metavar="now|TIME", help="Move the times so that the last one falls at this moment.")
-@click.option("--key-field", help="The field whose value is the key, instead of the catalogue's.")
-@click.option("--rejects", type=click.Path(dir_okay=False, path_type=Path), help="Keep the bad lines in this file.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Maximum number of events per second.")
+@click.option("--rebase-to", metavar="now|TIME", help="Shift all times so that the last one is this time.")
+@click.option("--key-field", help="Field to use as the key instead of the topic's own.")
+@click.option("--rejects", type=click.Path(dir_okay=False, path_type=Path), help="Write bad lines to this file.")
 @json_option
 def publish(
     topic: Topic,

@@ -33,14 +33,14 @@ _STOPPED_LOOKS_MAX = 120
     "--timeout",
     "seconds",
     type=click.FloatRange(min=0, min_open=True),
-    help="End after so many seconds, with what it waits for (1800).",
+    help="Give up after this many seconds (1800).",
 )
 @json_option
 def recover_tables(seconds: float | None, as_json: bool) -> None:
     """Rebuild the rows of the worker's tables whose changelogs lost their beginning.
 
-    A worker refuses to decide on such tables. Stop all workers first. The rows are made again from the events, so the topics of
-    events must still have theirs.
+    A worker refuses to decide on such tables. Stop all workers first. The rows are rebuilt from the events, so their topics
+    must be complete.
     """
     from highwater.streams.telemetry import configure_logging
 

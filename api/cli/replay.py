@@ -48,24 +48,35 @@ _SPEEDS = {"1x": 1.0, "10x": 10.0, "max": None}
 @click.option(
     "--from", "begin", metavar="WHERE", help="First record: offset, PARTITION/OFFSET, time, age (7d, -1h), earliest."
 )
+@click.option("--to", "end", metavar="WHERE", help="Where to stop, exclusive [default: the current end].")
 @click.option(
-    "--to", "end", metavar="WHERE", help="Where to stop, itself not included (default: the end as it is now)."
+    "--where",
+    "condition",
+    metavar="CEL",
+    help="Only matching records, e.g. 'value.channel_id == \"git\" && has(value.url)'.",
 )
-@click.option(
-    "--where", "condition", metavar="CEL", help="Only these, e.g. 'value.channel_id == \"git\" && has(value.url)'."
-)
-@click.option("--key", metavar="KEY", help="Only the records of this key.")
+@click.option("--key", metavar="KEY", help="Only records with this key.")
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Only the first N of them to have arrived; reads no further.",
+    help="Stop after the first N records by arrival.",
 )
-@click.option("--format", "kind", type=click.Choice(_FORMATS), help="Default: by the file's name, else jsonl.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="The file; `-`, the default, is standard output.")
-@click.option("--into", metavar="TOPIC", help="Publish them to this topic instead, with their times in headers.")
-@click.option("--speed", type=click.Choice(tuple(_SPEEDS)), default="max", show_default=True, help="Of --into.")
-@click.option("--i-know", is_flag=True, help="With --into: a topic whose records the product acts upon.")
+@click.option(
+    "--format", "kind", type=click.Choice(_FORMATS), help="Output format [default: by file name, else jsonl]."
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Output file [default: `-`, standard output].")
+@click.option(
+    "--into", metavar="TOPIC", help="Publish the records to this topic, with their original times in headers."
+)
+@click.option(
+    "--speed",
+    type=click.Choice(tuple(_SPEEDS)),
+    default="max",
+    show_default=True,
+    help="Publishing speed; only with --into.",
+)
+@click.option("--i-know", is_flag=True, help="Allow --into a topic that the product itself reads.")
 @json_option
 def replay(
     topic: Topic,
@@ -83,8 +94,8 @@ def replay(
 ) -> None:
     """Write all records of TOPIC to a file or pipe (JSONL, CSV, Parquet, Avro), or publish them to another topic.
 
-    The condition may look at key, value, headers, time, topic, partition and offset, in the language CEL. Records of a key are
-    found in whatever partition they are. An age is written with or without a minus.
+    The condition is a CEL expression over key, value, headers, time, topic, partition and offset. Records of a key are
+    found in any partition. An age may have a minus sign.
     """
     if into is not None and (output is not None or kind is not None):
         raise click.UsageError("--into excludes --output and --format", click.get_current_context())

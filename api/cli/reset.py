@@ -95,19 +95,25 @@ def place_in(held: LogRange, target: Target, at_time: int | None) -> int:
 
 @click.command(cls=Command)
 @click.argument("group")
-@click.option("--to", "to", required=True, metavar="earliest|latest|OFFSET|TIME", help="TIME: ISO 8601, or -1h.")
+@click.option(
+    "--to",
+    "to",
+    required=True,
+    metavar="earliest|latest|OFFSET|TIME",
+    help="Where to continue reading; TIME is ISO 8601, or an age such as -1h.",
+)
 @click.option("--topic", "topics", multiple=True, help="Only this topic (may be repeated).")
 @click.option(
     "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this one (may be repeated)."
 )
-@click.option("--execute/--dry-run", default=False, help="Do it, or only show what would be done (the default).")
+@click.option("--execute/--dry-run", default=False, help="Apply the reset, or only show it (the default).")
 @json_option
 def reset(
     group: str, to: str, topics: tuple[str, ...], partitions: tuple[int, ...], execute: bool, as_json: bool
 ) -> None:
-    """Set where GROUP reads next.
+    """Set the position that GROUP reads from next.
 
-    Its members must be stopped, unless every partition that is reset is one that GROUP has stopped for bad events: that one
+    Stop its members first, unless GROUP has stopped every given partition because of bad events: such a partition
     resumes at the new offset.
     """
     from highwater.streams.clock import ProductClock

@@ -37,7 +37,7 @@ HEALTH_SECONDS = 3.0
 @click.command(cls=Command)
 @json_option
 def init(as_json: bool) -> None:
-    """Bring database, topics and schemas to what this version needs."""
+    """Create or migrate database, topics and schemas for this version."""
     settings = stack_settings("kafka", "schema_registry", "database")
     done = asyncio.run(_initialise(settings))
     if as_json:
@@ -65,7 +65,7 @@ async def _initialise(settings: Settings) -> dict[str, list[str]]:
 
 @click.command(cls=RoleCommand)
 def worker() -> None:
-    """Run the decision plane: planner and fan-out decisions (Faust)."""
+    """Run the Faust agents, which decide."""
     from highwater.connectors.kafka.changelogs import read_changelogs
     from highwater.connectors.tracing import start_tracing
     from highwater.streams.app import run_worker

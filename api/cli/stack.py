@@ -64,17 +64,17 @@ def _local() -> Any:
 @click.command(cls=RoleCommand)
 @click.option("--detach", is_flag=True, help="Return when everything is ready; `highwater down` stops it.")
 @click.option("--no-sample", is_flag=True, help="Do not load the bundled sample on the first start.")
-@click.option("--secure", is_flag=True, help="Have the services speak TLS and ask for a password, Kafka included.")
+@click.option("--secure", is_flag=True, help="Run all services with TLS and passwords, Kafka included.")
 @click.option(
     "--brokers",
     type=click.Choice(["1", "3"]),
-    help="Kafka brokers of a new data folder: 1, or 3 to rehearse the loss of one; an existing folder keeps its own. Default 1.",
+    help="Number of Kafka brokers of a new data folder: 1 (the default) or 3; an existing folder keeps its own.",
 )
 @click.option(
     "--workers",
     type=click.IntRange(1, WORKERS_MAX),
     default=1,
-    help="Processes of each role but the API, to rehearse the loss of one; default 1.",
+    help="Number of processes of each role but the API [default: 1].",
 )
 @click.option(
     "--services-only", is_flag=True, help="Start Kafka, registry, PostgreSQL and Redis only, as `restore` needs."
@@ -339,7 +339,7 @@ def _report(line: str) -> None:
 
 @click.command(cls=Command)
 def down() -> None:
-    """Stop the local stack with everything it runs."""
+    """Stop the local stack."""
     control = _local()
     settings = own_settings()
     if control.stop(settings.data_dir):
@@ -351,7 +351,7 @@ def down() -> None:
 @click.command(cls=Command)
 @json_option
 def status(as_json: bool) -> None:
-    """Show the parts of the local stack; exit status 0 when all are ready."""
+    """Show the services and roles of the local stack; exit status 0 if all are ready."""
     control = _local()
     settings = own_settings()
     found = control.status(settings.data_dir, _given(settings))

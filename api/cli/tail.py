@@ -27,9 +27,9 @@ Show = Callable[["Record"], None]
 
 @click.command(cls=Command)
 @click.argument("topic", type=TopicArgument(dead_letters=True))
-@click.option("-n", "count", type=click.IntRange(0, _RECORDS_MAX), help="Begin with the latest N (default 10).")
-@click.option("--follow/--no-follow", default=True, help="Go on with what comes (the default), or end.")
-@click.option("--from-beginning", is_flag=True, help="Begin with the first record there is.")
+@click.option("-n", "count", type=click.IntRange(0, _RECORDS_MAX), help="Start with the latest N records (default 10).")
+@click.option("--follow/--no-follow", default=True, help="Follow new records (the default), or end.")
+@click.option("--from-beginning", is_flag=True, help="Start with the first record.")
 @json_option
 def tail(topic: Topic, count: int | None, follow: bool, from_beginning: bool, as_json: bool) -> None:
     """Show the latest records of TOPIC with position, key, headers and decoded value."""

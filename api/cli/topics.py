@@ -37,7 +37,7 @@ def retention(topic: Topic) -> str:
 
 
 @click.command(cls=Command)
-@click.option("--dead-letters", is_flag=True, help="The dead-letter topics too.")
+@click.option("--dead-letters", is_flag=True, help="Also list dead-letter topics.")
 @json_option
 def topics(dead_letters: bool, as_json: bool) -> None:
     """List the topics with key, schema, partitions, producers and consumers."""
@@ -56,7 +56,7 @@ def topics(dead_letters: bool, as_json: bool) -> None:
 @click.argument("topic", type=TopicArgument(dead_letters=True))
 @json_option
 def describe(topic: Topic, as_json: bool) -> None:
-    """Show one topic: its contract, and what the broker holds now."""
+    """Show one topic: its contract and its current state on the broker."""
     settings = stack_settings("kafka")
     live = asyncio.run(_live(settings, topic))
     document = {**catalogued(topic), "config": topic.config(), "fields": fields_of(topic), "live": live}

@@ -23,10 +23,10 @@ _NAMED_MAX = 10
 
 
 @click.command(cls=Command)
-@click.option("--check", "is_check", is_flag=True, help="Report only; there is nothing else that this command does.")
+@click.option("--check", "is_check", is_flag=True, help="Only report; the command does nothing else.")
 @json_option
 def upgrade(is_check: bool, as_json: bool) -> None:
-    """Check whether the running installation can be upgraded to this version; exit status 1 when something prevents it.
+    """Check whether the running installation can be upgraded to this version; exit status 1 if not.
 
     Run it with the new version before `highwater init`. Then restart the roles one by one: migrations and schemas only expand, so
     the last release and this version run side by side.

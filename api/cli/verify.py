@@ -27,15 +27,15 @@ _PARTS = ("tables", "models", "decisions", "effects")
     "parts",
     multiple=True,
     type=click.Choice(_PARTS),
-    help="Only this part (may be repeated): tables of the agents, read models, decisions, effects of work.",
+    help="Only this part (may be repeated): tables of the agents, read models, decisions, effects.",
 )
 @click.option(
     "--timeout",
     "seconds",
     type=click.FloatRange(min=0, min_open=True),
-    help="End a part that takes longer than so many seconds, with what it waits for (1800).",
+    help="Give up on a part after this many seconds (1800).",
 )
-@click.option("--excluded", "shows_excluded", is_flag=True, help="Say of all that is not compared why.")
+@click.option("--excluded", "shows_excluded", is_flag=True, help="Explain what is not compared, and why.")
 @json_option
 @click.pass_context
 def verify(
@@ -43,8 +43,8 @@ def verify(
 ) -> None:
     """Compare what is stored and decided with the log.
 
-    Read models are compared in a database of their own, highwater_verify, which the role of DATABASE_URL must be allowed to make;
-    it is dropped in the end. Nothing that is live is changed.
+    Read models are rebuilt in a separate database, highwater_verify, which the role of DATABASE_URL must be allowed to create;
+    it is dropped at the end. Nothing live is changed.
     """
     from highwater.streams.telemetry import configure_logging
 

@@ -34,7 +34,9 @@ class Command(click.Command):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.params.append(click.Option([DEBUG], is_flag=True, expose_value=False, help="On an error, show where."))
+        self.params.append(
+            click.Option([DEBUG], is_flag=True, expose_value=False, help="Show the traceback of an error.")
+        )
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run, with Ctrl-C, SIGTERM and a closed pipe as ways to end."""

@@ -90,8 +90,8 @@ def describe(document: dict[str, Any], routes: Sequence[BaseRoute]) -> None:
         if access.role is not None:
             # An API without keys is open, on loopback alone.
             operation["security"] = [{_SCHEME: []}, {}]
-            answers["401"] = "No valid API key or session was sent, and the API asks for one."
-            answers["403"] = f"The key or session may not: {asks(access)}."
+            answers["401"] = "A valid API key or session is required."
+            answers["403"] = f"The key or session lacks permission: {asks(access)}."
         _describe_limit(operation, access, answers)
         if access.is_secret:
             answers["404"] = f"There is no such {access.whose}, or it belongs to others."

@@ -21,27 +21,31 @@ _SCHEMA = {
             "type": "string",
             "format": "uri-reference",
             "enum": [kind.type for kind in KINDS],
-            "description": "Which problem it is. The API has a page at this path that says what to do.",
+            "description": "The kind of problem. The API has a page at this path that explains what to do.",
         },
         "title": {"type": "string"},
         "status": {"type": "integer"},
-        "detail": {"type": "string", "description": "What is wrong here, in a sentence."},
-        "field": {"type": "string", "description": "422: which field of the request breaks a rule."},
+        "detail": {"type": "string", "description": "What is wrong, in one sentence."},
+        "field": {"type": "string", "description": "422: the invalid field of the request."},
         "errors": {
             "type": "array",
-            "description": "422: every field that breaks one.",
+            "description": "422: every invalid field.",
             "items": {"type": "object", "properties": {"field": {"type": "string"}, "detail": {"type": "string"}}},
         },
-        "line": {"type": "integer", "description": "422: of NDJSON, the number of the line."},
+        "line": {"type": "integer", "description": "422: the line number of an invalid NDJSON line."},
         "reason": {"type": "string", "description": "422: a short name of the rule, for programs."},
-        "limit": {"type": "string", "description": "402, 403: which limit of the plan is reached."},
+        "limit": {"type": "string", "description": "402, 403: the limit of the plan that is reached."},
         "violated-policies": {
             "type": "array",
-            "description": "429: which of the limits of `RateLimit-Policy` are reached.",
+            "description": "429: the limits of `RateLimit-Policy` that are reached.",
             "items": {"type": "string"},
         },
-        "not_ready": {"type": "array", "description": "503 of /readyz: which parts.", "items": {"type": "string"}},
-        "degraded": {"type": "object", "description": "503 of /readyz: what works in part."},
+        "not_ready": {
+            "type": "array",
+            "description": "503 of /readyz: the unavailable services.",
+            "items": {"type": "string"},
+        },
+        "degraded": {"type": "object", "description": "503 of /readyz: what works only partly."},
     },
 }
 _ANY: dict[int, str] = {
@@ -52,10 +56,12 @@ _ANY: dict[int, str] = {
     HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: "The fields of the request are larger than 64 KiB.",
     HTTPStatus.SERVICE_UNAVAILABLE: "A service is unavailable, or there are too many connections.",
 }
-_WRITES: dict[int, str] = {HTTPStatus.FORBIDDEN: "A page of another site asks, or the key may not do this."}
+_WRITES: dict[int, str] = {
+    HTTPStatus.FORBIDDEN: "The request comes from a page of another site, or the key lacks permission."
+}
 _BODIES: dict[int, str] = {
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "The body is larger than the API takes.",
-    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "The body has another media type than this route takes, or a `Content-Encoding`.",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "The body is larger than the API accepts.",
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "The route does not accept this media type or `Content-Encoding`.",
 }
 _SAFE = ("get", "head", "options")
 _METHODS = (*_SAFE, "post", "put", "patch", "delete")

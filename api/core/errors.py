@@ -54,7 +54,7 @@ class UnauthorizedError(ProblemError):
 
 
 class PaymentRequiredError(ProblemError):
-    """The plan of the organization does not reach so far. `limit` names what is used up; change the plan."""
+    """The organization has reached a limit of its plan. `limit` names what is used up; change the plan."""
 
     status = HTTPStatus.PAYMENT_REQUIRED
 
@@ -72,19 +72,19 @@ class NotFoundError(ProblemError):
 
 
 class NotAcceptableError(ProblemError):
-    """None of the content codings that there are is taken. Allow `identity`, `gzip` or `br` in `Accept-Encoding`."""
+    """The client accepts none of the available content codings. Allow `identity`, `gzip` or `br` in `Accept-Encoding`."""
 
     status = HTTPStatus.NOT_ACCEPTABLE
 
 
 class ConflictError(ProblemError):
-    """What is asked does not fit the state of the resource. Read `detail`, and the resource."""
+    """The request conflicts with the state of the resource. Read `detail`, and the resource."""
 
     status = HTTPStatus.CONFLICT
 
 
 class GoneError(ProblemError):
-    """The resource was taken back. Nothing to do."""
+    """The resource was retracted. Nothing to do."""
 
     status = HTTPStatus.GONE
 

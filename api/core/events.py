@@ -170,7 +170,7 @@ def _parsed(line: bytes) -> Any:
 @router.post(
     "/api/events/{topic:id}",
     status_code=HTTPStatus.ACCEPTED,
-    summary="Publish one event, or many as NDJSON",
+    summary="Publish one event, or several as NDJSON",
     response_model=None,
     responses={
         202: {
@@ -198,9 +198,9 @@ def _parsed(line: bytes) -> Any:
 async def publish_events(
     topic: str, request: Request, response: Response, called: Called, services: Wired
 ) -> PublishedEvents:
-    """Validate every event, produce them in order with acks=all, and answer with their positions.
+    """Validates every event, publishes all of them in order with acks=all, and returns their positions.
 
-    An insight, a job or a query that says something else under a known id changes nothing: its position is in `conflicts` too.
+    An insight, a job or a query with a known id and different content changes nothing; its position is also in `conflicts`.
     """
     _check_topic(topic)
     if topic in _ADMIN_TOPICS:

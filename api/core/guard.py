@@ -53,7 +53,7 @@ class UndeclaredAccessError(HighwaterError):
 
 
 class UncheckedOwnerError(HighwaterError):
-    """An operation answered without having checked whose it is. Call its `Asker` first."""
+    """An operation answered without having checked whose it is. Check the owner first."""
 
 
 class Asker:

@@ -47,7 +47,7 @@ CHANNEL = Field(json_schema_extra={"minLength": 1, "pattern": _CHANNEL_PATTERN})
 # Fields of answers, by name; those of every conditional read first.
 _HEADERS: Mapping[str, str] = {
     "ETag": "Names the content; send it back in `If-None-Match`.",
-    "Cache-Control": "Who may keep the answer, and for how long.",
+    "Cache-Control": "Which caches may keep the response, and for how long.",
     "X-Resource-Version": "Version of the resource; it only grows.",
     "X-Caused-By": "`topic/partition/offset` of the event that last changed it; empty where none has.",
     "X-Pending": "How many insights wait for the user's next rebuild.",
@@ -101,8 +101,8 @@ def add_forms(document: dict[str, Any]) -> None:
         if "{" in path:
             answers.setdefault("404", _response("There is no such resource."))
         if method == "get" and "conditional" in operation.get("summary", ""):
-            answers.setdefault("304", {"description": "`If-None-Match` names the version that there is."})
-            answers.setdefault("406", _response("None of the content codings that there are is taken."))
+            answers.setdefault("304", {"description": "`If-None-Match` matches the current version."})
+            answers.setdefault("406", _response("The client accepts none of the available content codings."))
             named = answers["200"].get("headers", {})
             for status in ("200", "304"):
                 # A route that says which of them it sends is believed.

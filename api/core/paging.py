@@ -16,7 +16,7 @@ LIMIT_DEFAULT = 100
 LIMIT_MAX = 1_000
 
 Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX, description="how many at most")]
-Cursor = Annotated[str | None, Query(max_length=4_096, description="`next_cursor` of the page before")]
+Cursor = Annotated[str | None, Query(max_length=4_096, description="`next_cursor` of the previous page")]
 
 
 def require_known_parameters(request: Request, names: Collection[str]) -> None:

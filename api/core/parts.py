@@ -61,7 +61,7 @@ class Part(Generic[T]):
             UnavailableError: it does not answer.
         """
         if self._value is None or not self.ready:
-            raise UnavailableError(f"{self.name} is away: {self.reason}")
+            raise UnavailableError(f"{self.name} is unavailable: {self.reason}")
         return self._value
 
     def start(self) -> None:
@@ -100,7 +100,7 @@ class Part(Generic[T]):
     def _lost(self, reason: str) -> None:
         self.reason = reason
         if self.ready or not self._reported:
-            _log.warning("part is away; it is tried again", part=self.name, reason=reason)
+            _log.warning("a service is unavailable; it is tried again", part=self.name, reason=reason)
         self._reported = True
         self.ready = False
 

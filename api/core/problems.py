@@ -48,7 +48,7 @@ KINDS: tuple[ProblemKind, ...] = (
     ProblemKind(
         "plan-limit",
         HTTPStatus.PAYMENT_REQUIRED,
-        "The plan of the organization does not reach so far.",
+        "The organization has reached a limit of its plan.",
         "`limit` names what is used up; wait for the next period or change the plan.",
     ),
     ProblemKind(
@@ -127,7 +127,7 @@ KINDS: tuple[ProblemKind, ...] = (
     ProblemKind(
         "internal-error",
         HTTPStatus.INTERNAL_SERVER_ERROR,
-        "The API failed in a way that nobody foresaw.",
+        "The API failed unexpectedly.",
         "Its log holds the error and the request; report both.",
     ),
     ProblemKind(

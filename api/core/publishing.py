@@ -39,7 +39,7 @@ class NotTakenError(UnavailableError):
 
 
 class Positions(BaseModel):
-    """Where the events of a write are in the log; send them as `X-Min-Position` to read what they did."""
+    """The log positions of a write's events; send them as `X-Min-Position` to read a state that includes them."""
 
     positions: list[str]
 

@@ -39,38 +39,39 @@ class Readiness(TypedDict):
     degraded: dict[str, str]
 
 
-@router.get("/healthz", summary="The process is alive", response_model=None, responses=answer(Alive))
+@router.get("/healthz", summary="Check that the process is alive", response_model=None, responses=answer(Alive))
 @declared(PUBLIC)
 async def healthz() -> Response:
-    """Answers as long as the event loop turns."""
+    """Answers while the event loop runs."""
     return Response(b'{"status":"alive"}', headers=_NEVER, media_type=_JSON)
 
 
 @router.get(
     "/readyz",
-    summary="Every part that is needed answers, or which does not",
+    summary="Check that the API and its services are ready",
     response_model=None,
     responses={
         200: {
-            "description": "Ready. `degraded` says what works in part.",
+            "description": "Ready. `degraded` names what works only partly.",
             "headers": {DEGRADED: {"description": _DEGRADED_SAYS, "schema": {"type": "string"}}},
             "content": answer(Readiness)[200]["content"],
         },
         503: {
-            **problem_response("A part that is needed does not answer; `not_ready` names it."),
+            **problem_response("A required service is unavailable; `not_ready` names it."),
             "headers": {DEGRADED: {"description": _DEGRADED_SAYS, "schema": {"type": "string"}}},
         },
     },
 )
 @declared(PUBLIC)
 async def readyz(
-    services: Wired, exclude: Annotated[list[str], Query(default_factory=list, description="parts that do not count")]
+    services: Wired,
+    exclude: Annotated[list[str], Query(default_factory=list, description="services to leave out of the check")],
 ) -> Response:
-    """503 names the parts that are unavailable and without which the API cannot do its work.
+    """503 names the unavailable services that the API cannot do without.
 
-    `degraded` names what works in part while the API is ready: Redis that is unavailable, consumers that have stopped a
-    partition for bad events, with the command that resumes it, a restore that is in progress. A balancer that sends reads alone
-    may ask with `?exclude=kafka`.
+    `degraded` names what works only partly while the API is ready: unavailable Redis, consumers that have stopped a
+    partition because of bad events, with the command that resumes it, a restore in progress. A load balancer for reads
+    may use `?exclude=kafka`.
     """
     away = {name: reason for name, reason in services.not_ready().items() if name not in exclude}
     accelerators = {name: text for name, text in services.unavailable_accelerators().items() if name not in exclude}

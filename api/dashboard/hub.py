@@ -86,7 +86,7 @@ class Hub:
         try:
             self.lags = await lags(self._quiet, self._services.database.require())
         except (HighwaterError, OSError, TimeoutError) as error:
-            _log.debug("the lag is not known", reason=str(error) or type(error).__name__)
+            _log.debug("the lag is unknown", reason=str(error) or type(error).__name__)
 
     async def _sample(self) -> None:
         self._services.kafka.require()

@@ -55,7 +55,7 @@ def _verdict(decision: Rebuild | Wait | Idle, facts: UserFacts, now_ms: int) -> 
         return f"not due: {decision.reason}; an event of the user changes that"
     left = seconds(max(0.0, round((decision.until_ms - now_ms) / 1000)))
     if facts.in_flight_until is not None and now_ms < facts.in_flight_until:
-        return f"a rebuild is under way; it is waited for until {moment(decision.until_ms)}"
+        return f"a rebuild is in progress; it is waited for until {moment(decision.until_ms)}"
     return f"not due before {moment(decision.until_ms)}, in {left}, unless an event of the user comes first"
 
 
@@ -92,7 +92,7 @@ def _time(facts: UserFacts, policy: Policy, now_ms: int) -> Condition:
     return Condition(
         "enough time passed",
         is_due,
-        f"looked at {ago(looked, now_ms)}; time alone suffices after {seconds(plan.rebuild_interval_seconds)}",
+        f"checked {ago(looked, now_ms)}; time alone suffices after {seconds(plan.rebuild_interval_seconds)}",
     )
 
 
@@ -108,7 +108,7 @@ def _cooldown(facts: UserFacts, policy: Policy, now_ms: int) -> Condition:
 def _in_flight(facts: UserFacts, now_ms: int) -> Condition:
     until = facts.in_flight_until
     if until is None:
-        return Condition("none under way", True, "no rebuild of this user is being made")
+        return Condition("no rebuild in progress", True, "no rebuild of this user is being made")
     is_free = now_ms >= until
     told = "one was asked for and never answered" if is_free else f"one is being made, until {moment(until)} at most"
-    return Condition("none under way", is_free, told)
+    return Condition("no rebuild in progress", is_free, told)

@@ -40,7 +40,7 @@ dlq.add_command(park)
 
 @dlq.command("list")
 @click.argument("topic", type=LETTER_TOPIC, required=False)
-@click.option("--open", "only_open", is_flag=True, help="Only those that nobody has sent again.")
+@click.option("--open", "only_open", is_flag=True, help="Only dead letters that have not been published again.")
 @json_option
 def list_letters(topic: Topic | None, only_open: bool, as_json: bool) -> None:
     """List the dead letters of TOPIC, or count those of every topic."""
@@ -64,7 +64,7 @@ def list_letters(topic: Topic | None, only_open: bool, as_json: bool) -> None:
 def _sent_again(document: dict[str, Any]) -> str:
     """Where a letter is now, and how often it had been sent before it came back as this one."""
     now_at = [one["position"] for one in document["handled"] if one["position"]]
-    before = f"came back {document['redrives']} times" if document["redrives"] else ""
+    before = f"failed again {document['redrives']} times" if document["redrives"] else ""
     return ", ".join(part for part in (f"to {now_at[-1]}" if now_at else "", before) if part)
 
 
@@ -91,7 +91,9 @@ def _print_summary(summary: list[dict[str, Any]], *, as_json: bool) -> None:
 @dlq.command()
 @click.argument("topic", type=LETTER_TOPIC)
 @click.option("--offset", type=click.IntRange(min=0), help="Only the dead letter at this offset.")
-@click.option("-n", "count", type=click.IntRange(1, _LISTED_MAX), default=10, show_default=True, help="The latest N.")
+@click.option(
+    "-n", "count", type=click.IntRange(1, _LISTED_MAX), default=10, show_default=True, help="Show the latest N."
+)
 @click.option(
     "--bytes",
     "bytes_to",
@@ -100,7 +102,7 @@ def _print_summary(summary: list[dict[str, Any]], *, as_json: bool) -> None:
 )
 @json_option
 def show(topic: Topic, offset: int | None, count: int, bytes_to: Path | None, as_json: bool) -> None:
-    """Show dead letters whole: headers, decoded value where there is one, original bytes, what was done with them."""
+    """Show dead letters completely: headers, decoded value if possible, original bytes, and what was done with them."""
     if bytes_to is not None and offset is None:
         raise click.UsageError("--bytes needs --offset", click.get_current_context())
     box = box_of(stack_settings("kafka", "schema_registry"))
@@ -162,16 +164,16 @@ def _print_value(document: dict[str, Any], line: Any) -> None:
 @click.argument("topic", type=LETTER_TOPIC)
 @click.option("--offset", "offsets", type=click.IntRange(min=0), multiple=True, help="Only this one (may be repeated).")
 @click.option("--reason", help="Only those with this reason.")
-@click.option("--again", is_flag=True, help="Also those that were sent again before.")
+@click.option("--again", is_flag=True, help="Also dead letters that have already been published again.")
 @NOTE
 @json_option
 def redrive(
     topic: Topic, offsets: tuple[int, ...], reason: str | None, again: bool, note: str | None, as_json: bool
 ) -> None:
-    """Send dead letters to the topic they came from once more, as they were; they also stay where they are.
+    """Publish dead letters unchanged to their original topic again; the dead letters themselves stay.
 
-    Each goes with headers that say where it came from, who sent it and when, and an event on
-    streams.dead-letter-handled says where it is now. What was sent again before is left alone without --again.
+    Headers name the dead letter, the user and the time, and an event on
+    streams.dead-letter-handled has the new position. Without --again, already redriven ones are skipped.
     """
     from highwater.api.dead_letters.handling import Outcome
     from highwater.api.dead_letters.reading import in_thread
@@ -215,10 +217,8 @@ def _conclude_redrive(name: str, outcome: Any, *, as_json: bool) -> None:
 
 @dlq.command()
 @click.argument("topic", type=LETTER_TOPIC)
-@click.option(
-    "--up-to", type=click.IntRange(min=0), help="The last offset to delete; all that are there now if not given."
-)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--up-to", type=click.IntRange(min=0), help="The last offset to delete [default: all current ones].")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @NOTE
 @json_option
 def drop(topic: Topic, up_to: int | None, yes: bool, note: str | None, as_json: bool) -> None:

@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 @click.argument("topic", type=LETTER_TOPIC)
 @click.argument("offset", type=click.IntRange(min=0))
 @click.option(
-    "--set", "assigned", multiple=True, metavar="FIELD=VALUE", help="Give a field this value (JSON, or text)."
+    "--set", "assigned", multiple=True, metavar="FIELD=VALUE", help="Set a field to this value (JSON or text)."
 )
-@click.option("--unset", "removed", multiple=True, metavar="FIELD", help="Leave a field out.")
+@click.option("--unset", "removed", multiple=True, metavar="FIELD", help="Remove a field.")
 @click.option(
     "--value", "document", type=click.File("rb"), metavar="FILE", help="The whole event as JSON (- is stdin)."
 )
-@click.option("--bytes", "raw", type=click.File("rb"), metavar="FILE", help="The whole value as it is, unjudged.")
-@click.option("--dry-run", is_flag=True, help="Show what would be sent, and send nothing.")
-@click.option("--again", is_flag=True, help="Also when it was sent again before.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--bytes", "raw", type=click.File("rb"), metavar="FILE", help="The whole value as raw bytes, unchecked.")
+@click.option("--dry-run", is_flag=True, help="Show what would be published without publishing it.")
+@click.option("--again", is_flag=True, help="Also if it has already been published again.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @NOTE
 @json_option
 def edit(
@@ -54,10 +54,10 @@ def edit(
     note: str | None,
     as_json: bool,
 ) -> None:
-    """Mend the dead letter of TOPIC at OFFSET and send it again; the letter itself stays where it is.
+    """Correct the dead letter of TOPIC at OFFSET and publish it again; the dead letter itself stays.
 
-    Without --set, --unset, --value or --bytes the decoded value is opened in $EDITOR. What is sent is checked as any event of
-    the topic is.
+    Without --set, --unset, --value or --bytes the decoded value is opened in $EDITOR. The event is checked like any event of
+    the topic.
     """
     if sum((bool(assigned or removed), document is not None, raw is not None)) > 1:
         raise click.UsageError("--set/--unset, --value and --bytes exclude each other", click.get_current_context())

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from highwater.streams.settings import Settings
 
 LETTER_TOPIC = TopicArgument(dead_letters=True)
-NOTE = click.option("--note", help="Why; kept with the trace.")
+NOTE = click.option("--note", help="Reason, recorded with the action.")
 
 
 def box_of(settings: Settings) -> LetterBox:

@@ -36,13 +36,13 @@ _WAIT_SECONDS = 30.0
     type=click.FloatRange(min=0),
     default=_WAIT_SECONDS,
     show_default=True,
-    help="Seconds to wait until GROUP has passed them.",
+    help="How many seconds to wait until GROUP has processed them.",
 )
 @json_option
 def park(group: str, topic: Topic, partition: int, wait_seconds: float, as_json: bool) -> None:
     """Dead-letter the bad events of a partition of TOPIC that GROUP has stopped reading, and resume it.
 
-    Applies to the events that are in the partition now: good ones are processed, bad ones go to the dead letters. If later
+    Applies to the events now in the partition: good ones are processed, bad ones become dead letters. If later
     ones are mostly bad as well, the partition stops again. `highwater status` lists stopped partitions; `highwater reset`
     with --partition passes over events without a dead letter.
     """

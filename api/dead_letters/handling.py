@@ -117,7 +117,7 @@ class Handler:
         self._note = note
         if HANDLED not in partitions:
             raise UnavailableError(
-                f"{HANDLED} is not on the broker, and no deed goes without its trace: `highwater init`"
+                f"{HANDLED} is not on the broker, and every action must be recorded: run `highwater init`"
             )
 
     async def redrive(self, letters: AsyncIterator[Letter], *, again: bool) -> Outcome:

@@ -31,7 +31,7 @@ WHOLE_VALUE, KEY = "value", "key"
 
 
 class RefusedLetterError(HighwaterError):
-    """A dead letter cannot be sent again as it is. Look at it with `highwater dlq show`; edit or drop it."""
+    """A dead letter cannot be sent again as it is. Inspect it with `highwater dlq show`; edit or drop it."""
 
 
 class Action(StrEnum):

@@ -32,7 +32,7 @@ def explain() -> None:
     type=click.IntRange(1, _CHANNELS_MAX),
     default=_CHANNELS_DEFAULT,
     show_default=True,
-    help="Follow the N channels with most that is new; the rest is counted.",
+    help="Follow the N channels with the most new insights; the others are only counted.",
 )
 @json_option
 def feed(user: str, channels_max: int, as_json: bool) -> None:

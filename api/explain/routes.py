@@ -46,7 +46,7 @@ _waiting: set[object] = set()
 
 @router.get(
     "/api/explain/feed/{user:id}",
-    summary="The events behind a user's feed",
+    summary="Explain a user's feed",
     response_model=None,
     responses=answer(answers.Explanation),
 )
@@ -57,20 +57,20 @@ async def explain_feed(
     services: Wired,
     channels: Annotated[int, Query(ge=1, le=CHANNELS_MAX, description="channels to follow")] = CHANNELS_DEFAULT,
 ) -> Response:
-    """As a tree, and as the way from the first insight: each step with position, time and delay to the next."""
+    """The events that led to the feed, as a tree and as a chain; each with position, time and delay to the next."""
     await services.fresh(request, FEEDS_TOPICS)
     return await _answer(services, lambda explainer: explainer.feed(user, channels))
 
 
 @router.get(
     "/api/explain/resource/{key:id}",
-    summary="The events behind a page",
+    summary="Explain a resource",
     response_model=None,
     responses=answer(answers.Explanation),
 )
 @declared(replace(EXPLAIN, whose=Whose.KEY))
 async def explain_resource(request: Request, key: str, called: Called, services: Wired) -> Response:
-    """Of a key such as `league:table:2025-26`, `md:{match}:live`, `ns:{namespace}` or `clusters:{user}`."""
+    """The events that led to a resource: `league:table:2025-26`, `md:{match}:live`, `ns:{namespace}`, `clusters:{user}`."""
     await called.key(key)
     found = resource_of(key)
     await services.fresh(request, FEEDS_TOPICS if found is None else found.kind.topics)
@@ -95,7 +95,7 @@ async def explained(services: Services, ask: Ask) -> Explanation:
         UnavailableError: a part is away, or too many ask at once.
     """
     if len(_waiting) >= WAITING_MAX:
-        raise UnavailableError("too many explanations are under way")
+        raise UnavailableError("too many explanations are in progress")
     place = object()
     _waiting.add(place)
     try:

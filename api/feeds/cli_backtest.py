@@ -48,15 +48,21 @@ class PriceOption(click.ParamType):
 @click.option(
     "--policy", "policies", type=_FILE, multiple=True, help=f"A policy in TOML; up to {POLICIES_MAX} of them."
 )
-@click.option("--from", "begin", type=TimeOption(), help="Begin here: a time, or an age such as -30d.")
-@click.option("--to", "end", type=TimeOption(), help="End here.")
-@click.option("--population", type=click.IntRange(1, _USERS_MAX), help="Made-up users instead of the recorded ones.")
-@click.option("--insights", type=_FILE, help="Insights of a file (JSON lines, .gz read) instead of the stored ones.")
+@click.option("--from", "begin", type=TimeOption(), help="Start of the simulation: a time, or an age such as -30d.")
+@click.option("--to", "end", type=TimeOption(), help="End of the simulation.")
+@click.option("--population", type=click.IntRange(1, _USERS_MAX), help="Simulated users instead of the recorded ones.")
+@click.option(
+    "--insights", type=_FILE, help="File with insights (JSON lines, may be gzipped) instead of the stored ones."
+)
 @click.option("--by", type=click.Choice(["event", "arrival"]), default="event", show_default=True,
-              help="The time that stored insights come at in a population.")  # fmt: skip
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Names the made-up users.")
-@click.option("--price", type=PriceOption(), help="USD per million tokens, IN/OUT: counts what titles cost.")
-@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw it: FILE.svg or FILE.png.")
+              help="Time field by which stored insights arrive in the simulation.")  # fmt: skip
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the simulated users.")
+@click.option(
+    "--price", type=PriceOption(), help="Price in USD per million tokens, IN/OUT, to estimate the cost of titles."
+)
+@click.option(
+    "--plot", type=click.Path(dir_okay=False, path_type=Path), help="Plot the result to FILE.svg or FILE.png."
+)
 @json_option
 def backtest(
     policies: tuple[Path, ...],
@@ -70,9 +76,9 @@ def backtest(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Rerun the decisions to rebuild in virtual time: rebuilds, staleness, clustering, cost, beside the live policy.
+    """Rerun rebuild decisions in virtual time and compare rebuilds, staleness and cost with the live policy.
 
-    Over the recorded ticks and users; with --population over insights and that many made-up readers of them.
+    Uses the recorded ticks and users, or with --population stored insights and that many simulated readers.
     """
     from highwater.api.feeds.plots import write_plot
 

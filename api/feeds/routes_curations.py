@@ -47,18 +47,18 @@ from highwater.streams.identity.rate_limits import RateLimit
 
 router = APIRouter(tags=["feeds"], route_class=GuardedRoute)
 ACCEPTED = HTTPStatus.ACCEPTED
-ClusterId = Annotated[str, Path(description="of a cluster of the current version")]
+ClusterId = Annotated[str, Path(description="id of a cluster in the current version")]
 
 
 class Label(BaseModel):
-    """What a cluster is called."""
+    """The label of a cluster."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     label: Annotated[str, ID] = Field(description="1 to 240 bytes on one line")
 
 
 class Merged(BaseModel):
-    """Clusters that belong to another one."""
+    """Clusters to merge into another one."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     cluster_ids: list[Annotated[str, ID]] = Field(
@@ -72,18 +72,18 @@ class Part(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
     insight_ids: list[Annotated[str, ID]] = Field(
-        description="insights of the cluster, each in one part",
+        description="insights of the cluster; each may be in one part only",
         json_schema_extra={"minItems": 1, "maxItems": NAMED_MAX, "uniqueItems": True},
     )
-    label: str | None = Field(default=None, description="its label; by default one that is made from its texts")
+    label: str | None = Field(default=None, description="label of the part; default: generated from its texts")
 
 
 class Split(BaseModel):
-    """The parts of a cluster that become clusters of their own."""
+    """The parts to split off as clusters of their own."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     parts: list[Part] = Field(
-        description="1 to 10 parts; up to 1,000 insights in all, and one at least is in none",
+        description="1 to 10 parts with up to 1,000 insights in all; at least one insight must stay in the cluster",
         json_schema_extra={"minItems": 1, "maxItems": PARTS_MAX},
     )
 
@@ -98,9 +98,9 @@ class Split(BaseModel):
 async def put_label(
     request: Request, response: Response, user: User, cluster_id: ClusterId, body: Label, services: Wired
 ) -> Positions:
-    """The label is the cluster's in every later version, as long as the cluster lives; the last one counts.
+    """The cluster keeps the label in every later version as long as it exists; the last label counts.
 
-    `Location` is what takes it back.
+    Delete the resource in `Location` to undo it.
     """
     event = _event(user, CurationKind.RENAME, cluster_id=cluster_id, label=body.label)
     await _seen(request, services, event)
@@ -117,7 +117,7 @@ async def put_label(
 async def post_merge(
     request: Request, response: Response, user: User, cluster_id: ClusterId, body: Merged, services: Wired
 ) -> Positions:
-    """Whatever comes to one of them in later versions is in this one, under its id. `Location` is what takes it back."""
+    """Later insights of the merged clusters join this one. Delete the resource in `Location` to undo it."""
     event = _event(user, CurationKind.MERGE, cluster_id=cluster_id, cluster_ids=body.cluster_ids)
     known = await _seen(request, services, event)
     if missing := [one for one in body.cluster_ids if one not in known]:
@@ -128,16 +128,16 @@ async def post_merge(
 @router.post(
     "/api/users/{user:id}/clusters/{cluster_id:id}/split",
     status_code=ACCEPTED,
-    summary="Split a cluster into parts",
+    summary="Split a cluster",
     responses=problems(ConflictError),
 )
 @access(Role.EDITOR, Scope.FEEDS, Whose.USER, limit=RateLimit.PLAN, cost=10)
 async def post_split(
     request: Request, response: Response, user: User, cluster_id: ClusterId, body: Split, services: Wired
 ) -> Positions:
-    """What no part names stays the cluster; a later insight goes to the part, or the rest, whose members it is nearest to.
+    """Insights that no part names stay in the cluster. A later insight joins the nearest part, or the rest.
 
-    Insights with the same vector stay together. `Location` is what takes it back.
+    Insights with the same vector stay together. Delete the resource in `Location` to undo it.
     """
     parts = [ClusterPart(insight_ids=part.insight_ids, label=part.label) for part in body.parts]
     event = _event(user, CurationKind.SPLIT, cluster_id=cluster_id, parts=parts)
@@ -152,13 +152,13 @@ async def post_split(
 
 @router.get(
     "/api/users/{user:id}/curations",
-    summary="What a reader has said of the clusters",
+    summary="List a reader's corrections of clusters",
     response_model=None,
     responses=answer(Curations),
 )
 @access(Role.VIEWER, Scope.FEEDS, Whose.USER, limit=RateLimit.CALLER, cost=1)
 async def get_curations(request: Request, user: User, services: Wired) -> Response:
-    """In the order of the log, 100 at most. `is_resting`: the current version has none of the clusters that it is about."""
+    """In the order of the log, up to 100. `is_resting`: its clusters are not in the current version."""
     await services.fresh(request, FEEDS_TOPICS)
     pool = services.database.require()
     held = await held_curations(pool, user)
@@ -174,10 +174,10 @@ async def get_curations(request: Request, user: User, services: Wired) -> Respon
 async def delete_curation(
     request: Request,
     user: User,
-    curation_id: Annotated[str, Path(description="as `Location` and `GET …/curations` tell it")],
+    curation_id: Annotated[str, Path(description="id from `Location` or `GET …/curations`")],
     services: Wired,
 ) -> Positions:
-    """The next version is made as if it had not been said. What was said of its parts rests."""
+    """The next version is built without this correction. Corrections of the clusters that it created have no effect."""
     check_id("curation_id", curation_id)
     await services.fresh(request, FEEDS_TOPICS)
     if curation_id not in {one.curation_id for one in await held_curations(services.database.require(), user)}:

@@ -92,13 +92,13 @@ def _check_since(since: int, version: int) -> None:
 
 @router.get(
     "/api/users/{user:id}/feed",
-    summary="The feed of a user; conditional",
+    summary="Get a user's feed; supports ETags",
     response_model=None,
     responses=answer(Feed, names=("X-Pending", "X-Stale")),
 )
 @declared(QUICK_ACCESS)
 async def get_feed(request: Request, user: User, services: Wired, feeds: WiredFeeds, since: Since = None) -> Response:
-    """Built when it is read and no good copy is there; everybody else gets that copy, or 304."""
+    """The feed is built on the first read of a version; later reads get the stored feed, or 304."""
     is_positioned = await services.fresh(request, FEEDS_TOPICS)
     head = None if is_positioned else await feeds.builder.cached_head(user)
     if head is None:
@@ -125,7 +125,9 @@ async def _feed_since(feeds: FeedServices, user: str, document: FeedDocument, si
         document = await feeds.builder.read(user, stored.head if stored.is_good else None)
         news = feed_news(document.payload, since)
     if news is None:
-        raise UnavailableError("the last feed was stored before feeds told what is new, and no other could be built")
+        raise UnavailableError(
+            "the last feed was stored in a former format without changes, and no other could be built"
+        )
     return _news_document(document, news, since)
 
 
@@ -140,7 +142,7 @@ def _feed_response(request: Request, document: FeedDocument, extra: dict[str, st
 
 @router.get(
     "/api/users/{user:id}/clusters",
-    summary="The clusters of a user; conditional",
+    summary="Get a user's clusters; supports ETags",
     response_model=None,
     responses=answer(answers.Clusters, names=("X-Pending",)),
 )
@@ -155,7 +157,7 @@ async def get_clusters(
     limit: Annotated[int | None, Query(ge=1, le=LIMIT_MAX)] = None,
     cursor: Cursor = None,
 ) -> Response:
-    """The current version, or an earlier one; all clusters or those that changed; in pages when a limit is given."""
+    """The current version or an earlier one; all clusters or only those that changed. Paged if `limit` is given."""
     is_positioned = await services.fresh(request, FEEDS_TOPICS)
     extra = await _pending_header(services, user) if is_positioned else {}
     start = 0
@@ -271,7 +273,7 @@ def _page(document: Mapping[str, Any], version: int, start: int, limit: int) -> 
 
 @router.get(
     "/api/users/{user:id}/clusters/{cluster_id:id}/history",
-    summary="The life of a cluster; conditional",
+    summary="Get the history of a cluster; supports ETags",
     response_model=None,
     responses=answer(ClusterHistory),
 )
@@ -285,7 +287,7 @@ async def get_cluster_history(
     limit: Limit = LIMIT_DEFAULT,
     cursor: Cursor = None,
 ) -> Response:
-    """What became of it from version to version, the oldest first; it is asked for by the id that `/clusters` gives."""
+    """The changes of a cluster from version to version, oldest first. `/clusters` gives its id."""
     check_id("cluster_id", cluster_id)
     is_positioned = await services.fresh(request, FEEDS_TOPICS)
     after = LIFE_START
@@ -328,13 +330,13 @@ def _life_document(user: str, cluster_id: str, life: ClusterLife, limit: int) ->
 
 @router.get(
     "/api/users/{user:id}/pending",
-    summary="What waits for the next rebuild",
+    summary="Get what is pending for a user",
     response_model=None,
     responses=answer(Pending, names=("X-Pending",)),
 )
 @access(Role.VIEWER, Scope.FEEDS, Whose.USER, limit=RateLimit.CALLER, cost=1)
 async def get_pending(request: Request, user: User, services: Wired, feeds: WiredFeeds) -> Response:
-    """Per current subscription, head minus high-water mark; and whether a rebuild is due by the rules."""
+    """Per current subscription, the channel head minus the high-water mark; and whether a rebuild is due."""
     await services.fresh(request, FEEDS_TOPICS)
     row, stored = await feeds_reads.pending_by_channel(services.database.require(), user)
     by_channel = {channel: max(0, pending) for channel, pending in stored.items()}
@@ -377,7 +379,7 @@ def _facts(row: UserRow, pending: int, is_subscribed: bool) -> UserFacts:
 
 @router.get(
     "/api/users/{user:id}/subscriptions",
-    summary="A user's subscriptions",
+    summary="List a user's subscriptions",
     response_model=None,
     responses=answer(SubscribedChannels),
 )
@@ -385,7 +387,7 @@ def _facts(row: UserRow, pending: int, is_subscribed: bool) -> UserFacts:
 async def get_subscriptions(
     request: Request, user: User, services: Wired, limit: Limit = LIMIT_MAX, cursor: Cursor = None
 ) -> Response:
-    """The channels that the user is subscribed to now, in order."""
+    """The channels that the user is currently subscribed to, ordered by id."""
     await services.fresh(request, SUBSCRIPTION_TOPICS)
     after = str(decode_cursor(cursor, str)[0]) if cursor else ""
     found = await feeds_reads.subscriptions(services.database.require(), user, after, limit + 1)
@@ -404,13 +406,13 @@ def _channel_document(channel: Channel) -> dict[str, Any]:
 
 @router.get(
     "/api/channels/{channel:id}",
-    summary="A channel; conditional",
+    summary="Get a channel; supports ETags",
     response_model=None,
     responses=answer(answers.Channel),
 )
 @access(Role.VIEWER, Scope.FEEDS, limit=RateLimit.CALLER, cost=1)
 async def get_channel(request: Request, channel: str, services: Wired) -> Response:
-    """The head of a channel: its version is the number of its insights."""
+    """The channel's version is the number of its insights."""
     await services.fresh(request, INSIGHT_TOPICS)
     found = await feeds_reads.channel(services.database.require(), channel)
     if found is None:
@@ -426,7 +428,7 @@ async def get_channel(request: Request, channel: str, services: Wired) -> Respon
 async def get_channels(
     request: Request, services: Wired, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = None
 ) -> Response:
-    """Every channel that ever had an insight, in order of their ids."""
+    """Every channel that has had an insight, ordered by id."""
     await services.fresh(request, INSIGHT_TOPICS)
     after = str(decode_cursor(cursor, str)[0]) if cursor else ""
     found = await feeds_reads.channels(services.database.require(), after, limit + 1)
@@ -437,13 +439,13 @@ async def get_channels(
 
 @router.get(
     "/api/insights/{channel:id}/{insight:id}",
-    summary="An insight; conditional",
+    summary="Get an insight; supports ETags",
     response_model=None,
     responses=answer(Insight) | problems(GoneError),
 )
 @access(Role.VIEWER, Scope.FEEDS, limit=RateLimit.CALLER, cost=1)
 async def get_insight(request: Request, channel: str, insight: str, services: Wired) -> Response:
-    """An insight as it came; 410 once it was retracted."""
+    """The insight as it was published; 410 after its retraction."""
     await services.fresh(request, INSIGHT_TOPICS)
     found = await feeds_reads.insight(services.database.require(), channel, insight)
     if found is None:
@@ -468,14 +470,14 @@ async def get_insight(request: Request, channel: str, insight: str, services: Wi
 
 @router.get(
     "/api/changes",
-    summary="What changes, as server-sent events",
+    summary="Stream changes as server-sent events",
     response_class=Response,
     responses=stream("An event for each version bump, with its position as the id."),
 )
 # Any household: each key is checked by itself.
 @access(Role.VIEWER, whose=Whose.FILTERED, limit=RateLimit.CALLER, cost=1)
 async def get_changes(request: Request, called: Called, services: Wired) -> Response:
-    """Version bumps of what the caller may read, from now on or from `Last-Event-ID`."""
+    """New versions of the resources that the caller may read, from now or from `Last-Event-ID`."""
     await services.fresh(request, frozenset())
     services.kafka.require()
     places, has_gap = await services.changes.start_places(request.headers.get("last-event-id"))

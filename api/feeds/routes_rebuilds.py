@@ -31,7 +31,7 @@ router = APIRouter(tags=["feeds"], route_class=GuardedRoute)
 
 @router.get(
     "/api/users/{user:id}/rebuilds/{position:path}",
-    summary="What became of a rebuild that was asked for",
+    summary="Get the outcome of a requested rebuild",
     response_model=None,
     responses=answer(RebuildDemand),
 )
@@ -42,7 +42,7 @@ async def get_rebuild(
     position: Annotated[
         str,
         Path(
-            description="of the demand, as `POST …/rebuild` answered it; slashes as such or encoded",
+            description="position that `POST …/rebuild` returned; slashes may be encoded",
         ),
     ],
     services: Wired,

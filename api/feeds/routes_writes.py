@@ -26,7 +26,7 @@ ERASE = Access(Role.ADMIN, Scope.ADMIN, Whose.USER, limit=RateLimit.CALLER, cost
 
 
 class Subscriptions(BaseModel):
-    """The whole set of channels that a user is subscribed to."""
+    """All channels that the user subscribes to."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     channels: list[Annotated[str, CHANNEL]] = Field(description="at most 1,000 ids")
@@ -47,7 +47,7 @@ async def _write(services: Wired, topic: str, event: dict[str, Any]) -> Position
 @router.put("/api/users/{user:id}/subscriptions", status_code=ACCEPTED, summary="Replace a user's subscriptions")
 @access(Role.EDITOR, Scope.FEEDS, Whose.USER, limit=RateLimit.CALLER, cost=1)
 async def put_subscriptions(user: User, body: Subscriptions, services: Wired) -> Positions:
-    """The channels given are the user's from now on, and no others."""
+    """The given channels replace the user's subscriptions."""
     channels = list(dict.fromkeys(body.channels))
     return await _write(services, "feeds.subscriptions-replaced", {"user_id": user, "channels": channels})
 
@@ -55,33 +55,33 @@ async def put_subscriptions(user: User, body: Subscriptions, services: Wired) ->
 @router.put("/api/users/{user:id}/plan", status_code=ACCEPTED, summary="Change a user's plan")
 @access(Role.EDITOR, Scope.FEEDS, Whose.USER, limit=RateLimit.CALLER, cost=1)
 async def put_user_plan(user: User, body: Plan, services: Wired) -> Positions:
-    """The plan decides how often the user's clusters are rebuilt (R0.10)."""
+    """The plan decides how often the user's clusters are rebuilt."""
     return await _write(services, "feeds.plan-changed", {"user_id": user, "plan": body.plan})
 
 
-@router.post("/api/users/{user:id}/activity", status_code=ACCEPTED, summary="Say that a user is active")
+@router.post("/api/users/{user:id}/activity", status_code=ACCEPTED, summary="Report that a user is active")
 @access(Role.EDITOR, Scope.FEEDS, Whose.USER, limit=RateLimit.CALLER, cost=1)
 async def post_activity(user: User, services: Wired) -> Positions:
-    """Only active users are reclustered (R0.7)."""
+    """Only active users' clusters are rebuilt."""
     return await _write(services, "feeds.user-active", {"user_id": user})
 
 
-@router.post("/api/users/{user:id}/rebuild", status_code=ACCEPTED, summary="Ask for a rebuild now (admin)")
+@router.post("/api/users/{user:id}/rebuild", status_code=ACCEPTED, summary="Request a rebuild (admin)")
 @declared(REBUILD)
 async def post_rebuild(
     user: User,
     services: Wired,
     response: Response,
     *,
-    if_new: Annotated[bool, Query(description="only when it would change what the user is shown")] = False,
+    if_new: Annotated[bool, Query(description="rebuild only if the user would see a change")] = False,
     force: Annotated[
-        bool, Query(description="wins over `if_new`; takes a newer basis for the same insights too")
+        bool, Query(description="overrides `if_new`; also rebuilds if only the embedding model version changed")
     ] = False,
 ) -> Positions:
-    """A manual trigger: it rebuilds at any pending, 0 included. What comes out as it was keeps its version and its ETag,
-    and where only the basis is newer (`skipped`, `only_basis_changed`) the version stays unless `force` is set.
+    """Requests a rebuild at any number of pending insights, also at 0. If nothing changes, version and ETag stay as they are.
+    If only the embedding model version is newer the rebuild is skipped (`only_basis_changed`), unless `force` is set.
 
-    `Location` is where to ask what became of it. 404 for a user whom no event has told of.
+    `Location` is the address of the outcome. 404 if the user is unknown.
     """
     await require_known_user(services, user)
     told = await _write(services, "feeds.rebuild-demanded", {"user_id": user, "force": force, "if_new": if_new})
@@ -92,5 +92,5 @@ async def post_rebuild(
 @router.delete("/api/users/{user:id}/data", status_code=ACCEPTED, summary="Erase a user (admin)")
 @declared(ERASE)
 async def delete_data(user: User, services: Wired) -> Positions:
-    """Everything kept of the user goes; resource versions go on growing."""
+    """Deletes all data of the user. Versions of the user's resources never restart."""
     return await _write(services, "feeds.user-erased", {"user_id": user})

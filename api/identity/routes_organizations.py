@@ -39,7 +39,7 @@ _log = get_log("api")
 
 
 class PlanRequest(BaseModel):
-    """The plan of an organization from now on; what is left out of the rest stays as it is."""
+    """The new plan of an organization. Omitted fields stay unchanged."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     plan: Literal["free", "pro", "team", "enterprise"]
@@ -49,7 +49,7 @@ class PlanRequest(BaseModel):
 
 @router.get(
     "/api/organizations/{org:id}/limits",
-    summary="What an organization may",
+    summary="Get the limits of an organization",
     response_model=None,
     responses=answer(OrganizationLimits),
 )
@@ -59,7 +59,7 @@ async def get_limits(
     org: Org,
     services: Wired,
 ) -> Response:
-    """Its plan and the limits of that; an organization that nobody told of has the plan free."""
+    """Its plan and the plan's limits. Unknown organizations are on the free plan."""
     await services.fresh(request, LIMIT_TOPICS)
     document = limits_document(await services.organizations.read_limits(org))
     return Response(orjson.dumps(document), headers={"Cache-Control": CACHE_NEVER}, media_type=JSON)
@@ -89,13 +89,13 @@ def _limit(value: int | None) -> int | Literal["unlimited"]:
 @router.put(
     "/api/organizations/{org:id}/plan",
     status_code=HTTPStatus.ACCEPTED,
-    summary="Change a plan (admin)",
+    summary="Change an organization's plan (admin)",
     response_model=None,
     responses=answer(PlanChanged, status=HTTPStatus.ACCEPTED),
 )
 @access(Role.ADMIN, Scope.ADMIN, Whose.ORGANIZATION, limit=RateLimit.PLAN, cost=1)
 async def put_organization_plan(org: Org, body: PlanRequest, services: Wired) -> PlanChanged:
-    """The plan, and where they are given the status of the subscription and the end of what was paid for."""
+    """Sets the plan and, if given, the subscription status and the end of the paid period."""
     period_end = _period_end(body.period_end)
     event = {
         "organization_id": org,

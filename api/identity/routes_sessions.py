@@ -40,7 +40,7 @@ Text = Annotated[str, Field(max_length=512)]
 
 
 class SessionRequest(BaseModel):
-    """Whom a session is for; without a role it gets the one stored for the user, or viewer; without a plan the organization's."""
+    """The user of the session. Default role: the user's stored role, or viewer. Default plan: the organization's."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     user_id: Annotated[str, ID]
@@ -51,7 +51,7 @@ class SessionRequest(BaseModel):
 
 
 class RoleRequest(BaseModel):
-    """The role that a user has from now on."""
+    """The new role of a user."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     role: Literal["viewer", "editor", "admin"]
@@ -92,7 +92,7 @@ def _session_role(creator: Principal, stored: str | None, asked: str | None) -> 
 @router.post(
     "/api/sessions",
     status_code=HTTPStatus.CREATED,
-    summary="Make a session",
+    summary="Create a session",
     response_model=None,
     responses=answer(Session, status=HTTPStatus.CREATED),
 )
@@ -100,7 +100,7 @@ def _session_role(creator: Principal, stored: str | None, asked: str | None) -> 
 async def post_session(
     body: SessionRequest, request: Request, response: Response, called: Called, services: Wired
 ) -> Session:
-    """A session lives for a day after its last request; its id is the bearer token."""
+    """A session expires a day after its last request; its id is the bearer token."""
     organization_id = _organization_of(called, body)
     ip = request.client.host if request.client is not None else ""
     if organization_id:
@@ -130,7 +130,7 @@ async def post_session(
 @router.delete("/api/sessions/{session:id}", status_code=HTTPStatus.NO_CONTENT, summary="Log out")
 @access(Role.ADMIN, Scope.ADMIN, Whose.SESSION, own=Role.VIEWER, limit=RateLimit.CALLER, cost=1)
 async def delete_session(session: str, called: Called, services: Wired) -> None:
-    """End one session: one's own, one of the user the key is bound to, or any by an admin."""
+    """Ends one session: the caller's own, one of the user that the key is bound to, or any session if the caller is an admin."""
     found = called.shown(SESSION, await services.sessions.peek(session), session)
     await services.sessions.delete(found)
 
@@ -143,7 +143,7 @@ async def delete_session(session: str, called: Called, services: Wired) -> None:
 )
 @access(Role.ADMIN, Scope.ADMIN, Whose.USER, own=Role.VIEWER, limit=RateLimit.CALLER, cost=1)
 async def delete_user_sessions(user: User, services: Wired) -> SessionsRevoked:
-    """Every session of the user gets 401 from the next request on; answers how many there were."""
+    """Every session of the user gets 401 from its next request on. Returns the number of ended sessions."""
     return {"user_id": user, "revoked": await _revoke(services, user)}
 
 
@@ -155,7 +155,7 @@ async def delete_user_sessions(user: User, services: Wired) -> SessionsRevoked:
 )
 @access(Role.ADMIN, Scope.ADMIN, Whose.USER, limit=RateLimit.CALLER, cost=1)
 async def put_role(user: User, body: RoleRequest, services: Wired) -> RoleChanged:
-    """Stores the role and ends the user's sessions, which carry the old one (R2.9)."""
+    """Stores the role and ends the user's sessions, which still have the old role."""
     async with transaction(services.database.require()) as tx:
         # Held from before the event is there, so that its sink finds it done and the sessions are counted here.
         await tx.execute(QUERIES["session_lock"], user)

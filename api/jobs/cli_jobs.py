@@ -40,17 +40,17 @@ class Told(NamedTuple):
 
 @click.group(cls=Group)
 def jobs() -> None:
-    """Decks, ingests and exports: submitted, listed, watched, revoked, restarted."""
+    """Submit, list, watch, revoke and restart jobs: presentations, ingestions, exports."""
 
 
 @jobs.command()
 @click.argument("kind", type=click.Choice(["generation", "ingestion", "export"]))
 @click.argument("args")
-@click.option("--organization", "organization_id", required=True, help="Whose limits and usage it counts for.")
-@click.option("--user", "user_id", required=True, help="Who wants it.")
-@click.option("--expires-at", help="Not begun by then (ISO 8601), it is not begun at all.")
-@click.option("--idempotency-key", help="The same key again is the same job.")
-@click.option("--watch", "is_watched", is_flag=True, help="Watch it until it has ended.")
+@click.option("--organization", "organization_id", required=True, help="Organization that the job counts for.")
+@click.option("--user", "user_id", required=True, help="User who submits the job.")
+@click.option("--expires-at", help="Do not start the job after this time (ISO 8601).")
+@click.option("--idempotency-key", help="A repeat with the same key is the same job.")
+@click.option("--watch", "is_watched", is_flag=True, help="Watch the job until it ends.")
 @json_option
 def submit(
     kind: str,
@@ -62,7 +62,7 @@ def submit(
     is_watched: bool,
     as_json: bool,
 ) -> None:
-    """Have a job of KIND made with ARGS, a JSON object (`-` reads it from standard input)."""
+    """Submit a job of KIND with ARGS, a JSON object (`-` = standard input)."""
     import sys
 
     import orjson
@@ -88,7 +88,7 @@ def submit(
 @click.argument("job_id")
 @json_option
 def watch(job_id: str, as_json: bool) -> None:
-    """Show the steps of job JOB_ID until it has ended; exit status 1 if it failed."""
+    """Show the progress of job JOB_ID until it ends; exit status 1 if it failed."""
     settings = own_settings()
     with api_client(settings, any_key(settings)) as client:
         _watched(client, job_id, None, as_json=as_json)
@@ -98,7 +98,7 @@ def watch(job_id: str, as_json: bool) -> None:
 @click.argument("job_id")
 @json_option
 def show(job_id: str, as_json: bool) -> None:
-    """Show how job JOB_ID stands."""
+    """Show the status of job JOB_ID."""
     settings = own_settings()
     with api_client(settings, any_key(settings)) as client:
         document = request(client, "GET", f"/api/jobs/{job_id}").json()
@@ -109,11 +109,11 @@ def show(job_id: str, as_json: bool) -> None:
 
 
 @jobs.command("list")
-@click.option("--organization", "organization_id", required=True, help="Whose jobs.")
-@click.option("--status", type=click.Choice([str(one) for one in JobStatus]), help="Only jobs that stand there.")
+@click.option("--organization", "organization_id", required=True, help="Organization whose jobs to list.")
+@click.option("--status", type=click.Choice([str(one) for one in JobStatus]), help="Only jobs with this status.")
 @click.option("--kind", type=click.Choice([str(one) for one in Kind]), help="Only jobs of this kind.")
 @click.option("--user", "user_id", help="Only jobs of this user.")
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="At most this many.")
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Maximum number of jobs.")
 @json_option
 def list_jobs(
     organization_id: str, status: str | None, kind: str | None, user_id: str | None, limit: int, as_json: bool
@@ -147,7 +147,7 @@ def list_jobs(
 @click.argument("job_id")
 @json_option
 def revoke(job_id: str, as_json: bool) -> None:
-    """Revoke job JOB_ID: it is not begun any more, and whoever works on it stores nothing more."""
+    """Revoke job JOB_ID: it is not started any more, and further writes by its worker are rejected."""
     settings = own_settings()
     with api_client(settings, any_key(settings)) as client:
         answer = request(client, "DELETE", f"/api/jobs/{job_id}").json()
@@ -156,10 +156,10 @@ def revoke(job_id: str, as_json: bool) -> None:
 
 @jobs.command()
 @click.argument("job_id")
-@click.option("--watch", "is_watched", is_flag=True, help="Watch it until it has ended.")
+@click.option("--watch", "is_watched", is_flag=True, help="Watch the job until it ends.")
 @json_option
 def restart(job_id: str, is_watched: bool, as_json: bool) -> None:
-    """Restart failed job JOB_ID from its last stored step; what was made is not made or paid again."""
+    """Restart failed job JOB_ID from its last stored step; finished steps are not repeated or paid again."""
     settings = own_settings()
     with api_client(settings, any_key(settings)) as client:
         before = request(client, "GET", f"/api/jobs/{job_id}").json()
@@ -180,12 +180,12 @@ def blobs() -> None:
 
 @blobs.command("put")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@click.option("--organization", "organization_id", required=True, help="Whose document it is.")
-@click.option("--name", help="The name under which it is saved when it is read; that of FILE by default.")
-@click.option("--type", "media_type", help="Its media type; by default what the extension of its name stands for.")
+@click.option("--organization", "organization_id", required=True, help="Organization that owns the document.")
+@click.option("--name", help="File name for downloads [default: the name of FILE].")
+@click.option("--type", "media_type", help="Media type [default: by the file extension].")
 @json_option
 def put_blob(file: str, organization_id: str, name: str | None, media_type: str | None, as_json: bool) -> None:
-    """Put FILE (`-` = standard input), so that jobs can name it; prints its SHA-256."""
+    """Upload FILE (`-` = standard input) for use in jobs; prints its SHA-256."""
     from highwater.streams.jobs.file_names import media_type_of
 
     settings = own_settings()
@@ -200,16 +200,16 @@ def put_blob(file: str, organization_id: str, name: str | None, media_type: str 
 
 @blobs.command("get")
 @click.argument("sha256")
-@click.option("--organization", "organization_id", help="Read as one of this organization.")
+@click.option("--organization", "organization_id", help="Organization to read as.")
 @click.option(
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Where to; `-` = standard output; else its own name.",
+    help="Target file; `-` = standard output [default: its own name].",
 )
-@click.option("--force", "is_replaced", is_flag=True, help="Replace a file that is there.")
+@click.option("--force", "is_replaced", is_flag=True, help="Replace an existing file.")
 @json_option
 def get_blob(sha256: str, organization_id: str | None, output: Path | None, is_replaced: bool, as_json: bool) -> None:
-    """Save the document or file SHA256, under its own name in this folder unless `--output` says where."""
+    """Download document SHA256, under its own name to this folder unless --output is given."""
     from highwater.api.jobs.downloads import save
 
     settings = own_settings()
@@ -221,19 +221,19 @@ def get_blob(sha256: str, organization_id: str | None, output: Path | None, is_r
 
 
 @jobs.command("recompute-usage")
-@click.option("--org", "organization_id", help="Of this organization only.")
-@click.option("--period", help="Of this month only (YYYY-MM).")
+@click.option("--org", "organization_id", help="Only this organization.")
+@click.option("--period", help="Only this month (YYYY-MM).")
 @click.option(
     "--store",
     "is_stored",
     is_flag=True,
-    help="Raise flushed totals to what was counted now.",
+    help="Raise the flushed totals to the recomputed ones.",
 )
 @json_option
 def recompute_usage(organization_id: str | None, period: str | None, is_stored: bool, as_json: bool) -> None:
-    """Count usage anew from what each job was counted for, beside what was flushed up to the same position.
+    """Recompute usage from each job and compare it with the flushed totals at the same position.
 
-    Exit status 1 if they differ there and nothing was stored. What waits for the next flush, up to a quarter of an hour, is no
+    Exit status 1 if they differ and --store is not given. Usage that waits for the next flush (up to 15 minutes) is not a
     difference.
     """
     import asyncio

@@ -89,7 +89,7 @@ router = APIRouter(tags=["jobs"], route_class=GuardedRoute)
 
 
 class JobSubmission(BaseModel):
-    """What is to be made. A session says for which organization, a key that is bound to a user for whom."""
+    """A job to submit. A session supplies the organization; a key that is bound to a user supplies the user."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     kind: str
@@ -100,13 +100,13 @@ class JobSubmission(BaseModel):
 
 
 class JobAccepted(BaseModel):
-    """A job, or a word about it, that was taken."""
+    """An accepted job, or an accepted request about a job."""
 
     job_id: str
     positions: list[str]
 
 
-async def _job_id(job_id: Annotated[str, Path(description="what POST /api/jobs answered")]) -> str:
+async def _job_id(job_id: Annotated[str, Path(description="id returned by POST /api/jobs")]) -> str:
     return canonical_uuid("job_id", job_id)
 
 
@@ -125,10 +125,10 @@ def job_id_of(organization_id: str, user_id: str, key_text: str | None) -> str:
     return str(uuid5(_JOBS, orjson.dumps([organization_id, user_id, key_text]).decode()))
 
 
-@router.post("/api/jobs", status_code=ACCEPTED, summary="Have something made", responses=problems(PaymentRequiredError))
+@router.post("/api/jobs", status_code=ACCEPTED, summary="Submit a job", responses=problems(PaymentRequiredError))
 @declared(SUBMIT_JOB)
 async def post_job(request: Request, body: JobSubmission, called: Called, services: Wired) -> JobAccepted:
-    """The job is taken down; `GET /api/jobs/{id}` and its events tell what comes of it."""
+    """Submits a job; `GET /api/jobs/{id}` and its events report the outcome."""
     organization_id, user_id = called.submission(body.organization_id, body.user_id)
     key_text = idempotency_key(request)
     job_id = job_id_of(organization_id, user_id, key_text)
@@ -191,13 +191,13 @@ async def _fresh_job(request: Request, called: Asker, job_id: str, services: Ser
 
 @router.get(
     "/api/jobs/{job_id}",
-    summary="How a job stands; conditional",
+    summary="Get a job; supports ETags",
     response_model=None,
     responses=answer(Job),
 )
 @declared(READ_JOB)
 async def get_job(request: Request, job_id: JobId, called: Called, services: Wired) -> Response:
-    """Its status, progress, cost, and where what it made is found."""
+    """Its status, progress and cost, and where to find its result."""
     found = await _fresh_job(request, called, job_id, services)
     payload = orjson.dumps(job_document(found))
     etag = conditional.tag_of(f"job-{found.version}", payload)
@@ -271,7 +271,7 @@ def _time(ms: int | None) -> str | int | None:
 @router.delete("/api/jobs/{job_id}", status_code=ACCEPTED, summary="Revoke a job")
 @declared(REVOKE_JOB)
 async def delete_job(request: Request, job_id: JobId, called: Called, services: Wired) -> JobAccepted:
-    """Nobody begins it any more, and who works on it stores nothing more; one that has ended stays as it is (R2.40)."""
+    """The job is not started any more; further writes by its worker are rejected. An ended job stays as it is."""
     await _fresh_job(request, called, job_id, services)
     event = {"job_id": job_id, "action": REVOKE, "reason": REVOKED_REASON, "ts": services.clock()}
     return JobAccepted(job_id=job_id, positions=await services.publisher.commands(CONTROL, [event]))
@@ -285,8 +285,8 @@ async def delete_job(request: Request, job_id: JobId, called: Called, services: 
 )
 @declared(RESTART_JOB)
 async def post_job_restart(request: Request, job_id: JobId, called: Called, services: Wired) -> JobAccepted:
-    """The job goes on after the last step that was stored, so nothing is made or paid twice (R2.15). Its organization must be
-    allowed a new job. Only a failed job can be restarted: one that was revoked or has expired is never begun again (R2.40).
+    """The job continues after its last stored step, so nothing is done or paid twice. The organization's limits must
+    allow a new job. Only a failed job can be restarted; a revoked or expired job cannot.
     """
     found = await _fresh_job(request, called, job_id, services)
     if found.status != JobStatus.FAILED:
@@ -303,7 +303,7 @@ async def post_job_restart(request: Request, job_id: JobId, called: Called, serv
 
 @router.get(
     "/api/organizations/{org:id}/jobs",
-    summary="Jobs of an organization, the newest first",
+    summary="List the jobs of an organization, newest first",
     response_model=None,
     responses=answer(JobsOfOrganization),
 )
@@ -315,12 +315,12 @@ async def get_jobs(
     services: Wired,
     limit: Limit = LIMIT_DEFAULT,
     cursor: Cursor = None,
-    status: Annotated[JobStatus | None, Query(description="only jobs that stand there")] = None,
+    status: Annotated[JobStatus | None, Query(description="only jobs with this status")] = None,
     kind: Annotated[Kind | None, Query(description="only jobs of this kind")] = None,
     user_id: Annotated[str | None, Query(description="only jobs of this user")] = None,
 ) -> Response:
-    """In pages; a caller that is bound to a user and is not of the organization sees that user's own. Unknown parameters are
-    refused, so that a misspelt filter never passes for none.
+    """Paged. A caller that is bound to a user outside the organization sees that user's jobs only. Unknown parameters are
+    rejected, so that a misspelt filter is never ignored.
     """
     check_id("org", org)
     require_known_parameters(request, ("limit", "cursor", "status", "kind", "user_id"))
@@ -375,13 +375,13 @@ def place_after(last_event_id: str | None, job: JobRead) -> int:
 
 @router.get(
     "/api/jobs/{job_id}/events",
-    summary="A job's steps as server-sent events",
+    summary="Stream the progress of a job as server-sent events",
     response_class=Response,
-    responses={**stream("An event for each step."), 204: {"description": "There is nothing more."}},
+    responses={**stream("An event for each step."), 204: {"description": "There are no more events."}},
 )
 @declared(READ_JOB)
 async def get_events(request: Request, job_id: JobId, called: Called, services: Wired, jobs: WiredJobs) -> Response:
-    """From the first one, or after `Last-Event-ID`; ends with the job. 204: there is nothing more, and no need to ask again."""
+    """From the first event, or after `Last-Event-ID`, until the job ends. 204: no more events; do not reconnect."""
     found = await _fresh_job(request, called, job_id, services)
     last = request.headers.get("last-event-id") or request.query_params.get("last_event_id")
     after = place_after(last, found)
@@ -401,7 +401,7 @@ async def get_events(request: Request, job_id: JobId, called: Called, services: 
 
 @router.get(
     "/api/presentations/{presentation_id}",
-    summary="A deck; conditional",
+    summary="Get a presentation; supports ETags",
     response_model=None,
     responses=answer(Presentation),
 )
@@ -409,7 +409,7 @@ async def get_events(request: Request, job_id: JobId, called: Called, services: 
 async def get_presentation(
     request: Request, presentation_id: PresentationId, called: Called, services: Wired, jobs: WiredJobs
 ) -> Response:
-    """Its slides, and how often it was looked at: what is stored and what is not yet (R2.43)."""
+    """Its slides and its number of views, including views that are not yet stored."""
     await services.fresh(request, DECK_TOPICS)
     found = await called.found(DECK, presentation_id)
     payload = orjson.dumps(

@@ -65,11 +65,11 @@ _ANY_BYTES: dict[str, Any] = {
 
 router = APIRouter(tags=["jobs"], route_class=GuardedRoute)
 
-Named = Annotated[str | None, Query(description="for which organization; a session needs not say it")]
+Named = Annotated[str | None, Query(description="the organization; a session may omit it")]
 
 
 class Stored(BaseModel):
-    """A blob that is stored."""
+    """A stored document."""
 
     sha256: str
     size: int
@@ -77,10 +77,10 @@ class Stored(BaseModel):
 
 @router.put(
     "/api/blobs",
-    summary="Put a document",
+    summary="Upload a document",
     response_model=Stored,
     responses={
-        201: {"model": Stored, "description": "The organization did not have it before."},
+        201: {"model": Stored, "description": "The document is new to the organization."},
         **problems(PaymentRequiredError),
     },
     openapi_extra={"requestBody": {"required": True, "content": _ANY_BYTES}},
@@ -93,10 +93,10 @@ async def put_blob(
     services: Wired,
     jobs: WiredJobs,
     organization_id: Named = None,
-    sha256: Annotated[str | None, Query(description="what the bytes are to be, in hexadecimal")] = None,
-    filename: Annotated[str | None, Query(description="the name under which it is saved when it is read")] = None,
+    sha256: Annotated[str | None, Query(description="expected SHA-256 of the content, in hexadecimal")] = None,
+    filename: Annotated[str | None, Query(description="file name for downloads")] = None,
 ) -> Stored:
-    """Any bytes, with their `Content-Type`; those that the organization has already are answered with 200, and change nothing."""
+    """Any bytes, with their `Content-Type`. 200 without a change if the organization already has the document."""
     organization = called.organization(organization_id)
     if filename is not None:
         check_file_name("filename", filename)
@@ -111,7 +111,7 @@ async def put_blob(
 
 @router.get(
     "/api/blobs/{sha256}",
-    summary="Read a document; conditional",
+    summary="Download a document; supports ETags",
     response_class=Response,
     responses={
         200: {
@@ -123,12 +123,12 @@ async def put_blob(
 @access(Role.VIEWER, Scope.JOBS, Whose.BLOB, limit=RateLimit.PLAN, cost=1)
 async def get_blob(
     request: Request,
-    sha256: Annotated[str, Path(description="what PUT /api/blobs answered")],
+    sha256: Annotated[str, Path(description="SHA-256 returned by PUT /api/blobs")],
     called: Called,
     services: Wired,
     organization_id: Named = None,
 ) -> Response:
-    """The bytes, for those who have put them and for admins."""
+    """The content, for organizations that uploaded it and for admins."""
     blob = await _readable(services, called, _hexadecimal("sha256", sha256), organization_id)
     headers = {"ETag": f'"{blob.sha256}"', "Cache-Control": CACHE_CONTROL}
     if conditional.is_match(conditional.condition(request), blob.sha256):

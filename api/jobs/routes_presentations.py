@@ -29,14 +29,14 @@ async def _presentation_id(presentation: Annotated[str, Path(description="the id
 
 
 @router.post(
-    "/api/presentations/{presentation}/views", status_code=HTTPStatus.ACCEPTED, summary="Tell that a deck was looked at"
+    "/api/presentations/{presentation}/views", status_code=HTTPStatus.ACCEPTED, summary="Count a view of a presentation"
 )
 # Looking is reading: whoever may read a deck may have it counted.
 @access(Role.VIEWER, Scope.JOBS, Whose.DECK, limit=RateLimit.PLAN, cost=1)
 async def post_view(
     presentation: Annotated[str, Depends(_presentation_id)], called: Called, services: Wired, jobs: WiredJobs
 ) -> Positions:
-    """Shown at once, stored once a minute."""
+    """The view is shown at once and stored within a minute."""
     await called.found(DECK_OWNER, presentation)
     is_shown = await jobs.views.raised(presentation)
     event = {"presentation_id": presentation, "ts": services.clock()}

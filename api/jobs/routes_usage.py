@@ -36,7 +36,7 @@ router = APIRouter(tags=["jobs"], route_class=GuardedRoute)
 
 @router.get(
     "/api/organizations/{org:id}/usage",
-    summary="What an organization used in a month",
+    summary="Get the usage of an organization in a month",
     response_model=None,
     responses=answer(UsageOfMonth),
 )
@@ -45,10 +45,10 @@ async def get_usage(
     request: Request,
     org: Org,
     services: Wired,
-    period: Annotated[str | None, Query(description="YYYY-MM in UTC; without it this month")] = None,
+    period: Annotated[str | None, Query(description="YYYY-MM in UTC; default: the current month")] = None,
 ) -> Response:
-    """Decks, slides, tokens and cents: what jobs used when they ended, also those that failed or were revoked. Says from where,
-    and up to when.
+    """Presentations, slides, tokens and cents of jobs that ended in the month, failed and revoked ones included. Also says
+    where the numbers come from, and up to when.
     """
     month = period_of(services.clock()) if period is None else period
     month_of(month)

@@ -45,8 +45,12 @@ class Published:
 @click.command(cls=Command)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
 @click.option("--season", required=True, metavar="ID", help="The season's id, for example 2018-19_en.1.")
-@click.option("--as-of", metavar="TIME", help="Publish no result of a match that ended after this moment (ISO 8601).")
-@click.option("--timezone", default="UTC", show_default=True, metavar="NAME", help="What the file's local times mean.")
+@click.option(
+    "--as-of", metavar="TIME", help="Do not publish results of matches that ended after this time (ISO 8601)."
+)
+@click.option(
+    "--timezone", default="UTC", show_default=True, metavar="NAME", help="Time zone of the file's local times."
+)
 @json_option
 def openfootball(file: Path, season: str, as_of: str | None, timezone: str, as_json: bool) -> None:
     """Publish a season of openfootball (FILE, JSON, `-` for standard input, gzip read).

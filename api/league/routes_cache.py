@@ -36,7 +36,7 @@ _REFUSED = "x-prewarm-token is missing or wrong, or CACHE_PREWARM_TOKEN is not s
 
 
 class Prewarmed(BaseModel):
-    """What will be made, and the positions of the events that ask for it."""
+    """Seasons and pages to be prewarmed, and the positions of the events that request it."""
 
     seasons: list[str]
     keys: list[str]
@@ -57,7 +57,7 @@ def _check_token(request: Request, expected: str | None) -> None:
 @router.post(
     "/api/cache/prewarm",
     status_code=HTTPStatus.ACCEPTED,
-    summary="Make the pages of seasons that are about to be read",
+    summary="Prewarm the pages of seasons that play soon",
     responses=problems(UnauthorizedError),
 )
 @declared(Access(None, token=TOKEN_FIELD, limit=RateLimit.ADDRESS, cost=1))
@@ -67,7 +67,7 @@ async def post_prewarm(
     league: WiredLeague,
     x_prewarm_token: Annotated[str | None, Header(description="`CACHE_PREWARM_TOKEN`")] = None,  # noqa: ARG001
 ) -> Prewarmed:
-    """For a timer outside, some time before matches; the token is the key. Pages that say the same keep their version."""
+    """For an external scheduler, before matches. Authorized by the token. Unchanged pages keep their version."""
     _check_token(request, services.settings.prewarm_token)
     now_ms = services.clock()
     async with transaction(services.database.require()) as tx:
@@ -82,12 +82,12 @@ async def post_prewarm(
 
 @router.get(
     "/api/cache/verdict",
-    summary="Whether the cache is large enough (admin)",
+    summary="Check whether the cache is large enough (admin)",
     response_model=None,
     responses=answer(CacheVerdict),
 )
 @access(Role.ADMIN, Scope.SYSTEM, limit=RateLimit.CALLER, cost=1)
 async def get_verdict(league: WiredLeague) -> Response:
-    """What Redis, PostgreSQL and this process count, and whether it asks for a larger Redis (R4.40, R4.41)."""
+    """Counters of Redis, PostgreSQL and this process, and whether a larger Redis is advised."""
     document: dict[str, Any] = await league.monitor.report()
     return Response(orjson.dumps(document), headers={"Cache-Control": CACHE_NEVER}, media_type=conditional.JSON)

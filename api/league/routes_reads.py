@@ -58,7 +58,7 @@ _LIVE = Access(Role.VIEWER, Scope.LEAGUE, limit=RateLimit.ADDRESS, cost=1)
 _PENDING = answer(
     DocumentPending,
     status=HTTPStatus.ACCEPTED,
-    description="The page is being made; `Retry-After` says when to ask again.",
+    description="The page is being generated; retry after `Retry-After` seconds.",
 )
 # Paths that answer with one document, or with a match, in the order in which they are tried; what each shows, and what of.
 _SHOWN: list[tuple[str, Maker, str, Access]] = []
@@ -98,7 +98,7 @@ def _shown(
 ) -> Callable[[Endpoint], Endpoint]:
     def register(endpoint: Endpoint) -> Endpoint:
         _SHOWN.append((path, maker, about, require_declared(endpoint, path)))
-        return _route(path, f"{summary}; conditional", responses)(endpoint)
+        return _route(path, f"{summary}; supports ETags", responses)(endpoint)
 
     return register
 
@@ -116,7 +116,9 @@ def _season_page(name: str, kind: str, summary: str, shown: type) -> None:
 
 
 # Before the seasons, or `admin` would be one.
-@_page("/api/league/admin/stats", "admin_stats", "Counts for administrators (admin)", _document(answers.LeagueCounts))
+@_page(
+    "/api/league/admin/stats", "admin_stats", "Get counts for administrators (admin)", _document(answers.LeagueCounts)
+)
 @access(Role.ADMIN, Scope.LEAGUE, limit=RateLimit.NONE, cost=0)
 async def get_admin_stats(request: Request, pages: WiredPages) -> Response:
     """How many seasons, matches, votes, predictions and rated users there are."""
@@ -124,22 +126,22 @@ async def get_admin_stats(request: Request, pages: WiredPages) -> Response:
 
 
 for _name, _kind, _summary, _type in (
-    ("table", "league_table", "The standings of a season", answers.LeagueTable),
-    ("schedule", "league_schedule", "All matches of a season", answers.LeagueSchedule),
-    ("results", "league_results", "The results of a season", answers.LeagueResults),
-    ("stats", "league_stats", "Aggregates of a season", answers.LeagueStats),
-    ("stats/live", "league_stats_live", "Matches in play of a season", answers.LeagueStatsLive),
-    ("bracket", "league_bracket", "The knock-out rounds of a season", answers.LeagueBracket),
+    ("table", "league_table", "Get the table of a season", answers.LeagueTable),
+    ("schedule", "league_schedule", "Get the schedule of a season", answers.LeagueSchedule),
+    ("results", "league_results", "Get the results of a season", answers.LeagueResults),
+    ("stats", "league_stats", "Get the statistics of a season", answers.LeagueStats),
+    ("stats/live", "league_stats_live", "Get the live matches of a season", answers.LeagueStatsLive),
+    ("bracket", "league_bracket", "Get the knock-out rounds of a season", answers.LeagueBracket),
 ):
     _season_page(_name, _kind, _summary, _type)
 
 
-@_route("/api/league", "The seasons; conditional", answer(answers.Seasons))
+@_route("/api/league", "List seasons; supports ETags", answer(answers.Seasons))
 @access(Role.VIEWER, Scope.LEAGUE, limit=RateLimit.CALLER, cost=1)
 async def get_seasons(
     request: Request, services: Wired, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = None
 ) -> Response:
-    """Every season that ever had a match, in order of their ids."""
+    """Lists every season that has had a match, ordered by id."""
     await services.fresh(request, SCHEDULE_TOPICS)
     after = str(decode_cursor(cursor, str)[0]) if cursor else ""
     found = await league_api.seasons(services.database.require(), after, limit + 1)
@@ -160,14 +162,14 @@ def _match(league: LeagueServices, match_id: str) -> Source:
 @_page("/api/matches/live", "matches_live", "Matches in play", _document(answers.MatchesLive))
 @declared(_LIVE)
 async def get_live_matches(request: Request, pages: WiredPages) -> Response:
-    """Of all seasons; limited per address."""
+    """Lists live matches of every season. Rate-limited by IP address."""
     return await serve(request, pages, resource("matches_live"))
 
 
 @_shown("/api/matches/{match:id}", _match, "A match", _document(answers.MatchPage))
 @declared(_LIVE)
 async def get_match(request: Request, match: MatchId, pages: WiredPages, league: WiredLeague) -> Response:
-    """What is fixed under `meta`, score and votes under `live`, null once they were taken away; limited per address."""
+    """`meta` is fixed; `live` has score and votes until three hours after the match. Rate-limited by IP address."""
     check_id("match", match)
     return await serve_source(request, pages, _match(league, match))
 
@@ -175,7 +177,7 @@ async def get_match(request: Request, match: MatchId, pages: WiredPages, league:
 @_page("/api/matches/{match:id}/comments", "match_comments", "Comments on a match", _document(answers.MatchComments))
 @declared(_READ)
 async def get_comments(request: Request, match: MatchId, pages: WiredPages) -> Response:
-    """The latest 120, the newest first."""
+    """The latest 120 comments, newest first."""
     check_id("match", match)
     return await serve(request, pages, resource("match_comments", match))
 
@@ -185,7 +187,7 @@ async def get_comments(request: Request, match: MatchId, pages: WiredPages) -> R
 async def get_club_matches(
     request: Request, club: Annotated[str, Path(description="name of a club")], pages: WiredPages
 ) -> Response:
-    """Over all seasons, the newest first."""
+    """The club's matches in every season, newest first."""
     check_name("club", club, NAME_BYTES_MAX)
     return await serve(request, pages, resource("club_matches", club))
 
@@ -203,13 +205,13 @@ async def get_leaderboard(
     pages: WiredPages,
     page: Annotated[int | None, Query(ge=1, le=PAGES_MAX, description="number of the page, from 1")] = None,
     cursor: Annotated[
-        int | None, Query(ge=1, le=PAGES_MAX, description="the same: `next_cursor` of the one before")
+        int | None, Query(ge=1, le=PAGES_MAX, description="instead of `page`: `next_cursor` of the previous page")
     ] = None,
     _limit: Annotated[
-        int, Query(alias="limit", ge=PAGE_USERS, description="a page holds 50 users; fewer cannot be had")
+        int, Query(alias="limit", ge=PAGE_USERS, description="a page always holds 50 users")
     ] = PAGE_USERS,
 ) -> Response:
-    """Users by points, 50 a page."""
+    """Users ordered by points, 50 per page."""
     if page is not None and cursor is not None and page != cursor:
         raise UnprocessableError("page and cursor name different pages", field="cursor")
     return await serve(request, pages, resource("leaderboard", str(page or cursor or 1)))
@@ -227,10 +229,10 @@ async def get_predictions(
     request: Request,
     called: Called,
     pages: WiredPages,
-    days: Annotated[int, Query(ge=1, le=DAYS_MAX, description="how far ahead")] = PREDICTION_DAYS,
-    user: Annotated[str | None, Query(description="whose predictions; they are the user's own")] = None,
+    days: Annotated[int, Query(ge=1, le=DAYS_MAX, description="how many days ahead")] = PREDICTION_DAYS,
+    user: Annotated[str | None, Query(description="return this user's private predictions")] = None,
 ) -> Response:
-    """Matches of the next days with their votes; with `user` what that user predicted, and what became of it."""
+    """Matches of the next days with their votes. With `user`: that user's predictions and their outcomes."""
     if user is None:
         called.note_checked()
         return await serve(request, pages, resource("predictions_active", str(days)))
@@ -238,15 +240,17 @@ async def get_predictions(
     return await serve(request, pages, resource("predictions_user", user))
 
 
-@_route("/api/users/{user:id}/achievements", "What a user has achieved; conditional", _document(answers.Achievements))
+@_route(
+    "/api/users/{user:id}/achievements", "Get a user's achievements; supports ETags", _document(answers.Achievements)
+)
 @access(Role.VIEWER, Scope.LEAGUE, Whose.USER, limit=RateLimit.NONE, cost=0)
 async def get_achievements(request: Request, user: User, pages: WiredPages) -> Response:
-    """What was reached, and how far it is to the rest."""
+    """The user's achievements, and the progress towards the others."""
     return await serve(request, pages, resource("achievements", user))
 
 
 @_page("/api/ads", "ads", "All advertisements", _document(answers.Advertisements))
 @declared(_READ)
 async def get_ads(request: Request, pages: WiredPages) -> Response:
-    """In order of their ids, each with what was put."""
+    """All advertisements ordered by id, each with its content."""
     return await serve(request, pages, resource("ads"))

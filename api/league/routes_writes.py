@@ -42,14 +42,14 @@ class _Body(BaseModel):
 
 
 class Result(_Body):
-    """The goals of a match; 0 to 999."""
+    """The final score; goals are 0 to 999."""
 
     home_goals: int
     away_goals: int
 
 
 class Score(Result):
-    """The goals so far, and the minute."""
+    """The current score and minute."""
 
     minute: int | None = None
 
@@ -61,7 +61,7 @@ class _OfUser(_Body):
 
 
 class Vote(_OfUser):
-    """What a user thinks will come of a match."""
+    """The outcome that a user expects."""
 
     choice: Literal["home", "draw", "away"]
 
@@ -80,9 +80,9 @@ class Comment(_OfUser):
 
 
 class PositionsOfWord(Positions):
-    """The same of a vote or a prediction, and whether it was in time for the rating: before the kickoff that is known now.
+    """The log positions of a vote or a prediction, and whether it was in time for the rating (before the known kickoff).
 
-    What is said later is shown and does not count, unless the match is moved to a later date.
+    A later one is shown but does not count, unless the match is moved to a later date.
     """
 
     in_time: bool
@@ -117,19 +117,19 @@ async def _say(request: Request, services: Services, topic: str, event: Mapping[
     )
 
 
-@router.post("/api/matches/{match:id}/finalize", status_code=ACCEPTED, summary="Tell the result of a match (admin)")
+@router.post("/api/matches/{match:id}/finalize", status_code=ACCEPTED, summary="Finalize a match (admin)")
 @declared(FINALIZE)
 async def post_result(request: Request, match: MatchId, body: Result, services: Wired) -> Positions:
-    """The result, or a correction of it; the same again changes nothing (R4.30)."""
+    """Sets or corrects the final result. Repeating the same result changes nothing."""
     known = await _match(request, services, match)
     event = {"match_id": match, "season": known.season, **body.model_dump(), "finalized_at": services.clock()}
     return await _write(services, "league.match-finalized", event)
 
 
-@router.post("/api/matches/{match:id}/score", status_code=ACCEPTED, summary="Tell the score of a match in play")
+@router.post("/api/matches/{match:id}/score", status_code=ACCEPTED, summary="Update the score of a live match")
 @access(Role.EDITOR, Scope.LEAGUE, Whose.DEPLOYMENT, limit=RateLimit.CALLER, cost=1)
 async def post_score(request: Request, match: MatchId, body: Score, services: Wired) -> Positions:
-    """The score so far; a match that has its result keeps it."""
+    """Sets the current score; a finalized match keeps its result."""
     known = await _match(request, services, match)
     event = {"match_id": match, "season": known.season, **body.model_dump()}
     return await _write(services, "league.match-updated", event)
@@ -138,7 +138,7 @@ async def post_score(request: Request, match: MatchId, body: Score, services: Wi
 @router.post("/api/matches/{match:id}/votes", status_code=ACCEPTED, summary="Vote on a match")
 @access(Role.EDITOR, Scope.LEAGUE, Whose.USER, own=Role.VIEWER, limit=RateLimit.CALLER, cost=1)
 async def post_vote(request: Request, match: MatchId, body: Vote, called: Called, services: Wired) -> PositionsOfWord:
-    """The last vote of a user counts (R4.33), for the rating if it was cast before kickoff; `in_time` says whether."""
+    """The user's last vote counts. It counts for the rating if it was cast before kickoff; see `in_time`."""
     event = {"match_id": match, "user_id": called.user(body.user_id), "choice": body.choice}
     return await _say(request, services, "league.vote-cast", event)
 
@@ -148,7 +148,7 @@ async def post_vote(request: Request, match: MatchId, body: Vote, called: Called
 async def put_prediction(
     request: Request, match: MatchId, body: Prediction, called: Called, services: Wired
 ) -> PositionsOfWord:
-    """The last prediction of a user counts, if it was made before kickoff; `in_time` says whether."""
+    """The user's last prediction counts if it was made before kickoff; see `in_time`."""
     event = {**body.model_dump(), "match_id": match, "user_id": called.user(body.user_id)}
     return await _say(request, services, "league.prediction-made", event)
 
@@ -156,7 +156,7 @@ async def put_prediction(
 @router.post("/api/matches/{match:id}/comments", status_code=ACCEPTED, summary="Comment on a match")
 @access(Role.EDITOR, Scope.LEAGUE, Whose.USER, own=Role.VIEWER, limit=RateLimit.CALLER, cost=1)
 async def post_comment(request: Request, match: MatchId, body: Comment, called: Called, services: Wired) -> Positions:
-    """The latest 120 of a match are shown."""
+    """Publishes a comment. The latest 120 comments of a match are shown."""
     event = {"match_id": match, "user_id": called.user(body.user_id), "text": body.text}
     await _match(request, services, match)
     return await _write(services, "league.comment-posted", {**event, "ts": services.clock()})
@@ -165,21 +165,21 @@ async def post_comment(request: Request, match: MatchId, body: Comment, called: 
 @router.put(
     "/api/ads/{ad:id}",
     status_code=ACCEPTED,
-    summary="Put an advertisement (admin)",
+    summary="Create or replace an advertisement (admin)",
     openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": {}}}}},
 )
 @access(Role.ADMIN, Scope.LEAGUE, limit=RateLimit.CALLER, cost=1)
 async def put_ad(request: Request, ad: AdId, services: Wired) -> Positions:
-    """Any JSON of at most 64 KiB; it is served as it was sent."""
+    """The content is any JSON up to 64 KiB; it is served unchanged."""
     payload = _json_text(await request.body())
     event = {"ad_id": ad, "deleted": False, "payload": payload, "ts": services.clock()}
     return await _write(services, "league.ad-changed", event)
 
 
-@router.delete("/api/ads/{ad:id}", status_code=ACCEPTED, summary="Take an advertisement away (admin)")
+@router.delete("/api/ads/{ad:id}", status_code=ACCEPTED, summary="Delete an advertisement (admin)")
 @access(Role.ADMIN, Scope.LEAGUE, limit=RateLimit.CALLER, cost=1)
 async def delete_ad(ad: AdId, services: Wired) -> Positions:
-    """One that is not there stays away."""
+    """Deleting an advertisement that does not exist changes nothing."""
     event = {"ad_id": ad, "deleted": True, "payload": "", "ts": services.clock()}
     return await _write(services, "league.ad-changed", event)
 

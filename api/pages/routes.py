@@ -28,16 +28,16 @@ KEYS_MAX = 1_000
 
 
 class Keys(BaseModel):
-    """Documents by their keys."""
+    """Keys of pages."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     keys: list[str] = Field(min_length=1, max_length=KEYS_MAX)
 
 
-@router.post("/api/cache/invalidate", status_code=HTTPStatus.ACCEPTED, summary="Give documents a new version (admin)")
+@router.post("/api/cache/invalidate", status_code=HTTPStatus.ACCEPTED, summary="Invalidate pages (admin)")
 @access(Role.ADMIN, Scope.SYSTEM, limit=RateLimit.PLAN, cost=1)
 async def post_invalidate(body: Keys, services: Wired, pages: WiredPages) -> Positions:
-    """Whatever they say; readers fetch them again (R4.7)."""
+    """Forces a new version even if the content is unchanged."""
     keys = list(dict.fromkeys(body.keys))
     for key in keys:
         found = pages.documents.page_of(key)

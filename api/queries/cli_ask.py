@@ -39,7 +39,7 @@ _REQUEST_SECONDS = 30.0
     show_default=True,
     help="How long to wait for the answer.",
 )
-@click.option("--organization", metavar="ID", help="Who pays [default: the key's organization].")
+@click.option("--organization", metavar="ID", help="Organization that pays [default: the key's].")
 @json_option
 def ask(user: str, question: str, timeout_seconds: float, organization: str | None, as_json: bool) -> None:
     """Ask QUESTION as USER (a UUID) and print the answer."""
@@ -119,7 +119,7 @@ def _wait(
     request_id = asked["request_id"]
     headers = {"X-Min-Position": ",".join(asked["positions"])}
     until = monotonic_seconds() + timeout_seconds
-    said = "taken down"
+    said = "accepted"
     while True:
         show(said)
         try:

@@ -57,15 +57,15 @@ class PromptOption(click.ParamType):
 @click.command(cls=Command)
 @click.option("--since", type=TimeOption(), default="-7d", show_default=True, help="A time, or an age such as -30d.")
 @click.option("--prompt", "given", type=PromptOption(), multiple=True, metavar="ROLE=FILE",
-              help="Another prompt for Mentor or Assembler; one for each.")  # fmt: skip
-@click.option("--model", metavar="NAME", help="Another model for the answer [default: the one that gave it].")
+              help="Another prompt for Mentor or Assembler, at most one for each.")  # fmt: skip
+@click.option("--model", metavar="NAME", help="Another model for the answer [default: the recorded one].")
 @click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=LIMIT_DEFAULT, show_default=True,
-              help="Replay the newest so many queries.")  # fmt: skip
+              help="Number of queries to replay, newest first.")  # fmt: skip
 @json_option
 def prompts(since: int, given: tuple[tuple[str, str], ...], model: str | None, limit: int, as_json: bool) -> None:
     """Answer recorded queries again with another prompt or model, and show what changes.
 
-    Each is given its recorded input; nothing is retrieved again and nothing is stored.
+    Each query is answered from its recorded input; nothing is retrieved again or stored.
     """
     from highwater.connectors.queries.backtest import Variant
 

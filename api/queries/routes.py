@@ -63,7 +63,7 @@ RESTART_RUN = Access(Role.ADMIN, Scope.QUERIES, Whose.RUN, limit=RateLimit.PLAN,
 
 
 class Question(BaseModel):
-    """What a user asks; a key or session that is bound needs not say whose it is, and who pays."""
+    """A user's question. A bound key or session may omit the user and the organization that pays."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     user_id: str | None = None
@@ -72,14 +72,14 @@ class Question(BaseModel):
 
 
 class Restart(BaseModel):
-    """From which stage a run is begun again."""
+    """The stage to restart from."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     stage: Literal["analyzer", "assembler", "responder"]
 
 
 class QueryAccepted(BaseModel):
-    """A query that was taken."""
+    """An accepted query."""
 
     request_id: str
     status: Literal["processing"] = "processing"
@@ -87,14 +87,14 @@ class QueryAccepted(BaseModel):
 
 
 class Cancelling(BaseModel):
-    """A cancellation that was taken; a run that has ended meanwhile stays as it ended."""
+    """An accepted cancellation. A run that has already ended stays as it ended."""
 
     request_id: str
     positions: list[str]
 
 
 class Restarted(BaseModel):
-    """The run that begins again."""
+    """The new run."""
 
     request_id: str
     restarted_from: str
@@ -102,7 +102,7 @@ class Restarted(BaseModel):
     positions: list[str]
 
 
-async def _run_id(request_id: Annotated[str, Path(description="what POST /api/query answered")]) -> str:
+async def _run_id(request_id: Annotated[str, Path(description="id returned by POST /api/query")]) -> str:
     return canonical_uuid("request_id", request_id)
 
 
@@ -127,7 +127,7 @@ def request_id_of(user_id: str, key: str | None) -> str:
 @router.post("/api/query", status_code=ACCEPTED, summary="Ask", responses=problems(PaymentRequiredError))
 @declared(ASK)
 async def post_query(request: Request, body: Question, called: Called, services: Wired) -> QueryAccepted:
-    """The query is taken down; its status, its timeline and the WebSocket tell what comes of it. Its organization pays."""
+    """Submits a query; its status, its timeline and the WebSocket report the outcome. The organization pays."""
     user_id = named_user(called, body.user_id)
     organization_id = called.payer(body.organization_id)
     key = idempotency_key(request)
@@ -199,7 +199,7 @@ def _tag(position: str) -> str:
 
 @router.get(
     "/api/query/{request_id}/status",
-    summary="What became of a query; conditional",
+    summary="Get the status of a query; supports ETags",
     response_model=None,
     responses=answer(QueryProcessing, QueryCompleted, QueryFailed),
 )
@@ -214,13 +214,13 @@ async def get_status(request: Request, request_id: RunId, called: Called, servic
 
 @router.get(
     "/api/query/{request_id}/timeline",
-    summary="How a query went; conditional",
+    summary="Get the timeline of a query; supports ETags",
     response_model=None,
     responses=answer(QueryTimeline),
 )
 @declared(READ_RUN)
 async def get_timeline(request: Request, request_id: RunId, called: Called, services: Wired) -> Response:
-    """Each stage with its calls of the language model, each event with its place in the log."""
+    """Each stage with its model calls, and each event with its position in the log."""
     await services.fresh(request, TIMELINE_TOPICS)
     found = await called.found(RUN_HISTORY, request_id)
     payload = orjson.dumps(timeline_document(found))
@@ -233,7 +233,7 @@ async def get_timeline(request: Request, request_id: RunId, called: Called, serv
 
 @router.get(
     "/api/users/{user:id}/queries",
-    summary="A user's queries, the newest first",
+    summary="List a user's queries, newest first",
     response_model=None,
     responses=answer(QueriesOfUser),
 )
@@ -241,7 +241,7 @@ async def get_timeline(request: Request, request_id: RunId, called: Called, serv
 async def get_queries(
     request: Request, user: ListedUser, services: Wired, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = None
 ) -> Response:
-    """In pages; none for a user who never asked."""
+    """Paged; empty for a user without queries."""
     await services.fresh(request, RUN_TOPICS)
     before = int(decode_cursor(cursor, int)[0]) if cursor else query_reads.PLACE_MAX
     if not 0 <= before <= query_reads.PLACE_MAX:
@@ -277,7 +277,7 @@ def _line(run: RunLine) -> dict[str, Any]:
 @router.post("/api/query/{request_id}/cancel", status_code=ACCEPTED, summary="Cancel a query")
 @declared(CANCEL_RUN)
 async def post_cancel(request: Request, request_id: RunId, called: Called, services: Wired) -> Cancelling:
-    """It fails as cancelled, wherever it stands; one that has ended stays as it is."""
+    """The query fails as cancelled, in whichever stage it is; one that has ended stays as it is."""
     found = await _own_run(request, called, request_id, services)
     return Cancelling(request_id=request_id, positions=await publish_cancel(services, found))
 
@@ -285,7 +285,7 @@ async def post_cancel(request: Request, request_id: RunId, called: Called, servi
 @router.delete("/api/query/{request_id}", status_code=ACCEPTED, summary="Cancel a query")
 @declared(CANCEL_RUN)
 async def delete_query(request: Request, request_id: RunId, called: Called, services: Wired) -> Cancelling:
-    """The same."""
+    """Same as `POST /api/query/{request_id}/cancel`."""
     return await post_cancel(request, request_id, called, services)
 
 
@@ -297,18 +297,18 @@ async def publish_cancel(services: Services, run: Run) -> list[str]:
 @router.post(
     "/api/query/{request_id}/restart",
     status_code=ACCEPTED,
-    summary="Begin again from a stage (admin)",
+    summary="Restart a query from a stage (admin)",
     responses=problems(ConflictError, PaymentRequiredError),
 )
 @declared(RESTART_RUN)
 async def post_query_restart(
     request: Request, request_id: RunId, body: Restart, called: Called, services: Wired
 ) -> Restarted:
-    """A new run, which takes over what the stages before that one found; the former stays as it is."""
+    """Starts a new run that takes over the results of the earlier stages; the former run stays as it is."""
     found = await _own_run(request, called, request_id, services)
     has_inputs = {Stage.ANALYZER: True, Stage.ASSEMBLER: found.has_analysis, Stage.RESPONDER: found.has_context}
     if not has_inputs[Stage(body.stage)]:
-        raise ConflictError(f"query {request_id} cannot begin again from the {body.stage}: it never came so far")
+        raise ConflictError(f"query {request_id} cannot begin again from the {body.stage}: it never reached that stage")
     if found.organization_id is not None:
         await require_plan_allows(services, found.organization_id, is_query=True)
     new_id = str(uuid4())

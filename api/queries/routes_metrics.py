@@ -24,15 +24,15 @@ router = APIRouter(tags=["queries"], route_class=GuardedRoute)
 
 @router.get(
     "/api/queries/metrics",
-    summary="How queries do: pipeline, stages, store, model",
+    summary="Get metrics of the query pipeline",
     response_model=None,
     responses=answer(QueryMetrics),
 )
 @access(Role.VIEWER, Scope.QUERIES, limit=RateLimit.CALLER, cost=1)
 async def get_query_metrics(
     services: Wired,
-    minutes: Annotated[int, Query(ge=1, le=MINUTES_MAX, description="how far back")] = 60,
+    minutes: Annotated[int, Query(ge=1, le=MINUTES_MAX, description="how many minutes back")] = 60,
 ) -> Response:
-    """Of the last minutes by the product's clock. Rows are PostgreSQL's estimates, everything else is counted."""
+    """Covers the last minutes. Row counts are PostgreSQL's estimates; everything else is counted."""
     document = await query_metrics.report(services.database.require(), services.clock(), minutes)
     return Response(orjson.dumps(document), headers={"Cache-Control": "no-store"}, media_type="application/json")

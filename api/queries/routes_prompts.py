@@ -35,7 +35,7 @@ router = APIRouter(tags=["queries"], route_class=GuardedRoute)
 
 
 class NewPrompt(BaseModel):
-    """A prompt; not active, it leaves its role without one, and the stage that needs it fails."""
+    """A prompt. An inactive one leaves its role without a prompt, and the stage that needs it fails."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     prompt_template: str
@@ -67,10 +67,10 @@ def _check_role(role: str) -> None:
         raise NotFoundError(f"there is no role {role[:100]!r}; there are {', '.join(ROLES)}")
 
 
-@router.get("/api/prompts", summary="The prompts in force (editor)", response_model=None, responses=answer(Prompts))
+@router.get("/api/prompts", summary="List the active prompts (editor)", response_model=None, responses=answer(Prompts))
 @access(Role.EDITOR, Scope.QUERIES, limit=RateLimit.CALLER, cost=1)
 async def get_prompts(request: Request, services: Wired) -> Response:
-    """One of each role; one that has none says so."""
+    """One per role; a role may have none."""
     await services.fresh(request, PROMPT_TOPICS)
     found = {prompt.role: _document(prompt) for prompt in await query_reads.prompts(services.database.require())}
     return _json({"prompts": [found.get(role) or _none_of(role) for role in ROLES]})
@@ -78,7 +78,7 @@ async def get_prompts(request: Request, services: Wired) -> Response:
 
 @router.get(
     "/api/prompts/{role:id}",
-    summary="The prompt of a role (editor)",
+    summary="Get the prompt of a role (editor)",
     response_model=None,
     responses=answer(PromptOfRole),
 )
@@ -88,11 +88,11 @@ async def get_prompt(
     role: Annotated[str, Path(description="Analyzer, Assembler, Mentor or Archivist")],
     services: Wired,
     *,
-    history: Annotated[bool, Query(description="those before it too, the newest first")] = False,
+    history: Annotated[bool, Query(description="also return other prompts of the role, newest first")] = False,
     limit: Limit = LIMIT_DEFAULT,
     cursor: Cursor = None,
 ) -> Response:
-    """The one in force; with `history` those that were told after it and before it, in pages."""
+    """The active prompt; with `history` also the other prompts of the role, newest first, paged."""
     _check_role(role)
     await services.fresh(request, PROMPT_TOPICS)
     pool = services.database.require()
@@ -112,7 +112,7 @@ async def get_prompt(
 @router.put("/api/prompts/{role:id}", status_code=HTTPStatus.ACCEPTED, summary="Change the prompt of a role (admin)")
 @access(Role.ADMIN, Scope.QUERIES, limit=RateLimit.CALLER, cost=1)
 async def put_prompt(role: str, body: NewPrompt, services: Wired) -> Positions:
-    """Runs whose stage begins from now on are given it."""
+    """Stages that start from now on use it."""
     _check_role(role)
     event = {"role_name": role, **body.model_dump(), "ts": services.clock()}
     return Positions(positions=await services.publisher.one(PROMPT_CHANGED, event))

@@ -74,26 +74,24 @@ def _asked(
     ] = None,
     where: Annotated[
         str | None,
-        Query(min_length=1, max_length=_CHARACTERS_MAX, description="Only what meets this condition in CEL."),
+        Query(min_length=1, max_length=_CHARACTERS_MAX, description="Only records that match this CEL expression."),
     ] = None,
     text: Annotated[
         str | None,
         Query(
             min_length=1,
             max_length=_CHARACTERS_MAX,
-            description="Only events with a value that contains it, in any case.",
+            description="Only records whose value contains this text, ignoring case.",
         ),
     ] = None,
-    order: Annotated[
-        Literal["newest", "oldest"], Query(description="Which record comes first, by arrival.")
-    ] = "newest",
+    order: Annotated[Literal["newest", "oldest"], Query(description="Order by arrival time.")] = "newest",
 ) -> Asked:
     return Asked(begin, end, partition, key, where, text, order)
 
 
 Wanted = Annotated[Asked, Depends(_asked)]
 Cursor = Annotated[
-    str | None, Query(max_length=_CURSOR_CHARACTERS_MAX, description="Where a page of the same search ended.")
+    str | None, Query(max_length=_CURSOR_CHARACTERS_MAX, description="Cursor of the previous page of the same search.")
 ]
 
 
@@ -103,7 +101,7 @@ Cursor = Annotated[
     response_class=Response,
     responses={
         200: {
-            "description": "Lines of JSON: `begin`, then `progress` and `record` as they come, and `end` or `failed`.",
+            "description": "JSON lines: `begin`, then `progress` and `record`, then `end` or `failed`.",
             "content": {NDJSON: {"schema": {"type": "string"}}},
         },
         **problems(NotFoundError),
@@ -115,17 +113,17 @@ async def get_records(
     wanted: Wanted,
     called: Called,
     services: Wired,
-    limit: Annotated[int, Query(ge=1, le=PAGE_RECORDS_MAX, description="Records of a page.")] = PAGE_RECORDS_DEFAULT,
+    limit: Annotated[int, Query(ge=1, le=PAGE_RECORDS_MAX, description="Records per page.")] = PAGE_RECORDS_DEFAULT,
     cursor: Cursor = None,
 ) -> Response:
-    """Streams the records that are found, in order over all partitions. `end` says how much was read and where to go on."""
+    """Streams matching records, in order over all partitions. `end` reports how much was read and where the next page starts."""
     search = begun(services, called.principal, wanted.search(topic), cursor=cursor, limit=limit)
     return await relayed(search, NDJSON, _HEADERS, has_first_line=True)
 
 
 @router.get(
     "/api/records/{topic:id}/export",
-    summary="Download all records that a search finds",
+    summary="Download all records that match a search",
     response_class=Response,
     responses={
         200: {"content": {kind: {"schema": {"type": "string", "format": "binary"}} for kind in MEDIA_TYPES.values()}},
@@ -141,9 +139,7 @@ async def export_records(
     kind: Annotated[Literal["jsonl", "csv", "parquet"], Query(alias="format")] = "jsonl",
     cursor: Cursor = None,
 ) -> Response:
-    """The columns are those of `highwater replay`; in order within each partition. A record for which the condition has no answer
-    is left out; a page counts them as `without_answer` and says why. A file that breaks off is not whole.
-    """
+    """Has the columns of `highwater replay`, ordered within each partition. An interrupted download is incomplete."""
     return await exported(services, called.principal, wanted.search(topic), kind, cursor)
 
 

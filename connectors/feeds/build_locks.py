@@ -84,7 +84,7 @@ class BuildLocks:
                 if self._connection is not None:
                     self._connection.terminate()
                     self._connection = None
-                raise UnavailableError(f"PostgreSQL is away: {str(error) or type(error).__name__}") from error
+                raise UnavailableError(f"PostgreSQL is unavailable: {str(error) or type(error).__name__}") from error
 
     async def close(self) -> None:
         """Close the session, and with it let go of every lock."""

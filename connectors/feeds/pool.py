@@ -55,7 +55,7 @@ class RebuildTimeoutError(HighwaterError):
 
 
 class RebuildWorkerLostError(HighwaterError):
-    """The process of a rebuild died. It is retried in a new one; when it recurs, look at the system's memory log."""
+    """The process of a rebuild died. It is retried in a new one; if it recurs, check the system's memory log."""
 
     retriable = True
     retry_after_ms = 1_000

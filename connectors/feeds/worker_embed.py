@@ -73,7 +73,7 @@ sys.stdout.buffer.write(b"" if basis is None else basis.to_bytes())
 
 
 class BasisFitError(HighwaterError):
-    """The process that fits a basis failed. The store goes on in its present basis; the process's error is in the log."""
+    """Fitting the built-in embedder failed. Its current version stays in use; the process's error is in the log."""
 
 
 class EmbedWorker:
@@ -381,7 +381,7 @@ class EmbedWorker:
         try:
             return [self._read(consumer, row["source_partition"], row["source_offset"]) for row in late]
         except KafkaException as error:
-            raise UnavailableError(f"Kafka is away: {error.args[0].str()}") from error
+            raise UnavailableError(f"Kafka is unavailable: {error.args[0].str()}") from error
         finally:
             consumer.close()
 

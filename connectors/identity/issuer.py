@@ -255,7 +255,7 @@ class Issuer:
         await self._fetch_as_needed(has_key=self._keys.has(kid))
         now = self._monotonic()
         if self._fetched is None or now - self._fetched >= KEYS_SECONDS_MAX:
-            raise IssuerUnavailableError(f"the keys of {self.issuer} are not known: {self._reason}")
+            raise IssuerUnavailableError(f"the keys of {self.issuer} are unavailable: {self._reason}")
         return self._keys
 
     async def provider(self) -> Provider:

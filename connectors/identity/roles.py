@@ -18,7 +18,7 @@ from highwater.streams.clock import to_datetime, to_ms
 
 
 class RoleWord(NamedTuple):
-    """The role that a user has from now on."""
+    """The new role of a user."""
 
     role: str
     cause: Cause

@@ -80,5 +80,5 @@ class Known:
         )
         if behind:
             raise UnavailableError(
-                f"{self._origin.thing} is not known, and {group} is {behind} {self._origin.events} behind"
+                f"{self._origin.thing} is unknown, and {group} is {behind} {self._origin.events} behind"
             )

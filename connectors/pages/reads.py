@@ -283,7 +283,7 @@ class Documents:
             if served.freshness is not Freshness.COLD:
                 DOCUMENT_READS.labels(found.kind.name, "kept").inc()
                 return served._replace(freshness=Freshness.KEPT)
-        raise UnavailableError("PostgreSQL is away, and no copy is good enough to be served")
+        raise UnavailableError("PostgreSQL is unavailable, and no copy is good enough to be served")
 
     # -- making ------------------------------------------------------------------------------------------------------
 

@@ -214,7 +214,7 @@ def unavailable_when_away() -> Iterator[None]:
     except RuntimeError as error:
         if not is_away(error):
             raise
-        raise UnavailableError(f"PostgreSQL is away: {error}") from error
+        raise UnavailableError(f"PostgreSQL is unavailable: {error}") from error
 
 
 def is_away(error: BaseException) -> bool:
@@ -226,7 +226,7 @@ def _unavailable_because(error: BaseException) -> str:
     """A server that did not carry out a statement answers, so that it would be wrong to call it away."""
     if isinstance(error, asyncpg.PostgresError) and not isinstance(error, _SERVER_IS_AWAY):
         return f"PostgreSQL did not carry out a statement ({_sqlstate(error)}): {error}"
-    return f"PostgreSQL is away: {str(error) or type(error).__name__}"
+    return f"PostgreSQL is unavailable: {str(error) or type(error).__name__}"
 
 
 def _sqlstate(error: asyncpg.PostgresError) -> str:

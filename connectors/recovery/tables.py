@@ -130,7 +130,7 @@ def _require_inputs(inputs: Mapping[Place, LogRange], sources: Mapping[str, Iter
     for table, topics in sources.items():
         for topic in sorted(set(topics) & set(gone)):
             raise CatalogueMismatchError(
-                f"{gone[topic]}, so the rows of {table} cannot be made again; restore Kafka's own data"
+                f"{gone[topic]}, so the rows of {table} cannot be rebuilt; restore Kafka's own data"
             )
 
 

@@ -180,7 +180,7 @@ class RedisLink:
         self._timeouts += isinstance(error, _TIMEOUTS)
         if not isinstance(error, _TIMEOUTS) or self._timeouts >= TIMEOUTS_MAX:
             self._lost(reason)
-        return RedisAwayError(f"Redis is away: {reason}")
+        return RedisAwayError(f"Redis is unavailable: {reason}")
 
     async def _in_turn(self, call: Awaitable[T], turns: asyncio.Semaphore) -> T:
         try:
@@ -282,7 +282,7 @@ class RedisLink:
             RedisAwayError: Redis is known to be away.
         """
         if not self.is_up:
-            raise RedisAwayError(f"Redis is away: {self.reason}")
+            raise RedisAwayError(f"Redis is unavailable: {self.reason}")
         return self.client
 
     async def probe(self) -> bool:
@@ -329,7 +329,7 @@ class RedisLink:
 
     def _lost(self, reason: str) -> None:
         if self.is_up or not self._is_reported:
-            _log.warning("Redis is away; reads go on from PostgreSQL", reason=reason)
+            _log.warning("Redis is unavailable; reads go on from PostgreSQL", reason=reason)
         self.is_up, self.reason, self._is_reported = False, reason, True
         REDIS_UP.set(0)
         if self._probing is None or self._probing.done():

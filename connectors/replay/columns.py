@@ -239,7 +239,7 @@ class _Reader:
     def _strings(self, chosen: Numbers | None, missing: NDArray[np.bool_] | None, *, is_text: bool) -> pa.Array:
         lengths = self._spread(self._varints(chosen), chosen)
         if (lengths < 0).any() or (lengths > len(self._buffer)).any():
-            raise NotFlatError("a length that is none")
+            raise NotFlatError("an invalid length")
         begins = self._moved(None, lengths)
         # Begins and ends in turn: every second element is a string, the others are what stands between them.
         cuts = np.empty(2 * len(begins), np.int32)

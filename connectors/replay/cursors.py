@@ -21,7 +21,7 @@ _FORM = 1
 
 
 class InvalidCursorError(HighwaterError):
-    """The cursor is none, or belongs to another search. Begin the search again without it."""
+    """The cursor is invalid, or belongs to another search. Begin the search again without it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ _PIPE_BYTES = 1 << 20
 
 
 class PartLostError(HighwaterError):
-    """A process of the replay ended before its part was whole. Start the replay again."""
+    """A process of the replay ended before its share was complete. Start the replay again."""
 
 
 def write_in_parts(

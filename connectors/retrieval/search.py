@@ -65,7 +65,7 @@ _NEAR = "\n".join((QUERIES["visible_chunks"], QUERIES["near_candidates"], QUERIE
 
 
 class NothingToCompareError(HighwaterError):
-    """No vector to compare with, and no word to look for in the question. Ask with a word, or with a vector of the namespace."""
+    """No vector to compare with, and no word to search for. Ask with a word, or with a vector of the namespace."""
 
 
 class WrongVectorError(HighwaterError):

@@ -29,7 +29,7 @@ class ImportRunsError(HighwaterError):
 
 
 class MemoryUnreadableError(HighwaterError):
-    """What earlier imports brought cannot be read. Remove the file that is named: the next import reads everything anew."""
+    """What earlier imports brought cannot be read. Remove the file that is named: the next import reads everything again."""
 
 
 @dataclass(slots=True)
@@ -93,7 +93,7 @@ class Remembered:
         except FileNotFoundError:
             return cls(path, about)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise MemoryUnreadableError(f"{path} cannot be read; remove it to import everything anew") from error
+            raise MemoryUnreadableError(f"{path} cannot be read; remove it to import everything again") from error
 
     def save(self) -> None:
         """Write it, whole or not at all; what has no file is forgotten with the process."""

@@ -231,7 +231,7 @@ def judge_refresh(event: RefreshRequested, record: Record, told: Told, _rules: R
         return None
     # After a crash a change is told again by a row that has it already: then more is not named than the first time.
     if set(event["keys"]) <= set(expected):
-        raise LeftOpenError("told again after a crash, by a row that knew the change")
+        raise LeftOpenError("requested again after a crash, by a row that knew the change")
     return "keys", expected, event["keys"]
 
 

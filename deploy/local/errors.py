@@ -23,7 +23,7 @@ class PartFailedError(LocalStackError):
 
 
 class NotReadyYetError(LocalStackError):
-    """A part is late. What is ready stays; `highwater up --detach` waits on, `highwater down` stops everything."""
+    """A service is late. Services that are ready stay; `highwater up --detach` waits on, `highwater down` stops everything."""
 
 
 class PortTakenError(LocalStackError):
@@ -35,4 +35,4 @@ class AlreadyRunningError(LocalStackError):
 
 
 class StartCancelledError(LocalStackError):
-    """The start was interrupted; whatever had been started was stopped again."""
+    """The start was interrupted; everything that had been started was stopped again."""

@@ -21,7 +21,7 @@ SATURATION, LENGTH_SHARE = 1.2, 0.75
 
 
 class Mode(StrEnum):
-    """What counts as similar: vectors alone (R3.17 to the letter), or words too."""
+    """What the similarity is computed from: vectors only, or vectors and words."""
 
     SEMANTIC = "semantic"
     HYBRID = "hybrid"

@@ -99,14 +99,14 @@ class Basis:
             basis = cls()
         else:
             if len(data) != _MAGIC.size + 3 * COUNTERS + 2 * WIDTH * DIMENSIONS or data[:4] != _MAGIC_NAME:
-                raise ValueError(f"{len(data)} bytes are no basis of this version")
+                raise ValueError(f"{len(data)} bytes are not a model of this version")
             _, fitted_on = _MAGIC.unpack_from(data)
             weights = np.frombuffer(data, np.uint8, 3 * COUNTERS, _MAGIC.size).reshape(3, COUNTERS)
             projection = np.frombuffer(data, "<i2", offset=_MAGIC.size + 3 * COUNTERS).reshape(WIDTH, DIMENSIONS)
             name = FITTED_PREFIX + hashlib.sha256(data).hexdigest()[:12]
             basis = cls(name, fitted_on, weights, projection.astype(np.int16, copy=False))
         if basis_id not in (None, basis.basis_id):
-            raise ValueError(f"the bytes are those of basis {basis.basis_id}, not of {basis_id}")
+            raise ValueError(f"the bytes are those of {basis.basis_id}, not of {basis_id}")
         return basis
 
 

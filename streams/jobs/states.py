@@ -24,7 +24,7 @@ class Kind(StrEnum):
 
 
 class JobStatus(StrEnum):
-    """Where a job stands."""
+    """The status of a job."""
 
     PENDING = "pending"
     RUNNING = "running"

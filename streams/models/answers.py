@@ -27,7 +27,7 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 class UnusableAnswerError(HighwaterError):
-    """The language model answered in another form than its prompt asks for. It is asked once more; then look at the prompt."""
+    """The language model answered in another form than its prompt asks for. It is asked once more; then check the prompt."""
 
 
 def clean_text(text: str) -> str:

@@ -33,6 +33,7 @@ NAMED = {
 }
 
 
+@pytest.mark.requirement("R0.22", "R0.23", "R0.24", "R0.25")
 def test_the_named_keys_are_there():
     """Every key that the design names is in the catalogue, letter by letter."""
     assert set(TEMPLATES.values()) >= NAMED
@@ -49,6 +50,7 @@ def test_a_key_is_its_template_with_the_ids_as_they_are():
     assert redis_keys.key(redis_keys.HIGH_WATER_MARK, user_id="a:{b}", channel_id="c") == "hwm:a:{b}:c"
 
 
+@pytest.mark.requirement("R2.1")
 @pytest.mark.parametrize(
     "resource",
     ["league:table:2025-26", "feed:ada", "ns:a{b}c", "feed:a}b", "feed:{}", "feed:{", "feed:}{x}", "lb:{}{z}"],

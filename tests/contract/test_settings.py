@@ -24,6 +24,7 @@ PROMISED: dict[str, object] = {
     "KAFKA_SSL_CA_LOCATION": None,
     "LLM_BASE_URL": None,
     "LLM_API_KEY": None,
+    "HIGHWATER_LLM_TIMEOUT_SECONDS": 30.0,
     "EMBEDDINGS_BASE_URL": None,
     "EMBEDDINGS_API_KEY": None,
     "HIGHWATER_DATA_DIR": Path(".highwater"),
@@ -49,6 +50,7 @@ PROMISED: dict[str, object] = {
 FIELDS = {field.metadata["name"]: field for field in Settings.__dataclass_fields__.values()}
 
 
+@pytest.mark.requirement("R0.28", "R1.24")
 @pytest.mark.parametrize("name", sorted(PROMISED))
 def test_a_promised_setting_is_there(name: str):
     """Its name is in the catalogue, with the promised default."""
@@ -97,6 +99,7 @@ def test_an_unreadable_value_is_named(name: str, value: str):
         read_settings({name: value})
 
 
+@pytest.mark.requirement("R4.10")
 @pytest.mark.parametrize("value", ["soon", "-45", "nan"])
 def test_a_malformed_match_window_is_taken_as_its_default(value: str, caplog: pytest.LogCaptureFixture):
     """R4.10: a warning that names it, and the default."""

@@ -272,7 +272,7 @@ class _Searched:
         if self._results is not None:
             base = str(self._view.request.base_url).rstrip("/")
             ui.clipboard.write(base + self._here(self._results.begin_cursor))
-            ui.notify("The link gives this page again, whatever is added to the topic.")
+            ui.notify("The link opens the same page again, also after new records.")
 
 
 def _go_to_topic(topic: str | None) -> None:

@@ -128,7 +128,7 @@ class _Letters:
             note("To send dead letters again or to drop them needs the role admin.")
             return
         note(
-            "Sent again means: the original key, bytes and headers, into the partition it came from. Each deed leaves a trace."
+            "Sent again means: the original key, bytes and headers, into the partition it came from. Each action is recorded."
         )
 
     def _build_filter(self) -> None:

@@ -61,7 +61,13 @@ async def _build(view: View) -> None:
         f"<td>{figures.seconds(plan.cooldown_seconds)}</td></tr>"
         for name, plan in policy.plans.items()
     )
-    columns = ("plan", "due at so much new", "or after so long", "for who was seen within", "not again within")
+    columns = (
+        "plan",
+        "due at this many new insights",
+        "or after this time",
+        "for who was seen within",
+        "not again within",
+    )
     ui.html(table_html(columns, lines), sanitize=False).classes("full-width")
     note(f"Hash {policy.hash}: each recorded decision names the policy that it was made by.")
     if not view.is_admin:
@@ -117,7 +123,7 @@ async def backtest(policy: str, users: int, days: int) -> dict[str, Any]:
         BacktestFailedError: it ended with an error, or took too long.
     """
     if len(policy) > _TEXT_MAX:
-        raise BacktestFailedError(f"a policy of more than {_TEXT_MAX:,} characters is none")
+        raise BacktestFailedError(f"a policy may have at most {_TEXT_MAX:,} characters")
     async with _running:
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "other.toml"

@@ -42,7 +42,7 @@ async def _build(view: View) -> None:
         if only is not None and not is_uuid(only.lower()):
             set_html(
                 listed,
-                f'<div class="hw-card hw-muted">Who asks is a UUID; {text(only)}, whose key this is, is none.</div>',
+                f'<div class="hw-card hw-muted">Queries need a user that is a UUID; {text(only)} is not one.</div>',
             )
             return
         rows = await dashboard_reads.runs(view.services.database.require(), only, _LISTED_MAX)

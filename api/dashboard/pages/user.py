@@ -270,5 +270,5 @@ def _demands(found: list[Demand]) -> str:
         for one in found
     )
     none = '<p class="hw-muted hw-small" style="margin:0">None.</p>'
-    columns = ("asked for (UTC)", "what became of it", "why", "version#", "asked at")
+    columns = ("requested (UTC)", "outcome", "why", "version#", "asked at")
     return '<h2 class="hw">Rebuilds asked for by hand</h2>' + (table_html(columns, lines) if found else none)

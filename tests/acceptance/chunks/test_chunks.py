@@ -129,6 +129,7 @@ def search(product: Product, ns: str, q: str = "", **more: Any) -> dict[str, Any
 # -- ingesting again ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R3.3")
 def test_the_same_again_writes_nothing(product: Product, ns: str) -> None:
     """An identical ingest leaves row versions, times and vectors as they are (R3.3); also one that brings other vectors."""
     contents = texts(10)
@@ -142,6 +143,7 @@ def test_the_same_again_writes_nothing(product: Product, ns: str) -> None:
     assert rows(product, ns) == before
 
 
+@pytest.mark.requirement("R3.6")
 def test_a_title_changes_without_a_new_vector(product: Product, ns: str) -> None:
     """Title and URL are not in the hash: they are updated, and the vector stays fresh or is made again, never lost (R3.6)."""
     contents = texts(3)
@@ -158,6 +160,7 @@ def test_a_title_changes_without_a_new_vector(product: Product, ns: str) -> None
     assert after[1:] == before[1:]
 
 
+@pytest.mark.requirement("R3.11")
 def test_a_changed_text_gets_a_new_vector(product: Product, ns: str) -> None:
     """The old one stays until the new one is made; what the source did not change is untouched (R3.11)."""
     contents = texts(4)
@@ -180,6 +183,7 @@ def test_a_changed_text_gets_a_new_vector(product: Product, ns: str) -> None:
 # -- orphans --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R3.12", "R3.20")
 def test_ten_chunks_that_become_six(product: Product, ns: str) -> None:
     """Exactly four are marked, in this source only, and found no more; they come back when they are sent again (R3.20)."""
     contents = texts(10)
@@ -235,6 +239,7 @@ def test_an_ingest_that_is_cut_off(product: Product, ns: str) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.requirement("R3.20")
 def test_an_emptied_source(product: Product, ns: str) -> None:
     """With force nothing is all there is (R3.20)."""
     ingest(product, ns, chunks_of(texts(3)), full=True)
@@ -281,6 +286,7 @@ def test_two_ingests_of_one_source_at_once(product: Product, ns: str) -> None:
     assert found == [(n, new[n], False) for n in range(5)] + [(n, before[n], True) for n in range(5, 8)]
 
 
+@pytest.mark.requirement("R3.1", "R3.5")
 def test_many_ingests_of_one_source_at_once(product: Product, ns: str) -> None:
     """Eight clients send the same source: one row a chunk, no error, and nothing is marked that all of them named (R3.5)."""
     contents = texts(20)
@@ -404,6 +410,7 @@ def test_a_record_that_is_not_utf8(product: Product, ns: str) -> None:
 # -- searching --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R3.17")
 def test_a_search_is_exact_to_the_formula(product: Product, ns: str) -> None:
     """Scores are alpha * cosine + beta * 0.5 ** (age / half-life); age 365 d is found, a millisecond more is not (R3.17).
 
@@ -435,6 +442,7 @@ def test_a_search_is_exact_to_the_formula(product: Product, ns: str) -> None:
     assert {row["temperature"] for row in found["results"]} == {"warm"}
 
 
+@pytest.mark.requirement("R3.18")
 def test_what_is_cold_may_count_nothing(product: Product) -> None:
     """In a namespace that says so a chunk past its time is found with a score of 0 (R3.18)."""
     source = uuid.uuid4().hex

@@ -69,6 +69,7 @@ def rebuilt(product: Product, user: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.requirement("R0.14")
 def test_published_twice_changes_nothing(product: Product, commits: dict[str, int]) -> None:
     """The same file again leaves every head and row as it was (R0.14)."""
     before = product.sql("SELECT count(*) AS n, sum(seq) AS s, max(arrived_at) AS t FROM insights")
@@ -85,6 +86,7 @@ def test_published_twice_changes_nothing(product: Product, commits: dict[str, in
     assert product.sql("SELECT count(*) AS n, sum(seq) AS s, max(arrived_at) AS t FROM insights") == before
 
 
+@pytest.mark.requirement("R0.11")
 def test_seq_is_dense_and_in_the_order_of_the_file(product: Product, commits: dict[str, int]) -> None:
     """Seq counts each channel from 1 without a gap, in the order published (R0.11)."""
     expected: dict[str, list[str]] = collections.defaultdict(list)
@@ -157,6 +159,7 @@ def test_a_reader_says_what_the_clusters_are(product: Product) -> None:
     assert named.json()["positions"][0] in product.cli("explain", "feed", "curator", "--json").stdout
 
 
+@pytest.mark.requirement("R0.12")
 def test_two_quick_changes_end_as_the_last(product: Product) -> None:
     """Two changes of one subscription set, one right after the other, end as the last (R0.12)."""
     product.subscribe("hasty", ["one", "two"])
@@ -166,6 +169,7 @@ def test_two_quick_changes_end_as_the_last(product: Product) -> None:
     assert (answer.status_code, sorted(answer.json()["channels"])) == (200, ["three", "two"])
 
 
+@pytest.mark.requirement("R0.37")
 def test_what_arrives_during_a_rebuild_stays_pending(product: Product) -> None:
     """Insights published while a rebuild runs are pending afterwards, all k of them; one command at most was queued (R0.37)."""
     product.publish(INGESTED, insights("busy", 60))
@@ -188,6 +192,7 @@ def test_what_arrives_during_a_rebuild_stays_pending(product: Product) -> None:
     assert len(queued) <= 1
 
 
+@pytest.mark.requirement("R0.13")
 def test_ten_thousand_subscribers_cost_nothing_at_ingest(product: Product) -> None:
     """100 insights in a channel of 10,000 subscribers cause no user-keyed message, row or key before the tick (R0.13)."""
     users = [f"crowd-{i}" for i in range(10_000)]
@@ -241,6 +246,7 @@ def user_side(product: Product) -> dict[str, Any]:
     }
 
 
+@pytest.mark.requirement("R0.12")
 def test_a_quiet_channel_still_makes_its_subscriber_due(product: Product) -> None:
     """Who subscribes to a channel of 1,000 insights that never moves again gets a rebuild within two ticks (R0.12)."""
     product.publish(INGESTED, insights("quiet", 1_000))
@@ -264,6 +270,7 @@ def test_a_quiet_channel_still_makes_its_subscriber_due(product: Product) -> Non
     assert planned - told <= 2 * TICK_SECONDS * 1000
 
 
+@pytest.mark.requirement("R0.8")
 def test_one_more_insight_is_pending_and_no_new_version(product: Product) -> None:
     """An insight below N and before T is counted, and nothing is rebuilt for it (R0.8)."""
     product.publish(INGESTED, insights("slow", 60))
@@ -280,6 +287,7 @@ def test_one_more_insight_is_pending_and_no_new_version(product: Product) -> Non
     assert [m for m in product.records("feeds.rebuild-requested", starts) if m.key() == b"patient"] == []
 
 
+@pytest.mark.requirement("R0.40")
 def test_feed_is_built_once_under_concurrency(product: Product) -> None:
     """Twenty readers of a version not read before cause one stored document (R0.40)."""
     product.publish(INGESTED, insights("popular", 60))
@@ -325,6 +333,7 @@ def test_a_retracted_insight_leaves_later_rebuilds(product: Product) -> None:
     assert heads(product, ["regret"]) == {"regret": 60}
 
 
+@pytest.mark.requirement("R0.35")
 def test_a_demand_with_nothing_new_moves_no_version(product: Product) -> None:
     """A manual rebuild is made at 0 pending and says what became of it; nobody loses a 304 for it (R0.35)."""
     product.publish(INGESTED, insights("calm", 60))

@@ -64,6 +64,7 @@ def test_workers_killed_after_slide_7_of_15(asked: Product, llm: ScriptedLLM):
     assert [tuple(one) for one in places] == [(1,)]
 
 
+@pytest.mark.requirement("R2.25")
 def test_the_same_question_asks_nobody(asked: Product, llm: ScriptedLLM):
     """The deck that was made is given again, and counted as a deck that cost nothing (R2.25)."""
     before = len(llm.calls)

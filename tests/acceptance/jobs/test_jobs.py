@@ -88,6 +88,7 @@ def events(product: Product, job_id: str, after: str | None = None) -> list[dict
     return found
 
 
+@pytest.mark.requirement("R2.15")
 def test_a_killed_worker_costs_one_call(asked: Product, llm: ScriptedLLM):
     """15 slides, `kill -9` when 7 are made: the next worker makes 8 to 15, and only the call under way comes twice (R2.15)."""
     org = organization()
@@ -111,6 +112,7 @@ def test_a_killed_worker_costs_one_call(asked: Product, llm: ScriptedLLM):
     assert (completed, told[-1]["event_type"]) == (list(range(1, SLIDES + 1)), "generation_done")
 
 
+@pytest.mark.requirement("R2.21")
 def test_a_reconnect_is_told_everything_after_it_once(asked: Product):
     """From any id: what comes after it, each once, in order (R2.21)."""
     org = organization()
@@ -126,6 +128,7 @@ def test_a_reconnect_is_told_everything_after_it_once(asked: Product):
         assert [one["id"] for one in events(asked, job_id, ids[place])] == ids[place + 1 :]
 
 
+@pytest.mark.requirement("R2.36", "R2.37")
 def test_a_job_is_counted_once_and_flushed_absolutely(asked: Product):
     """Submitted three times and the decision worker killed twice between flushes: 29 cents are 29, once (R2.36, R2.37)."""
     org = organization()

@@ -161,6 +161,7 @@ def test_the_other_pages_of_a_season(league: Product) -> None:
         assert league.own_token(path).startswith("league.")
 
 
+@pytest.mark.requirement("R4.2")
 def test_a_304_reads_no_payload(league: Product) -> None:
     """Two hundred conditional reads: no GET of a payload, and at most one question to Redis each."""
     etag = league.get("/api/league/real/schedule").headers["etag"]
@@ -178,6 +179,7 @@ def test_a_304_reads_no_payload(league: Product) -> None:
     assert calls("hmget") <= 200
 
 
+@pytest.mark.requirement("R4.27")
 def test_two_hundred_reads_of_an_expired_page_load_it_once(league: Product) -> None:
     """Over two API processes; everybody is answered at once with what was there."""
     path = "/api/league/real/stats"
@@ -203,6 +205,7 @@ def now(product: Product) -> datetime:
     return to_datetime(ProductClock(product.clock_file)())
 
 
+@pytest.mark.requirement("R4.14")
 def test_a_page_of_seven_days_obeys_the_short_life_in_a_window(league: Product) -> None:
     """Written days before a match, a page is good for days; once the window is open it is made anew after 30 seconds."""
     path = "/api/league/windowed/table"
@@ -233,6 +236,7 @@ def test_a_page_of_seven_days_obeys_the_short_life_in_a_window(league: Product) 
     assert "stale-while-revalidate" in league.get(path).headers["cdn-cache-control"]
 
 
+@pytest.mark.requirement("R4.30")
 def test_no_new_tag_ever_comes_with_an_old_body(league: Product) -> None:
     """Two API processes polled without pause during fifty finalizations: one body a tag, one tag a body, never back."""
     season, path = "final", "/api/league/final/table"
@@ -280,6 +284,7 @@ def test_no_new_tag_ever_comes_with_an_old_body(league: Product) -> None:
     assert len(pairs) > 3
 
 
+@pytest.mark.requirement("R4.30")
 def test_a_finalization_told_twice_changes_nothing(league: Product) -> None:
     """The same result again moves no version; a correction moves it, and the table with it."""
     season, path = "twice", "/api/league/twice/table"
@@ -321,6 +326,7 @@ def test_a_result_for_a_match_never_scheduled_is_put_aside(league: Product) -> N
     assert len(league.until(letter, "no dead letter")) == 1
 
 
+@pytest.mark.requirement("R4.32")
 def test_prewarm_makes_pages_that_nobody_asked_for(league: Product) -> None:
     """With its token, and only with it; the pages of a season near its window are there before the first reader."""
     league.publish(SCHEDULED, schedule("warm", 2, now(league) + timedelta(minutes=30)))
@@ -334,6 +340,7 @@ def test_prewarm_makes_pages_that_nobody_asked_for(league: Product) -> None:
     league.until(lambda: len(league.sql("SELECT 1 FROM documents WHERE key = ANY ($1::text[])", keys)) == 4, "not made")
 
 
+@pytest.mark.requirement("R4.8")
 def test_a_stopped_process_never_serves_what_was_bumped_while_it_slept(league: Product) -> None:
     """An API process under SIGSTOP with a copy in memory, a bump that is acknowledged, SIGCONT: it serves the new page."""
     season, path = "frozen", "/api/league/frozen/table"
@@ -398,6 +405,7 @@ def test_postgresql_stopped_pages_are_served_marked(league: Product) -> None:
     league.until(lambda: "x-stale" not in league.get(path).headers, "stays marked")
 
 
+@pytest.mark.requirement("R4.33")
 def test_votes_are_counted_once_a_user(league: Product) -> None:
     """The last vote of a user counts; one flush tells once; the page of predictions shows the counts."""
     (match,) = schedule("votes", 1, now(league) + timedelta(days=2))
@@ -415,6 +423,7 @@ def test_votes_are_counted_once_a_user(league: Product) -> None:
     assert found.json()["live"]["votes"] == {"home": 0, "draw": 2, "away": 1}
 
 
+@pytest.mark.requirement("R4.36")
 def test_live_pages_are_limited(league: Product) -> None:
     """Sixteen requests within ten seconds: the last is 429 with Retry-After."""
     threading.Event().wait(10.1)  # what other tests asked for has left the window of ten seconds

@@ -119,6 +119,7 @@ def test_a_malformed_traceparent_is_none(product: Product, traceparent: str):
     assert "ce_traceparent" not in dict(record.headers())
 
 
+@pytest.mark.requirement("R0.39")
 def test_each_role_reports_its_own_metrics(product: Product):
     """No role shows a metric that cannot move there, and what an operator watches is there: lag, outbox, freshness, letters."""
     user = f"u-{uuid.uuid4().hex[:8]}"

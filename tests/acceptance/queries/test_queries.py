@@ -118,6 +118,7 @@ def keys(runs: Sequence[str]) -> Counter[str]:
     return Counter(f"{run}/{stage}/1" for run in runs for stage in STAGES)
 
 
+@pytest.mark.requirement("R1.1")
 def test_a_query_is_answered_and_remembered(asked: Product, llm: ScriptedLLM):
     """202, then the answer; exactly four calls; the log has its way and the timeline tells it with positions."""
     run_id = ask(asked, "What is the answer?")
@@ -150,6 +151,7 @@ def way(product: Product, run_id: str) -> list[dict[str, Any]]:
     return list(found.values())
 
 
+@pytest.mark.requirement("R1.2", "R1.27")
 def test_the_next_query_waits_for_the_memory(asked: Product, llm: ScriptedLLM):
     """Two at once, an Archivist of 3 s: the second begins when the row of the first one's memory is there (R1.2)."""
     user = str(uuid.uuid4())
@@ -214,6 +216,7 @@ def second_worker(product: Product) -> Iterator[int]:
         process.wait(30)
 
 
+@pytest.mark.requirement("R1.7")
 def test_two_workers_and_every_event_twice(asked: Product, llm: ScriptedLLM):
     """Each stage's call is made exactly once, each run has one way and one memory."""
     users = [str(uuid.uuid4()) for _ in range(10)]
@@ -290,6 +293,7 @@ def answered(product: Product, runs: dict[str, str]) -> int:
     return int(product.sql(statement, wanted)[0][0])
 
 
+@pytest.mark.requirement("R1.32")
 def test_two_timeouts_then_an_answer(asked: Product, llm: ScriptedLLM):
     """Three calls with 2 s and 4 s between them by the product's clock (R1.32)."""
     llm.script("responder", status(504), status(504))
@@ -302,6 +306,7 @@ def test_two_timeouts_then_an_answer(asked: Product, llm: ScriptedLLM):
         assert wanted <= wait < wanted + 1.9  # the next wait in line would be twice as long
 
 
+@pytest.mark.requirement("R1.33")
 def test_a_rate_limit_is_waited_for_by_the_product_clock(asked: Product, llm: ScriptedLLM):
     """A minute, of which a rehearsal waits a moment: no call before, one when the clock file says so (R1.33)."""
     llm.script("analyzer", limited(1))
@@ -317,6 +322,7 @@ def test_a_rate_limit_is_waited_for_by_the_product_clock(asked: Product, llm: Sc
     assert own == [f"{run_id}/analyzer/1", f"{run_id}/analyzer/2"]
 
 
+@pytest.mark.requirement("R1.22", "R1.23")
 def test_oversized_input_ends_within_its_tokens(asked: Product, llm: ScriptedLLM):
     """The longest query, long answers before, an Assembler without measure: 8,000 tokens, the query whole (R1.22, R1.23)."""
     user = str(uuid.uuid4())
@@ -357,6 +363,7 @@ def test_cancelled_and_begun_again(asked: Product, llm: ScriptedLLM):
     assert run_of(asked, first)["status"] == "FAILED"
 
 
+@pytest.mark.requirement("R1.15", "R1.37")
 def test_every_role_killed_on_the_way(asked: Product, llm: ScriptedLLM):
     """Whatever ends whenever: every run completes by legal moves, no change of status without its event nor the reverse."""
     llm.always(None, answer(delay_seconds=0.1))
@@ -393,6 +400,7 @@ def released(product: Product, runs: Sequence[str]) -> int:
     return int(product.sql("SELECT count(*) FROM pipeline_runs WHERE id = ANY ($1) AND released", runs)[0][0])
 
 
+@pytest.mark.requirement("R1.31")
 def test_postgresql_away_changes_no_status(asked: Product, llm: ScriptedLLM):
     """Stopped during calls and started again: the runs go on where they were (R1.31)."""
     held = llm.hold("assembler")

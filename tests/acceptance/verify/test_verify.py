@@ -187,7 +187,7 @@ def test_one_at_a_time_and_what_a_killed_one_left_is_replaced(own: Product) -> N
         os.kill(first.pid, signal.SIGSTOP)
         second = own.cli(*MODELS_ONLY, check=False)
         assert (second.returncode, second.stdout) == (1, "")
-        assert "another verification is under way" in second.stderr
+        assert "another verification is in progress" in second.stderr
     finally:
         first.kill()
         first.wait()

@@ -31,6 +31,7 @@ def goals(page: Any) -> Any:
     return page.locator("tr", has_text="Home United").locator("td")
 
 
+@pytest.mark.requirement("R4.38")
 def test_a_page_is_asked_for_conditionally_from_the_first_request(tab: Any, season: Any) -> None:
     """What came with the page is kept; the next requests name its tag, pass the browser's cache, and are answered with 304."""
     seen = tab(season.page)
@@ -49,6 +50,7 @@ def test_a_page_is_asked_for_conditionally_from_the_first_request(tab: Any, seas
         assert headers["cache-control"] == "no-cache"  # what `no-store` of a fetch says to caches between
 
 
+@pytest.mark.requirement("R4.39")
 def test_a_tab_is_loaded_when_it_is_opened(tab: Any, season: Any) -> None:
     """The table alone at first (R4.39); each other one once it is clicked, under its own address; going back works."""
     seen = tab(season.page)
@@ -66,6 +68,7 @@ def test_a_tab_is_loaded_when_it_is_opened(tab: Any, season: Any) -> None:
     expect(seen.page.get_by_text("Clean sheets")).to_be_visible()
 
 
+@pytest.mark.requirement("R4.38")
 def test_offline_and_back(browser: Any, tab: Any, season: Any) -> None:
     """What was there stays, marked; once the connection is back the page follows by itself."""
     seen = tab(season.page)
@@ -110,6 +113,7 @@ def test_an_error_is_no_reason_to_show_nothing(browser: Any, tab: Any, season: A
     forget_lost_connections(browser)
 
 
+@pytest.mark.requirement("R4.37")
 def test_a_hidden_tab_asks_once_a_minute(tab: Any, season: Any) -> None:
     """Seen, a page asks within half a minute; hidden, once a minute; seen again, at once."""
     seen = tab(season.page, prepare=own_clock)
@@ -254,6 +258,7 @@ def test_a_full_storage_costs_the_snapshot_alone(tab: Any, season: Any) -> None:
     assert all(one["version"] >= season.version() for path, one in kept.items() if path == season.part())
 
 
+@pytest.mark.requirement("R4.37")
 def test_matches_in_play_are_asked_for_every_few_seconds(tab: Any, season: Any, product: Any) -> None:
     """A score shows by itself, and what is live is asked for within five seconds."""
     answer = product.http.post(
@@ -347,6 +352,7 @@ def test_the_module_reads_the_api_itself(browser: Any, tab: Any, season: Any) ->
     forget(browser, "404")
 
 
+@pytest.mark.requirement("R4.38")
 def test_a_pushed_patch_counts_at_once(tab: Any, season: Any) -> None:
     """With a value it is shown, an older one is not, and one without a value has the resource asked for."""
     seen = tab(season.page)

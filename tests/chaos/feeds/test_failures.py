@@ -6,6 +6,7 @@ import collections
 import threading
 from typing import Any
 
+import pytest
 import redis
 from confluent_kafka import Producer
 
@@ -31,6 +32,7 @@ def bump(product: Product, user: str, channel: str) -> str:
     return str(feed.headers["etag"])
 
 
+@pytest.mark.requirement("R0.44")
 def test_an_emptied_redis_never_gives_a_false_304(product: Product) -> None:
     """Five bumps, FLUSHALL, five bumps: every old ETag answers 200 (R0.44)."""
     product.publish(INGESTED, insights("flushed", 30))
@@ -44,6 +46,7 @@ def test_an_emptied_redis_never_gives_a_false_304(product: Product) -> None:
     assert answers == [200] * 9 + [304]
 
 
+@pytest.mark.requirement("R0.42", "R0.43", "R0.44")
 def test_redis_emptied_and_stopped_changes_no_truth(product: Product) -> None:
     """FLUSHALL, then Redis stopped: versions stay, rebuilds go on; back, `dirty:channels` is rebuilt (R0.42-R0.44)."""
     product.publish(INGESTED, insights("mirror", 60))
@@ -143,6 +146,7 @@ def publish(product: Product, rows: list[dict[str, Any]], order: list[str]) -> N
     order += [row["insight_id"] for row in rows]
 
 
+@pytest.mark.requirement("R0.2")
 def test_only_the_decision_worker_decides(product: Product) -> None:
     """With the decision worker stopped no request appears while reads go on; resumed, it decides (issue, line 7)."""
     product.publish(INGESTED, insights("judged", 60))

@@ -200,6 +200,7 @@ def count(channel: str, outcome: str) -> float:
     return float(ALERTS.labels(channel, outcome)._value.get())
 
 
+@pytest.mark.requirement("R1.35")
 async def test_an_alert_is_told_once_on_every_channel(around: Surroundings, hook: Hook, offset: int) -> None:
     """By mail and by webhook, with all that is known; a redelivery tells nobody again, whoever reads it."""
     mails, events = Mails(), [failed(offset), failed(offset + 1, is_alert=False)]

@@ -115,6 +115,7 @@ async def case(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[C
         yield Case(around, Rows(around.pool), await address_of(stack, around))
 
 
+@pytest.mark.requirement("R3.13")
 async def test_what_waits_gets_its_vector(case: Case):
     """Rows without a vector and stale ones get one of title and content; it is an update, told once a source, in a version."""
     await case.rows.namespace()
@@ -143,6 +144,7 @@ async def test_what_waits_gets_its_vector(case: Case):
     assert (passport["dimensions"], passport["embedding_model"]) == (LENGTH, "scripted@4")
 
 
+@pytest.mark.requirement("R3.14")
 async def test_a_text_that_changed_meanwhile_discards_the_vector(case: Case):
     """A vector made of a text that is no more is thrown away; the new text gets its own (R3.14)."""
     await case.rows.namespace()
@@ -184,6 +186,7 @@ async def test_a_vector_that_was_sent_meanwhile_stays(case: Case):
     assert await case.told() == []
 
 
+@pytest.mark.requirement("R3.14", "R3.15")
 async def test_hot_ones_come_first(case: Case, monkeypatch: pytest.MonkeyPatch):
     """Recent chunks of a hot namespace, then all others; cold and marked ones never (R3.14, R3.15)."""
     monkeypatch.setattr(backfill, "TEXTS_MAX", 2)
@@ -199,6 +202,7 @@ async def test_hot_ones_come_first(case: Case, monkeypatch: pytest.MonkeyPatch):
     assert case.embedder.texts == ["h1", "h2", "h3", "q1", "q2", "q3", "old"]
 
 
+@pytest.mark.requirement("R3.14")
 async def test_two_workers_make_each_vector_once(case: Case, monkeypatch: pytest.MonkeyPatch):
     """A source is one worker's at a time; together they do all of it, and no text twice."""
     monkeypatch.setattr(backfill, "TEXTS_MAX", 3)
@@ -219,6 +223,7 @@ async def test_two_workers_make_each_vector_once(case: Case, monkeypatch: pytest
     assert sorted(first.texts + second.texts) == sorted(f"{source}.{n}" for source in range(30) for n in range(5))
 
 
+@pytest.mark.requirement("R3.13")
 async def test_whoever_writes_chunks_does_not_wait_for_it(case: Case):
     """While a vector is made, its row and its source can be locked and changed by others at once (R3.13)."""
     await case.rows.namespace()
@@ -395,6 +400,7 @@ async def test_an_index_of_holes_is_made_anew(case: Case, monkeypatch: pytest.Mo
     assert await files() == emptied
 
 
+@pytest.mark.requirement("R3.21")
 async def test_indexes_of_hot_namespaces_come_first(case: Case, monkeypatch: pytest.MonkeyPatch):
     """They are built before all others, and made anew before them (R3.21)."""
     monkeypatch.setattr(chunk_indexes, "COMPARED_MAX", 5)

@@ -140,6 +140,7 @@ async def flow(stack: Stack) -> AsyncIterator[Flow]:
         yield made
 
 
+@pytest.mark.requirement("R3.20")
 async def test_ten_chunks_ingested_again_as_six_mark_four(flow: Flow):
     """Exactly those that it did not name, of that source only (R3.20)."""
     await flow.ingest("second", SIX)
@@ -190,6 +191,7 @@ async def test_what_is_marked_leaves_decks_and_answers_that_are_kept(flow: Flow)
     assert await flow.around.pool.fetch(kept) == []
 
 
+@pytest.mark.requirement("R3.20")
 @pytest.mark.parametrize(
     ("end", "status"),
     [

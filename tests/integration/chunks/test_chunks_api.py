@@ -67,6 +67,7 @@ async def post(api: Api, body: Any, token: str | None = None) -> httpx.Response:
 # -- ingesting ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R3.25")
 async def test_chunks_are_taken_down_as_events(stack, api, codec):
     """202 with an id; the last position of each partition is told, and the end counts what was sent."""
     window = {"source": "github", "page_from": 1, "page_to": 3, "cursor": None, "limit": 100, "truncated": False}
@@ -195,6 +196,7 @@ async def test_a_bad_chunk_is_left_to_the_sink(stack, api, codec, chunk):
 # -- what became of it ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R3.25")
 async def test_an_ingest_as_it_is_served(api, seeds):
     """Counters over its sources, the window, each source, what was refused; conditional."""
     ingest_id = str(uuid.uuid4())
@@ -511,6 +513,7 @@ async def test_what_is_no_search_is_refused(api, seeds, params, field):
     assert (answer.status_code, answer.json()["field"]) == (422, field), answer.text
 
 
+@pytest.mark.requirement("R3.25")
 async def test_a_search_is_conditional(api, seeds, ns):
     """304 while the namespace, its passport and what is asked stay; the version is the namespace's."""
     await store_namespace(seeds, ns)
@@ -675,6 +678,7 @@ def _since(stack, topic: str, starts: dict[int, int]) -> Sequence[Any]:
 # -- lifecycle ----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R3.25")
 async def test_a_lifecycle_counts_as_the_temperatures_do(api, seeds, ns):
     """Hot, warm and cold by age to the millisecond; what is marked is in none of them."""
     await store_namespace(

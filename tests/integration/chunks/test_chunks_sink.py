@@ -163,6 +163,7 @@ async def test_vectors_come_back_bit_by_bit(around: Surroundings):
 # -- what is stored ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R3.2")
 async def test_a_chunk_is_a_row(document: Document):
     """With all that it says, its hash (R3.2), the vector that came with it, and where in the log it stood."""
     one = document.chunk(7, "Größe", title="T", url="https://x.y", embedding=vector(1, 0), published_at=1_000)
@@ -215,6 +216,7 @@ async def test_what_a_batch_did_is_told(document: Document):
     assert bumped["caused_by"] == f"{SUBMITTED}/3/1003"
 
 
+@pytest.mark.requirement("R3.3")
 async def test_identical_chunks_are_not_written(document: Document):
     """Row versions, times and vectors stay as they were; nothing of it is told but the count (R3.3)."""
     chunks = [document.chunk(number, f"Text {number}", embedding=vector(number + 1)) for number in range(3)]
@@ -231,6 +233,7 @@ async def test_identical_chunks_are_not_written(document: Document):
     assert await document.rows() == before
 
 
+@pytest.mark.requirement("R3.7", "R3.9", "R3.11")
 async def test_another_text_makes_the_vector_stale(document: Document):
     """The vector stays until another comes (R3.7, R3.11); the time of the row moves, that of its making does not (R3.9)."""
     await document.stores(document.chunk(0, "old", embedding=vector(1, 2)), document.chunk(1, "old"))
@@ -294,6 +297,7 @@ async def test_an_earlier_offset_never_rolls_a_row_back(document: Document):
 # -- bad input --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R3.24")
 async def test_bad_chunks_are_counted_and_dead_lettered_and_the_others_stored(document: Document):
     """Each once, with its reason and number; the four counters add up to what was received (R3.24)."""
     good = document.chunk(0, embedding=vector(1, 2))
@@ -360,6 +364,7 @@ async def ten(document: Document) -> None:
     document.begins()
 
 
+@pytest.mark.requirement("R3.19")
 async def test_ten_chunks_ingested_again_as_six_mark_exactly_four(document: Document):
     """Only of this source; told, reported, and hidden by a new version (R3.20)."""
     await document.stores(*[document.chunk(number, source_id="b.md") for number in range(9)])

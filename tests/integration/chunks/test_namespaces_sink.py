@@ -206,6 +206,7 @@ async def test_a_namespace_without_chunks_is_not_rated(around: Surroundings):
 # -- sweeps --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R3.20")
 async def test_orphans_are_taken_away_when_their_grace_is_over(around: Surroundings):
     """At the seventh day and not before; each as it was, with when and why; its neighbours stay."""
     await chunk(around, 0)
@@ -278,6 +279,7 @@ async def test_without_grace_orphans_go_at_once(around: Surroundings):
     assert (await numbers(around.pool, "chunks", "quick"), len(await numbers(around.pool, "chunks"))) == ([], 1)
 
 
+@pytest.mark.requirement("R3.23")
 async def test_cold_chunks_go_only_where_the_passport_says_so(around: Surroundings):
     """R3.23: of exactly the TTL none is cold yet; what is published counts, and otherwise when it was made. Elsewhere they are
     counted and said.

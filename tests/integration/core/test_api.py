@@ -322,6 +322,7 @@ async def test_what_became_of_a_rebuild_is_asked_by_its_position(http, seeds: Se
         _problem(await http.get(f"/api/users/w%2F1/rebuilds/{wrong}"), status)
 
 
+@pytest.mark.requirement("R0.12")
 async def test_pending_is_the_formula_over_current_subscriptions(http, api: Api, seeds: Seeds) -> None:
     """Pending = head minus high-water mark over what is subscribed now, never negative; due and trigger follow the rules."""
     for name, insights in (("p1", 12), ("p2", 3), ("p3", 9), ("p4", 2)):
@@ -493,6 +494,7 @@ async def test_roles_and_bound_users(guarded: Api, seeds: Seeds) -> None:
         assert (await admin.post("/api/users/ada/rebuild")).status_code == 202
 
 
+@pytest.mark.requirement("R0.7")
 async def test_a_read_as_a_user_is_activity_at_most_once_in_five_minutes(stack, guarded: Api, codec) -> None:
     """Ten reads with ada's key make one activity event; five minutes later the next read makes another (R0.7)."""
 

@@ -130,6 +130,7 @@ def test_all_services_answer_their_clients(stack: LocalStack):
         assert cache.ping()
 
 
+@pytest.mark.requirement("R2.2", "R2.3")
 def test_what_must_not_go_and_what_may_have_a_redis_each(stack: LocalStack):
     """R2.2, R2.3: one keeps all, in a log and a snapshot every 15 minutes; the other writes nothing and lets go of some."""
     with (

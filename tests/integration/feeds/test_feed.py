@@ -55,6 +55,7 @@ async def test_a_user_without_clusters_has_an_empty_feed(http, seeds: Seeds) -> 
     assert await seeds.run("SELECT 1 FROM feed_documents WHERE user_id = 'nobody'") == []
 
 
+@pytest.mark.requirement("R0.40")
 async def test_a_feed_is_built_once_and_then_served(http, seeds: Seeds) -> None:
     """The first read stores a document with its version and one outbox row; later reads get those same bytes."""
     ids = await seeds.channel("f1", 6)
@@ -276,6 +277,7 @@ async def _true(value: bool) -> bool:
     return value
 
 
+@pytest.mark.requirement("R0.21")
 async def test_an_aged_feed_is_another_document(http, api: Api, seeds: Seeds) -> None:
     """Past its time to live the same cluster version gives a new document with a version and a tag of its own."""
     ids = await seeds.channel("f5", 5)
@@ -290,6 +292,7 @@ async def test_an_aged_feed_is_another_document(http, api: Api, seeds: Seeds) ->
     assert second.json()["cluster_version"] == first.json()["cluster_version"]
 
 
+@pytest.mark.requirement("R0.41")
 async def test_no_tag_of_an_older_version_ever_gets_304(http, seeds: Seeds, redis) -> None:
     """Five versions, FLUSHALL, five more: every old tag answers 200, and versions only grow."""
     ids = await seeds.channel("f6", 5)
@@ -324,6 +327,7 @@ async def test_an_old_answer_lives_no_longer_than_its_bound(http, api: Api, seed
     assert (now.status_code, now.json()["cluster_version"]) == (200, 2)
 
 
+@pytest.mark.requirement("R0.41")
 async def test_a_mirrored_bump_of_the_clusters_shows_at_once_in_the_feed(redis_url, http, seeds: Seeds) -> None:
     """As soon as Redis knows of newer clusters, the feed made of older ones is no longer good, however fresh its entry."""
     link = await open_redis(redis_url)
@@ -382,6 +386,7 @@ async def test_the_304_path_is_one_round_trip_without_a_payload(http, seeds: See
         assert (await redis.info("stats"))["total_net_output_bytes"] - sent < 20 * 400 + 20_000
 
 
+@pytest.mark.requirement("R0.4")
 async def test_redis_away_changes_speed_and_nothing_else(own_settings, seeds: Seeds) -> None:
     """With no Redis every read answers from PostgreSQL with the same tags and versions."""
     ids = await seeds.channel("f10", 5)
@@ -544,6 +549,7 @@ async def test_a_model_that_recovers_within_its_attempts_is_not_seen(
     assert "x-stale" not in response.headers
 
 
+@pytest.mark.requirement("R0.40")
 async def test_a_failed_model_serves_the_last_document_as_stale(written: Api, seeds: Seeds, chat: ChatServer) -> None:
     """Without an earlier document 503 with Retry-After; with one, that one unchanged, marked stale in headers only."""
     ids = await seeds.channel("m3", 5)

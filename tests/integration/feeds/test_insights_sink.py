@@ -42,6 +42,7 @@ async def rows(around: Surroundings, channel: str) -> dict[str, Any]:
     return {row["insight_id"]: row for row in found}
 
 
+@pytest.mark.requirement("R0.14")
 async def test_two_sinks_and_foreign_partitions_number_densely(stack: Stack, around: Surroundings):
     """Channels spread over all partitions, two sinks at work, the file sent twice: every seq from 1 on, each once."""
     channels = [fresh("dense") for _ in range(4)]

@@ -99,6 +99,7 @@ async def user_of(around: Surroundings, name: str) -> str:
     return user
 
 
+@pytest.mark.requirement("R0.22", "R0.23", "R0.24", "R0.25")
 async def test_the_keys_are_as_catalogued(around: Surroundings, redis: RedisLink):
     """`ch:`, `us:`, `hwm:` and `dirty:channels` hold what PostgreSQL says, whatever the event said."""
     name = await channel(around, 10, 4)
@@ -129,6 +130,7 @@ async def test_a_tick_sweeps_what_was_announced(around: Surroundings, redis: Red
     assert await redis.client.zscore("dirty:channels", moved) == NOW_MS
 
 
+@pytest.mark.requirement("R0.43")
 async def test_an_emptied_redis_is_noticed_and_written_again(around: Surroundings, redis: RedisLink):
     """After FLUSHDB the next event brings back every channel that nobody was told of, and then all the other keys come."""
     dirty, other = await channel(around, 10, 4), await channel(around, 1, 0)

@@ -36,6 +36,7 @@ def case(stack: Stack, shared: tuple[Surroundings, RedisLink, ClusterPool]) -> C
     return Case(stack, *shared)
 
 
+@pytest.mark.requirement("R0.36")
 async def test_a_request_becomes_a_version(case: Case):
     """Clusters are stored, the version grows by exactly one, the mark is the snapshot, and three events say so."""
     await case.user_is()
@@ -54,6 +55,7 @@ async def test_a_request_becomes_a_version(case: Case):
     assert await case.sql(version, f"clusters:{case.user}") >= 2
 
 
+@pytest.mark.requirement("R0.37")
 async def test_what_arrives_meanwhile_stays_pending(case: Case):
     """Insights stored between the snapshot and the commit are not accounted for."""
     await case.user_is()
@@ -78,6 +80,7 @@ async def test_a_redelivered_request_is_void(case: Case):
     assert len(await case.answers()) == 1
 
 
+@pytest.mark.requirement("R0.33", "R0.34")
 @pytest.mark.parametrize(
     ("trigger", "pending", "columns", "reason"),
     [
@@ -102,6 +105,7 @@ async def test_a_skip_says_why_and_changes_nothing(
     assert (reason == "nothing_new") == (checked is not None)
 
 
+@pytest.mark.requirement("R0.34")
 @pytest.mark.parametrize("trigger", ["novelty", "time", "manual"])
 async def test_nothing_new_is_a_skip(case: Case, trigger: str):
     """Whatever asks, but a demand that is to be met: the version is left alone while a rebuild would show the same."""
@@ -113,6 +117,7 @@ async def test_nothing_new_is_a_skip(case: Case, trigger: str):
     assert await case.state() == (1, 30, 1)
 
 
+@pytest.mark.requirement("R0.35")
 async def test_a_demand_that_changes_nothing_keeps_version_and_tag(case: Case):
     """At 0 pending it is made all the same; what comes out as it was is no version, and nobody loses a 304 (R0.35)."""
     await case.user_is()
@@ -223,6 +228,7 @@ async def test_vectors_that_are_missing_take_nothing_away(case: Case):
     assert (await case.answers(CLUSTERS_REBUILT))[-1]["dataset_size"] == 29
 
 
+@pytest.mark.requirement("R0.9")
 async def test_the_cooldown_counts_from_a_skip_too(case: Case):
     """The row says when the user was asked for last, however that ended: `/pending` is due no earlier than the planner (R0.9)."""
     await case.user_is()
@@ -289,6 +295,7 @@ async def test_an_unknown_user_is_answered(case: Case):
     assert (await case.rebuild())["reason"] == "unknown_user"
 
 
+@pytest.mark.requirement("R0.26", "R0.32")
 async def test_a_locked_user_is_answered(case: Case):
     """While another request holds the lock this one is skipped; the other's lock stays."""
     await case.user_is()
@@ -303,6 +310,7 @@ async def test_a_locked_user_is_answered(case: Case):
     assert await case.redis.client.exists(name) == 0
 
 
+@pytest.mark.requirement("R0.26")
 @pytest.mark.parametrize("where", ["redis", "postgres"])
 async def test_a_lock_whose_request_has_ended_refuses_nobody(case: Case, where: str):
     """A lock that was deleted comes back (Redis carries out an old SET as it goes on; a worker died): once the request that it is
@@ -340,6 +348,7 @@ async def test_a_redelivered_request_finds_its_own_lock(case: Case):
     assert (await case.rebuild())["outcome"] == "rebuilt"
 
 
+@pytest.mark.requirement("R0.38")
 async def test_a_process_that_keeps_dying_is_a_failure(case: Case):
     """After a bounded number of attempts the request is answered as failed, and nothing of the user has changed."""
     await case.user_is()
@@ -492,6 +501,7 @@ async def test_an_overtaken_rebuild_is_void(case: Case):
     assert await case.state() == (5, None, 0)
 
 
+@pytest.mark.requirement("R0.35")
 async def test_the_bound_is_recorded(case: Case):
     """Only the newest take part, the rest is recorded as omitted, and the mark moves over all."""
     await case.user_is()
@@ -532,6 +542,7 @@ async def test_retracted_insights_are_left_out(case: Case):
     assert await case.state() == (1, 40, 1)
 
 
+@pytest.mark.requirement("R0.14")
 async def test_a_missing_vector_holds_back_the_snapshot(case: Case):
     """The snapshot ends before the first insight whose vector is being made; once that one is excluded it goes on."""
     await case.user_is()
@@ -557,6 +568,7 @@ async def test_a_vector_in_the_active_basis_alone_holds_nothing_back(case: Case)
     assert 31 in await case.members()
 
 
+@pytest.mark.requirement("R0.20")
 async def test_old_versions_are_dropped(case: Case):
     """The last few versions are kept and no more."""
     await case.user_is()
@@ -566,6 +578,7 @@ async def test_old_versions_are_dropped(case: Case):
     assert await case.state() == (4, 12, 2)
 
 
+@pytest.mark.requirement("R0.38")
 async def test_too_few_points_are_a_version_too(case: Case):
     """Nothing to cluster: an empty list is stored, the version grows and the mark moves."""
     await case.user_is()
@@ -575,6 +588,7 @@ async def test_too_few_points_are_a_version_too(case: Case):
     assert set() == await case.members()
 
 
+@pytest.mark.requirement("R0.42")
 async def test_without_redis_the_lock_is_postgresqls(case: Case):
     """With Redis away rebuilds go on, one a user: a lease stands in, and it is let go afterwards."""
     await case.user_is()

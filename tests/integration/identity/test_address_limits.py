@@ -95,6 +95,7 @@ async def _live(client: httpx.AsyncClient, address: str, **more: str) -> httpx.R
     return await client.get("/api/matches/live", headers={"X-Forwarded-For": address, **more})
 
 
+@pytest.mark.requirement("R4.36")
 async def test_two_processes_admit_an_address_as_often_as_one(own_settings, link: RedisLink) -> None:
     """304 counts, pages that are not live do not; beyond the limit it is 429 with seconds to wait, until the window ends."""
     settings = own_settings(HIGHWATER_TRUSTED_PROXIES="127.0.0.0/8")

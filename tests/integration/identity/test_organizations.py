@@ -80,6 +80,7 @@ async def test_who_was_not_told_of_has_the_plan_free(stored: Organizations):
     assert (found.plan, found.status, found.period_end_ms) == (PLANS["free"], "active", None)
 
 
+@pytest.mark.requirement("R2.32")
 async def test_limits_are_one_hash_for_five_minutes(stored: Organizations, around, sink, redis):
     """R2.32: the fields by their names, all text, read back as they were."""
     org = fresh("org")
@@ -97,6 +98,7 @@ async def test_limits_are_one_hash_for_five_minutes(stored: Organizations, aroun
     assert found == await stored.read_limits(org)
 
 
+@pytest.mark.requirement("R2.32")
 async def test_no_limit_is_said_to_be_unlimited(stored: Organizations, around, sink, redis):
     """R2.32: number or 'unlimited'."""
     org = fresh("org")
@@ -107,6 +109,7 @@ async def test_no_limit_is_said_to_be_unlimited(stored: Organizations, around, s
     assert (await stored.read_limits(org)).plan == PLANS["enterprise"]
 
 
+@pytest.mark.requirement("R2.33")
 async def test_limits_are_read_from_redis_alone(stored: Organizations, around, sink):
     """R2.33: a row that changes behind the sink's back is not seen while there is a copy."""
     org = fresh("org")
@@ -203,6 +206,7 @@ async def test_without_redis_limits_come_from_postgresql(around, sink, stored: O
 # -- roles ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R2.9")
 async def test_a_role_that_is_told_ends_sessions_and_caps_new_ones(api: Api, admin, around, sink):
     """R2.9 by the log: the next request is 401, and later sessions have at most that role."""
     user = fresh("user")
@@ -247,6 +251,7 @@ async def test_of_a_user_in_a_batch_the_last_role_counts(admin, around, sink):
     assert (await open_session(admin, user))["role"] == "editor"
 
 
+@pytest.mark.requirement("R2.10")
 async def test_no_session_made_during_a_change_of_role_survives_with_the_old_one(api: Api, admin, around, link):
     """R2.10: whatever was made while roles changed either is void or has the last role."""
     user = fresh("user")
@@ -280,6 +285,7 @@ async def test_the_role_of_an_erased_user_is_void(around, sink):
 # -- the API -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R2.34")
 async def test_a_plan_is_changed_at_once_and_its_sink_finds_it_done(api: Api, admin, around, sink, link):
     """R2.34: the next read has it, before any sink has read the event; the event changes nothing any more."""
     org = fresh("org")

@@ -31,6 +31,7 @@ KIND = {"Content-Type": "application/json"}
 # -- counting --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R2.31")
 async def test_no_two_requests_have_one_number(redis_url, link: RedisLink) -> None:
     """What two processes count at once, many at a time, is 1 to the number of requests, for the key and for each user."""
     other = await open_redis(redis_url)
@@ -44,6 +45,7 @@ async def test_no_two_requests_have_one_number(redis_url, link: RedisLink) -> No
         assert sorted(numbers) == list(range(1, len(numbers) + 1))
 
 
+@pytest.mark.requirement("R2.27", "R2.30")
 async def test_the_keys_are_those_of_the_design_and_go_after_two_minutes(link: RedisLink) -> None:
     """R2.27, R2.30: one counter a key and minute, one a user and minute, 120 s."""
     await RateLimits(link).count(Whose("k", "u"), NOW_MS)
@@ -142,6 +144,7 @@ async def _post(client: httpx.AsyncClient, user: str | None = None, **more: Any)
     return await client.post(SESSIONS, json={"user_id": user or fresh("u"), **more})
 
 
+@pytest.mark.requirement("R2.29")
 async def test_two_processes_allow_a_key_as_often_as_one(limited, link: RedisLink) -> None:
     """The fifth of four is refused by whichever is asked, with what a client needs; refused ones count; the minute turns."""
     settings = limited()
@@ -186,6 +189,7 @@ async def test_every_answer_tells_what_is_left(limited, link: RedisLink) -> None
             assert (answer.status_code, answer.headers.get("ratelimit")) == (401, None)
 
 
+@pytest.mark.requirement("R2.29")
 async def test_a_refusal_reads_no_body(limited, link: RedisLink) -> None:
     """R2.29: a client that has sent nothing but its headers is refused."""
     with running_api(limited()) as api:
@@ -214,6 +218,7 @@ async def _first_line(url: str, head: str) -> bytes:
     return line
 
 
+@pytest.mark.requirement("R2.30")
 async def test_the_plan_of_a_user_decides(limited, link: RedisLink) -> None:
     """A session has the plan it was made with, a key of a user that of the user; key and user are counted apart."""
     with running_api(limited()) as api:
@@ -269,6 +274,7 @@ def own_redis(tmp_path: Path) -> Iterator[Redis]:
     part.process.stop(part.grace_seconds)
 
 
+@pytest.mark.requirement("R2.31")
 async def test_while_redis_is_away_everything_is_allowed(limited, own_redis: Redis) -> None:
     """Redis killed in the middle of a minute: what was refused is let through, and counted as such; back again, it is limited."""
     with running_api(limited(REDIS_URL=own_redis.address)) as api:

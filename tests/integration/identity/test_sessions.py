@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from highwater.connectors.identity.sessions import token_hash
 from tests.integration.api_server import Api, Seeds, eventually, running_api
 from tests.integration.identity.making import open_session, status_of
@@ -11,6 +13,7 @@ from tests.integration.identity.making import open_session, status_of
 KEYS = "admin:root,editor:pen,viewer:eye,viewer:ada-key:ada"
 
 
+@pytest.mark.requirement("R2.4")
 async def test_a_session_is_its_users_bearer_token(api: Api, admin, redis) -> None:
     """A session reads its own user and no other; Redis holds the fields of R2.4 and a day to live, renewed by each request."""
     made = await open_session(admin, "sue", email="s@x.org", organization_id="org", plan="pro", role="editor")
@@ -40,6 +43,7 @@ async def test_redis_holds_no_token(api: Api, admin, redis) -> None:
     assert await status_of(api, old, "/api/channels") == 401
 
 
+@pytest.mark.requirement("R2.5")
 async def test_a_session_ends_a_day_after_its_last_request(api: Api, admin) -> None:
     """The stored time decides: a request within the day renews it, one after the day is 401."""
     token = (await open_session(admin, "tim"))["session_id"]
@@ -79,6 +83,7 @@ async def test_who_may_make_which_session(api: Api) -> None:
         assert (await session.post("/api/sessions", json={"user_id": "ada"})).status_code == 403
 
 
+@pytest.mark.requirement("R2.7")
 async def test_logout_ends_one_session(api: Api, admin, redis) -> None:
     """DELETE of a session ends that one, takes it off the list, and leaves the user's others; a stranger's is 404."""
     one, two = [(await open_session(admin, "una"))["session_id"] for _ in range(2)]
@@ -91,6 +96,7 @@ async def test_logout_ends_one_session(api: Api, admin, redis) -> None:
     assert await redis.smembers("user_sessions:una") == {token_hash(two)}
 
 
+@pytest.mark.requirement("R2.6", "R2.8")
 async def test_revoking_ends_all_and_says_how_many(api: Api, admin) -> None:
     """After DELETE of a user's sessions each gets 401 at its next request, and a new one works."""
     tokens = [(await open_session(admin, "vic"))["session_id"] for _ in range(3)]
@@ -100,6 +106,7 @@ async def test_revoking_ends_all_and_says_how_many(api: Api, admin) -> None:
     assert await status_of(api, (await open_session(admin, "vic"))["session_id"], "/api/channels") == 200
 
 
+@pytest.mark.requirement("R2.9")
 async def test_a_change_of_role_ends_sessions_and_caps_new_ones(api: Api, admin) -> None:
     """PUT of a role revokes at once, and later sessions have at most that role (R2.9)."""
     token = (await open_session(admin, "wes", role="admin"))["session_id"]
@@ -125,6 +132,7 @@ async def test_roles_that_change_at_once_end_as_the_last_event_says(api: Api, ad
     assert {await status_of(api, token, "/api/channels") for token in tokens} == {401}
 
 
+@pytest.mark.requirement("R2.10")
 async def test_no_session_of_before_a_revocation_survives_it(api: Api, admin) -> None:
     """Sessions made while revocations run: after the last revocation only those made after it are alive (R2.10)."""
     tokens: list[str] = []

@@ -31,6 +31,7 @@ def stages(slides: int) -> list[str]:
     return ["outline", *(f"slide-{number}" for number in range(1, slides + 1))]
 
 
+@pytest.mark.requirement("R2.16")
 async def test_a_deck_from_a_command_to_its_end(j: Jobs):
     """One call for the outline and one a slide; a checkpoint after each, dense progress, and the deck counted once."""
     worker = j.worker()
@@ -142,6 +143,7 @@ async def test_one_slide_is_made_anew(j: Jobs):
     assert "there is no presentation" in (await j.until_status(theirs, "failed"))["error"]
 
 
+@pytest.mark.requirement("R2.15")
 async def test_a_worker_killed_after_slide_7_of_15(j: Jobs):
     """The next one makes slides 8 to 15: only the call that was under way is sent twice, under its key (R2.15)."""
     worker = j.worker()
@@ -190,6 +192,7 @@ async def test_an_answer_that_was_stored_is_not_asked_for_again(j: Jobs):
     assert len(j.llm.seen("slide-1")) == 1
 
 
+@pytest.mark.requirement("R2.15")
 async def test_a_revived_worker_overwrites_nothing(j: Jobs):
     """Silent until its lease ended, it finds another at work, then at the end: what it has to say is not stored (R2.15)."""
     worker = j.worker()
@@ -252,6 +255,7 @@ async def test_commands_come_again_and_to_all(j: Jobs):
     assert sorted(one["seq"] for one in await j.events(USAGE_RECORDED)) == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.requirement("R2.40")
 async def test_a_job_revoked_during_a_call(j: Jobs):
     """The call is paid and counted once it is answered, and nothing else follows from it (R2.40)."""
     worker = j.worker()
@@ -279,6 +283,7 @@ async def test_a_job_revoked_during_a_call(j: Jobs):
     assert len(j.llm.calls) == 2
 
 
+@pytest.mark.requirement("R2.40")
 async def test_a_job_that_expired_is_not_begun(j: Jobs):
     """It says so and asks nobody (R2.40); one that was begun in time is brought to its end."""
     worker = j.worker()
@@ -320,6 +325,7 @@ async def _waits(j: Jobs, job_id: str, attempt: int) -> dict[str, object] | None
     return row if row["due_ms"] is not None and row["attempt"] == attempt else None
 
 
+@pytest.mark.requirement("R2.14")
 async def test_a_third_failure_ends_the_job(j: Jobs):
     """With its error told and its checkpoint marked as failed; what its calls used is counted, and no deck (R2.14)."""
     worker = j.worker()
@@ -435,6 +441,7 @@ async def test_an_unusable_answer_is_asked_for_once_more(j: Jobs, bad: str):
     assert (await j.job(job_id))["tokens"] == 360
 
 
+@pytest.mark.requirement("R2.36")
 async def test_29_cents_are_29(j: Jobs):
     """Two calls of 14.5 cents: the exact sum is rounded, once (R2.36)."""
     worker = j.worker()
@@ -447,6 +454,7 @@ async def test_29_cents_are_29(j: Jobs):
     assert [one["cost_cents"] for one in await j.events(USAGE_RECORDED)] == [29]
 
 
+@pytest.mark.requirement("R2.41")
 async def test_a_job_that_nobody_asks_for_is_found(j: Jobs):
     """R2.41: pending and silent for half a minute, it is taken without a command."""
     job_id = await j.submit(slides=1)
@@ -490,6 +498,7 @@ async def test_a_job_that_kills_its_workers_fails(j: Jobs):
     assert "4 times" in (await j.until_status(job_id, "failed"))["error"]
 
 
+@pytest.mark.requirement("R2.39")
 async def test_kinds_do_not_take_each_others_jobs(j: Jobs):
     """R2.39: a command or a search of one kind never touches another's."""
     job_id = await j.submit(kind=Kind.EXPORT, args={"presentation_id": "x", "format": "pdf"})
@@ -589,6 +598,7 @@ async def test_a_query_like_one_before_asks_nobody(cached: Jobs):
     assert (await cached.events(CHECKPOINT_SAVED))[-1] is None
 
 
+@pytest.mark.requirement("R2.26")
 @pytest.mark.parametrize(
     "more",
     [
@@ -620,6 +630,7 @@ async def test_vectors_of_the_cache_are_paid(cached: Jobs):
     assert told[1:] == [1_000, 1_360, 1_000]
 
 
+@pytest.mark.requirement("R2.25")
 async def test_an_entry_that_is_gone_is_a_miss(cached: Jobs):
     """Whatever the index says; the deck is stored anew."""
     await _entries(cached, is_deleted=True)
@@ -627,6 +638,7 @@ async def test_an_entry_that_is_gone_is_a_miss(cached: Jobs):
     assert (await _entries(cached))[0][b"hit_count"] == b"0"
 
 
+@pytest.mark.requirement("R2.25")
 async def test_exactly_095_is_a_hit(cached: Jobs):
     """R2.25: at 0.95 or above."""
     assert (await made(cached, "KRaft exactly"))["calls"] == 0

@@ -111,6 +111,7 @@ WAYS = {"sse": of_stream, "ws": of_socket}
 # -- history and resuming -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R2.21")
 @BOTH
 async def test_250_events_resumed_from_ten_ids(api, jobs, way):
     """Exactly the newest 200 are held; whoever comes back with one of their ids gets everything after it, once, in order."""
@@ -125,6 +126,7 @@ async def test_250_events_resumed_from_ten_ids(api, jobs, way):
         assert told[-1]["event_type"] == "generation_done"
 
 
+@pytest.mark.requirement("R2.21")
 @BOTH
 async def test_an_id_that_was_trimmed_away_is_a_gap(api, jobs, way):
     """Told as such, with how the job stands; then all that is held. So is the beginning of a long job."""
@@ -168,6 +170,7 @@ async def test_an_event_as_it_is_served(api, jobs):
     assert await of_socket(api, job) == expected
 
 
+@pytest.mark.requirement("R2.20")
 @BOTH
 async def test_what_comes_while_one_listens(api, jobs, way):
     """History first, then each batch as it comes, once and in order; what is delivered again is not told again."""
@@ -182,6 +185,7 @@ async def test_what_comes_while_one_listens(api, jobs, way):
         assert seqs(told) == list(range(1, 122))
 
 
+@pytest.mark.requirement("R2.20")
 async def test_many_listeners_of_a_job_hear_the_same(api, jobs):
     """Each from its own place, over one reader."""
     job = await jobs.job(40)
@@ -228,6 +232,7 @@ async def closed(api: Api, job_id: str, after: str | None = None, token: str | N
 # -- what is lost ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R2.22")
 async def test_a_lost_wake_up_is_made_good(api, jobs, monkeypatch):
     """An entry that nobody was woken for is told at the next look."""
     monkeypatch.setattr(job_stream, "LOOK_SECONDS", 0.3)
@@ -407,6 +412,7 @@ async def test_heartbeats_and_pings(api, jobs, monkeypatch):
             told.append(await said(connection))
 
 
+@pytest.mark.requirement("R2.23")
 async def test_sockets_are_known_by_their_user(api, jobs, monkeypatch):
     """R2.23: a member `{server}:{connection}` scored by its last beat, 300 s; lost ones are pruned, gone ones go."""
     monkeypatch.setattr(job_stream, "HEARTBEAT_SECONDS", 0.1)

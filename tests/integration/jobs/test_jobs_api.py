@@ -417,6 +417,7 @@ async def store_deck(seeds: Seeds, presentation_id: str) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.requirement("R2.43")
 async def test_a_deck_as_it_is_served(redis_url, api, seeds):
     """With the views that are stored and those that are not yet (R2.43); conditional, its version never falls."""
     deck = new_id()

@@ -156,6 +156,7 @@ def customer(around: Surroundings) -> Customer:
 # -- submissions ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R2.38")
 @pytest.mark.parametrize("kind", list(Kind))
 async def test_a_submission_is_a_row_and_a_command_of_its_kind(customer: Customer, kind: Kind):
     """The row waits with nobody's epoch; the command, on the kind's own topic, says all that a worker needs (R2.39)."""
@@ -249,6 +250,7 @@ async def test_a_suspended_organization_may_nothing(customer: Customer, kind: Ki
     assert before == await customer.everything(one.value["job_id"])
 
 
+@pytest.mark.requirement("R2.33")
 async def test_who_is_past_due_makes_no_new_decks_and_uses_those_there_are(customer: Customer):
     """R2.33: a generation fails, an export goes on."""
     await customer.has("team", "past_due")
@@ -361,6 +363,7 @@ async def test_a_brand_kit_needs_a_plan_that_has_it(customer: Customer):
 # -- controls ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R2.40")
 @pytest.mark.parametrize("status", [JobStatus.PENDING, JobStatus.RUNNING])
 async def test_a_revoked_job_ends(customer: Customer, status: JobStatus):
     """From wherever it is: taken from its worker by the epoch, its watchers told once, its checkpoint gone (R2.40)."""
@@ -476,6 +479,7 @@ async def test_what_ended_stays_ended(customer: Customer, status: JobStatus):
     assert before == await customer.everything(job_id)
 
 
+@pytest.mark.requirement("R2.41")
 async def test_a_job_that_waits_is_asked_for_again(customer: Customer):
     """One command more however often it is said in a batch; a running one is left to its worker (R2.41)."""
     waits, runs = await customer.submitted("export"), await customer.submitted("export", status="running")

@@ -48,6 +48,7 @@ async def held(link: RedisLink, name: str) -> dict[str, str]:
 # -- streams --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R2.17")
 async def test_an_entry_is_as_catalogued(link, progress):
     """R2.17: the number is the id, the percents are text, what is not known is left out, a message belongs to errors alone."""
     job = new_id()
@@ -79,6 +80,7 @@ async def test_an_entry_is_as_catalogued(link, progress):
     assert 7_190 < await link.client.ttl(f"gen_progress:{job}") <= 7_200
 
 
+@pytest.mark.requirement("R2.19")
 @pytest.mark.parametrize("batch", [1, 7, 250])
 async def test_250_events_leave_exactly_200(link, progress, batch):
     """R2.19, however they are batched."""
@@ -128,6 +130,7 @@ async def test_progress_out_of_range_or_going_back_is_a_dead_letter(link, progre
     ]
 
 
+@pytest.mark.requirement("R2.22")
 async def test_watchers_are_woken_once_a_batch(link, progress):
     """After the entries are there, with nothing of them in the message (R2.22)."""
     job, other = new_id(), new_id()
@@ -145,6 +148,7 @@ async def test_watchers_are_woken_once_a_batch(link, progress):
 # -- checkpoints ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R2.11", "R2.12")
 async def test_a_checkpoint_is_as_catalogued(link, progress):
     """R2.11, with an hour from each one (R2.12)."""
     job = new_id()
@@ -167,6 +171,7 @@ async def test_a_checkpoint_is_as_catalogued(link, progress):
     assert 3_590 < await link.client.ttl(f"gen_checkpoint:{job}") <= 3_600
 
 
+@pytest.mark.requirement("R2.14")
 async def test_a_failed_one_keeps_the_time_it_has_left(link, progress):
     """R2.14: only its status changes; where nothing is held any more it is written with a time."""
     job, lost = new_id(), new_id()
@@ -179,6 +184,7 @@ async def test_a_failed_one_keeps_the_time_it_has_left(link, progress):
     assert 3_590 < await link.client.ttl(f"gen_checkpoint:{lost}") <= 3_600
 
 
+@pytest.mark.requirement("R2.15")
 async def test_a_lower_epoch_never_replaces_a_higher(link, progress):
     """R2.15: what a revived worker saved late is passed over."""
     job = new_id()
@@ -188,6 +194,7 @@ async def test_a_lower_epoch_never_replaces_a_higher(link, progress):
     assert (found["epoch"], found["slides_completed"], found["status"]) == ("3", "8", "running")
 
 
+@pytest.mark.requirement("R2.13")
 async def test_a_tombstone_deletes(link, progress):
     """R2.13, also before and behind other checkpoints of a batch."""
     job, other = new_id(), new_id()
@@ -199,6 +206,7 @@ async def test_a_tombstone_deletes(link, progress):
 # -- usage ----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R2.35", "R2.36")
 async def test_usage_counts_each_number_once(link, progress):
     """R2.35, R2.36: three deliveries of a usage are one; 90 days from each."""
     org = fresh("org")

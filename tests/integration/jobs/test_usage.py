@@ -81,6 +81,7 @@ async def deck(run: Any, org: str, cents: int, *, at_ms: int = NOON, slides: int
 # -- the sink ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R2.37")
 async def test_a_repeat_never_doubles_and_a_lower_one_never_lowers(around: Surroundings):
     """Whatever comes in whatever order, also within a batch: what is stored is the highest of each."""
     await apply(around.pool, totals(2), totals(3), totals(1))
@@ -182,6 +183,7 @@ async def test_recomputed_totals_are_only_raised(around: Surroundings):
 # -- from the engine on --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R2.36")
 async def test_29_cents_are_29_cents(stack: Stack, monkeypatch: pytest.MonkeyPatch):
     """A deck of $0.29 in two calls: 29 in the event, the totals, PostgreSQL and the recomputation (R2.36)."""
     assert int(0.29 * 100) == 28

@@ -74,6 +74,7 @@ async def accounted(around: Surroundings, link: RedisLink, wanted: Any) -> None:
 # -- what is stored and shown --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R2.43")
 async def test_a_window_is_one_row_a_deck(around: Surroundings, link: RedisLink, deck: str) -> None:
     """Views of a batch are summed by deck and added to what is there; a bad id is refused and harms nobody."""
     other = str(uuid.uuid4())
@@ -83,6 +84,7 @@ async def test_a_window_is_one_row_a_deck(around: Surroundings, link: RedisLink,
     assert (await stored(around, deck), await stored(around, other)) == (4, 1)
 
 
+@pytest.mark.requirement("R2.43")
 async def test_what_is_stored_is_taken_from_what_is_shown_on_top(
     around: Surroundings, link: RedisLink, deck: str
 ) -> None:
@@ -216,6 +218,7 @@ async def made_deck(stack: Stack) -> str:
     return deck
 
 
+@pytest.mark.requirement("R2.42")
 async def test_a_view_is_shown_at_once_and_stored_once(
     stack: Stack, api: Api, around: Surroundings, link: RedisLink
 ) -> None:

@@ -277,7 +277,7 @@ async def test_postgresql_stopped_in_the_middle_of_a_batch(case: Case):
     try:
         with capture_logs() as logs:
             task = asyncio.create_task(member.run(stop))
-            await until(lambda: member.problem and "PostgreSQL is away" in member.problem, "it says so")
+            await until(lambda: member.problem and "PostgreSQL is unavailable" in member.problem, "it says so")
             await asyncio.to_thread(case.stack.local.start_part, "database")
             await case.all_stored(names(50))
             await until(lambda: member.problem is None, "ready again")
@@ -288,7 +288,7 @@ async def test_postgresql_stopped_in_the_middle_of_a_batch(case: Case):
         await task
     paused = [entry for entry in logs if entry["event"] == "consumer_paused"]
     assert 1 <= len(paused) <= 3, paused
-    assert all("PostgreSQL is away" in entry["reason"] for entry in paused)
+    assert all("PostgreSQL is unavailable" in entry["reason"] for entry in paused)
 
 
 async def test_kafka_stopped_and_started(case: Case):
@@ -443,7 +443,7 @@ async def test_a_handler_that_fails_on_everything_stops_partition_by_partition(c
 
 
 async def test_a_recreated_topic_stops_the_consumer(case: Case, monkeypatch: pytest.MonkeyPatch):
-    """A topic that was deleted and made anew ends its consumer with one line, rather than being read at old positions."""
+    """A topic that was deleted and recreated ends its consumer with one line, rather than being read at old positions."""
     monkeypatch.setattr(consumer, "TOPIC_IDS_SECONDS", 0.5)
     monkeypatch.setattr(admin_module, "TOPIC_IDS_SECONDS", 0.5)
     case.send(names(10), 0)
@@ -459,7 +459,7 @@ async def test_a_recreated_topic_stops_the_consumer(case: Case, monkeypatch: pyt
         for future in admin.create_topics([NewTopic(case.topic, 2, 1)]).values():
             future.result(10)
         await until(lambda: (member.problem or "").startswith("stopped"), "it stops")
-    assert "deleted and made anew" in (member.problem or "")
+    assert "deleted and recreated" in (member.problem or "")
     assert len([entry for entry in logs if entry["event"] == "consumer_stopped"]) == 1
     assert names(10) == await case.stored()
     stop.set()

@@ -89,6 +89,7 @@ PAGES = [
 ]  # fmt: skip
 
 
+@pytest.mark.requirement("R4.2")
 @pytest.mark.parametrize(("path", "member"), PAGES)
 async def test_every_page_is_conditional(http, path: str, member: str | None) -> None:
     """Tag, version, cause and life on the 200; the same on the 304, which has no body; HEAD says the same of no body."""
@@ -129,6 +130,7 @@ async def test_what_a_cache_is_told(http) -> None:
         assert (answer.headers["cache-control"], answer.headers.get("cdn-cache-control")) == ("private, no-cache", None)
 
 
+@pytest.mark.requirement("R4.5")
 async def test_a_body_comes_in_the_coding_that_was_asked_for(http) -> None:
     """Brotli, gzip or as it is, all under one tag; none left is 406, also for who has the version."""
     for path in (f"{PATH}/table", "/api/matches/m-live"):
@@ -179,6 +181,7 @@ async def test_what_is_not_there_is_404_whatever_the_condition(http) -> None:
     assert _problem(await http.get("/api/leaderboard?page=1&cursor=2"), 422)["field"] == "cursor"
 
 
+@pytest.mark.requirement("R4.3")
 async def test_a_match_is_composed_of_two_documents(http, seeds: Seeds) -> None:
     """Its tag holds the tags of both and its version is their sum, so that it grows with either."""
     response = await http.get("/api/matches/m-live")
@@ -192,6 +195,7 @@ async def test_a_match_is_composed_of_two_documents(http, seeds: Seeds) -> None:
     assert response.headers["x-caused-by"].startswith("league.")
 
 
+@pytest.mark.requirement("R4.17")
 async def test_a_match_of_days_ago_has_no_live_part(http) -> None:
     """Three hours after the match it is null (R4.17), and the page is conditional as before; HEAD says the same."""
     for path in ("/api/matches/m-past", "/api/matches/m-old"):
@@ -235,6 +239,7 @@ async def test_seasons_are_paged(http, seeds: Seeds) -> None:
     await seeds.run("DELETE FROM league_seasons WHERE season = 'zzz'")
 
 
+@pytest.mark.requirement("R4.20")
 async def test_private_pages_are_their_users(guarded: Api, league: None) -> None:
     """Nobody without a key; another user's are 403; a bound key without `user` reads the public list; counts take an admin."""
 
@@ -402,6 +407,7 @@ async def test_an_invalidation_names_keys_of_documents(stack, http, codec) -> No
         assert _problem(await http.post("/api/cache/invalidate", json={"keys": keys}), 422)["field"] == "keys"
 
 
+@pytest.mark.requirement("R4.40")
 async def test_the_verdict_tells_what_the_parts_count(http, guarded: Api) -> None:
     """Redis, PostgreSQL and this process with the names of R4.40; the same as metrics; for administrators."""
     document = (await http.get("/api/cache/verdict")).json()
@@ -421,6 +427,7 @@ async def test_the_verdict_tells_what_the_parts_count(http, guarded: Api) -> Non
         _problem(await client.get("/api/cache/verdict"), 403)
 
 
+@pytest.mark.requirement("R4.32")
 async def test_without_a_token_set_prewarm_is_refused(stack, seeds: Seeds, league: None) -> None:
     """Whatever is sent, an empty token too."""
     url = f"{stack.redis.rsplit('/', 1)[0]}/11"

@@ -116,6 +116,7 @@ async def db(empty: Any) -> AsyncIterator[Database]:
             await transaction.rollback()
 
 
+@pytest.mark.requirement("R4.21")
 async def test_every_kind_that_is_served_has_a_builder():
     """The catalogue and the builders name the same kinds, but for the one that nobody reads."""
     assert set(KINDS) - {"predictions_legacy"} == set(BUILDERS)
@@ -236,6 +237,7 @@ async def test_the_result_of_a_long_match_is_behind_its_absence(db: Database):
     assert await db.cause("matches_live") == result.position
 
 
+@pytest.mark.requirement("R4.25")
 async def test_matches_in_play_of_all_seasons(db: Database):
     """Told live and not over by any measure, or begun by the clock; one of which nothing more was heard is let go."""
     await db.put(
@@ -263,6 +265,7 @@ async def test_votes_of_a_match(db: Database):
         assert await db.cause(kind, about) == "league.vote-cast/1/8"
 
 
+@pytest.mark.requirement("R4.18")
 async def test_comments_of_a_match(db: Database):
     """The latest 120, the newest first; of one batch offset 10 is after 9; before the first, the date is behind them."""
     await db.put(scheduled("A", "B"))
@@ -363,6 +366,7 @@ async def test_advertisements(db: Database):
     assert await db.cause("ads") == "league.ad-changed/0/10"
 
 
+@pytest.mark.requirement("R4.25")
 async def test_a_club_over_all_seasons(db: Database):
     """The latest first, at home and away."""
     await db.put(
@@ -373,6 +377,7 @@ async def test_a_club_over_all_seasons(db: Database):
     assert [match["match_id"] for match in (await db.document("club_matches", "A"))["matches"]] == ["B-A", "A-B"]
 
 
+@pytest.mark.requirement("R4.11")
 async def test_match_windows(db: Database):
     """Merged by season in order, the same bytes whatever moment inside asks; a match far away is in none."""
     await db.put(

@@ -352,6 +352,7 @@ def ad(league: League, ad_id: str, payload: str | None, *, at: int | None = None
     return league.says("league.ad-changed", value, at=at, offset=offset)
 
 
+@pytest.mark.requirement("R4.24")
 async def test_the_last_word_on_an_advertisement_counts(league: League):
     """Put, changed, taken away: what comes later counts, also with one broker's time, and nothing older brings it back."""
     name = fresh("ad")

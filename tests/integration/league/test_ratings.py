@@ -78,6 +78,7 @@ async def test_only_a_result_rates(league: League):
     assert (await ratings(league), await league.asked("ratings")) == ({}, [])
 
 
+@pytest.mark.requirement("R4.34")
 async def test_a_corrected_result_rates_anew(league: League):
     """After a correction the ratings are those of the new result; read again, nothing changes."""
     await league.stores(league.scheduled("a"), league.scheduled("b"))
@@ -144,6 +145,7 @@ async def store_document(league: League, key: str) -> None:
     )
 
 
+@pytest.mark.requirement("R4.22")
 async def test_all_are_rated_once_in_six_hours_of_ticks(league: League):
     """The first tick of each six hours rates everybody and asks for the first page; the others do nothing (R4.22)."""
     await league.stores(league.scheduled("a"))

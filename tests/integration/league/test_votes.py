@@ -46,6 +46,7 @@ async def choices(league: League, match_id: str = "a") -> dict[str, str]:
 # -- what is stored and told -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R4.4")
 async def test_a_window_is_one_request_a_match(league: League):
     """Votes and predictions of a batch: one row a user, exact counts, one request a match with the users' documents."""
     await league.stores(
@@ -226,6 +227,7 @@ def vote(league: League, user: str, choice: str) -> dict[str, Any]:
     return {"match_id": league.match("a"), "user_id": user, "choice": choice, "ts": 1}
 
 
+@pytest.mark.requirement("R4.33")
 async def test_votes_of_a_window_are_flushed_once(league: League, stack: Stack, around: Surroundings):
     """Votes that come one by one within a window are one batch: stored together, told once, all positions moved."""
     await accounted(around)
@@ -273,6 +275,7 @@ async def test_a_stop_in_a_window_is_quick_and_loses_nothing(league: League, sta
     assert await league.counts("a") == (1, 0, 0)
 
 
+@pytest.mark.requirement("R4.33")
 async def test_a_kill_in_a_window_loses_and_doubles_nothing(
     league: League, stack: Stack, around: Surroundings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -139,6 +139,7 @@ async def leased(side: Side) -> None:
     await until(is_quick, "the copy is served under the lease")
 
 
+@pytest.mark.requirement("R4.7", "R4.31")
 async def test_the_same_bytes_keep_their_version(world: World) -> None:
     """Only other bytes and an explicit invalidation take a new version; each is told by one event."""
     async with world.side() as side:
@@ -213,6 +214,7 @@ async def _first(tx: Any, caused_by: str, now_ms: int) -> str:
     return (await next_version(tx, "clusters:ada", caused_by, now_ms))["etag"]
 
 
+@pytest.mark.requirement("R4.8")
 async def test_no_copy_is_served_after_an_acknowledged_bump(world: World) -> None:
     """After each of 40 bumps told by one process, another that serves from memory gives the new text at once."""
     async with world.side() as writer, world.side() as reader:
@@ -228,6 +230,7 @@ async def test_no_copy_is_served_after_an_acknowledged_bump(world: World) -> Non
         assert served_from_memory == 40
 
 
+@pytest.mark.requirement("R4.31")
 async def test_a_bump_that_redis_missed_is_acknowledged_when_no_older_head_is_trusted(world: World) -> None:
     """Redis answers one call too late, and counts as up: the bump returns only once nobody trusts the old head."""
     async with world.side() as writer, world.side() as reader:
@@ -343,6 +346,7 @@ async def test_a_bump_that_redis_was_not_told_of_is_acknowledged_later(world: Wo
         assert await reader.text() == "two"
 
 
+@pytest.mark.requirement("R4.27", "R4.28")
 async def test_two_hundred_readers_of_an_expired_document_load_it_once(world: World) -> None:
     """Over two processes: all of them are answered at once with the former copy, and it is made anew once."""
     async with world.side() as a, world.side() as b:
@@ -363,6 +367,7 @@ async def test_two_hundred_readers_of_an_expired_document_load_it_once(world: Wo
         assert world.facts.loads - loads == 1
 
 
+@pytest.mark.requirement("R4.29")
 async def test_losers_of_a_cold_document_are_told_to_come_again(world: World) -> None:
     """One process makes it and answers; the other says that it is pending, and does not make it a second time."""
     async with world.side() as a, world.side() as b:
@@ -383,6 +388,7 @@ async def test_losers_of_a_cold_document_are_told_to_come_again(world: World) ->
         assert world.facts.loads - loads == 1
 
 
+@pytest.mark.requirement("R4.29")
 async def test_a_winner_that_takes_long_answers_pending_and_goes_on(world: World) -> None:
     """After two seconds its reader is told to come again; the document is there when it is made."""
     async with world.side() as side:
@@ -410,6 +416,7 @@ async def test_what_is_not_there_is_an_error(world: World) -> None:
     assert await world.around.pool.fetch("SELECT 1 FROM resource_versions WHERE key = $1", TABLE.key) == []
 
 
+@pytest.mark.requirement("R4.28")
 async def test_a_maker_that_waited_takes_what_the_other_made(world: World) -> None:
     """Without Redis each process tries; PostgreSQL lets one make it and gives it to the others."""
     away = await open_redis(None)
@@ -432,6 +439,7 @@ async def test_a_read_with_positions_sees_what_was_committed_before_it(world: Wo
             assert await b.text() == f"text {number}"
 
 
+@pytest.mark.requirement("R4.28")
 async def test_a_lock_that_ran_out_is_not_released_by_its_former_owner(link: RedisLink, redis_url: str) -> None:
     """Only the owner's token takes a lock away."""
     client = Redis.from_url(redis_url)

@@ -101,6 +101,7 @@ def cache(stack: Stack, s3: str, link: RedisLink) -> ResourceCache:
     return ResourceCache(link, DOCUMENT, open_objects(settings_of(stack, s3)))
 
 
+@pytest.mark.requirement("R4.35")
 async def test_a_big_payload_is_in_the_storage_and_a_pointer_in_redis(
     cache: ResourceCache, s3: str, link: RedisLink
 ) -> None:
@@ -197,6 +198,7 @@ async def test_a_page_is_read_through_its_pointer(
         assert await documents.payload(page, served.head, IDENTITY) == PAGE
 
 
+@pytest.mark.requirement("R4.35")
 async def test_callers_that_find_all_connections_in_use_do_not_end_the_link(stack: Stack) -> None:
     """Eight connections are few: who waited for one in vain was not answered, but Redis is not away."""
     one = RedisLink(stack.redis, connections_max=1)

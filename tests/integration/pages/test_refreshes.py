@@ -108,6 +108,7 @@ async def test_a_prewarm_makes_the_pages_of_a_season(world: World) -> None:
         assert await world.stored() == dict.fromkeys(pages, (1, "x"))
 
 
+@pytest.mark.requirement("R4.7")
 async def test_an_invalidation_bumps_whatever_the_bytes_are(world: World) -> None:
     """The same bytes under the next version."""
     await world.has_been_read(ADS)

@@ -57,6 +57,7 @@ async def status(api: Api, request_id: str, token: str | None = None, **headers:
 # -- asking ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R1.12")
 async def test_a_query_is_taken_down_as_an_event(stack, api, codec):
     """202 with the id, and the event is at the position that is told, under the user's canonical id."""
     user = new_id()
@@ -86,6 +87,7 @@ async def test_the_answer_does_not_wait_for_a_sink_that_is_behind(api):
     assert statistics.median(other) - statistics.median(asked) > 0.04
 
 
+@pytest.mark.requirement("R1.12")
 @pytest.mark.parametrize(
     ("body", "field"),
     [
@@ -163,6 +165,7 @@ async def test_queries_count_for_the_minute_of_the_plan(guarded, redis_url, seed
     assert 1 <= int(answer.headers["retry-after"]) <= 60
 
 
+@pytest.mark.requirement("R1.12")
 async def test_a_repeat_under_one_key_is_the_same_request(api, seeds):
     """The same id without anything stored; another user's or another key's is another; quotes do not count."""
     ada, bob = new_id(), new_id()
@@ -215,6 +218,7 @@ async def test_a_key_that_is_none_is_refused(api, key):
 # -- status ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R1.29")
 async def test_status_says_what_became_of_a_run(api, seeds):
     """Processing in each state on the way, then the answer; or the error (R1.29)."""
     run = await store_run(seeds, ADA)
@@ -270,6 +274,7 @@ async def test_one_id_asked_for_again_after_an_erasure_has_another_tag(api, seed
     assert (await status(api, run, If_None_Match=tag)).status_code == 200
 
 
+@pytest.mark.requirement("R1.29")
 async def test_unknown_and_malformed_ids(api):
     """404 and 422, wherever a run is named."""
     for path in ("status", "timeline"):

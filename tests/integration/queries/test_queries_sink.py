@@ -117,6 +117,7 @@ def asker(around: Surroundings) -> Asker:
 # -- submissions ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R1.14")
 async def test_a_query_becomes_a_run(asker: Asker):
     """A submission is one run that waits, one line of the log and one event, all with its position."""
     one = asker.asks("line one\nline\ttwo")
@@ -233,6 +234,7 @@ async def test_batches_of_the_same_users_at_once(around: Surroundings):
         assert [told["ordinal"] for told in await one.told(PIPELINE_STAGE)] == list(range(1, 13))
 
 
+@pytest.mark.requirement("R1.13")
 async def test_a_log_that_cannot_be_written_fails_no_run(asker: Asker):
     """R1.13: while somebody holds the log for long, runs are stored and told without their lines, which are counted."""
     before = RAW_LOG_FAILURES._value.get()
@@ -279,6 +281,7 @@ async def test_twice_in_a_batch_is_once(asker: Asker):
     assert [told["status"] for told in await asker.told(PIPELINE_STAGE)] == ["NEW", "FAILED"]
 
 
+@pytest.mark.requirement("R1.4")
 @pytest.mark.parametrize("status", [Status.COMPLETED, Status.FAILED])
 async def test_what_ended_stays_ended(asker: Asker, status: Status):
     """A cancellation that comes late changes nothing (R1.4)."""

@@ -44,6 +44,7 @@ async def q(stack: Stack) -> AsyncIterator[Queries]:
         yield made
 
 
+@pytest.mark.requirement("R1.1", "R1.19", "R1.24", "R1.25")
 async def test_a_run_from_a_command_to_its_memory(q: Queries):
     """Four calls, six changes of status with one event each, one answer logged, one memory, and then the user is released."""
     worker = q.worker()
@@ -63,6 +64,8 @@ async def test_a_run_from_a_command_to_its_memory(q: Queries):
     ids = await q.around.pool.fetchval("SELECT array_agg(id ORDER BY id) FROM raw_logs")
     assert (str(memory["pipeline_run_id"]), memory["raw_log_ids"]) == (run_id, ids)
     assert {(call["outcome"], call["sends"]) for call in await q.calls(run_id)} == {("answered", 1)}
+    body = q.llm.calls[STAGES.index("responder")].body
+    assert (body["model"], body["temperature"], body["max_completion_tokens"]) == ("strong", 0.7, 2_000)
 
 
 async def test_an_answer_is_told_while_it_is_written(q: Queries, stack: Stack):
@@ -155,6 +158,7 @@ async def test_a_run_that_ends_during_a_call_is_counted_with_it(q: Queries):
     assert first["tokens"] == used[0]
 
 
+@pytest.mark.requirement("R1.6")
 async def test_two_workers_and_every_command_twice(q: Queries):
     """Each stage of each run asks the service once, whoever is told how often."""
     workers = [q.worker(), q.worker()]
@@ -176,6 +180,7 @@ async def test_a_run_whose_key_is_held_is_taken(q: Queries):
         await q.until_status(run_id, "COMPLETED", archive="STORED")
 
 
+@pytest.mark.requirement("R1.2")
 async def test_a_later_run_of_a_user_is_not_captured_before_the_former_is_remembered(q: Queries):
     """Even if it is asked for: the store holds the order (R1.2)."""
     worker = q.worker()
@@ -193,6 +198,7 @@ async def test_a_later_run_of_a_user_is_not_captured_before_the_former_is_rememb
     await q.until_status(second, "COMPLETED", archive="STORED")
 
 
+@pytest.mark.requirement("R1.32")
 @pytest.mark.parametrize("stage", STAGES)
 async def test_two_timeouts_then_an_answer(q: Queries, stage: str):
     """Three calls; the second is due 2 s, the third 4 s after the one before, by the product's clock, and not sooner (R1.32)."""
@@ -336,6 +342,7 @@ async def test_a_worker_whose_clock_is_ahead_takes_nothing_from_others(q: Querie
     await q.until_status(run_id, "COMPLETED", archive="STORED")
 
 
+@pytest.mark.requirement("R1.6")
 @pytest.mark.parametrize(("status", "stage"), [("READY", "analyzer"), ("NEW", "responder"), ("ANALYZED", "analyzer")])
 async def test_a_void_command_changes_nothing(q: Queries, status: str, stage: str):
     """A run that waits for another stage than the command names is not captured (R1.6)."""
@@ -357,6 +364,7 @@ async def test_what_changed_a_run_last_is_named(q: Queries):
     assert (row["position"], row["caused_by"]) == ("queries.query-submitted/0/7", "queries.stage-requested/0/0")
 
 
+@pytest.mark.requirement("R1.7")
 async def test_a_run_that_is_lost_too_often_fails(q: Queries):
     """Three times it is begun again, the fourth time it fails and somebody is told (R1.7)."""
     q.llm.always("analyzer", "silent")
@@ -372,6 +380,7 @@ async def test_a_run_that_is_lost_too_often_fails(q: Queries):
     assert (await q.run(run_id))["released"]
 
 
+@pytest.mark.requirement("R1.21", "R1.34", "R1.35", "R1.36")
 @pytest.mark.parametrize(
     ("step", "calls", "error"),
     [
@@ -382,9 +391,9 @@ async def test_a_run_that_is_lost_too_often_fails(q: Queries):
     ],
 )
 async def test_what_cannot_be_used_is_asked_for_once_more(q: Queries, step: str, calls: int, error: str):
-    """An unusable answer is asked for once more, a refusal never; then the run fails with the reason (R1.34, R1.35)."""
+    """An unusable answer is asked for once more, a refusal never; then the run fails with the reason and keeps its draft."""
     worker = q.worker()
-    for stage in ("analyzer", "responder"):
+    for stage in ("analyzer", "assembler", "responder"):
         q.llm.clear()
         q.llm.always(stage, step if step != "400" else _refusal())
         run_id = await q.ask()
@@ -392,8 +401,9 @@ async def test_what_cannot_be_used_is_asked_for_once_more(q: Queries, step: str,
         row = await q.until_status(run_id, "FAILED")
         assert len(q.llm.seen(stage)) == calls
         assert error in row["error"]
+        assert ("What is new?" in (row["draft_context"] or "")) == (stage != "analyzer")
     alerts = [one["is_alert"] for one in await q.events(RUN_FAILED)]
-    assert alerts == [step == "400"] * 2
+    assert alerts == [step == "400"] * 3
 
 
 def _refusal() -> Reply:
@@ -411,6 +421,7 @@ async def test_one_unusable_answer_is_no_failure(q: Queries):
     assert q.llm.by_stage() == dict.fromkeys(STAGES, 2)
 
 
+@pytest.mark.requirement("R1.28")
 async def test_a_failed_archivist_lifts_the_block(q: Queries):
     """The answer stays, the archive is FAILED, somebody is told, and the user's next run may begin (R1.28)."""
     worker = q.worker()
@@ -426,6 +437,7 @@ async def test_a_failed_archivist_lifts_the_block(q: Queries):
     await q.until_status(second, "COMPLETED")
 
 
+@pytest.mark.requirement("R1.11")
 async def test_a_missing_prompt_fails_the_run_at_once(q: Queries):
     """Without a call, with an alert that names the role (R1.11)."""
     await q.around.pool.execute("UPDATE system_prompts SET is_active = false WHERE role_name = 'Mentor'")
@@ -438,6 +450,7 @@ async def test_a_missing_prompt_fails_the_run_at_once(q: Queries):
     assert [(one["reason"], one["is_alert"]) for one in await q.events(RUN_FAILED)] == [("no_prompt", True)]
 
 
+@pytest.mark.requirement("R1.16")
 async def test_a_forgotten_run_is_found(q: Queries):
     """Its command was lost: after half a minute whoever watches takes it (R1.16)."""
     q.worker()
@@ -506,6 +519,7 @@ async def test_a_given_up_archivist_is_begun_again(q: Queries):
     await q.until_status(waiting, "COMPLETED", archive="STORED")
 
 
+@pytest.mark.requirement("R1.20")
 async def test_unique_markers_reach_the_assembler_in_order(q: Queries):
     """R1.20: the query, what was said, what is remembered, the Mentor; the Assembler's own prompt is the system's."""
     for role in ("Mentor", "Assembler"):

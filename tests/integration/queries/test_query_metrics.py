@@ -122,6 +122,7 @@ async def test_of_nothing_nothing_is_known(pool: Any) -> None:
     assert set(found["database"]) == {"pipeline_runs", "raw_logs", "lsm_storage"}
 
 
+@pytest.mark.requirement("R1.38")
 async def test_the_pipeline_is_told_of_its_span(seeds: Seeds, pool: Any) -> None:
     """Times, failures and requests of runs asked within it; the backlog is all that wait, whenever they came."""
     for took in (1.0, 2.0, 3.0, 10.0):
@@ -145,6 +146,7 @@ async def test_the_pipeline_is_told_of_its_span(seeds: Seeds, pool: Any) -> None
     assert (await report(pool, 1))["pipeline"]["requests"] == 2
 
 
+@pytest.mark.requirement("R1.39")
 async def test_stages_are_told_from_capture_to_end(seeds: Seeds, pool: Any) -> None:
     """A stage that was begun again counts from its first capture; one of which half is outside does not count."""
     first, second, third = [await a_run(seeds, "COMPLETED", 600, took=1) for _ in range(3)]
@@ -163,6 +165,7 @@ async def test_stages_are_told_from_capture_to_end(seeds: Seeds, pool: Any) -> N
     assert (found["archivist"]["stored"], found["archivist"]["failed"]) == (1, 1)
 
 
+@pytest.mark.requirement("R1.39")
 async def test_contexts_are_told(seeds: Seeds, pool: Any) -> None:
     """The share of analyses that found one, and how long what was given to the responder is."""
     forms: list[Any] = [
@@ -185,6 +188,7 @@ async def test_contexts_are_told(seeds: Seeds, pool: Any) -> None:
     assert found["assembler"]["mean_context_characters"] == 200.0
 
 
+@pytest.mark.requirement("R1.41")
 async def test_calls_are_told_by_stage_and_model(seeds: Seeds, pool: Any) -> None:
     """Calls, sends, tokens, cost, rate limits and timeouts; times of those that were answered, and how many are repeats."""
     await a_call(seeds, "responder", "answered", 100, 2.0, model="large", tokens=(1_000, 50), cost=0.5, sends=2)
@@ -205,6 +209,7 @@ async def test_calls_are_told_by_stage_and_model(seeds: Seeds, pool: Any) -> Non
     assert {name: found["llm"][name] for name in large} == {**large, "calls": 5, "sends": 6, "rate_limit_hits": 1}
 
 
+@pytest.mark.requirement("R1.40")
 async def test_sizes_grow_with_what_is_stored(seeds: Seeds, pool: Any) -> None:
     """Bytes are exact at any moment, rows once PostgreSQL has looked."""
     before = (await report(pool))["database"]["pipeline_runs"]["bytes"]

@@ -101,6 +101,7 @@ async def closed(api: Api, query: str = "", token: str | None = None, first: Any
 # -- who is told what -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R1.30")
 async def test_a_user_is_told_what_came_of_its_queries(api, ends):
     """Answer or error with the place in the log, on each of the user's sockets; of others' runs nothing."""
     ada, bob = new_id(), new_id()
@@ -158,6 +159,7 @@ def delta(run: Run, attempt: int, start: int, text: str) -> dict[str, Any]:
     return {"type": "delta", "request_id": run.id, "attempt": attempt, "from": start, "text": text}
 
 
+@pytest.mark.requirement("R1.30")
 async def test_keys_listen_to_their_user_only(guarded, ends):
     """A bound key needs not name its user; one bound to nobody names one."""
     async with (

@@ -54,6 +54,7 @@ def places(kafka: Kafka, user: str) -> list[int]:
     return list(dict.fromkeys(answer.event["ordinal"] for answer in requests(kafka, user)))
 
 
+@pytest.mark.requirement("R1.16")
 def test_runs_of_a_user_are_requested_one_after_the_other(worker: Worker, kafka: Kafka, user: str):
     """The next when the memory of the one before is stored, in the user's partition; another user is not held up."""
     other = str(uuid.uuid4())

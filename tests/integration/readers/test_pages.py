@@ -155,6 +155,7 @@ def test_a_form_of_another_site_is_refused(api: Api) -> None:
         assert answer.status_code == 403
 
 
+@pytest.mark.requirement("R4.26")
 def test_static_files(api: Api) -> None:
     """By hash for a year, in br and gzip, for any site; by name they are asked for each time; another release's are not kept."""
     with httpx.Client(base_url=api.url, timeout=SECONDS) as anybody:

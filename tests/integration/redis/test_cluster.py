@@ -188,6 +188,7 @@ async def everything(link: RedisLink, around: Surroundings) -> None:
     assert counters["used_memory"] > 1_000_000
 
 
+@pytest.mark.requirement("R2.1")
 async def test_everything_works_on_a_cluster(cluster: SixNodes, link: RedisLink, around: Surroundings):
     """Scripts, pipelines, MULTI, pub/sub, scans and counters, on keys that lie on all three primaries."""
     await everything(link, around)

@@ -53,6 +53,7 @@ async def test_the_formula_to_the_letter(rows: Rows):
     assert best.position == "chunks.chunk-submitted/0/0" or best.position.endswith("0")
 
 
+@pytest.mark.requirement("R3.18")
 async def test_the_ttl_is_strict_and_exact(rows: Rows):
     """A chunk exactly as old as the limit is found, one that is a millisecond older is not; nor is it in hybrid mode (R3.18)."""
     await rows.namespace(dimensions=1, ttl_days=10.0)
@@ -63,6 +64,7 @@ async def test_the_ttl_is_strict_and_exact(rows: Rows):
     assert ids(await found(rows, [1.0], as_of_ms=NOW_MS + 1)) == []
 
 
+@pytest.mark.requirement("R3.18")
 async def test_zero_weight_keeps_old_ones_at_nothing(rows: Rows):
     """In mode zero_weight an old chunk is found with a score of 0 as a whole, so above one that scores less (R3.18)."""
     await rows.namespace(dimensions=1, ttl_days=10.0, ttl_mode="zero_weight")
@@ -73,6 +75,7 @@ async def test_zero_weight_keeps_old_ones_at_nothing(rows: Rows):
     assert told.results[0].temperature == "cold"
 
 
+@pytest.mark.requirement("R3.20")
 async def test_what_is_to_be_deleted_is_hidden_at_once(rows: Rows):
     """A marked chunk is in no search (R3.20)."""
     await rows.namespace(dimensions=1)

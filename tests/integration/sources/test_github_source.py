@@ -77,6 +77,7 @@ async def test_requests_say_what_github_wants_to_hear(github, api):
     }
 
 
+@pytest.mark.requirement("R3.24")
 async def test_a_limit_of_pages_makes_the_run_truncated(github, api):
     """R3.24: no end is full, the window says where to go on, and going on there reads the rest."""
     github.entries["issues"] = [issue(n) for n in range(1, 251)]

@@ -86,6 +86,7 @@ def lone(parts: Addresses, tmp_path: Path) -> Iterator[Callable[..., Worker]]:
         one.close()
 
 
+@pytest.mark.requirement("R0.29")
 def test_a_tick_tells_no_more_channels_than_its_cap(kafka: Kafka, user: str, lone: Callable[..., Worker]) -> None:
     """Of many dirty channels each tick tells at most the cap, the oldest of a partition first, and in the end all."""
     lone(settings={"HIGHWATER_MAX_DIRTY_CHANNELS_PER_TICK": "3"}).start()
@@ -333,6 +334,7 @@ def worker(shared_worker: Worker) -> Worker:
     return shared_worker
 
 
+@pytest.mark.requirement("R0.28")
 def test_an_advance_is_told_at_the_next_tick(worker: Worker, kafka: Kafka, user: str) -> None:
     """An advanced channel is told once, with its head, the time of its first advance and the tick that caused it."""
     kafka.advanced(user, 5, arrived_at=worker.now() - 10)
@@ -372,6 +374,7 @@ def test_novelty_leads_to_a_request_with_its_inputs(worker: Worker, kafka: Kafka
     assert request.partition == partition_of(user)
 
 
+@pytest.mark.requirement("R0.29")
 def test_two_channels_lead_to_one_request(worker: Worker, kafka: Kafka, user: str) -> None:
     """A user reached through several channels is evaluated once, on the sum."""
     subscribed(kafka, worker, user, "a", "b")
@@ -384,6 +387,7 @@ def test_two_channels_lead_to_one_request(worker: Worker, kafka: Kafka, user: st
     assert len(kafka.requests(user)) == 2
 
 
+@pytest.mark.requirement("R0.30")
 def test_the_end_of_a_cooldown_is_revisited_without_another_event(worker: Worker, kafka: Kafka, user: str) -> None:
     """Who is held back by the cooldown alone is requested when it ends, though nothing more is heard of the user."""
     subscribed(kafka, worker, user, "a")
@@ -397,6 +401,7 @@ def test_the_end_of_a_cooldown_is_revisited_without_another_event(worker: Worker
     assert second.event["planned_at"] - second.event["last_enqueued_at"] >= 600_000
 
 
+@pytest.mark.requirement("R0.6", "R0.31")
 def test_time_triggers_again_after_a_check(worker: Worker, kafka: Kafka, user: str) -> None:
     """With little novelty the time since the last check counts, whatever it found."""
     subscribed(kafka, worker, user, "a")
@@ -437,6 +442,7 @@ def test_an_answer_clears_the_way_for_the_next_request(worker: Worker, kafka: Ka
     assert (second.event["trigger"], second.event["pending"]) == ("novelty", 7)
 
 
+@pytest.mark.requirement("R0.27")
 def test_a_request_without_answer_is_repeated_after_its_deadline(worker: Worker, kafka: Kafka, user: str) -> None:
     """A lost answer holds a user back until the deadline of the request and no longer."""
     subscribed(kafka, worker, user, "a", plan="eager")

@@ -96,6 +96,7 @@ def test_how_an_ingest_ends(more: dict[str, Any], expected: Outcome | None):
     assert outcome(progress(**more)) is expected
 
 
+@pytest.mark.requirement("R3.20")
 @pytest.mark.parametrize("one", list(Outcome))
 def test_only_a_complete_ingest_makes_orphans(one: Outcome):
     """R3.20: partial, paginated, failed or empty ones mark nothing, nor do those that another overtook or that went silent."""

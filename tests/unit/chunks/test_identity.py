@@ -15,6 +15,7 @@ PARTS = st.text(st.characters(exclude_characters="|", exclude_categories=["Cs"])
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 
 
+@pytest.mark.requirement("R3.2")
 def test_the_hash_is_that_of_the_five_values_joined():
     """SHA-256 in lower-case hex of `ns|slot|source_id|chunk_no|content` in UTF-8 (R3.2)."""
     made = content_hash("docs", "main", "straße.md", 10, " Größe | ½\n")

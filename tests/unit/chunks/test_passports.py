@@ -34,6 +34,7 @@ def written(tmp_path: Path, text: str) -> Path:
     return path
 
 
+@pytest.mark.requirement("R3.16")
 def test_the_default_is_that_of_the_specification():
     """R3.16 to R3.23: every number that is chosen there."""
     assert load_passports().default == DEFAULT
@@ -46,6 +47,7 @@ def test_only_docs_come_open():
     assert passports.of("docs") == replace(DEFAULT, is_open=True)
 
 
+@pytest.mark.requirement("R3.16")
 def test_a_namespace_that_nobody_named_has_the_default():
     """Under any name."""
     assert load_passports().of("Wörter, die niemand kennt") == DEFAULT

@@ -27,6 +27,7 @@ AGES = st.floats(0, 100_000)
 NOW = 1_800_000_000_000
 
 
+@pytest.mark.requirement("R3.17")
 def test_the_formula():
     """`final = alpha * similarity + beta * time_decay(age)`, the decay a half at a half-life (R3.17)."""
     assert time_decay(30, 30) == 0.5
@@ -45,6 +46,7 @@ def test_an_ancient_chunk_has_none():
     assert time_decay(36_600, 1e-6) == 0.0
 
 
+@pytest.mark.requirement("R3.17")
 def test_age_is_that_of_the_publication():
     """From `published_at` if it is known, else from `created_at` (R3.17)."""
     assert age_days(NOW - 3 * DAY_MS, NOW - DAY_MS, NOW) == 3.0
@@ -57,12 +59,14 @@ def test_a_date_to_come_is_no_age():
     assert age_days(NOW + DAY_MS, NOW, NOW) == 0.0
 
 
+@pytest.mark.requirement("R3.18")
 def test_the_ttl_is_strict():
     """A chunk exactly as old as the limit is not past it (R3.18)."""
     assert not is_past_ttl(365.0, 365.0)
     assert is_past_ttl(math.nextafter(365.0, 366), 365.0)
 
 
+@pytest.mark.requirement("R3.18")
 def test_what_is_too_old_scores_nothing_at_all():
     """Not only the decay: the similarity does not count either (R3.18)."""
     assert final_score(1.0, 0.7, 0.8, 0.2, is_too_old=True) == 0.0

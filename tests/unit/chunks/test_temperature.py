@@ -55,6 +55,7 @@ def evenly(a_day: int, days: int, until_ms: int) -> Asked:
     return asked(*(served(a_day // 24, at_ms) for at_ms in reversed(hours)))
 
 
+@pytest.mark.requirement("R3.21", "R3.22", "R3.23")
 @pytest.mark.parametrize(
     ("age_days", "hot", "expected"),
     [
@@ -79,6 +80,7 @@ def test_what_is_too_old_is_cold_before_it_is_hot():
     assert temperature(2, replace(PASSPORT, ttl_days=1), is_hot=True) is Temperature.COLD
 
 
+@pytest.mark.requirement("R3.21")
 def test_a_hundred_a_day_are_hot():
     """Exactly so many are."""
     assert [is_hot(per_day, PASSPORT) for per_day in (0, 99.999, 100, 1e9)] == [False, False, True, True]

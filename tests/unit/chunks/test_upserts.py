@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -354,6 +355,7 @@ def run(store: Store, log: Iterable[Submitted | End | str], batch_max: int) -> S
 # -- properties --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R3.4", "R3.12")
 @settings(max_examples=200, deadline=None)
 @given(logs(), st.integers(1, 40))
 @example([said(at=1, vector=b"\0\0\x80?"), said(text="b", ingest="B", at=2), said(text="a", ingest="C", at=3)], 3)
@@ -389,6 +391,7 @@ def test_a_log_read_again_changes_nothing(log: list[Submitted | End | str], batc
     assert [one.revision for one in store.ingests.values()] == told
 
 
+@pytest.mark.requirement("R3.24")
 @given(logs())
 def test_each_distinct_chunk_is_counted_once(log: list[Submitted | End | str]):
     """The counters of what was dealt with are as many as numbers were seen, and failures as many as are named (R3.24)."""
@@ -409,6 +412,7 @@ def test_ranges_hold_the_numbers_they_were_given(one: set[int], other: set[int])
 # -- cases ---------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R3.3")
 def test_an_unchanged_chunk_is_not_written():
     """It is counted, and the plan holds no row of it (R3.3)."""
     store = Store()
@@ -420,6 +424,7 @@ def test_an_unchanged_chunk_is_not_written():
     assert set(plan.told) == {"A", "B"}
 
 
+@pytest.mark.requirement("R3.8")
 def test_a_vector_that_came_with_the_same_text_is_taken_only_where_one_is_missing():
     """Else it is left where it is (R3.8)."""
     store = Store()
@@ -430,6 +435,7 @@ def test_a_vector_that_came_with_the_same_text_is_taken_only_where_one_is_missin
     assert (left.ingests["C"].unchanged, store.rows[0].vector, left.writes) == (1, b"\0\0\x80?", {})
 
 
+@pytest.mark.requirement("R3.7", "R3.11")
 def test_another_text_keeps_the_vector_and_says_that_it_is_stale():
     """Until one comes, or is made (R3.7, R3.11)."""
     store = Store()
@@ -440,6 +446,7 @@ def test_another_text_keeps_the_vector_and_says_that_it_is_stale():
     assert (store.rows[0].vector, store.rows[0].is_stale) == (b"\0\0\0@", False)
 
 
+@pytest.mark.requirement("R3.6")
 def test_another_title_updates_without_touching_the_vector():
     """R3.6."""
     store = Store()
@@ -448,6 +455,7 @@ def test_another_title_updates_without_touching_the_vector():
     assert (plan.ingests["B"].updated, store.rows[0].is_stale, store.rows[0].title) == (1, False, "T")
 
 
+@pytest.mark.requirement("R3.20")
 def test_a_marked_chunk_is_revived():
     """Counted as updated, though nothing of it changed (R3.20)."""
     store = Store()

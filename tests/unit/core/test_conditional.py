@@ -22,6 +22,7 @@ from highwater.connectors.redis.link import TRUSTED_MS, Head, RedisLink
 from highwater.schemas.errors import ConfigurationError, UnavailableError
 
 
+@pytest.mark.requirement("R4.2")
 @pytest.mark.parametrize(
     ("field", "expected"),
     [

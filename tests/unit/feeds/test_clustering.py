@@ -143,6 +143,7 @@ def test_one_more_real_text_twice_moves_nothing():
         np.testing.assert_array_equal(more.labels[:600], found.labels)
 
 
+@pytest.mark.requirement("R0.3")
 @settings(max_examples=200, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from highwater.streams.feeds.dirty import Channel, advance, clear, decode_channel, encode_channel, tick_quota
 
 
+@pytest.mark.requirement("R0.29")
 @given(cap=st.integers(1, 2_000), partitions=st.integers(1, 32), tick=st.integers(0, 10**10))
 def test_the_shares_of_a_tick_sum_to_the_cap(cap: int, partitions: int, tick: int) -> None:
     """The cap is exact over all partitions, and no share differs from another by more than one (R0.29)."""
@@ -59,6 +61,7 @@ def test_a_retraction_makes_dirty_once() -> None:
     assert channel == Channel(7, None, 1)
 
 
+@pytest.mark.requirement("R0.30")
 def test_an_advance_between_telling_and_clearing_keeps_the_channel_dirty() -> None:
     """Cleared is what was told, not what came since (R0.30)."""
     channel = Channel()

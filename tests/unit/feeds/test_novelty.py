@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from highwater.streams.feeds.novelty import Forget, Pending, Remember, judge, pending_of
 from highwater.streams.feeds.policy import load_policy
 from highwater.streams.feeds.rules import Rebuild, Trigger, Wait
@@ -10,6 +12,7 @@ from highwater.streams.feeds.state import FORGET_AFTER_MS, ChannelView, User
 POLICY = load_policy()
 
 
+@pytest.mark.requirement("R0.12")
 def test_pending_sums_current_subscriptions() -> None:
     """A channel counts from its mark, one without a mark in full, one that was left not at all (R0.12)."""
     user = User(

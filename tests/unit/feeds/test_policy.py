@@ -17,6 +17,7 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
+@pytest.mark.requirement("R0.10")
 def test_the_defaults_are_those_of_the_specification() -> None:
     """Free 50 / 24 h / 7 d / 60 min, pro 20 / 6 h / 14 d / 15 min (R0.10)."""
     policy = load_policy()
@@ -24,6 +25,7 @@ def test_the_defaults_are_those_of_the_specification() -> None:
     assert policy.plan("pro") == PlanPolicy(20, 6 * 3_600, 14 * 86_400, 900)
 
 
+@pytest.mark.requirement("R0.10")
 @pytest.mark.parametrize("name", ["platinum", "", None, "FREE"])
 def test_an_unknown_plan_counts_as_free(name: str | None) -> None:
     """Whatever is not a plan has the numbers of free."""

@@ -27,6 +27,7 @@ NOW = 10_000_000
 CALM = UserFacts("free", 0, is_subscribed=True, last_active_at=NOW, last_clustered_at=NOW - 1)
 
 
+@pytest.mark.requirement("R0.1", "R0.5", "R0.6", "R0.7", "R0.8", "R0.9")
 @pytest.mark.parametrize(
     ("facts", "decision"),
     [

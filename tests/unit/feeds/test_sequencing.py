@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,6 +45,7 @@ def test_batches_number_as_one_at_a_time(batches: list[list[tuple[str, str]]]):
         assert {c: model.heads[c] for c in heads if model.heads[c] != heads[c]} == numbered.heads
 
 
+@pytest.mark.requirement("R0.11")
 @given(BATCH, st.integers(0, 2**60))
 def test_numbers_are_dense(batch: list[tuple[str, str]], head: int):
     """The numbers of a channel follow its head without a gap, and the new head is the last of them."""

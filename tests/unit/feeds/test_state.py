@@ -124,6 +124,7 @@ def test_an_erasure_in_any_order_voids_what_is_older(events: list[Event], data: 
     assert merged(data.draw(st.permutations(events))) == expected
 
 
+@pytest.mark.requirement("R0.12")
 def test_the_highest_revision_wins_a_subscription() -> None:
     """An old unsubscribe that comes late does not undo a newer subscribe; the mark stays through both (R0.12)."""
     user = User()
@@ -135,6 +136,7 @@ def test_the_highest_revision_wins_a_subscription() -> None:
     assert user.channels["a"] == ChannelView(head=0, hwm=7, revision=4, is_subscribed=False)
 
 
+@pytest.mark.requirement("R0.27")
 def test_a_request_is_in_flight_until_it_or_a_later_one_is_answered() -> None:
     """An answer to an earlier request clears nothing."""
     user = User()

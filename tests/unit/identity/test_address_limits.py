@@ -29,6 +29,7 @@ def test_the_window_is_ten_seconds():
     assert admit([0], 10_000, 1) == Admission(is_admitted=True, retry_after_ms=0, times=(10_000,))
 
 
+@pytest.mark.requirement("R4.36")
 @given(times, st.integers(1, 6))
 def test_no_span_holds_more_than_the_limit(arrivals: list[int], requests_max: int):
     """Wherever a span of the window begins, no more than the limit were admitted in it, and no state holds more."""

@@ -14,6 +14,7 @@ SMALL = Plan("pro", 3, 1_000, 2, 1, 60)
 MIB = 1 << 20
 
 
+@pytest.mark.requirement("R2.28", "R2.32")
 def test_the_plans_are_those_of_the_specification() -> None:
     """R2.28 and the example of R2.32."""
     assert {name: plan.requests_per_minute for name, plan in PLANS.items() if name != "enterprise"} == {
@@ -30,6 +31,7 @@ def test_an_unknown_plan_counts_as_free() -> None:
     assert [plan_of(name).name for name in ("team", "gold", None)] == ["team", "free", "free"]
 
 
+@pytest.mark.requirement("R2.33")
 @pytest.mark.parametrize(
     ("status", "usage", "kind", "limit"),
     [

@@ -19,6 +19,7 @@ TIMES = st.integers(0, 4_102_444_800_000)
 WINDOW_MS = WINDOW_SECONDS * 1000
 
 
+@pytest.mark.requirement("R2.27")
 @pytest.mark.parametrize(
     ("now_ms", "minute"),
     [
@@ -44,6 +45,7 @@ def test_a_refused_one_comes_back_in_the_next_minute_and_no_sooner(now_ms: int):
     assert minute_of(now_ms) == minute_of(now_ms + wait_ms - 1_000)
 
 
+@pytest.mark.requirement("R2.28")
 @given(st.integers(1, 1_000), st.integers(1, 2_000), TIMES)
 def test_as_many_as_the_limit_are_allowed(limit: int, count: int, now_ms: int):
     """The number alone decides, and what is said to be left is allowed."""

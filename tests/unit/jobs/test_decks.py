@@ -154,6 +154,7 @@ def test_a_slide_is_told_its_place():
     assert "Tiered storage" in json.dumps(asked["sources"])
 
 
+@pytest.mark.requirement("R2.26")
 def test_other_documents_are_another_key():
     """R2.26: their order does not matter; one more document does, and so does another number of slides."""
     same = {sources_hash(["a", "b"], 3), sources_hash(["b", "a"], 3)}

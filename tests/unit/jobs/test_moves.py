@@ -37,6 +37,7 @@ def running(**given: object) -> Job:
     return taken(job(**given), worker=7, lease_ms=1_000, now_ms=NOW_MS, command="t/0/1")
 
 
+@pytest.mark.requirement("R2.15")
 def test_a_job_that_is_taken_has_another_epoch():
     """So that whoever had it before changes nothing (R2.15)."""
     held = running(epoch=3, attempt=2)
@@ -49,6 +50,7 @@ def test_a_forgotten_job_keeps_its_cause():
     assert taken(job(caused_by="t/0/9"), worker=7, lease_ms=1, now_ms=NOW_MS).caused_by == "t/0/9"
 
 
+@pytest.mark.requirement("R2.18")
 def test_a_step_forgets_failures_and_never_goes_back():
     """7 of 15 are 46 percent (R2.18); another total does not lower what was told."""
     after = stepped(running(attempt=2, unusable=1, returns=1), {"slides": []}, 7, 15, lease_until_ms=5, now_ms=NOW_MS)
@@ -71,6 +73,7 @@ def test_a_call_keeps_its_key_over_a_crash():
     assert (again.returns, again.epoch) == (1, begun_once.epoch + 2)
 
 
+@pytest.mark.requirement("R2.13")
 def test_what_is_finished_has_no_checkpoint():
     """Its result is what stays (R2.13)."""
     after = finished(running(checkpoint={"slides": []}, steps_total=15), {"title": "x"}, NOW_MS)
@@ -78,6 +81,7 @@ def test_what_is_finished_has_no_checkpoint():
     assert (after.steps_done, after.worker, after.completed_ms) == (15, None, NOW_MS)
 
 
+@pytest.mark.requirement("R2.14")
 def test_what_failed_keeps_how_far_it_came():
     """For whoever looks why (R2.14)."""
     after = failed(running(checkpoint={"slides": []}, progress_pct=46), "no", NOW_MS)
@@ -142,6 +146,7 @@ def test_a_revoked_job_is_fenced():
     )
 
 
+@pytest.mark.requirement("R2.40")
 @pytest.mark.parametrize(
     ("epoch", "expires_ms", "expected"),
     [(0, None, False), (0, NOW_MS + 1, False), (0, NOW_MS, True), (1, NOW_MS - 1, False)],
@@ -151,6 +156,7 @@ def test_only_what_nobody_began_expires(epoch: int, expires_ms: int | None, expe
     assert is_expired(job(epoch=epoch, expires_ms=expires_ms), NOW_MS) is expected
 
 
+@pytest.mark.requirement("R2.36")
 @pytest.mark.parametrize(
     ("usd", "expected"),
     [("0.29", 29), ("0.145", 15), ("0.00499999", 0), ("0.005", 1), ("1.15", 115), ("0", 0), ("123456.785", 12345679)],

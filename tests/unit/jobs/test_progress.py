@@ -15,6 +15,7 @@ from highwater.streams.jobs.states import JobStatus, Kind, percent
 NOW_MS = 1_700_000_000_000
 
 
+@pytest.mark.requirement("R2.18")
 @pytest.mark.parametrize(
     ("done", "total", "expected"),
     [
@@ -57,6 +58,7 @@ def test_events_are_dense_up_to_the_jobs_last():
     assert {one["error_message"] for one in events} == {None}
 
 
+@pytest.mark.requirement("R2.11")
 def test_a_checkpoint_has_its_outline_apart():
     """R2.11: outline and finished slides are fields, the rest is state; nothing of it is lost."""
     held = {"outline": {"title": "A"}, "slide_ids": ["s1"], "slides": [{"slide_id": "s1"}]}
@@ -72,6 +74,7 @@ def test_a_checkpoint_before_its_outline_has_none():
     assert checkpoint_event(job(checkpoint={"place": 3}), None, NOW_MS)["outline"] == ""
 
 
+@pytest.mark.requirement("R2.17")
 def test_the_end_of_a_deck_has_its_own_name():
     """R2.17 names it; other kinds say that the job is done."""
     assert [done_told(kind).event_type for kind in Kind] == ["generation_done", "job_done", "job_done"]

@@ -27,6 +27,7 @@ def test_the_nearest_is_found():
     assert nearest(vector(1.0), []) == []
 
 
+@pytest.mark.requirement("R2.24")
 def test_a_hash_is_32_digits_of_the_rounded_vector():
     """R2.24: what differs in the last bits is the same."""
     one, other = np.frombuffer(vector(0.6), "<f4"), np.frombuffer(vector(0.6), "<f4") + np.float32(1e-7)
@@ -35,6 +36,7 @@ def test_a_hash_is_32_digits_of_the_rounded_vector():
     assert embedding_hash(vector(0.6)) != embedding_hash(vector(0.61))
 
 
+@pytest.mark.requirement("R2.26")
 @pytest.mark.parametrize("other", [Wanted("acme", "other", "q"), Wanted("umbrella", "docs", "q")])
 def test_a_key_is_of_an_organization_and_its_documents(other: Wanted):
     """R2.26: the same question elsewhere is another entry."""

@@ -155,6 +155,7 @@ def test_a_month_ends_where_the_next_begins():
     assert (month_of("2026-11"), month_of("2026-12")) == (((2026, 11), (2026, 12)), ((2026, 12), (2027, 1)))
 
 
+@pytest.mark.requirement("R2.37")
 @pytest.mark.parametrize(
     ("now_ms", "boundary_ms"),
     [(NOON - 1, NOON), (NOON, NOON + 15 * MINUTE), (NOON + 14 * MINUTE + 59_999, NOON + 15 * MINUTE)],

@@ -81,5 +81,5 @@ def test_what_the_server_did_not_do_is_said_as_it_is():
         unavailable_when_away(),
     ):
         raise answered("57014")
-    with pytest.raises(UnavailableError, match="PostgreSQL is away: as 57P01"), unavailable_when_away():
+    with pytest.raises(UnavailableError, match="PostgreSQL is unavailable: as 57P01"), unavailable_when_away():
         raise answered("57P01")

@@ -59,6 +59,7 @@ def row(**more: Any) -> Row:
     return apply_changed(None, changed("schedule", **more))
 
 
+@pytest.mark.requirement("R4.4", "R4.30")
 @pytest.mark.parametrize("what", [["result"], ["schedule"], ["score", "result"], ["schedule", "score"], [], ["other"]])
 def test_a_result_or_a_date_names_them_all(what: list[str]):
     """Each of R4.30's documents, once; a change that nobody knows counts as one of everything."""

@@ -6,6 +6,7 @@ import itertools
 from typing import Any
 
 import orjson
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -87,6 +88,7 @@ def test_a_club():
     ) == ("A", [("C-A", "live", 1, 30), ("A-B", "final", 0, "none")])
 
 
+@pytest.mark.requirement("R4.19")
 def test_what_can_be_predicted():
     """Kickoffs from now to the end of the last day, both included; no result, not cancelled; votes, no score."""
     now_ms = KICKOFF_MS

@@ -84,6 +84,7 @@ def test_the_later_of_two_events_of_one_time_counts():
     assert (one_by_one.changed, one_by_one.match) == (("schedule",), at_once)
 
 
+@pytest.mark.requirement("R4.30")
 def test_a_result_is_not_undone_by_a_score():
     """A score that comes after the result, or belongs before it and comes late, changes nothing (R4.30)."""
     final = known(finalized(9, 2, 1))

@@ -54,6 +54,7 @@ def test_what_is_told_is_the_increase_of_the_last_five_minutes() -> None:
     assert report["should_upgrade"] is False
 
 
+@pytest.mark.requirement("R4.41")
 @pytest.mark.parametrize(
     ("parts", "reason"),
     [

@@ -38,6 +38,7 @@ def names(found: Verdict) -> list[str]:
     return [reason.name for reason in found.reasons]
 
 
+@pytest.mark.requirement("R4.41")
 @pytest.mark.parametrize(
     ("hits", "misses", "expected"),
     [
@@ -57,6 +58,7 @@ def test_a_ratio_below_85_of_at_least_100(hits: int, misses: int, expected: list
     assert (found.hit_ratio, found.requests) == (hits / (hits + misses), hits + misses)
 
 
+@pytest.mark.requirement("R4.41")
 def test_one_evicted_key_is_enough():
     """An eviction asks for more memory, whatever the ratio and however few requests; earlier ones are the past."""
     assert names(verdict(reads(0, 0))) == []
@@ -64,6 +66,7 @@ def test_one_evicted_key_is_enough():
     assert verdict(reads(10, 0, evicted=3)).evicted_keys == 3
 
 
+@pytest.mark.requirement("R4.41")
 @pytest.mark.parametrize(
     ("counts", "expected"),
     [

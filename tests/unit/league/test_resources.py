@@ -60,6 +60,7 @@ def test_an_id_is_called_by_its_name():
     assert words == {"season", "match", "club", "user", "range of days", "page of the rating"}
 
 
+@pytest.mark.requirement("R4.11", "R4.13", "R4.18", "R4.19", "R4.21", "R4.22", "R4.23", "R4.24")
 @pytest.mark.parametrize("kind", LIVES)
 def test_lives_are_as_required(kind: str):
     """Lives in and out of a window, and stale lives where they are given, are those of the requirement."""
@@ -73,6 +74,7 @@ def test_lives_are_as_required(kind: str):
     assert named.kind.name == kind
 
 
+@pytest.mark.requirement("R4.15", "R4.16", "R4.25")
 @pytest.mark.parametrize("kind", RANGES)
 def test_lives_lie_in_their_ranges(kind: str):
     """The life in a window lies in the range that is allowed, and none is shorter outside."""
@@ -86,6 +88,7 @@ def test_lives_lie_in_their_ranges(kind: str):
     assert named.kind.name == kind
 
 
+@pytest.mark.requirement("R4.15", "R4.16", "R4.23")
 def test_some_ranges_bind_outside_too():
     """A bracket lives 1 to 24 h, admin stats 1 to 2 h, wherever; the page of live matches is stale for 10 to 15 s."""
     assert HOUR <= lives("league_bracket", is_window_active=False)[0] <= 24 * HOUR
@@ -99,6 +102,7 @@ def test_every_kind_is_covered():
     assert set(LIVES) | set(RANGES) == set(KINDS)
 
 
+@pytest.mark.requirement("R4.12", "R4.13")
 @pytest.mark.parametrize("kind", ["league_table", "league_schedule", "league_results", "league_stats"])
 def test_stale_lives_that_are_left_open(kind: str):
     """Four lives in a window; outside a tenth of the life, an hour at most (R4.13)."""
@@ -108,6 +112,7 @@ def test_stale_lives_that_are_left_open(kind: str):
     assert stale_outside == min(outside // 10, HOUR)
 
 
+@pytest.mark.requirement("R4.13")
 @pytest.mark.parametrize("kind", KINDS)
 def test_making_may_take_ten_seconds(kind: str):
     """The lock of a document lasts 10 s in and out of a window (R4.13)."""
@@ -115,6 +120,7 @@ def test_making_may_take_ten_seconds(kind: str):
         assert resolve_cache_options(KINDS[kind], is_window_active=is_active).lock_timeout_seconds == 10
 
 
+@pytest.mark.requirement("R4.6")
 @pytest.mark.parametrize("kind", KINDS)
 @given(about=ids)
 def test_every_key_names_its_document(kind: str, about: str):
@@ -139,6 +145,7 @@ def test_other_keys_name_nothing(key: str):
     assert resource_of(key) is None
 
 
+@pytest.mark.requirement("R4.32")
 def test_a_prewarm_makes_the_four_pages():
     """Table, schedule, results and stats of a season (R4.32)."""
     assert SEASON_PAGES == ("league_table", "league_schedule", "league_results", "league_stats")

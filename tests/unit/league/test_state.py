@@ -109,6 +109,7 @@ def test_a_state_that_is_none_is_refused(wrong: dict[str, str]):
         apply_changed(None, changed(**wrong))
 
 
+@pytest.mark.requirement("R4.17")
 def test_a_live_page_ends_three_hours_after_the_match():
     """After the result; without one, after the duration; not at all if nobody plays (R4.17)."""
     assert live_ends_ms(final(KICKOFF + 95 * MINUTE), OPTIONS) == KICKOFF + 95 * MINUTE + 3 * HOUR

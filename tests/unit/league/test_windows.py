@@ -59,6 +59,7 @@ def edges(one: Match, options: WindowOptions = OPTIONS) -> tuple[int, int] | Non
 windows_of = st.lists(st.tuples(st.integers(0, 500), st.integers(1, 80)).map(lambda p: (p[0], p[0] + p[1])), max_size=6)
 
 
+@pytest.mark.requirement("R4.9")
 def test_a_window_is_prewarm_match_and_grace():
     """45 minutes before kickoff to 30 after the 120 of a match (R4.9, R4.10)."""
     assert edges(match()) == (-45, 150)
@@ -96,6 +97,7 @@ def test_a_match_that_is_not_played_has_none(status: Status):
     assert match_window(final(KICKOFF, status=status), OPTIONS) is None
 
 
+@pytest.mark.requirement("R4.10", "R4.12")
 def test_options_come_from_the_settings():
     """The four settings of R4.10 and their defaults; one that cannot be read keeps its default."""
     assert window_options(read_settings({})) == WindowOptions(7.0, 45.0, 30.0, 120.0)
@@ -128,6 +130,7 @@ def test_windows_of_a_season_are_merged_and_sorted():
     ]
 
 
+@pytest.mark.requirement("R4.10")
 def test_what_began_already_is_found():
     """The query looks back: a match an hour old is hot, though its kickoff lies in the past (R4.10)."""
     now = KICKOFF + HOUR
@@ -185,6 +188,7 @@ def test_the_range_of_kickoffs_reaches_to_the_look_ahead():
     assert kickoff_range(OPTIONS, now)[1] == last.kickoff_ms + 1
 
 
+@pytest.mark.requirement("R4.14")
 def test_a_week_ends_when_the_window_begins():
     """A table made three days before a match is old as soon as the window opens (R4.14)."""
     inside, outside = (resolve_cache_options(KINDS["league_table"], is_window_active=is_in) for is_in in (True, False))

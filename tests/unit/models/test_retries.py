@@ -23,6 +23,7 @@ def follows(
     return after_failure(failure, "why", attempt=attempt, unusable=unusable, retry_after_ms=retry_after_ms)
 
 
+@pytest.mark.requirement("R1.32")
 @pytest.mark.parametrize("failure", [Failure.TIMEOUT, Failure.UNAVAILABLE])
 def test_a_timeout_is_waited_for_twice(failure: Failure):
     """2 s, then 4 s, then no more: three calls in all."""
@@ -30,6 +31,7 @@ def test_a_timeout_is_waited_for_twice(failure: Failure):
     assert follows(failure, 3) == GiveUp(f"{EXHAUSTED}: why", is_alert=False)
 
 
+@pytest.mark.requirement("R1.33")
 @pytest.mark.parametrize(
     ("asked_ms", "wait_ms"),
     [
@@ -44,18 +46,21 @@ def test_a_rate_limit_is_waited_for(asked_ms: int | None, wait_ms: int):
     assert follows(Failure.RATE_LIMITED, retry_after_ms=asked_ms) == Again(wait_ms)
 
 
+@pytest.mark.requirement("R1.33", "R1.36")
 @pytest.mark.parametrize("failure", [one for one in Failure if one is not Failure.REFUSED])
 def test_one_count_for_all(failure: Failure):
     """Whatever the third call met, there is no fourth."""
     assert isinstance(follows(failure, ATTEMPTS_MAX), GiveUp)
 
 
+@pytest.mark.requirement("R1.34")
 def test_an_unusable_answer_is_asked_for_once_more():
     """At once; the second time it is given up."""
     assert follows(Failure.UNUSABLE) == Again(0)
     assert follows(Failure.UNUSABLE, 2, unusable=1) == GiveUp(f"{EXHAUSTED}: why", is_alert=False)
 
 
+@pytest.mark.requirement("R1.35")
 def test_a_refusal_is_final_and_somebody_is_told():
     """R1.35: not tried again."""
     assert follows(Failure.REFUSED) == GiveUp("why", is_alert=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 
 import brotli
+import pytest
 
 from highwater.connectors.pages.copies import BROTLI, GZIP, IDENTITY, Copies, compress, decompress
 from highwater.connectors.redis.link import Head
@@ -62,6 +63,7 @@ def test_a_key_not_asked_about_stays_unverified() -> None:
     assert not late.is_verified
 
 
+@pytest.mark.requirement("R4.5")
 def test_bodies_are_the_same_bytes_in_every_encoding() -> None:
     """Each encoding decodes to the identity, and is the same each time it is made."""
     payload = b'{"season":"x"}' * 100

@@ -28,6 +28,7 @@ def at(age_ms: int, *windows: tuple[int, int]) -> Freshness:
     return refresh_decision(NOW - age_ms, TABLE, windows, NOW).freshness
 
 
+@pytest.mark.requirement("R4.13")
 def test_outside_a_window_a_table_is_good_for_a_week():
     """Fresh for 7 d, stale for an hour more, then too old (R4.13)."""
     assert at(0) is at(7 * DAY - 1) is Freshness.FRESH

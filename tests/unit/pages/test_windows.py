@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +24,7 @@ def test_the_first_hot_instant():
     assert [first_active_ms(windows, at) for at in (5, 10, 19, 20, 35, 40)] == [10, 10, 19, 30, 35, None]
 
 
+@pytest.mark.requirement("R4.12")
 def test_windows_are_half_open():
     """Hot from the very start, no longer at the end; the next start lies after now."""
     windows = [(10, 20), (30, 40)]
@@ -35,6 +37,7 @@ lives = st.tuples(st.integers(1, 60), st.integers(0, 200), st.integers(0, 30), s
 )
 
 
+@pytest.mark.requirement("R4.14")
 @given(st.integers(0, 500), lives, windows_of)
 def test_a_page_expires_when_its_age_reaches_the_life_of_the_moment(
     built: int, options: tuple[CacheOptions, CacheOptions], windows: list[tuple[int, int]]

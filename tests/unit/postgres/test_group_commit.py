@@ -61,6 +61,7 @@ async def test_a_bad_item_fails_alone():
     assert sorted(store.stored()) == [1, 2]
 
 
+@pytest.mark.requirement("R1.31")
 async def test_a_store_that_is_away_is_waited_for():
     """Nothing fails and nothing is stored twice (R1.31)."""
     store = Store(away=2)

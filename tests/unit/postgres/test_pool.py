@@ -45,7 +45,11 @@ def test_a_server_that_is_away_is_waited_for(error: Exception) -> None:
     assert is_away(error)
     sqlstate = getattr(error, "sqlstate", "")
     is_answered = sqlstate in {"25006", "53100", "53200", "57014", "58030"}  # by a server that goes on serving
-    said = rf"PostgreSQL did not carry out a statement \({sqlstate}\): .+" if is_answered else r"PostgreSQL is away: .+"
+    said = (
+        rf"PostgreSQL did not carry out a statement \({sqlstate}\): .+"
+        if is_answered
+        else r"PostgreSQL is unavailable: .+"
+    )
     with pytest.raises(UnavailableError, match=said), unavailable_when_away():
         raise error
 

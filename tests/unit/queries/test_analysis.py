@@ -27,6 +27,7 @@ def said(**more: Any) -> str:
     return orjson.dumps(WHOLE | more).decode()
 
 
+@pytest.mark.requirement("R1.18")
 def test_a_whole_answer_is_taken_as_it_is() -> None:
     """R1.18: the five fields; further ones are left out."""
     assert parse_analysis(said(reasoning="because")) == WHOLE

@@ -54,6 +54,7 @@ def draft(query: str = "query-marker", **parts: Any) -> str:
     return draft_context(query, **given)
 
 
+@pytest.mark.requirement("R1.17")
 def test_the_analyzer_gets_the_query_and_the_memories_as_they_are_given() -> None:
     """R1.17: id, start, end, tags and summary of each, in the given order."""
     said = orjson.loads(analyzer_input("what?", [memory(2, "two", "a", "b"), memory(1)]))
@@ -64,6 +65,7 @@ def test_the_analyzer_gets_the_query_and_the_memories_as_they_are_given() -> Non
     assert [one["id"] for one in said["lsm_summary"]] == [2, 1]
 
 
+@pytest.mark.requirement("R1.20")
 def test_the_draft_is_in_the_order_of_the_requirement() -> None:
     """R1.20: query, log rows oldest first, analysis, memory, sources by number, Mentor."""
     text = draft(
@@ -134,6 +136,7 @@ def test_a_draft_is_never_above_its_tokens_and_keeps_query_and_mentor(
     assert text.endswith(f"<mentor>\n{ruled}\n</mentor>")
 
 
+@pytest.mark.requirement("R1.23")
 def test_memory_gives_way_before_sources_and_sources_before_history() -> None:
     """What is cut first is what matters least: old memory, then what is least like the query, then what was said long ago."""
     logs = [LogLine("user_query", f"log-{number} " + "the " * 500, 0) for number in range(10)]
@@ -176,6 +179,7 @@ def test_a_long_analysis_leaves_room() -> None:
     assert count_tokens(draft(analysis=analysis, mentor="the " * 15_500)) <= DRAFT_TOKENS_MAX
 
 
+@pytest.mark.requirement("R1.22", "R1.23")
 @settings(deadline=None)
 @given(st.text(max_size=2_000) | HOSTILE, st.integers(0, 12_000), HOSTILE)
 def test_the_payload_has_the_query_whole_and_stays_within_its_tokens(query: str, words: int, hostile: str) -> None:

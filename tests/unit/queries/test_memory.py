@@ -10,6 +10,7 @@ from highwater.streams.models.tokens import count_tokens
 from highwater.streams.queries.memory import SUMMARY_TOKENS_MAX, archivist_input, parse_summary
 
 
+@pytest.mark.requirement("R1.26")
 def test_the_archivist_gets_query_answer_and_time() -> None:
     """R1.26: exactly these three, in text that can be sent."""
     said = orjson.loads(archivist_input("why?\x00", "because\ud800", "2026-01-31T10:00:00Z"))

@@ -60,6 +60,7 @@ def failed(ordinal: int, revision: int = 2) -> Any:
     return stage(ordinal, "FAILED", revision=revision, waiting=False)
 
 
+@pytest.mark.requirement("R1.2")
 def test_runs_go_one_after_the_other():
     """The first is requested at once, the next when its memory is stored."""
     order, requested = fold(stage(1), stage(2), stage(3))

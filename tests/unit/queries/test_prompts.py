@@ -14,6 +14,7 @@ _FILE = migrate.FOLDER / "0008_queries.sql"
 PROMPTS = dict(re.findall(r"\('(\w+)', \$prompt\$(.*?)\$prompt\$, true,", _FILE.read_text(encoding="utf-8"), re.DOTALL))
 
 
+@pytest.mark.requirement("R1.11")
 def test_each_role_begins_with_a_prompt_in_force() -> None:
     """R1.11: Analyzer, Assembler, Mentor, Archivist; each well within the draft."""
     assert set(PROMPTS) == {"Analyzer", "Assembler", "Mentor", "Archivist"}

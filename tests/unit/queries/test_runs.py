@@ -52,6 +52,7 @@ def test_an_attempt_keeps_its_number_over_a_crash():
     assert finished(again, 60).attempt == 0
 
 
+@pytest.mark.requirement("R1.37")
 def test_a_wait_names_the_next_attempt_and_holds_nobody():
     """Due later, in the same status (R1.37), nobody's."""
     run = waiting_until(begun(held()), 2_000)
@@ -61,6 +62,7 @@ def test_a_wait_names_the_next_attempt_and_holds_nobody():
     assert not is_waiting(run)
 
 
+@pytest.mark.requirement("R1.26", "R1.27")
 def test_a_completed_run_is_released_by_its_memory():
     """COMPLETED first, with the answer; released when the memory is stored (R1.26, R1.27)."""
     completed = through(NEW, 3)
@@ -71,6 +73,7 @@ def test_a_completed_run_is_released_by_its_memory():
     assert (stored.archive_status, stored.released, stored.revision) == (ArchiveStatus.STORED, True, completed.revision)
 
 
+@pytest.mark.requirement("R1.28")
 def test_a_failed_memory_takes_no_answer_away():
     """R1.28: the run stays COMPLETED, without an error, and is released."""
     lost = failed(held(through(NEW, 3)), "no memory", 30)
@@ -81,6 +84,7 @@ def test_a_failed_memory_takes_no_answer_away():
         failed(lost, "again", 40)
 
 
+@pytest.mark.requirement("R1.15")
 def test_events_of_moves_stored_together():
     """One a change of status, in order; only the last may say that the run waits; none for what changes no status (R1.15)."""
     run = begun(held())

@@ -46,6 +46,7 @@ def test_every_move_of_a_memory_is_legal_or_raises(status: ArchiveStatus, move: 
             advance_archive(status, move)
 
 
+@pytest.mark.requirement("R1.4", "R1.5")
 def test_the_way_of_a_run_skips_nothing():
     """R1.4: by capturing and finishing alone, through all statuses in their order."""
     status, way = Status.NEW, [Status.NEW]
@@ -56,12 +57,14 @@ def test_the_way_of_a_run_skips_nothing():
     assert way == [one for one in Status if one is not Status.FAILED]
 
 
+@pytest.mark.requirement("R1.4")
 def test_no_end_is_left():
     """R1.4: COMPLETED and FAILED are terminal; every other status can fail."""
     assert {status for status, _ in MOVES} == set(Status) - TERMINAL
     assert {status for status, move in MOVES if move is Move.FAIL} == set(Status) - TERMINAL
 
 
+@pytest.mark.requirement("R1.7")
 def test_a_returned_run_waits_for_the_same_stage():
     """R1.7: back to where its stage waits, which is where it was captured."""
     for (status, move), after in MOVES.items():

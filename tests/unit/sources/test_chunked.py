@@ -148,6 +148,7 @@ def test_a_chunk_that_is_refused_makes_its_source_truncated():
     assert [fault.where for fault in faults] == ["a, chunk 1"]
 
 
+@pytest.mark.requirement("R3.24")
 @pytest.mark.parametrize(
     ("reading", "items", "full"),
     [
