@@ -206,13 +206,13 @@ async def get_job(request: Request, job_id: JobId, called: Called, services: Wir
 
 @router.get(
     "/api/jobs/{job_id}/timeline",
-    summary="How a job went; conditional",
+    summary="Get the timeline of a job; supports ETags",
     response_model=None,
-    responses={200: {"model": JobTimeline}},
+    responses=answer(JobTimeline),
 )
 @declared(READ_JOB)
 async def get_job_timeline(request: Request, job_id: JobId, called: Called, services: Wired) -> Response:
-    """What it was told to make, and each step with its calls of the language model."""
+    """The input of the job, and each step with its calls of the language model."""
     found = await _fresh_job(request, called, job_id, services)
     calls = await job_reads.calls(services.database.require(), job_id)
     payload = orjson.dumps(job_timeline(found, calls))
