@@ -219,7 +219,7 @@ def rebuild_user(user_id: str, pending: int, version: int) -> Consequence:
     return Consequence(
         f"Rebuild the clusters of {user_id} now?",
         (
-            f"They are made again from all insights of the subscribed channels; {pending:,} are pending.",
+            f"They are rebuilt from all insights of the subscribed channels; {pending:,} are pending.",
             f"If something changes, version {version + 1} is published; if nothing does, version {version} stays.",
             "The action is recorded, and its outcome appears below.",
         ),

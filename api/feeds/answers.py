@@ -29,7 +29,7 @@ class FeedInsight(TypedDict):
 class FeedItem(TypedDict):
     """A cluster as a feed shows it; `entered`: pairs of a cluster version and how many of its members entered then.
 
-    With `since`, `is_new` tells whether the cluster is younger, and `new_count` how many insights entered it later.
+    With `since`, `is_new` is true if the cluster is younger, and `new_count` is the number of insights that entered it later.
     """
 
     cluster_id: str
@@ -87,7 +87,7 @@ class ClusterOfUser(TypedDict):
 
 
 class OutsideClusters(TypedDict):
-    """Insights in no cluster, and where each is on the map; null: its vector says nothing."""
+    """Insights in no cluster, and where each is on the map; null: its vector is zero."""
 
     insight_ids: list[str]
     positions: list[Place | None]
@@ -204,7 +204,7 @@ class Insight(TypedDict):
 
 
 class RebuildDemand(TypedDict):
-    """What became of a rebuild that was asked for; `cluster_version` is the user's afterwards."""
+    """The outcome of a requested rebuild; `cluster_version` is the version afterwards."""
 
     user_id: str
     position: str

@@ -54,7 +54,7 @@ class ExportedToGoogle(TypedDict):
 
 
 class Job(TypedDict):
-    """How a job stands. Null: not known yet; `expires_at` is a number where the time that was given is no date."""
+    """The state of a job. Null: unknown yet; `expires_at` is a number if the given time is not a date."""
 
     job_id: str
     kind: Literal["generation", "ingestion", "export"]

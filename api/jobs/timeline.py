@@ -1,4 +1,4 @@
-"""The timeline of a job as it is served: what it was told to make, and its steps with their calls of the language model.
+"""The timeline of a job as it is served: its input, and its steps with their calls of the language model.
 
 Law: a pure function of what is stored, so the same rows give the same bytes. A step is there once it called the language model.
 """
@@ -44,7 +44,7 @@ class JobStep(TypedDict):
 
 
 class JobTimeline(TypedDict):
-    """How a job went; `args` is what it was told to make, `caused_by` the position of what changed it last."""
+    """The timeline of a job; `args` is its input, `caused_by` the position of the event that changed it last."""
 
     job_id: str
     kind: str

@@ -93,7 +93,7 @@ class MatchesToPredict(TypedDict):
 
 
 class PredictedMatch(Match):
-    """A match of which a user said something, and what came of it; null where nothing was said, or nothing came of it yet."""
+    """A match that a user voted on or predicted, and the outcome; null: no vote, no prediction or no outcome yet."""
 
     vote: Literal["home", "draw", "away"] | None
     vote_in_time: bool | None

@@ -241,7 +241,7 @@ class QueryMetrics(TypedDict):
 
 
 class Prompt(TypedDict):
-    """The prompt of a role; null where there is none, or where it came with the product."""
+    """The prompt of a role; a member is null if nothing is stored for it or if the prompt is the built-in one."""
 
     role_name: str
     prompt_template: str | None

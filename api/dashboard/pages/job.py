@@ -1,4 +1,4 @@
-"""One job: what it was told to make, its deck or outline, every attempt on a timeline, its records, and what can be done."""
+"""One job: its input, its deck or outline, every attempt on a timeline, its records, and what can be done."""
 
 from __future__ import annotations
 

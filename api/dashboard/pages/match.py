@@ -85,7 +85,7 @@ class _Match:
                 self._goals = [_goals("Goals of the home side"), _goals("Goals of the away side")]
                 self._button = ui.button("Finalize", icon="flag", on_click=self._finalize).props("no-caps outline")
         else:
-            note("To tell the result of a match needs the role admin.")
+            note("Only the role admin may publish the result of a match.")
         self._actions.build()
         ui.html('<a href="/match">All matches</a>', sanitize=False)
 
@@ -114,7 +114,7 @@ class _Match:
         body = {"home_goals": home, "away_goals": away}
         await self._actions.run(
             consequences.finalize_match(self._meta, home, away),
-            "The result was told; table and results follow.",
+            "The result was published; table and results follow.",
             lambda: self._view.send("POST", f"/api/matches/{segment(self._id)}/finalize", body=body),
         )
 

@@ -138,7 +138,7 @@ class _Query:
             "" if answered.problem is None else f'<pre class="hw hw-bad" role="alert">{text(answered.problem)}</pre>'
         )
         empty = (
-            "<p>No row meets the conditions. Widen the condition on _timestamp, or look at the topic in"
+            "<p>No row meets the conditions. Widen the condition on _timestamp, or open the topic in"
             ' <a href="/browse">Browse</a>.</p>'
             if answered.is_empty
             else ""

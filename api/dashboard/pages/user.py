@@ -139,7 +139,7 @@ class _Deeds:
     async def _rebuild(self) -> None:
         await self._actions.run(
             consequences.rebuild_user(self._user, self._pending, self._version),
-            "A rebuild was asked for; what becomes of it appears under “Rebuilds asked for by hand”.",
+            "A rebuild was asked for; its outcome appears under “Rebuilds asked for by hand”.",
             lambda: self._view.send("POST", f"/api/users/{segment(self._user)}/rebuild"),
         )
 
