@@ -17,6 +17,8 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from highwater import __version__
+from highwater.api.broker import routes_groups as broker_groups
+from highwater.api.broker import routes_topics as broker_topics
 from highwater.api.chunks import routes as chunks
 from highwater.api.chunks import routes_search as chunk_search
 from highwater.api.core import authorization, docs, errors, events, system
@@ -262,6 +264,8 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
         explain,
         records,
         sql,
+        broker_topics,
+        broker_groups,
         system,
         docs,
     )

@@ -24,6 +24,7 @@ PATH_EXAMPLES: Mapping[str, str] = {
     "club": "Leeds",
     "cluster_id": "consumers",
     "curation_id": "4f1d2c3b4a596877",
+    "group": "insights",
     "ingest_id": "docs-2026-11-20",
     "insight": "kafka#1",
     "job_id": JOB_ID,
@@ -98,6 +99,8 @@ EXAMPLES: Mapping[str, Example] = {
     "publish_events": Example(
         {"insight_id": "kafka#9", "channel_id": "kafka", "ts": "2026-11-20T12:00:00Z", "text": "A consumer lags."}
     ),
+    "get_group_reset": Example(parameters={"to": "earliest"}),
+    "post_group_reset": Example({"to": "latest", "topics": ["feeds.insight-ingested"]}),
     "get_records": Example(parameters={"where": 'value.channel_id == "kafka"', "limit": 10}),
     "export_records": Example(parameters={"format": "csv", "key": "kafka"}),
     "post_invalidate": Example({"keys": ["league:table:2025-26"]}),

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from highwater.api.cli.reset import live_members
 from highwater.api.command.actions import recorded
 from highwater.api.command.command import Command, CommandFailedError, json_option
 from highwater.api.command.connection import database, kafka_client, stack_settings
@@ -66,6 +65,7 @@ def recover_tables(seconds: float | None, as_json: bool) -> None:
 
 async def _until_stopped(client: Mapping[str, str]) -> None:
     """Wait until no worker is a member: one that refuses its tables is started again and again, and ends each time."""
+    from highwater.connectors.kafka.resetting import live_members
     from highwater.streams.agents import GROUP
 
     for _ in range(_STOPPED_LOOKS_MAX):

@@ -268,3 +268,19 @@ def finalize_match(meta: Mapping[str, Any], home_goals: int, away_goals: int) ->
     return Consequence(
         "Correct the result?" if was else "Finalize the match?", tuple(happens), "Correct" if was else "Finalize"
     )
+
+
+# -- consumer groups --------------------------------------------------------------------------------------------------------
+
+
+def reset_group(group: str, changed: Sequence[Mapping[str, Any]]) -> Consequence:
+    """Setting where a group reads next; `changed` are the partitions whose place changes."""
+    again = sum(max(0, (one["before"] or 0) - one["after"]) for one in changed)
+    skipped = sum(max(0, one["after"] - one["before"]) for one in changed if one["before"] is not None)
+    happens = [f"{group} reads on from another offset in {len(changed):,} partition{'' if len(changed) == 1 else 's'}."]
+    if again:
+        happens.append(f"It reads {again:,} events again and repeats their effects, unless it knows them already.")
+    if skipped:
+        happens.append(f"It skips {skipped:,} events.")
+    happens.append("Kafka refuses the reset if the group runs again by then. The action is recorded.")
+    return Consequence(f"Reset {group}?", tuple(happens), "Reset")

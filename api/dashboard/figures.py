@@ -40,6 +40,14 @@ def short_count(number: float) -> str:
     return f"{number / 1e9:,.1f} G"
 
 
+def size(size_bytes: int) -> str:
+    """A number of bytes in its largest unit."""
+    for limit, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size_bytes >= limit:
+            return f"{size_bytes / limit:,.1f} {unit}"
+    return f"{size_bytes} B"
+
+
 def seconds(value: float | None) -> str:
     """A duration for people, in its two largest units."""
     if value is None:

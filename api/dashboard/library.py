@@ -19,6 +19,8 @@ from highwater.api.dashboard.mount import NONCE_KEY
 from highwater.api.dashboard.pages import (
     browse,
     chunks,
+    group,
+    groups,
     insight,
     job,
     jobs,
@@ -30,6 +32,7 @@ from highwater.api.dashboard.pages import (
     queries,
     query,
     sql,
+    topic,
     topics,
     user,
 )
@@ -58,6 +61,9 @@ def application() -> FastAPI:
     for module in (
         overview,
         topics,
+        topic,
+        groups,
+        group,
         browse,
         user,
         insight,

@@ -53,6 +53,7 @@ NAVIGATION = (
     ("/dead-letters", "Dead letters", "mark_email_unread"),
     ("/policies", "Policies", "tune"),
     ("/sql", "SQL", "table_chart"),
+    ("/groups", "Groups", "groups"),
 )
 
 _DIGITS = 10

@@ -83,11 +83,13 @@ class Admin:
         return AdminClient({**self._client, "client.id": "highwater-admin", "logger": logging.getLogger("librdkafka")})
 
     @contextmanager
-    def _answering(self, what: str) -> Iterator[None]:
-        """Turn what a client raises into an `UnavailableError`; its futures raise the built-in `TimeoutError`."""
+    def asking(self, what: str) -> Iterator[AdminClient]:
+        """A client, and what it raises as an `UnavailableError` that begins with `what`; its futures raise the built-in
+        `TimeoutError`. Blocks.
+        """
         used = self._admin  # held until the call has ended, whoever replaces it meanwhile
         try:
-            yield
+            yield used
         except KafkaException as error:
             if error.args[0].code() < 0:  # librdkafka's own: a broker that answers has codes from 0 on
                 self._replace(used)
@@ -112,7 +114,7 @@ class Admin:
         return await asyncio.to_thread(self._ensure_topics, list(topics), replication_factor)
 
     def _ensure_topics(self, topics: list[Topic], replication_factor: int) -> list[str]:
-        with self._answering("Kafka does not answer"):
+        with self.asking("Kafka does not answer"):
             existing = self._admin.list_topics(timeout=REQUEST_SECONDS).topics
             # Before anything is created: a missing topic would have another number than its neighbours.
             refusal = partitions_refusal(
@@ -137,7 +139,7 @@ class Admin:
         return [topic.name for topic in missing]
 
     def _created(self, name: str, future: object) -> None:
-        with self._answering(f"topic {name} cannot be created"):
+        with self.asking(f"topic {name} cannot be created"):
             try:
                 future.result(REQUEST_SECONDS)  # type: ignore[attr-defined]
             except KafkaException as error:
@@ -186,7 +188,7 @@ class Admin:
             return {name: self._ids[name] for name in names if name in self._ids}
 
     def _topic_ids(self, names: list[str], *, must_exist: bool = True) -> dict[str, str]:
-        with self._answering("Kafka does not describe its topics"):
+        with self.asking("Kafka does not describe its topics"):
             futures = self._admin.describe_topics(TopicCollection(names), request_timeout=REQUEST_SECONDS)
             found = {}
             for name, future in futures.items():
@@ -214,11 +216,11 @@ class Admin:
         return await asyncio.to_thread(self._log_ends, list(partitions))
 
     def _log_ends(self, partitions: list[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        with self._answering("Kafka does not list offsets"):
+        with self.asking("Kafka does not list offsets"):
             return self._offsets(partitions, OffsetSpec.latest())
 
     def _log_ranges(self, partitions: list[tuple[str, int]]) -> dict[tuple[str, int], LogRange]:
-        with self._answering("Kafka does not list offsets"):
+        with self.asking("Kafka does not list offsets"):
             low = self._offsets(partitions, OffsetSpec.earliest())
             high = self._offsets(partitions, OffsetSpec.latest())
         return {key: LogRange(low[key], high[key]) for key in partitions}
@@ -258,6 +260,6 @@ class Admin:
         return await asyncio.to_thread(self._partition_counts, only)
 
     def _partition_counts(self, only: str | None) -> dict[str, int]:
-        with self._answering("Kafka does not answer"):
+        with self.asking("Kafka does not answer"):
             metadata = self._admin.list_topics(only, timeout=REQUEST_SECONDS)
         return {name: len(topic.partitions) for name, topic in metadata.topics.items() if topic.error is None}

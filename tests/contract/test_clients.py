@@ -21,6 +21,7 @@ BUILT_IN = {
     "faust.App": {"streams/app.py"},
     "AIOKafkaConsumer": {"streams/preflight.py"},
     "AIOKafkaAdminClient": {"streams/preflight.py"},
+    "AIOKafkaClient": {"connectors/kafka/log_dirs.py"},
     "AIOKafkaConnection": {"streams/refusal.py"},
 }
 # Clients of librdkafka take what `Settings.kafka_client` gives, whoever builds them: no other options name an address.

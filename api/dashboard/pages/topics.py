@@ -1,16 +1,22 @@
-"""Topics with their rate and who is behind on them, and the consumers with their lag."""
+"""Topics by subsystem with their rate and lag; those that people seldom want folded; and the consumers with their lag."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from nicegui import ui
 
+from highwater.api.broker.naming import OTHER, grouped, subsystem_of
 from highwater.api.dashboard import figures
-from highwater.api.dashboard.view import View, heading, note, page, set_rows
+from highwater.api.dashboard.pages.topic import group_address, topic_address
+from highwater.api.dashboard.tables import numbers, table_html
+from highwater.api.dashboard.view import View, chip, heading, note, page, set_html, set_rows, text
 from highwater.schemas.topics import DAY_MS, DEAD_LETTER_SUFFIX, TOPICS, Topic
 
 _REFRESH_SECONDS = 2.0
+# The list of the broker changes seldom, and costs a request for all its topics.
+_LIST_EACH = 5
 _SPARK_POINTS = 60
 
 _COLUMNS: list[dict[str, Any]] = [
@@ -20,7 +26,7 @@ _COLUMNS: list[dict[str, Any]] = [
     {"name": "events", "label": "events", "field": "events", "align": "right", "sortable": True},
     {"name": "behind", "label": "lag, events", "field": "behind", "align": "right", "sortable": True},
     {"name": "seconds", "label": "lag, time", "field": "seconds", "align": "right", "sortable": True},
-    {"name": "slowest", "label": "who", "field": "slowest", "align": "left"},
+    {"name": "slowest", "label": "consumer", "field": "slowest", "align": "left"},
     {"name": "letters", "label": "dead letters", "field": "letters", "align": "right", "sortable": True},
     {"name": "kept", "label": "kept", "field": "kept", "align": "left", "classes": "hw-keep"},
 ]
@@ -33,9 +39,10 @@ _GROUP_COLUMNS: list[dict[str, Any]] = [
 ]
 _NUMBER = '<q-td :props="props">{{ props.row.%s }}</q-td>'
 _LINKED = (
-    '<q-td :props="props"><a :href="\'/browse?topic=\' + encodeURIComponent(props.value)">{{ props.value }}</a>'
+    '<q-td :props="props"><a :href="props.row.address">{{ props.value }}</a>'
     '<div class="hw-muted hw-small" style="white-space:normal;min-width:14rem;max-width:30rem">{{ props.row.about }}</div></q-td>'
 )
+_GROUP_LINKED = '<q-td :props="props"><a :href="props.row.address">{{ props.value }}</a></q-td>'
 _SPARK = (
     '<q-td :props="props"><svg class="hw-spark" viewBox="0 0 90 22" aria-hidden="true">'
     '<polyline :points="props.value"/></svg></q-td>'
@@ -45,6 +52,8 @@ _LETTERS = (
     ":href=\"'/dead-letters?topic=' + encodeURIComponent(props.row.topic)\">{{ props.value.toLocaleString('en') }}</a>"
     "<span v-else>0</span></q-td>"
 )
+# What is folded, in this order, and its heading.
+_FOLDED = {"dead letters": "Dead letters", "changelog": "Changelogs", "internal": "Internal topics"}
 
 
 def register() -> None:
@@ -56,27 +65,97 @@ async def _build(view: View) -> None:
     if not view.sees_all:
         note("Topics hold the events of everybody; this key is bound to one user.")
         return
-    search = ui.input("Find a topic").props("dense outlined clearable").classes("full-width").style("max-width:24rem")
-    table = ui.table(columns=_COLUMNS, rows=_rows(view), row_key="topic", pagination=0).classes("full-width hw-wrap")
-    table.props("dense :rows-per-page-options=[0] hide-pagination")
-    search.on_value_change(lambda event: table.set_filter(event.value or ""))
-    for name, slot in (("topic", _LINKED), ("spark", _SPARK), ("letters", _LETTERS)):
-        table.add_slot(f"body-cell-{name}", slot)
-    for name in ("rate", "events", "behind", "seconds"):
-        table.add_slot(f"body-cell-{name}", _NUMBER % f"{name}_text")
+    shown = _Topics(view)
+    shown.build()
     heading("Consumers")
     note("Time behind is the age of the oldest event that a consumer has not read, by the broker's clock.")
-    groups = ui.table(columns=_GROUP_COLUMNS, rows=[], row_key="group", pagination=0).classes("full-width hw-wrap")
-    groups.props("dense :rows-per-page-options=[0] hide-pagination")
+    groups = _table(_GROUP_COLUMNS, "group")
+    groups.add_slot("body-cell-group", _GROUP_LINKED)
     for name in ("events", "seconds"):
         groups.add_slot(f"body-cell-{name}", _NUMBER % f"{name}_text")
 
     async def refresh() -> None:
-        set_rows(table, _rows(view))
+        await shown.refresh()
         set_rows(groups, _groups(view))
         view.tell(view.hub.problem)
 
     view.live(_REFRESH_SECONDS, refresh)
+
+
+def _table(columns: list[dict[str, Any]], key: str) -> ui.table:
+    table = ui.table(columns=columns, rows=[], row_key=key, pagination=0).classes("full-width hw-wrap")
+    return table.props("dense :rows-per-page-options=[0] hide-pagination hide-no-data")
+
+
+class _Topics:
+    """The topics, as far as the filter has them."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._listed: Sequence[Mapping[str, Any]] = ()
+        self._turns = 0
+        self._sections: dict[str, tuple[ui.column, ui.table]] = {}
+
+    def build(self) -> None:
+        """Put the elements in their places."""
+        self._search = ui.input("Find a topic", on_change=self._show).props("dense outlined clearable")
+        self._search.classes("full-width").style("max-width:24rem")
+        for subsystem in sorted({subsystem_of(name) for name in TOPICS}):
+            with ui.column().classes("full-width hw-topics") as section:
+                heading(subsystem.capitalize())
+                table = _table(_COLUMNS, "topic")
+            for name, slot in (("topic", _LINKED), ("spark", _SPARK), ("letters", _LETTERS)):
+                table.add_slot(f"body-cell-{name}", slot)
+            for name in ("rate", "events", "behind", "seconds"):
+                table.add_slot(f"body-cell-{name}", _NUMBER % f"{name}_text")
+            self._sections[subsystem] = (section, table)
+        self._others = ui.html("", sanitize=False).classes("full-width")
+        self._show()
+
+    async def refresh(self) -> None:
+        """Ask the broker for its topics now and then, and show what was sampled."""
+        if self._turns % _LIST_EACH == 0:
+            self._listed = (await self._view.get("/api/topics"))["topics"]
+        self._turns += 1
+        self._show()
+
+    def _show(self) -> None:
+        words = (self._search.value or "").strip().lower()
+        rows = [row for row in _rows(self._view) if words in row["topic"] or words in row["about"].lower()]
+        for subsystem, (section, table) in self._sections.items():
+            own = [row for row in rows if row["subsystem"] == subsystem]
+            section.set_visibility(bool(own))
+            set_rows(table, own)
+        found = [one for one in self._listed if words in one["topic"].lower()]
+        set_html(self._others, _others(found, is_open=bool(words)))
+
+
+def _others(found: Sequence[Mapping[str, Any]], *, is_open: bool) -> str:
+    """Topics of others, and those that are folded, as HTML."""
+    foreign = [one for one in found if one["kind"] == "events" and one["subsystem"] == OTHER]
+    shown = f'<h2 class="hw">Not in the catalogue</h2>{_plain(foreign)}' if foreign else ""
+    for kind, title in _FOLDED.items():
+        of_kind = [one for one in found if one["kind"] == kind]
+        if of_kind:
+            inner = _plain(one for topics in grouped(of_kind).values() for one in topics)
+            opened = " open" if is_open else ""
+            shown += f"<details{opened}><summary>{title} ({len(of_kind):,})</summary>{inner}</details>"
+    return shown
+
+
+def _plain(topics: Iterable[Mapping[str, Any]]) -> str:
+    lines = "".join(
+        f'<tr><td><a href="{text(topic_address(one["topic"]))}">{text(one["topic"])}</a></td>'
+        f"<td>{text(one['subsystem'])}</td>{numbers(str(one['partitions']), str(one['replicas']))}<td>{_health(one)}</td></tr>"
+        for one in topics
+    )
+    return table_html(("topic", "subsystem", "partitions#", "copies#", ""), lines)
+
+
+def _health(one: Mapping[str, Any]) -> str:
+    if one["leaderless"]:
+        return chip(f"{one['leaderless']} without a leader", "hw-bad")
+    return chip(f"{one['out_of_sync']} copies behind", "hw-warn") if one["out_of_sync"] else ""
 
 
 def _rows(view: View) -> list[dict[str, Any]]:
@@ -90,6 +169,8 @@ def _rows(view: View) -> list[dict[str, Any]]:
         found.append(
             {
                 "topic": name,
+                "subsystem": subsystem_of(name),
+                "address": topic_address(name),
                 "rate": per_second or 0.0,
                 "rate_text": figures.rate(per_second),
                 "spark": figures.spark_points(hub.rates.history(name, _SPARK_POINTS)) if per_second else "",
@@ -118,6 +199,7 @@ def _groups(view: View) -> list[dict[str, Any]]:
     return [
         {
             "group": lag.group,
+            "address": group_address(lag.group),
             "events": lag.events,
             "events_text": figures.count(lag.events),
             "seconds": lag.seconds or 0.0,

@@ -16,7 +16,7 @@ from tests.browser.conftest import settled
 
 PATHS = (
     *("/", "/topics", "/browse", "/user", "/league", "/queries", "/jobs", "/chunks", "/dead-letters", "/policies"),
-    "/sql",
+    *("/sql", "/groups"),
 )
 INSIGHTS = "feeds.insight-ingested"
 
@@ -157,7 +157,7 @@ def test_the_keyboard_alone_suffices(browser):
     search = page.get_by_label("Find a topic")
     search.fill("league")
     search.press("1")
-    topics = page.locator("table").first.locator("tbody tr")
+    topics = page.locator(".hw-topics tbody tr")
     expect(topics).to_have_count(0)
     search.press("Backspace")
     expect(topics.first).to_contain_text("league.")

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from highwater.api.cli.reset import SET_POSITIONS
 from highwater.connectors.kafka.consumer import BatchConsumer, degraded
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.known import Known, Origin
 from highwater.connectors.kafka.reading import log_ranges_of
+from highwater.connectors.kafka.resetting import SET_POSITIONS
 from highwater.connectors.league.sink_posts import PostsSink
 from highwater.schemas.errors import UnavailableError
 from highwater.schemas.topics import DEAD_LETTER_SUFFIX

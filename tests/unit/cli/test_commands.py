@@ -20,12 +20,12 @@ from highwater.api.cli.checks import (
 )
 from highwater.api.cli.doctor import settings_rows
 from highwater.api.cli.main import highwater
-from highwater.api.cli.reset import Target, parse_target, place_in
 from highwater.api.cli.stack import ROLES, greet, make_plan
 from highwater.api.command.command import run_command
 from highwater.api.command.connection import stack_line
 from highwater.api.command.terminal import printable
 from highwater.connectors.kafka.admin import LogRange
+from highwater.connectors.kafka.resetting import Target, parse_target, place_in
 from highwater.connectors.run import resolve_names
 from highwater.deploy.local.brokers import settle_brokers
 from highwater.deploy.local.errors import LocalStackError, PortTakenError

@@ -37,3 +37,11 @@ def test_a_line_stays_in_its_box():
     points = [tuple(map(float, point.split(","))) for point in figures.spark_points([0, 5, 1_000_000, 3]).split()]
     assert all(0 <= x <= 90 and 0 <= y <= 22 for x, y in points)
     assert figures.spark_points([1]) == ""
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "shown"), [(0, "0 B"), (1_023, "1023 B"), (1_536, "1.5 KiB"), (5 << 20, "5.0 MiB"), (3 << 30, "3.0 GiB")]
+)
+def test_sizes(size_bytes: int, shown: str):
+    """In the largest unit that gives at least one."""
+    assert shown == figures.size(size_bytes)

@@ -1,0 +1,177 @@
+"""What the routes of topics, groups and schemas answer with, for the OpenAPI document.
+
+Invariant: a member that may have no value is also `None`. No answer has other members.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from typing_extensions import TypedDict
+
+
+class ListedTopic(TypedDict):
+    """A topic on the broker. `replicas`: the fewest copies of a partition; `out_of_sync`: copies that lag behind their leader."""
+
+    topic: str
+    subsystem: str
+    kind: Literal["events", "dead letters", "changelog", "internal"]
+    is_catalogued: bool
+    partitions: int
+    replicas: int
+    out_of_sync: int
+    leaderless: int
+
+
+class ListedTopics(TypedDict):
+    """Every topic on the broker, by name."""
+
+    topics: list[ListedTopic]
+
+
+class TopicSetting(TypedDict):
+    """A setting of a topic. `is_default`: not set for this topic. `expected`: what the catalogue declares, if it does."""
+
+    name: str
+    value: str | None
+    is_default: bool
+    expected: str | None
+
+
+class TopicPartition(TypedDict):
+    """A partition. `leader` null: it has none; `size_bytes` null: the brokers do not report it."""
+
+    partition: int
+    leader: int | None
+    replicas: list[int]
+    in_sync: list[int]
+    first: int | None
+    next: int | None
+    size_bytes: int | None
+
+
+class TopicReader(TypedDict):
+    """A consumer group of a topic. `group`: its name in the catalogue, or Kafka's; `lag`: events that it has not read."""
+
+    group: str
+    kafka_group: str
+    is_catalogued: bool
+    lag: int
+
+
+class SchemaVersionName(TypedDict):
+    """A version of a schema, without its text."""
+
+    version: int
+    schema_id: int
+
+
+class TopicSchema(TypedDict):
+    """The schema of the values of a topic."""
+
+    subject: str
+    compatibility: str | None
+    versions: list[SchemaVersionName]
+
+
+class BrokerTopic(TypedDict):
+    """A topic as the broker has it, with its declaration where the catalogue has one.
+
+    `events`: offsets that it holds; a compacted topic holds fewer records. `size_bytes`: of one copy of each partition.
+    `takes_events`: whether `POST /api/events/{topic}` accepts events for it.
+    """
+
+    topic: str
+    topic_id: str
+    subsystem: str
+    kind: Literal["events", "dead letters", "changelog", "internal"]
+    is_catalogued: bool
+    takes_events: bool
+    about: str | None
+    key: str | None
+    producers: list[str]
+    consumers: list[str]
+    events: int
+    size_bytes: int | None
+    config: list[TopicSetting]
+    partitions: list[TopicPartition]
+    groups: list[TopicReader]
+    schema: TopicSchema | None
+
+
+class ListedGroup(TypedDict):
+    """A consumer group. `group`: its name in the catalogue, or Kafka's. `state`: as Kafka reports it; `dead`: unknown to Kafka.
+
+    `lag`: events that it has not read; null: it has committed no offset.
+    """
+
+    group: str
+    kafka_group: str
+    is_catalogued: bool
+    state: str
+    lag: int | None
+
+
+class ListedGroups(TypedDict):
+    """Every consumer group, by name, those of the catalogue first."""
+
+    groups: list[ListedGroup]
+
+
+class AssignedPartition(TypedDict):
+    """A partition that a member reads."""
+
+    topic: str
+    partition: int
+
+
+class GroupMember(TypedDict):
+    """A consumer of a group; `instance_id`: of a static member."""
+
+    member_id: str
+    client_id: str
+    host: str
+    instance_id: str | None
+    assignment: list[AssignedPartition]
+
+
+class GroupPartition(TypedDict):
+    """Where a group stands in a partition. `next` null: it has not read there; `member`: the client that reads it.
+
+    `stopped`: why its consumer stopped this partition, if it did.
+    """
+
+    topic: str
+    partition: int
+    next: int | None
+    end: int
+    lag: int
+    member: str | None
+    stopped: str | None
+
+
+class ConsumerGroup(ListedGroup):
+    """A consumer group with its members and where it stands. `coordinator`: the broker that manages it."""
+
+    assignor: str
+    coordinator: str | None
+    members: list[GroupMember]
+    partitions: list[GroupPartition]
+
+
+class ResetPartition(TypedDict):
+    """A partition of a reset. `before` null: the group had not read there."""
+
+    topic: str
+    partition: int
+    before: int | None
+    after: int
+
+
+class GroupReset(TypedDict):
+    """What a reset changes, or has changed. While `live_members` is not 0, it is refused."""
+
+    group: str
+    executed: bool
+    live_members: int
+    partitions: list[ResetPartition]

@@ -1,0 +1,197 @@
+"""Gathers where consumer groups stand, and puts it together as the API answers it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from highwater.api.broker.answers import ConsumerGroup, GroupReset, ListedGroup
+from highwater.api.core.errors import ConflictError, NotFoundError, UnprocessableError
+from highwater.api.core.services import Services
+from highwater.connectors.kafka.groups import Standing, kafka_group_of, standings
+from highwater.connectors.kafka.memberships import (
+    GROUPS_ASKED_MAX,
+    NO_GROUP,
+    Membership,
+    committed_in,
+    listed_groups,
+    membership,
+)
+from highwater.connectors.kafka.reading import Place
+from highwater.connectors.kafka.resetting import (
+    Chosen,
+    GroupName,
+    GroupRunningError,
+    NoSuchGroupError,
+    NotReadError,
+    OffsetsRefusedError,
+    ResetPlan,
+    apply_reset,
+    group_named,
+    own_groups,
+    parse_target,
+    plan_reset,
+    standings_of,
+)
+
+
+def quiet_client(services: Services) -> dict[str, str]:
+    """Options of a client that is made for one answer: that it ends is no news."""
+    return {**services.settings.kafka_client(), "log_level": "4"}
+
+
+async def all_groups(services: Services) -> list[ListedGroup]:
+    """Every group of the catalogue and every group that Kafka knows.
+
+    Raises:
+        UnavailableError: Kafka or PostgreSQL does not answer.
+    """
+    pool, client = services.database.require(), quiet_client(services)
+    own = await own_groups(pool)
+    states = {one.kafka_group: one.state for one in await listed_groups(services.admin)}
+    stand, others = await asyncio.gather(
+        standings(client, pool, own), _lags_of_others(services, [one for one in states if _is_foreign(one, own)])
+    )
+    found = [
+        _listed(GroupName(name, kafka_group_of(name), is_own=True), states, lag_of(rows))
+        for name, rows in sorted(stand.items())
+    ]
+    return found + [
+        _listed(GroupName(name, name, is_own=False), states, others.get(name))
+        for name in sorted(states)
+        if _is_foreign(name, own)
+    ]
+
+
+def _is_foreign(kafka_group: str, own: Mapping[str, Sequence[str]]) -> bool:
+    return not group_named(kafka_group, own).is_own
+
+
+def _listed(group: GroupName, states: Mapping[str, str], lag: int | None) -> ListedGroup:
+    return {
+        "group": group.name,
+        "kafka_group": group.kafka_group,
+        "is_catalogued": group.is_own,
+        "state": states.get(group.kafka_group, NO_GROUP),
+        "lag": lag,
+    }
+
+
+def lag_of(rows: Sequence[Standing]) -> int | None:
+    """Events that a group has not read; None: it has read nothing anywhere."""
+    return None if all(one.next is None for one in rows) else sum(one.events for one in rows)
+
+
+async def _lags_of_others(services: Services, groups: Sequence[str]) -> dict[str, int]:
+    counts = await services.admin.partition_counts()
+    places = [(topic, number) for topic, count in counts.items() for number in range(count)]
+    committed = await committed_in(quiet_client(services), groups[:GROUPS_ASKED_MAX], places)
+    ends = await services.admin.log_ends({place for offsets in committed.values() for place in offsets})
+    return {
+        group: sum(max(0, ends[place] - offset) for place, offset in offsets.items())
+        for group, offsets in committed.items()
+    }
+
+
+async def one_group(services: Services, named: str) -> ConsumerGroup:
+    """A group with its members and its partitions.
+
+    Raises:
+        NotFoundError: neither the catalogue nor Kafka has such a group.
+        UnavailableError: Kafka or PostgreSQL does not answer.
+    """
+    pool, client = services.database.require(), quiet_client(services)
+    own = await own_groups(pool)
+    group = group_named(named, own)
+    rows, members = await asyncio.gather(
+        standings_of(services.admin, client, pool, group, own), membership(services.admin, group.kafka_group)
+    )
+    if not group.is_own and not rows and members.state == NO_GROUP:
+        raise NotFoundError(f"there is no consumer group {named[:250]!r}")
+    return document_of(group, rows, members)
+
+
+def document_of(group: GroupName, rows: Sequence[Standing], found: Membership) -> ConsumerGroup:
+    """The answer."""
+    readers: dict[Place, str] = {place: one.client_id for one in found.members for place in one.assignment}
+    return {
+        **_listed(group, {found.kafka_group: found.state}, lag_of(rows)),
+        "assignor": found.assignor,
+        "coordinator": found.coordinator,
+        "members": [
+            {
+                "member_id": one.member_id,
+                "client_id": one.client_id,
+                "host": one.host,
+                "instance_id": one.instance_id,
+                "assignment": [{"topic": topic, "partition": partition} for topic, partition in one.assignment],
+            }
+            for one in found.members
+        ],
+        "partitions": [
+            {
+                "topic": one.topic,
+                "partition": one.partition,
+                "next": one.next,
+                "end": one.range.high,
+                "lag": one.events,
+                "member": readers.get((one.topic, one.partition)),
+                "stopped": None if one.stopped is None else one.stopped.text,
+            }
+            for one in rows
+        ],
+    }
+
+
+async def planned_reset(services: Services, named: str, to: str, chosen: Chosen) -> ResetPlan:
+    """What a reset of a group would change.
+
+    Raises:
+        NotFoundError: there is no such group.
+        UnprocessableError: it does not read what is chosen, or `to` is no place.
+        UnavailableError: Kafka or PostgreSQL does not answer.
+    """
+    try:
+        target = parse_target(to, services.clock())
+    except (ValueError, OverflowError) as error:
+        raise UnprocessableError(
+            f"{to[:100]!r} is neither earliest, latest, an offset nor a time", field="to"
+        ) from error
+    if chosen.partitions and len(chosen.topics) != 1:
+        raise UnprocessableError("partitions need exactly one topic", field="partitions")
+    try:
+        return await plan_reset(
+            services.admin, quiet_client(services), services.database.require(), named, target, chosen
+        )
+    except NoSuchGroupError as error:
+        raise NotFoundError(str(error)) from error
+    except NotReadError as error:
+        raise UnprocessableError(str(error), field="topics") from error
+
+
+async def executed_reset(services: Services, named: str, to: str, chosen: Chosen) -> GroupReset:
+    """Reset a group.
+
+    Raises:
+        ConflictError: it has live members; nothing was changed.
+        NotFoundError, UnprocessableError, UnavailableError: as for `planned_reset`.
+    """
+    plan = await planned_reset(services, named, to, chosen)
+    try:
+        await apply_reset(quiet_client(services), services.database.require(), plan)
+    except (GroupRunningError, NotReadError, OffsetsRefusedError) as error:
+        raise ConflictError(str(error)) from error
+    return reset_document(plan, is_executed=True)
+
+
+def reset_document(plan: ResetPlan, *, is_executed: bool) -> GroupReset:
+    """The answer."""
+    return {
+        "group": plan.group.name,
+        "executed": is_executed,
+        "live_members": plan.members,
+        "partitions": [
+            {"topic": one.topic, "partition": one.partition, "before": one.before, "after": one.after}
+            for one in plan.steps
+        ],
+    }

@@ -1,0 +1,64 @@
+"""Consumer groups: those of the catalogue, and those of other applications, with state and lag."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nicegui import ui
+
+from highwater.api.dashboard import figures
+from highwater.api.dashboard.pages.topic import group_address
+from highwater.api.dashboard.tables import numbers, table_html
+from highwater.api.dashboard.view import View, chip, note, page, set_html, text
+
+_REFRESH_SECONDS = 5.0
+# Kafka's words of a group's state; others are in between.
+STATE_TONES = {"stable": "hw-good", "empty": "hw-muted", "dead": "hw-muted"}
+
+
+def register() -> None:
+    """Make the page known."""
+    page("/groups", "Groups")(_build)
+
+
+async def _build(view: View) -> None:
+    if not view.sees_all:
+        note("Consumer groups read the events of everybody; this key is bound to one user.")
+        return
+    search = ui.input("Find a group").props("dense outlined clearable").classes("full-width").style("max-width:24rem")
+    content = ui.html('<p class="hw-muted">Loading the groups…</p>', sanitize=False).classes("full-width")
+    found: list[Mapping[str, Any]] = []
+
+    def show() -> None:
+        words = (search.value or "").strip().lower()
+        set_html(content, _groups([one for one in found if words in one["group"].lower()]))
+
+    search.on_value_change(show)
+
+    async def refresh() -> None:
+        found[:] = (await view.get("/api/groups"))["groups"]
+        show()
+
+    view.live(_REFRESH_SECONDS, refresh)
+
+
+def _groups(groups: Sequence[Mapping[str, Any]]) -> str:
+    own = [one for one in groups if one["is_catalogued"]]
+    others = [one for one in groups if not one["is_catalogued"]]
+    if not groups:
+        return '<p class="hw-muted">No group has this name.</p>'
+    return "".join(
+        f'<h2 class="hw">{title}</h2>{_table(found, title)}'
+        for title, found in (("Groups of the catalogue", own), ("Other groups", others))
+        if found
+    )
+
+
+def _table(groups: Sequence[Mapping[str, Any]], title: str) -> str:
+    lines = "".join(
+        f'<tr><td><a href="{text(group_address(one["group"]))}">{text(one["group"])}</a></td>'
+        f"<td>{chip(one['state'], STATE_TONES.get(one['state'], 'hw-warn'))}</td>{numbers(figures.count(one['lag']))}</tr>"
+        for one in groups
+    )
+    return table_html(("group", "state in Kafka", "events behind#"), lines, title)

@@ -1,0 +1,193 @@
+"""One topic: partitions with their copies and offsets, who writes and reads it, its configuration and its schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote
+
+from nicegui import ui
+
+from highwater.api.dashboard import figures
+from highwater.api.dashboard.browsing import Browsing
+from highwater.api.dashboard.tables import numbers, table_html
+from highwater.api.dashboard.view import (
+    ReadRefusedError,
+    View,
+    chip,
+    facts,
+    link,
+    note,
+    page,
+    segment,
+    set_html,
+    text,
+)
+
+_REFRESH_SECONDS = 5.0
+_NOT_FOUND = (404, 422)
+
+
+def topic_address(topic: str) -> str:
+    """The page of a topic."""
+    return f"/topics/{segment(topic)}"
+
+
+def group_address(group: str) -> str:
+    """The page of a consumer group."""
+    return f"/groups/{segment(group)}"
+
+
+def register() -> None:
+    """Make the page known."""
+    page("/topics/{name}", "Topic")(_build)
+
+
+async def _build(view: View) -> None:
+    if not view.sees_all:
+        note("Topics hold the events of everybody; this key is bound to one user.")
+        return
+    shown = _Topic(view, unquote(view.named("name")))
+    shown.build()
+    view.live(_REFRESH_SECONDS, shown.refresh)
+
+
+class _Topic:
+    """The page in one browser."""
+
+    def __init__(self, view: View, name: str) -> None:
+        self._view = view
+        self._name = name
+
+    def build(self) -> None:
+        """Put the elements in their places."""
+        self._head = ui.html('<div class="hw-card hw-muted">Loading the topic…</div>', sanitize=False)
+        self._rest = ui.html("", sanitize=False)
+        for one in (self._head, self._rest):
+            one.classes("full-width")
+
+    async def refresh(self) -> None:
+        """Read it again."""
+        try:
+            topic = await self._view.get(f"/api/topics/{segment(self._name)}")
+        except ReadRefusedError as error:
+            if error.status not in _NOT_FOUND:
+                raise
+            set_html(self._head, _missing(self._name))
+            set_html(self._rest, "")
+            return
+        rate = self._view.hub.rates.per_second().get(self._name)
+        set_html(self._head, _head(topic, rate))
+        set_html(self._rest, _partitions(topic) + _groups(topic) + _config(topic))
+
+
+def _missing(name: str) -> str:
+    return (
+        f'<div class="hw-card">There is no topic <b>{text(name)}</b> on the broker.'
+        ' <a href="/topics">See all topics</a></div>'
+    )
+
+
+def _head(topic: Mapping[str, Any], rate: float | None) -> str:
+    """What it is and how to go on, as HTML."""
+    name = topic["topic"]
+    shown = {"holds": text(topic["kind"]), "subsystem": text(topic["subsystem"])}
+    shown["events"] = figures.count(topic["events"]) + (f" · {figures.rate(rate)}" if rate is not None else "")
+    shown["size"] = text("unknown" if topic["size_bytes"] is None else figures.size(topic["size_bytes"]))
+    if topic["is_catalogued"]:
+        shown["key"] = text(topic["key"])
+        shown["written by"] = text(", ".join(topic["producers"]) or "nothing")
+        shown["read by"] = ", ".join(_group_link(one) for one in topic["consumers"]) or "nothing"
+    schema = topic["schema"]
+    if schema is None:
+        shown["schema"] = "not in the registry"
+    else:
+        address = link("/schemas", subject=schema["subject"])
+        versions = len(schema["versions"])
+        shown["schema"] = (
+            f'<a href="{text(address)}">{text(schema["subject"])}</a>, '
+            f"{versions} version{'' if versions == 1 else 's'}, compatibility {text(schema['compatibility'] or 'unknown')}"
+        )
+    links = f'<a href="{text(Browsing(topic=name).address())}">Browse its records</a>' if topic["is_catalogued"] else ""
+    about = topic["about"] or "This topic is not in the catalogue."
+    return (
+        f'<div class="hw-card"><h2 class="hw">{text(name)}</h2><p>{text(about)}</p>{facts(shown)}<p>{links}</p></div>'
+    )
+
+
+def _group_link(group: str) -> str:
+    if group == "operator":
+        return "operators"
+    return f'<a href="{text(group_address(group))}">{text(group)}</a>'
+
+
+def _partitions(topic: Mapping[str, Any]) -> str:
+    lines = "".join(
+        "<tr>"
+        + numbers(str(one["partition"]))
+        + f"<td>{_leader(one)}</td><td>{_copies(one)}</td>"
+        + numbers(*(figures.count(one[name]) for name in ("first", "next")), _events(one), _size(one["size_bytes"]))
+        + "</tr>"
+        for one in topic["partitions"]
+    )
+    columns = ("partition#", "leader", "copies (in sync)", "first offset#", "next offset#", "events#", "size#")
+    return f'<h2 class="hw">Partitions</h2>{table_html(columns, lines, "Partitions")}'
+
+
+def _leader(one: Mapping[str, Any]) -> str:
+    return chip("none", "hw-bad") if one["leader"] is None else str(one["leader"])
+
+
+def _copies(one: Mapping[str, Any]) -> str:
+    """The brokers that hold a copy; those that lag behind are marked."""
+    behind = [broker for broker in one["replicas"] if broker not in one["in_sync"]]
+    mark = chip(f"behind: {_listed(behind)}", "hw-warn") if behind else ""
+    return f"{_listed(one['replicas'])} {mark}"
+
+
+def _listed(brokers: list[int]) -> str:
+    return ", ".join(map(str, brokers))
+
+
+def _events(one: Mapping[str, Any]) -> str:
+    return figures.DASH if one["first"] is None else figures.count(one["next"] - one["first"])
+
+
+def _size(size_bytes: int | None) -> str:
+    return figures.DASH if size_bytes is None else figures.size(size_bytes)
+
+
+def _groups(topic: Mapping[str, Any]) -> str:
+    if not topic["groups"]:
+        return '<h2 class="hw">Consumer groups</h2><p class="hw-muted">No group reads this topic.</p>'
+    lines = "".join(
+        f'<tr><td><a href="{text(group_address(one["group"]))}">{text(one["group"])}</a> '
+        f"{'' if one['is_catalogued'] else chip('not in the catalogue')}</td>{numbers(figures.count(one['lag']))}</tr>"
+        for one in topic["groups"]
+    )
+    return f'<h2 class="hw">Consumer groups</h2>{table_html(("group", "events behind#"), lines, "Consumer groups")}'
+
+
+def _config(topic: Mapping[str, Any]) -> str:
+    """Settings of the topic itself, and the others folded."""
+    own = [one for one in topic["config"] if not one["is_default"]]
+    rest = [one for one in topic["config"] if one["is_default"]]
+    columns = ("setting", "value", "")
+    return (
+        f'<h2 class="hw">Configuration</h2>{table_html(columns, _settings(own), "Configuration")}'
+        f"<details><summary>{len(rest)} settings with default values</summary>"
+        f"{table_html(columns, _settings(rest), 'Default values')}</details>"
+    )
+
+
+def _settings(config: list[Mapping[str, Any]]) -> str:
+    lines = []
+    for one in config:
+        value = "hidden" if one["value"] is None else one["value"]
+        wrong = one["expected"] is not None and one["expected"] != value
+        mark = chip(f"the catalogue declares {one['expected']}", "hw-bad") if wrong else ""
+        weight = "" if one["is_default"] else " style='font-weight:600'"
+        lines.append(
+            f'<tr><td class="hw-mono"{weight}>{text(one["name"])}</td><td>{text(value)}</td><td>{mark}</td></tr>'
+        )
+    return "".join(lines)

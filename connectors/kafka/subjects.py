@@ -1,0 +1,76 @@
+"""Subjects of the schema registry with their versions and compatibility levels, also of others. Nothing here writes."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from highwater.connectors.kafka.registry_http import NOT_FOUND, RegistryRefusedError, ask
+from highwater.streams.access import RegistryAccess
+
+_AVRO = "AVRO"
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One version of a subject. `kind` is AVRO, JSON or PROTOBUF."""
+
+    version: int
+    schema_id: int
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A subject, its versions oldest first. `compatibility` None: the registry has no level for it."""
+
+    name: str
+    compatibility: str | None
+    versions: tuple[Version, ...]
+
+
+async def listed_subjects(access: RegistryAccess | None) -> list[str]:
+    """Every subject, by name.
+
+    Raises:
+        UnavailableError: the registry does not answer.
+    """
+    return sorted(map(str, await asyncio.to_thread(ask, RegistryAccess.required(access), "GET", "subjects")))
+
+
+async def described_subject(access: RegistryAccess | None, name: str) -> Subject | None:
+    """A subject with all its versions; None: it was never registered.
+
+    Raises:
+        UnavailableError: the registry does not answer.
+    """
+    return await asyncio.to_thread(_described, RegistryAccess.required(access), name)
+
+
+def _described(access: RegistryAccess, name: str) -> Subject | None:
+    path = f"subjects/{quote(name, safe='')}/versions"
+    try:
+        numbers = ask(access, "GET", path)
+    except RegistryRefusedError as error:
+        if error.status == NOT_FOUND:
+            return None
+        raise
+    found = [ask(access, "GET", f"{path}/{number}") for number in sorted(map(int, numbers))]
+    versions = tuple(
+        Version(int(one["version"]), int(one["id"]), str(one.get("schemaType") or _AVRO), str(one["schema"]))
+        for one in found
+    )
+    return Subject(name, _compatibility(access, name), versions)
+
+
+def _compatibility(access: RegistryAccess, name: str) -> str | None:
+    """The level of a subject, or the registry's own where it has none."""
+    for path in (f"config/{quote(name, safe='')}", "config"):
+        try:
+            return str(ask(access, "GET", path)["compatibilityLevel"])
+        except RegistryRefusedError as error:
+            if error.status != NOT_FOUND:
+                raise
+    return None

@@ -1,0 +1,100 @@
+"""Topics, groups and schemas in a real browser over the real product: those of the catalogue, and those of others."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from playwright.sync_api import expect
+
+from highwater.schemas.security import ACTION_RECORDED
+
+INSIGHTS = "feeds.insight-ingested"
+
+
+@pytest.fixture(scope="module")
+def foreign(product: Any) -> Iterator[str]:
+    """A topic of another application with five records, and a group of the same name that has read two of them."""
+    name = f"orders-{uuid.uuid4().hex[:8]}"
+    client = {"bootstrap.servers": product.environment["KAFKA_BOOTSTRAP_SERVERS"]}
+    admin = AdminClient(client)
+    (made,) = admin.create_topics([NewTopic(name, 1, 1)]).values()
+    made.result(30)
+    producer = Producer(client)
+    for number in range(5):
+        producer.produce(name, b"%d" % number)
+    producer.flush(30)
+    consumer = Consumer({**client, "group.id": name, "enable.auto.commit": False})
+    consumer.commit(offsets=[TopicPartition(name, 0, 2)], asynchronous=False)
+    consumer.close()
+    yield name
+    for future in admin.delete_topics([name]).values():
+        future.result(30)
+
+
+def outcomes(product: Any, named: str) -> set[str]:
+    """What was recorded of actions on something."""
+    codec = product.codec()
+    actions = [codec.decode(ACTION_RECORDED, one.value()) for one in product.records(ACTION_RECORDED)]
+    return {one["outcome"] for one in actions if named in (one["resource"] or "")}
+
+
+def test_topics_are_grouped_folded_and_described(browser: Any, foreign: str):
+    """From the list to a topic's page: settings that are its own, partitions with copies and bytes, readers and schema."""
+    page = browser.page("/topics")
+    subsystems = ["Cache", "Chunks", "Feeds", "Jobs", "League", "Queries", "Security", "Streams"]
+    expect(page.locator(".hw-topics h2")).to_have_text(subsystems)
+    expect(page.get_by_role("heading", name="Not in the catalogue")).to_be_visible()
+    assert not page.get_by_role("link", name=f"{INSIGHTS}.dlq").is_visible()
+    page.get_by_label("Find a topic").fill("insight-ingested")
+    expect(page.locator(".hw-topics h2:visible")).to_have_text(["Feeds"])
+    expect(page.get_by_role("link", name=f"{INSIGHTS}.dlq")).to_be_visible()
+    page.get_by_role("link", name=INSIGHTS, exact=True).click()
+    page.wait_for_url(f"**/topics/{INSIGHTS}")
+    partitions = page.get_by_role("region", name="Partitions").locator("tbody tr")
+    expect(partitions).to_have_count(8)
+    expect(partitions.first.locator("td").last).to_have_text(re.compile(r"\d B|KiB|MiB"))
+    expect(page.get_by_role("region", name="Configuration")).to_contain_text("message.timestamp.type")
+    expect(page.get_by_role("region", name="Configuration")).not_to_contain_text("flush.ms")
+    expect(page.get_by_role("region", name="Consumer groups").get_by_role("link")).to_have_text(["insights"])
+    expect(page.locator(".hw-facts").first).to_contain_text("compatibility FULL_TRANSITIVE")
+    page.goto(f"/topics/{foreign}")
+    expect(page.get_by_text("This topic is not in the catalogue.")).to_be_visible()
+    expect(page.get_by_role("region", name="Consumer groups")).to_contain_text(foreign)
+    page.goto("/topics/no-such-topic")
+    expect(page.get_by_role("link", name="See all topics")).to_be_visible()
+    page.close()
+
+
+def test_a_group_is_reset_after_a_dry_run(browser: Any, product: Any, foreign: str):
+    """The plan is shown and changes nothing; confirmed, it is applied and recorded. One that runs is refused."""
+    page = browser.page("/groups")
+    page.get_by_label("Find a group").fill(foreign)
+    page.get_by_role("link", name=foreign).click()
+    standing = page.get_by_role("region", name="Partitions").locator("tbody tr td")
+    expect(standing).to_have_text([foreign, "0", "2", "5", "3", "-"])
+    page.get_by_role("button", name="Show what would change").click()
+    plan = page.get_by_role("region", name="What would change").locator("tbody tr td")
+    expect(plan).to_have_text([foreign, "0", "2", "0", "2 events read again"])
+    expect(standing).to_have_text([foreign, "0", "2", "5", "3", "-"])
+    page.get_by_role("button", name="Reset the group").click()
+    expect(page.get_by_role("dialog")).to_contain_text("reads 2 events again")
+    page.get_by_role("dialog").get_by_role("button", name="Reset", exact=True).click()
+    expect(page.get_by_text("reads on from there")).to_be_visible()
+    expect(standing).to_have_text([foreign, "0", "0", "5", "5", "-"])
+    product.until(lambda: outcomes(product, foreign) == {"permitted", "done"}, "the reset is not recorded")
+    insight = {"insight_id": foreign, "channel_id": foreign, "ts": 1_700_000_000_000, "text": "read by a group of ours"}
+    assert product.http.post(f"/api/events/{INSIGHTS}", json=insight).status_code == 202
+    path = "/api/groups/insights"
+    product.until(lambda: any(one["next"] for one in product.get(path).json()["partitions"]), "the event is not read")
+    page.goto("/groups/insights")
+    expect(page.get_by_role("region", name="Members").locator("tbody tr").first).to_contain_text("127.0.0.1")
+    page.get_by_role("button", name="Show what would change").click()
+    expect(page.get_by_role("alert")).to_contain_text(re.compile(r"running with \d+ member"))
+    expect(page.get_by_role("button", name="Reset the group")).to_have_count(0)
+    page.close()

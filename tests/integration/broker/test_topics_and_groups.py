@@ -1,0 +1,123 @@
+"""Topics and groups over HTTP, against a real broker and registry: those of the catalogue, and those of others."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.conftest import Stack
+from tests.integration.api_server import Api, wait_until
+from tests.integration.connecting import fresh
+
+KEYS = "admin:root-key,viewer:eye-key,viewer:ann-key:ann"
+INSIGHTS = "feeds.insight-ingested"
+COUNT = 5
+
+
+@pytest.fixture(scope="module")
+def foreign(stack: Stack) -> Iterator[str]:
+    """A topic of another application with five records; a group of the same name has read two of them."""
+    name = fresh("orders")
+    client = {"bootstrap.servers": str(stack.kafka)}
+    admin = AdminClient(client)
+    (made,) = admin.create_topics([NewTopic(name, 1, 1, config={"retention.ms": "86400000"})]).values()
+    made.result(30)
+    producer = Producer(client)
+    for number in range(COUNT):
+        producer.produce(name, b'{"n": %d}' % number)
+    producer.flush(30)
+    consumer = Consumer({**client, "group.id": name, "enable.auto.commit": False})
+    consumer.commit(offsets=[TopicPartition(name, 0, 2)], asynchronous=False)
+    consumer.close()
+    yield name
+    for future in admin.delete_topics([name]).values():
+        future.result(30)
+
+
+async def test_a_topic_of_the_catalogue_is_described(guarded: Api) -> None:
+    """Its declaration, copies, offsets, bytes on disk, the settings that are its own, its readers and its schema."""
+    found = (await guarded.get(f"/api/topics/{INSIGHTS}", "eye-key")).json()
+    assert (found["subsystem"], found["kind"], found["is_catalogued"]) == ("feeds", "events", True)
+    assert found["takes_events"] is True
+    assert [one["group"] for one in found["groups"] if one["is_catalogued"]] == ["insights"]
+    assert [(one["leader"], one["replicas"], one["in_sync"]) for one in found["partitions"]] == [(1, [1], [1])] * 8
+    assert all(one["size_bytes"] is not None for one in found["partitions"])
+    own = {one["name"]: one for one in found["config"] if not one["is_default"]}
+    assert own["message.timestamp.type"]["value"] == own["message.timestamp.type"]["expected"] == "LogAppendTime"
+    assert "flush.ms" not in own
+    assert found["schema"]["subject"] == f"{INSIGHTS}-value"
+    assert found["schema"]["compatibility"] == "FULL_TRANSITIVE"
+    assert found["schema"]["versions"][0]["version"] == 1
+
+
+async def test_a_topic_of_others_is_described_and_listed(guarded: Api, foreign: str) -> None:
+    """With its events, its bytes and the lag of a group that the catalogue does not have."""
+    found = (await guarded.get(f"/api/topics/{foreign}", "eye-key")).json()
+    assert (found["subsystem"], found["is_catalogued"], found["takes_events"]) == ("other", False, False)
+    (partition,) = found["partitions"]
+    assert (partition["first"], partition["next"], found["events"]) == (0, COUNT, COUNT)
+    assert partition["size_bytes"] > 0
+    assert [one["name"] for one in found["config"] if not one["is_default"]] == ["retention.ms"]
+    assert found["groups"] == [{"group": foreign, "kafka_group": foreign, "is_catalogued": False, "lag": COUNT - 2}]
+    assert found["schema"] is None
+    listed = (await guarded.get("/api/topics", "eye-key")).json()["topics"]
+    kinds: dict[str, Any] = {one["topic"]: (one["subsystem"], one["kind"]) for one in listed}
+    assert kinds[foreign] == ("other", "events")
+    assert kinds[f"{INSIGHTS}.dlq"] == ("feeds", "dead letters")
+    assert kinds["__consumer_offsets"] == ("other", "internal")
+
+
+async def test_what_is_not_there_and_who_may_not(guarded: Api, foreign: str) -> None:
+    """404 names the topic; a key that is bound to a user reads none."""
+    missing = await guarded.get("/api/topics/no-such-topic", "eye-key")
+    assert (missing.status_code, missing.json()["detail"]) == (404, "there is no topic 'no-such-topic' on the broker")
+    for path in ("/api/topics", f"/api/topics/{foreign}"):
+        assert (await guarded.get(path, "ann-key")).status_code == 403
+
+
+@contextlib.contextmanager
+def a_member(stack: Stack, group: str) -> Iterator[None]:
+    """A member of a group, which has its partition and commits nothing."""
+    options = {"bootstrap.servers": str(stack.kafka), "group.id": group, "client.id": "reader"}
+    consumer = Consumer({**options, "enable.auto.commit": False})
+    consumer.subscribe([group])
+
+    def has_partitions() -> bool:
+        consumer.poll(0.1)
+        return bool(consumer.assignment())
+
+    try:
+        wait_until(has_partitions, "the member has its partition")
+        yield
+    finally:
+        consumer.close()
+
+
+async def test_a_group_of_others_is_reset(guarded: Api, stack: Stack, foreign: str) -> None:
+    """The plan changes nothing; a viewer may not execute it; an admin's is refused while a member lives, and is recorded."""
+    path = f"/api/groups/{foreign}"
+    found = (await guarded.get(path, "eye-key")).json()
+    assert (found["state"], found["is_catalogued"], found["lag"], found["members"]) == ("empty", False, COUNT - 2, [])
+    planned = (await guarded.get(f"{path}/reset", "eye-key", params={"to": "earliest"})).json()
+    change = {"topic": foreign, "partition": 0, "before": 2, "after": 0}
+    assert planned == {"group": foreign, "executed": False, "live_members": 0, "partitions": [change]}
+    assert (await guarded.post(f"{path}/reset", {"to": "earliest"}, "eye-key")).status_code == 403
+    assert (await guarded.get(path, "eye-key")).json()["partitions"][0]["next"] == 2
+    with a_member(stack, foreign):
+        refused = await guarded.post(f"{path}/reset", {"to": "earliest"}, "root-key")
+        assert (refused.status_code, refused.json()["detail"]) == (
+            409,
+            f"{foreign} has 1 live members; stop them, then reset",
+        )
+        (member,) = (await guarded.get(path, "eye-key")).json()["members"]
+        assert (member["host"], member["assignment"]) == ("127.0.0.1", [{"topic": foreign, "partition": 0}])
+        assert (await guarded.get(path, "eye-key")).json()["partitions"][0]["member"] == "reader"
+    assert (await guarded.get(path, "eye-key")).json()["partitions"][0]["next"] == 2
+    done = await guarded.post(f"{path}/reset", {"to": "earliest"}, "root-key")
+    assert (done.status_code, done.json()["partitions"]) == (200, [change])
+    assert (await guarded.get(path, "eye-key")).json()["lag"] == COUNT
