@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from highwater import __version__
 from highwater.api.broker import routes_groups as broker_groups
+from highwater.api.broker import routes_schemas as broker_schemas
 from highwater.api.broker import routes_topics as broker_topics
 from highwater.api.chunks import routes as chunks
 from highwater.api.chunks import routes_search as chunk_search
@@ -266,6 +267,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
         sql,
         broker_topics,
         broker_groups,
+        broker_schemas,
         system,
         docs,
     )

@@ -39,6 +39,7 @@ PATH_EXAMPLES: Mapping[str, str] = {
     "season": "2025-26",
     "sha256": DOCUMENT_SHA256,
     "topic": "feeds.insight-ingested",
+    "subject": "feeds.insight-ingested-value",
     "user": "ada",
 }
 
@@ -101,6 +102,8 @@ EXAMPLES: Mapping[str, Example] = {
     ),
     "get_group_reset": Example(parameters={"to": "earliest"}),
     "post_group_reset": Example({"to": "latest", "topics": ["feeds.insight-ingested"]}),
+    "get_schema_diff": Example(parameters={"from": 1, "to": 1}),
+    "post_schema_check": Example({"schema": '{"type": "record", "name": "Order", "fields": []}'}),
     "get_records": Example(parameters={"where": 'value.channel_id == "kafka"', "limit": 10}),
     "export_records": Example(parameters={"format": "csv", "key": "kafka"}),
     "post_invalidate": Example({"keys": ["league:table:2025-26"]}),

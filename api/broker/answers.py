@@ -175,3 +175,64 @@ class GroupReset(TypedDict):
     executed: bool
     live_members: int
     partitions: list[ResetPartition]
+
+
+class ListedSchema(TypedDict):
+    """A subject of the schema registry. `topic`: whose keys or values it describes; null: no topic has this name."""
+
+    subject: str
+    topic: str | None
+    is_catalogued: bool
+
+
+class ListedSchemas(TypedDict):
+    """Every subject of the schema registry, by name, those of the catalogue first."""
+
+    schemas: list[ListedSchema]
+
+
+class SchemaVersion(SchemaVersionName):
+    """A version of a schema. `kind`: AVRO, JSON or PROTOBUF; `text`: formatted, if it is JSON."""
+
+    kind: str
+    text: str
+
+
+class RegisteredSchema(ListedSchema):
+    """A subject with its versions, oldest first. `compatibility` null: the registry has no level for it."""
+
+    compatibility: str | None
+    versions: list[SchemaVersion]
+
+
+class SchemaFieldChange(TypedDict):
+    """A field that differs. `before` and `after`: its type and default; null: that version does not have it."""
+
+    kind: Literal["added", "removed", "changed"]
+    field: str
+    before: str | None
+    after: str | None
+
+
+SchemaDiff = TypedDict(
+    "SchemaDiff",
+    {
+        "subject": str,
+        "from": int,
+        "to": int,
+        "fields": list[SchemaFieldChange],
+        "lines": list[str],
+    },
+)
+SchemaDiff.__doc__ = (
+    """What differs between two versions: fields of Avro records, and a unified diff of the formatted texts."""
+)
+
+
+class SchemaCheck(TypedDict):
+    """Whether a schema may be the next version. `reasons`: why not; some registries give none."""
+
+    subject: str
+    compatibility: str | None
+    is_compatible: bool
+    reasons: list[str]

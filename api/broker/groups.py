@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from highwater.api.broker.answers import ConsumerGroup, GroupReset, ListedGroup
+from highwater.api.broker.sources import Sources
 from highwater.api.core.errors import ConflictError, NotFoundError, UnprocessableError
-from highwater.api.core.services import Services
 from highwater.connectors.kafka.groups import Standing, kafka_group_of, standings
 from highwater.connectors.kafka.memberships import (
     GROUPS_ASKED_MAX,
@@ -35,22 +35,17 @@ from highwater.connectors.kafka.resetting import (
 )
 
 
-def quiet_client(services: Services) -> dict[str, str]:
-    """Options of a client that is made for one answer: that it ends is no news."""
-    return {**services.settings.kafka_client(), "log_level": "4"}
-
-
-async def all_groups(services: Services) -> list[ListedGroup]:
+async def all_groups(sources: Sources) -> list[ListedGroup]:
     """Every group of the catalogue and every group that Kafka knows.
 
     Raises:
         UnavailableError: Kafka or PostgreSQL does not answer.
     """
-    pool, client = services.database.require(), quiet_client(services)
+    pool, client = sources.require_pool(), sources.client
     own = await own_groups(pool)
-    states = {one.kafka_group: one.state for one in await listed_groups(services.admin)}
+    states = {one.kafka_group: one.state for one in await listed_groups(sources.admin)}
     stand, others = await asyncio.gather(
-        standings(client, pool, own), _lags_of_others(services, [one for one in states if _is_foreign(one, own)])
+        standings(client, pool, own), _lags_of_others(sources, [one for one in states if _is_foreign(one, own)])
     )
     found = [
         _listed(GroupName(name, kafka_group_of(name), is_own=True), states, lag_of(rows))
@@ -82,29 +77,29 @@ def lag_of(rows: Sequence[Standing]) -> int | None:
     return None if all(one.next is None for one in rows) else sum(one.events for one in rows)
 
 
-async def _lags_of_others(services: Services, groups: Sequence[str]) -> dict[str, int]:
-    counts = await services.admin.partition_counts()
+async def _lags_of_others(sources: Sources, groups: Sequence[str]) -> dict[str, int]:
+    counts = await sources.admin.partition_counts()
     places = [(topic, number) for topic, count in counts.items() for number in range(count)]
-    committed = await committed_in(quiet_client(services), groups[:GROUPS_ASKED_MAX], places)
-    ends = await services.admin.log_ends({place for offsets in committed.values() for place in offsets})
+    committed = await committed_in(sources.client, groups[:GROUPS_ASKED_MAX], places)
+    ends = await sources.admin.log_ends({place for offsets in committed.values() for place in offsets})
     return {
         group: sum(max(0, ends[place] - offset) for place, offset in offsets.items())
         for group, offsets in committed.items()
     }
 
 
-async def one_group(services: Services, named: str) -> ConsumerGroup:
+async def one_group(sources: Sources, named: str) -> ConsumerGroup:
     """A group with its members and its partitions.
 
     Raises:
         NotFoundError: neither the catalogue nor Kafka has such a group.
         UnavailableError: Kafka or PostgreSQL does not answer.
     """
-    pool, client = services.database.require(), quiet_client(services)
+    pool, client = sources.require_pool(), sources.client
     own = await own_groups(pool)
     group = group_named(named, own)
     rows, members = await asyncio.gather(
-        standings_of(services.admin, client, pool, group, own), membership(services.admin, group.kafka_group)
+        standings_of(sources.admin, client, pool, group, own), membership(sources.admin, group.kafka_group)
     )
     if not group.is_own and not rows and members.state == NO_GROUP:
         raise NotFoundError(f"there is no consumer group {named[:250]!r}")
@@ -143,7 +138,7 @@ def document_of(group: GroupName, rows: Sequence[Standing], found: Membership) -
     }
 
 
-async def planned_reset(services: Services, named: str, to: str, chosen: Chosen) -> ResetPlan:
+async def planned_reset(sources: Sources, named: str, to: str, chosen: Chosen, now_ms: int) -> ResetPlan:
     """What a reset of a group would change.
 
     Raises:
@@ -152,7 +147,7 @@ async def planned_reset(services: Services, named: str, to: str, chosen: Chosen)
         UnavailableError: Kafka or PostgreSQL does not answer.
     """
     try:
-        target = parse_target(to, services.clock())
+        target = parse_target(to, now_ms)
     except (ValueError, OverflowError) as error:
         raise UnprocessableError(
             f"{to[:100]!r} is neither earliest, latest, an offset nor a time", field="to"
@@ -160,25 +155,23 @@ async def planned_reset(services: Services, named: str, to: str, chosen: Chosen)
     if chosen.partitions and len(chosen.topics) != 1:
         raise UnprocessableError("partitions need exactly one topic", field="partitions")
     try:
-        return await plan_reset(
-            services.admin, quiet_client(services), services.database.require(), named, target, chosen
-        )
+        return await plan_reset(sources.admin, sources.client, sources.require_pool(), named, target, chosen)
     except NoSuchGroupError as error:
         raise NotFoundError(str(error)) from error
     except NotReadError as error:
         raise UnprocessableError(str(error), field="topics") from error
 
 
-async def executed_reset(services: Services, named: str, to: str, chosen: Chosen) -> GroupReset:
+async def executed_reset(sources: Sources, named: str, to: str, chosen: Chosen, now_ms: int) -> GroupReset:
     """Reset a group.
 
     Raises:
         ConflictError: it has live members; nothing was changed.
         NotFoundError, UnprocessableError, UnavailableError: as for `planned_reset`.
     """
-    plan = await planned_reset(services, named, to, chosen)
+    plan = await planned_reset(sources, named, to, chosen, now_ms)
     try:
-        await apply_reset(quiet_client(services), services.database.require(), plan)
+        await apply_reset(sources.client, sources.require_pool(), plan)
     except (GroupRunningError, NotReadError, OffsetsRefusedError) as error:
         raise ConflictError(str(error)) from error
     return reset_document(plan, is_executed=True)

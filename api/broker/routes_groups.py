@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from highwater.api.broker.access import READ, RESET
 from highwater.api.broker.answers import ConsumerGroup, GroupReset, ListedGroups
 from highwater.api.broker.groups import all_groups, executed_reset, one_group, planned_reset, reset_document
+from highwater.api.broker.sources import Sources
 from highwater.api.core.access import declared
 from highwater.api.core.answers import answer
 from highwater.api.core.errors import ConflictError, NotFoundError
@@ -42,7 +43,7 @@ class ResetRequest(BaseModel):
 async def get_groups(called: Called, services: Wired) -> ListedGroups:
     """Lists the groups of the catalogue and every other group that Kafka knows, with state and lag."""
     del called
-    return {"groups": await all_groups(services)}
+    return {"groups": await all_groups(Sources.of(services))}
 
 
 @router.get(
@@ -55,7 +56,7 @@ async def get_groups(called: Called, services: Wired) -> ListedGroups:
 async def get_group(group: str, called: Called, services: Wired) -> ConsumerGroup:
     """Describes a group: members with hosts and assignments, and the lag of each partition."""
     del called
-    return await one_group(services, group)
+    return await one_group(Sources.of(services), group)
 
 
 @router.get(
@@ -77,7 +78,7 @@ async def get_group_reset(
 ) -> GroupReset:
     """Shows what the reset would change; nothing is changed."""
     del called
-    plan = await planned_reset(services, group, to, Chosen(topic or (), partition or ()))
+    plan = await planned_reset(Sources.of(services), group, to, Chosen(topic or (), partition or ()), services.clock())
     return reset_document(plan, is_executed=False)
 
 
@@ -91,4 +92,6 @@ async def get_group_reset(
 async def post_group_reset(group: str, wanted: ResetRequest, called: Called, services: Wired) -> GroupReset:
     """Sets where the group reads next. Refused while the group has live members; recorded as an action."""
     del called
-    return await executed_reset(services, group, wanted.to, Chosen(wanted.topics, wanted.partitions))
+    return await executed_reset(
+        Sources.of(services), group, wanted.to, Chosen(wanted.topics, wanted.partitions), services.clock()
+    )

@@ -6,6 +6,7 @@ from fastapi import APIRouter
 
 from highwater.api.broker.access import READ
 from highwater.api.broker.answers import BrokerTopic, ListedTopics
+from highwater.api.broker.sources import Sources
 from highwater.api.broker.topics import all_topics, one_topic
 from highwater.api.core.access import declared
 from highwater.api.core.answers import answer
@@ -22,7 +23,7 @@ router = APIRouter(tags=["broker"], route_class=GuardedRoute)
 async def get_topics(called: Called, services: Wired) -> ListedTopics:
     """Lists every topic, also those that are not in the catalogue."""
     del called
-    return {"topics": await all_topics(services)}
+    return {"topics": await all_topics(Sources.of(services))}
 
 
 @router.get(
@@ -35,4 +36,4 @@ async def get_topics(called: Called, services: Wired) -> ListedTopics:
 async def get_topic(topic: str, called: Called, services: Wired) -> BrokerTopic:
     """Describes a topic on the broker: configuration, partitions with offsets and sizes, consumer groups with lag, and schema."""
     del called
-    return await one_topic(services, topic)
+    return await one_topic(Sources.of(services), topic)

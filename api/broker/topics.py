@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from highwater.api.broker.answers import BrokerTopic, ListedTopic, SchemaVersionName, TopicReader, TopicSchema
-from highwater.api.broker.groups import quiet_client
 from highwater.api.broker.naming import catalogued, kind_of, subsystem_of
+from highwater.api.broker.sources import Sources
 from highwater.api.core.errors import NotFoundError
-from highwater.api.core.services import Services
 from highwater.connectors.kafka.groups import catalogued_groups, kafka_group_of, standings
 from highwater.connectors.kafka.inspection import TopicFacts, TopicSummary, described_topic, listed_topics
 from highwater.connectors.kafka.memberships import GROUPS_ASKED_MAX, committed_in, listed_groups
@@ -18,13 +17,13 @@ from highwater.connectors.kafka.subjects import Subject, described_subject
 from highwater.schemas.topics import DEAD_LETTER_SUFFIX, Topic, dead_letter_topic
 
 
-async def all_topics(services: Services) -> list[ListedTopic]:
+async def all_topics(sources: Sources) -> list[ListedTopic]:
     """Every topic on the broker.
 
     Raises:
         UnavailableError: the broker does not answer.
     """
-    return [listed(one) for one in await listed_topics(services.admin)]
+    return [listed(one) for one in await listed_topics(sources.admin)]
 
 
 def listed(summary: TopicSummary) -> ListedTopic:
@@ -41,21 +40,19 @@ def listed(summary: TopicSummary) -> ListedTopic:
     }
 
 
-async def one_topic(services: Services, name: str) -> BrokerTopic:
+async def one_topic(sources: Sources, name: str) -> BrokerTopic:
     """A topic with its readers and its schema.
 
     Raises:
         NotFoundError: the broker has no such topic.
         UnavailableError: the broker, the registry or PostgreSQL does not answer.
     """
-    facts = await described_topic(services.admin, quiet_client(services), name)
+    facts = await described_topic(sources.admin, sources.client, name)
     if facts is None:
         raise NotFoundError(f"there is no topic {name[:250]!r} on the broker")
     known = catalogued(name)
     subject = f"{name.removesuffix(DEAD_LETTER_SUFFIX) if known else name}-value"
-    readers, schema = await asyncio.gather(
-        _readers(services, facts), described_subject(services.settings.registry_access(), subject)
-    )
+    readers, schema = await asyncio.gather(_readers(sources, facts), described_subject(sources.registry, subject))
     return document_of(facts, known, readers, schema)
 
 
@@ -107,17 +104,17 @@ def _schema(subject: Subject) -> TopicSchema:
     return {"subject": subject.name, "compatibility": subject.compatibility, "versions": versions}
 
 
-async def _readers(services: Services, facts: TopicFacts) -> list[TopicReader]:
+async def _readers(sources: Sources, facts: TopicFacts) -> list[TopicReader]:
     """Groups of the catalogue that read a topic, and groups of others that have committed offsets in it."""
-    client = quiet_client(services)
+    client = sources.client
     own = {group: [facts.name] for group, topics in catalogued_groups().items() if facts.name in topics}
     found: list[TopicReader] = []
     if own:
-        for group, stands in (await standings(client, services.database.require(), own)).items():
+        for group, stands in (await standings(client, sources.require_pool(), own)).items():
             lag = sum(one.events for one in stands if one.topic == facts.name)
             found.append({"group": group, "kafka_group": kafka_group_of(group), "is_catalogued": True, "lag": lag})
     ours = {kafka_group_of(group) for group in catalogued_groups()}
-    others = [one.kafka_group for one in await listed_groups(services.admin) if one.kafka_group not in ours]
+    others = [one.kafka_group for one in await listed_groups(sources.admin) if one.kafka_group not in ours]
     highs = {(facts.name, one.partition): one.range.high for one in facts.partitions if one.range is not None}
     committed = await committed_in(client, others[:GROUPS_ASKED_MAX], highs)
     for name, offsets in committed.items():

@@ -15,6 +15,7 @@ from highwater.api.cli.chaos import chaos
 from highwater.api.cli.count import count
 from highwater.api.cli.diff import diff
 from highwater.api.cli.doctor import doctor
+from highwater.api.cli.groups import groups
 from highwater.api.cli.importing import import_
 from highwater.api.cli.keys import keys
 from highwater.api.cli.lag import lag
@@ -23,6 +24,7 @@ from highwater.api.cli.recover_tables import recover_tables
 from highwater.api.cli.replay import replay
 from highwater.api.cli.reset import reset
 from highwater.api.cli.roles import api, connect, health, init, worker
+from highwater.api.cli.schemas import schemas
 from highwater.api.cli.sql import sql
 from highwater.api.cli.stack import down, status, up
 from highwater.api.cli.tail import tail
@@ -45,8 +47,9 @@ def highwater() -> None:
 
 for _command in (
     *(up, down, status, init, worker, connect, api, health, keys),
-    *(publish, import_, topics, describe, tail, lag, top, dlq, reset, doctor, capacity, bench, ask, jobs, chunks),
-    *(replay, sql, count, diff, verify, backtest, explain, chaos, backup, restore, recover_tables, upgrade),
+    *(publish, import_, topics, describe, groups, schemas, tail, lag, top, dlq, reset, doctor, capacity),
+    *(bench, ask, jobs, chunks, replay, sql, count, diff, verify, backtest, explain, chaos, backup, restore),
+    *(recover_tables, upgrade),
 ):
     highwater.add_command(_command)
 

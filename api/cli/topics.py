@@ -1,13 +1,14 @@
-"""`highwater topics` and `describe`: the catalogue, and beside it what the broker says now."""
+"""`highwater topics` and `describe`: the catalogue, and beside it what the broker says now, also of topics of others."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from highwater.api.command.command import Command, TopicArgument, json_option
+from highwater.api.command.command import Command, CommandFailedError, TopicArgument, json_option
 from highwater.api.command.connection import kafka_client, stack_settings
 from highwater.api.command.terminal import print_json, print_table
 from highwater.schemas.topics import DAY_MS, DEAD_LETTER_SUFFIX, TOPICS, Topic, all_topics
@@ -37,10 +38,23 @@ def retention(topic: Topic) -> str:
 
 
 @click.command(cls=Command)
+@click.argument("topic", required=False)
 @click.option("--dead-letters", is_flag=True, help="Also list dead-letter topics.")
+@click.option("--all", "everything", is_flag=True, help="List every topic on the broker, also of other applications.")
 @json_option
-def topics(dead_letters: bool, as_json: bool) -> None:
-    """List the topics with key, schema, partitions, producers and consumers."""
+def topics(topic: str | None, dead_letters: bool, everything: bool, as_json: bool) -> None:
+    """List the topics of the catalogue, or show TOPIC as the broker has it.
+
+    TOPIC may be any topic on the broker: configuration, partitions with leaders and sizes, consumer groups, schema.
+    """
+    if topic is not None and (dead_letters or everything):
+        raise click.UsageError("--dead-letters and --all are for the list", click.get_current_context())
+    if topic is not None:
+        _show_topic(topic, as_json)
+        return
+    if everything:
+        _list_all(as_json)
+        return
     listed = list(all_topics() if dead_letters else TOPICS.values())
     if as_json:
         print_json([catalogued(topic) for topic in listed])
@@ -50,6 +64,76 @@ def topics(dead_letters: bool, as_json: bool) -> None:
         for t in listed
     ]
     print_table(["topic", "key", "schema", "partitions", "producers", "consumers"], rows, right=["partitions"])
+
+
+def _list_all(as_json: bool) -> None:
+    from highwater.api.broker.topics import all_topics as on_broker
+    from highwater.api.cli.sources import registry_sources
+
+    found = asyncio.run(on_broker(registry_sources()))
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (one["topic"], one["subsystem"], one["kind"], one["partitions"], one["replicas"], _problem(one))
+        for one in found
+    ]
+    columns = ["topic", "subsystem", "holds", "partitions", "copies", ""]
+    print_table(columns, rows, right=["partitions", "copies"])
+
+
+def _problem(one: Mapping[str, Any]) -> str:
+    if one["leaderless"]:
+        return f"{one['leaderless']} without a leader"
+    return f"{one['out_of_sync']} copies behind" if one["out_of_sync"] else ""
+
+
+def _show_topic(name: str, as_json: bool) -> None:
+    found = asyncio.run(_on_broker(name))
+    if as_json:
+        print_json(found)
+        return
+    size = "unknown size" if found["size_bytes"] is None else f"{found['size_bytes']:,} bytes"
+    click.echo(f"{found['topic']}: {found['about'] or 'not in the catalogue'}; {found['events']:,} events, {size}")
+    rows = [
+        (
+            one["partition"],
+            "none" if one["leader"] is None else one["leader"],
+            ", ".join(map(str, one["replicas"])),
+            ", ".join(map(str, one["in_sync"])),
+            *("-" if one[number] is None else one[number] for number in ("first", "next", "size_bytes")),
+        )
+        for one in found["partitions"]
+    ]
+    columns = ["partition", "leader", "copies", "in sync", "first", "next", "bytes"]
+    print_table(columns, rows, right=["partition", "leader", "first", "next", "bytes"])
+    if found["groups"]:
+        behind = [(one["group"], one["lag"]) for one in found["groups"]]
+        print_table(["group", "events behind"], behind, right=["events behind"])
+    own = [
+        (one["name"], one["value"], "" if one["expected"] in (None, one["value"]) else f"declared: {one['expected']}")
+        for one in found["config"]
+        if not one["is_default"]
+    ]
+    print_table(["setting", "value", ""], own)
+    schema = found["schema"]
+    if schema is not None:
+        versions = ", ".join(str(one["version"]) for one in schema["versions"])
+        click.echo(
+            f"schema {schema['subject']}: versions {versions}, compatibility {schema['compatibility'] or 'unknown'}"
+        )
+
+
+async def _on_broker(name: str) -> Mapping[str, Any]:
+    from highwater.api.broker.topics import one_topic
+    from highwater.api.cli.sources import broker_sources
+    from highwater.api.core.errors import NotFoundError
+
+    async with broker_sources() as sources:
+        try:
+            return await one_topic(sources, name)
+        except NotFoundError as error:
+            raise CommandFailedError(f"{error}; `highwater topics --all` lists them") from error
 
 
 @click.command(cls=Command)

@@ -106,7 +106,7 @@ _PAID_TOPICS = frozenset({JOB_SUBMITTED, QUERY_SUBMITTED})
 _PAID = Access(Role.EDITOR, Scope.EVENTS, Whose.EVENT, limit=RateLimit.PLAN, cost=1)
 
 # As their own endpoints are: nobody gets round a role by the other door.
-_ADMIN_TOPICS = frozenset(
+ADMIN_TOPICS = frozenset(
     {
         "feeds.rebuild-demanded",
         "feeds.user-erased",
@@ -203,7 +203,7 @@ async def publish_events(
     An insight, a job or a query with a known id and different content changes nothing; its position is also in `conflicts`.
     """
     _check_topic(topic)
-    if topic in _ADMIN_TOPICS:
+    if topic in ADMIN_TOPICS:
         called.require_role(Role.ADMIN)
         await services.security.permit(request.scope, called.principal)
     body = await request.body()

@@ -14,6 +14,7 @@ from highwater.streams.queries.states import Stage
 
 _ASKED_AGAIN = (Stage.ANALYZER, Stage.ASSEMBLER, Stage.RESPONDER, Stage.ARCHIVIST)
 _QUESTION_CHARACTERS = 120
+_EVENT_CHARACTERS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +271,18 @@ def finalize_match(meta: Mapping[str, Any], home_goals: int, away_goals: int) ->
     )
 
 
-# -- consumer groups --------------------------------------------------------------------------------------------------------
+# -- topics and consumer groups ---------------------------------------------------------------------------------------------
+
+
+def publish_event(topic: str, consumers: Sequence[str], event: str) -> Consequence:
+    """Appending an event to a topic; `event` is its JSON."""
+    read = f" {', '.join(consumers)} will read it." if consumers else ""
+    happens = (
+        f"One event is appended to {topic}.{read}",
+        "A log is never changed: the event stays until its topic no longer keeps it.",
+        f"The event: {event if len(event) <= _EVENT_CHARACTERS else event[: _EVENT_CHARACTERS - 1] + '…'}",
+    )
+    return Consequence("Publish this event?", happens, "Publish")
 
 
 def reset_group(group: str, changed: Sequence[Mapping[str, Any]]) -> Consequence:

@@ -52,7 +52,7 @@ ICON_PATH = "/favicon.ico"
 # is for operators (`View.sees_all`).
 ACCESS: Mapping[str, Access] = {
     **dict.fromkeys(("/", "/topics", "/topics/{name}", "/dead-letters"), _page_of(Household.SYSTEM)),
-    **dict.fromkeys(("/groups", "/groups/{name}"), _page_of(Household.SYSTEM)),
+    **dict.fromkeys(("/groups", "/groups/{name}", "/schemas", "/schemas/{name}"), _page_of(Household.SYSTEM)),
     **dict.fromkeys(("/user", "/policies", "/insight"), _page_of(Household.FEEDS)),
     # It reads a topic and decodes what it shows.
     **dict.fromkeys(("/browse", "/sql"), Access(Role.VIEWER, Household.SYSTEM, limit=RateLimit.PLAN, cost=1)),

@@ -122,7 +122,7 @@ def plan_html(plan: Mapping[str, Any]) -> str:
         if members
         else ""
     )
-    columns = ("topic", "partition#", "reads from#", "would read from#", "")
+    columns = ("topic", "partition#", "reads from#", "would read from#", "effect#")
     return running + table_html(columns, lines, "What would change") + more
 
 

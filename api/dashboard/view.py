@@ -54,6 +54,7 @@ NAVIGATION = (
     ("/policies", "Policies", "tune"),
     ("/sql", "SQL", "table_chart"),
     ("/groups", "Groups", "groups"),
+    ("/schemas", "Schemas", "schema"),
 )
 
 _DIGITS = 10

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
 
 from highwater.connectors.kafka.registry_http import NOT_FOUND, RegistryRefusedError, ask
+from highwater.schemas.errors import HighwaterError
 from highwater.streams.access import RegistryAccess
 
 _AVRO = "AVRO"
+# What the registry answers when the text is no schema.
+_INVALID = 422
+
+
+class InvalidSchemaError(HighwaterError):
+    """The text is no schema. The registry's answer says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +37,14 @@ class Subject:
     name: str
     compatibility: str | None
     versions: tuple[Version, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a schema may be the next version of a subject; the reasons where it may not, as the registry gives them."""
+
+    is_compatible: bool
+    reasons: tuple[str, ...]
 
 
 async def listed_subjects(access: RegistryAccess | None) -> list[str]:
@@ -57,6 +73,8 @@ def _described(access: RegistryAccess, name: str) -> Subject | None:
         if error.status == NOT_FOUND:
             return None
         raise
+    if not numbers:
+        return None
     found = [ask(access, "GET", f"{path}/{number}") for number in sorted(map(int, numbers))]
     versions = tuple(
         Version(int(one["version"]), int(one["id"]), str(one.get("schemaType") or _AVRO), str(one["schema"]))
@@ -74,3 +92,29 @@ def _compatibility(access: RegistryAccess, name: str) -> str | None:
             if error.status != NOT_FOUND:
                 raise
     return None
+
+
+async def checked_schema(access: RegistryAccess | None, name: str, text: str, kind: str = _AVRO) -> Verdict | None:
+    """Whether a schema may be registered under a subject, by its compatibility level; None: there is no such subject.
+
+    Raises:
+        InvalidSchemaError: the text is no schema of the kind.
+        UnavailableError: the registry does not answer.
+    """
+    return await asyncio.to_thread(_checked, RegistryAccess.required(access), name, text, kind)
+
+
+def _checked(access: RegistryAccess, name: str, text: str, kind: str) -> Verdict | None:
+    quoted = quote(name, safe="")
+    body: dict[str, Any] = {"schema": text} if kind == _AVRO else {"schema": text, "schemaType": kind}
+    try:
+        if not ask(access, "GET", f"subjects/{quoted}/versions"):
+            return None
+        found = ask(access, "POST", f"compatibility/subjects/{quoted}/versions?verbose=true", body)
+    except RegistryRefusedError as error:
+        if error.status == NOT_FOUND:
+            return None
+        if error.status == _INVALID:
+            raise InvalidSchemaError(error.told) from error
+        raise
+    return Verdict(bool(found["is_compatible"]), tuple(map(str, found.get("messages") or ())))

@@ -10,13 +10,13 @@ from nicegui import ui
 
 from highwater.api.dashboard import figures
 from highwater.api.dashboard.browsing import Browsing
+from highwater.api.dashboard.publishing import Publish, may_publish
 from highwater.api.dashboard.tables import numbers, table_html
 from highwater.api.dashboard.view import (
     ReadRefusedError,
     View,
     chip,
     facts,
-    link,
     note,
     page,
     segment,
@@ -36,6 +36,11 @@ def topic_address(topic: str) -> str:
 def group_address(group: str) -> str:
     """The page of a consumer group."""
     return f"/groups/{segment(group)}"
+
+
+def schema_address(subject: str) -> str:
+    """The page of a schema."""
+    return f"/schemas/{segment(subject)}"
 
 
 def register() -> None:
@@ -62,6 +67,8 @@ class _Topic:
     def build(self) -> None:
         """Put the elements in their places."""
         self._head = ui.html('<div class="hw-card hw-muted">Loading the topic…</div>', sanitize=False)
+        if may_publish(self._view, self._name):
+            Publish(self._view, self._name).build()
         self._rest = ui.html("", sanitize=False)
         for one in (self._head, self._rest):
             one.classes("full-width")
@@ -102,12 +109,10 @@ def _head(topic: Mapping[str, Any], rate: float | None) -> str:
     if schema is None:
         shown["schema"] = "not in the registry"
     else:
-        address = link("/schemas", subject=schema["subject"])
-        versions = len(schema["versions"])
-        shown["schema"] = (
-            f'<a href="{text(address)}">{text(schema["subject"])}</a>, '
-            f"{versions} version{'' if versions == 1 else 's'}, compatibility {text(schema['compatibility'] or 'unknown')}"
-        )
+        address = schema_address(schema["subject"])
+        shown["schema"] = f'<a href="{text(address)}">{text(schema["subject"])}</a>'
+        shown["versions"] = figures.count(len(schema["versions"]))
+        shown["compatibility"] = text(schema["compatibility"] or "unknown")
     links = f'<a href="{text(Browsing(topic=name).address())}">Browse its records</a>' if topic["is_catalogued"] else ""
     about = topic["about"] or "This topic is not in the catalogue."
     return (
@@ -172,7 +177,7 @@ def _config(topic: Mapping[str, Any]) -> str:
     """Settings of the topic itself, and the others folded."""
     own = [one for one in topic["config"] if not one["is_default"]]
     rest = [one for one in topic["config"] if one["is_default"]]
-    columns = ("setting", "value", "")
+    columns = ("setting", "value", "problem")
     return (
         f'<h2 class="hw">Configuration</h2>{table_html(columns, _settings(own), "Configuration")}'
         f"<details><summary>{len(rest)} settings with default values</summary>"

@@ -35,7 +35,7 @@ _GROUP_COLUMNS: list[dict[str, Any]] = [
     {"name": "events", "label": "events behind", "field": "events", "align": "right", "sortable": True},
     {"name": "seconds", "label": "time behind", "field": "seconds", "align": "right", "sortable": True},
     {"name": "reads", "label": "reads", "field": "reads", "align": "left"},
-    {"name": "problem", "label": "", "field": "problem", "align": "left"},
+    {"name": "problem", "label": "problem", "field": "problem", "align": "left"},
 ]
 _NUMBER = '<q-td :props="props">{{ props.row.%s }}</q-td>'
 _LINKED = (
@@ -149,7 +149,7 @@ def _plain(topics: Iterable[Mapping[str, Any]]) -> str:
         f"<td>{text(one['subsystem'])}</td>{numbers(str(one['partitions']), str(one['replicas']))}<td>{_health(one)}</td></tr>"
         for one in topics
     )
-    return table_html(("topic", "subsystem", "partitions#", "copies#", ""), lines)
+    return table_html(("topic", "subsystem", "partitions#", "copies#", "problem"), lines)
 
 
 def _health(one: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from tests.browser.conftest import settled
 
 PATHS = (
     *("/", "/topics", "/browse", "/user", "/league", "/queries", "/jobs", "/chunks", "/dead-letters", "/policies"),
-    *("/sql", "/groups"),
+    *("/sql", "/groups", "/schemas"),
 )
 INSIGHTS = "feeds.insight-ingested"
 

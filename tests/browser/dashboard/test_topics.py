@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import uuid
 from collections.abc import Iterator
@@ -12,7 +13,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from playwright.sync_api import expect
 
+from highwater.connectors.kafka.registry_http import ask
 from highwater.schemas.security import ACTION_RECORDED
+from highwater.streams.access import RegistryAccess
 
 INSIGHTS = "feeds.insight-ingested"
 
@@ -62,7 +65,7 @@ def test_topics_are_grouped_folded_and_described(browser: Any, foreign: str):
     expect(page.get_by_role("region", name="Configuration")).to_contain_text("message.timestamp.type")
     expect(page.get_by_role("region", name="Configuration")).not_to_contain_text("flush.ms")
     expect(page.get_by_role("region", name="Consumer groups").get_by_role("link")).to_have_text(["insights"])
-    expect(page.locator(".hw-facts").first).to_contain_text("compatibility FULL_TRANSITIVE")
+    expect(page.locator(".hw-facts").first).to_contain_text("FULL_TRANSITIVE")
     page.goto(f"/topics/{foreign}")
     expect(page.get_by_text("This topic is not in the catalogue.")).to_be_visible()
     expect(page.get_by_role("region", name="Consumer groups")).to_contain_text(foreign)
@@ -97,4 +100,56 @@ def test_a_group_is_reset_after_a_dry_run(browser: Any, product: Any, foreign: s
     page.get_by_role("button", name="Show what would change").click()
     expect(page.get_by_role("alert")).to_contain_text(re.compile(r"running with \d+ member"))
     expect(page.get_by_role("button", name="Reset the group")).to_have_count(0)
+    page.close()
+
+
+@pytest.fixture(scope="module")
+def subject(product: Any) -> str:
+    """A subject of another application: its second version has one more field."""
+    name = f"orders-{uuid.uuid4().hex[:8]}-value"
+    access = RegistryAccess.required(product.environment["SCHEMA_REGISTRY_URL"])
+    ask(access, "PUT", f"config/{name}", {"compatibility": "BACKWARD"})
+    text = {"name": "text", "type": "string"}
+    for fields in ([text], [text, {"name": "count", "type": "int", "default": 0}]):
+        schema = json.dumps({"type": "record", "name": "Order", "fields": fields})
+        ask(access, "POST", f"subjects/{name}/versions", {"schema": schema})
+    return name
+
+
+def test_versions_of_a_schema_are_compared_and_a_next_one_is_checked(browser: Any, subject: str):
+    """From the list: the field that was added, the changed lines, and what the registry says of a text."""
+    page = browser.page("/schemas")
+    expect(page.get_by_role("region", name="Schemas of the catalogue")).to_contain_text(f"{INSIGHTS}-value")
+    page.get_by_label("Find a schema").fill(subject)
+    page.get_by_role("link", name=subject).click()
+    changed = page.get_by_role("region", name="Changed fields").locator("tbody tr td")
+    expect(changed).to_have_text(["added", "count", "-", "int, default 0"])
+    expect(page.get_by_role("region", name="Changed lines")).to_contain_text('+      "name": "count",')
+    page.get_by_role("button", name="Check", exact=True).click()
+    expect(page.get_by_text("The registry would accept this schema")).to_be_visible()
+    editor = page.get_by_role("textbox", name="Schema", exact=True)
+    editor.fill(editor.input_value().replace('"count"', '"size"').replace('"default": 0', '"doc": ""'))
+    page.get_by_role("button", name="Check", exact=True).click()
+    expect(page.get_by_text("is not compatible with the versions before it (BACKWARD)")).to_be_visible()
+    page.close()
+
+
+def test_an_event_is_published_by_a_form_of_its_schema(browser: Any, product: Any):
+    """What is wrong is refused in the words of the API; what is right is confirmed, published, and linked to its record."""
+    page = browser.page(f"/topics/{INSIGHTS}")
+    page.get_by_text("Publish an event").click()
+    insight_id = f"form-{uuid.uuid4().hex[:8]}"
+    page.get_by_label("insight_id *").fill(insight_id)
+    page.get_by_label("text", exact=True).fill("by a form")
+    publish, confirm = (page.get_by_role("button", name=name, exact=True) for name in ("Publish the event", "Publish"))
+    publish.click()
+    confirm.click()
+    expect(page.get_by_text("field 'channel_id' is missing")).to_be_visible()
+    page.get_by_label("channel_id *").fill("forms")
+    publish.click()
+    expect(page.get_by_role("dialog")).to_contain_text("insights will read it.")
+    confirm.click()
+    expect(page.get_by_text(f"Published to {INSIGHTS}.")).to_be_visible()
+    page.locator(".hw-banner").get_by_role("link").click()
+    expect(page.get_by_text(insight_id).first).to_be_visible()
     page.close()

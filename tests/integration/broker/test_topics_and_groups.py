@@ -6,37 +6,14 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer
 
 from tests.conftest import Stack
 from tests.integration.api_server import Api, wait_until
-from tests.integration.connecting import fresh
+from tests.integration.broker.making import COUNT
 
 KEYS = "admin:root-key,viewer:eye-key,viewer:ann-key:ann"
 INSIGHTS = "feeds.insight-ingested"
-COUNT = 5
-
-
-@pytest.fixture(scope="module")
-def foreign(stack: Stack) -> Iterator[str]:
-    """A topic of another application with five records; a group of the same name has read two of them."""
-    name = fresh("orders")
-    client = {"bootstrap.servers": str(stack.kafka)}
-    admin = AdminClient(client)
-    (made,) = admin.create_topics([NewTopic(name, 1, 1, config={"retention.ms": "86400000"})]).values()
-    made.result(30)
-    producer = Producer(client)
-    for number in range(COUNT):
-        producer.produce(name, b'{"n": %d}' % number)
-    producer.flush(30)
-    consumer = Consumer({**client, "group.id": name, "enable.auto.commit": False})
-    consumer.commit(offsets=[TopicPartition(name, 0, 2)], asynchronous=False)
-    consumer.close()
-    yield name
-    for future in admin.delete_topics([name]).values():
-        future.result(30)
 
 
 async def test_a_topic_of_the_catalogue_is_described(guarded: Api) -> None:

@@ -316,6 +316,10 @@ _OF_A_STACK = (
     ("replay", "feeds.user-active"),
     ("tail", "feeds.user-active"),
     ("describe", "feeds.user-active"),
+    ("topics", "--all"),
+    ("topics", "feeds.user-active"),
+    ("groups",),
+    ("schemas",),
     ("verify",),
 )
 

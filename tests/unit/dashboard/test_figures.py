@@ -40,7 +40,8 @@ def test_a_line_stays_in_its_box():
 
 
 @pytest.mark.parametrize(
-    ("size_bytes", "shown"), [(0, "0 B"), (1_023, "1023 B"), (1_536, "1.5 KiB"), (5 << 20, "5.0 MiB"), (3 << 30, "3.0 GiB")]
+    ("size_bytes", "shown"),
+    [(0, "0 B"), (1_023, "1023 B"), (1_536, "1.5 KiB"), (5 << 20, "5.0 MiB"), (3 << 30, "3.0 GiB")],
 )
 def test_sizes(size_bytes: int, shown: str):
     """In the largest unit that gives at least one."""

@@ -1,0 +1,91 @@
+"""The form of an event, made from the schema of its topic, and the JSON document that its values make.
+
+Invariant: pure functions. The API checks the document as it checks that of any client, and as `highwater publish` does
+(`schemas/json_events.py`, `streams/validation.py`); here nothing is refused but JSON that cannot be read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from highwater.api.broker.schema_diff import type_name
+from highwater.schemas.avro_files import schema_text
+from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.topics import TOPICS
+
+Widget: TypeAlias = Literal["text", "time", "integer", "number", "yes or no", "lines", "JSON"]
+_WIDGETS: Mapping[str, Widget] = {
+    "string": "text",
+    "boolean": "yes or no",
+    "long": "integer",
+    "int": "integer",
+    "double": "number",
+    "float": "number",
+    "timestamp-millis": "time",
+    "array of string": "lines",
+}
+
+
+class FormField(NamedTuple):
+    """A field of an event. `about`: what the schema says of it; `is_optional`: it may be left empty."""
+
+    name: str
+    widget: Widget
+    kind: str
+    about: str
+    is_optional: bool
+
+
+def form_of(topic: str) -> list[FormField]:
+    """The fields of a topic's events, required ones first, otherwise in the order of the schema."""
+    found = []
+    for field in json.loads(schema_text(TOPICS[topic].schema))["fields"]:
+        kind = field["type"]
+        if isinstance(kind, list):
+            kind = next(part for part in kind if part != "null")
+        words = type_name(kind)
+        widget = _WIDGETS.get(words, "JSON")
+        found.append(FormField(field["name"], widget, words, field.get("doc", ""), "default" in field))
+    return sorted(found, key=lambda one: one.is_optional)
+
+
+def document_of(fields: Sequence[FormField], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The event as JSON; a field that is empty is left out.
+
+    Raises:
+        InvalidEventError: the text of a field is not the JSON that it has to be.
+    """
+    document = {}
+    for field in fields:
+        value = values.get(field.name)
+        if field.widget == "yes or no":
+            document[field.name] = bool(value)
+        elif isinstance(value, str) and value.strip():
+            document[field.name] = _value(field, value)
+    return document
+
+
+def _value(field: FormField, words: str) -> Any:
+    match field.widget:
+        case "text":
+            return words
+        case "time":
+            stripped = words.strip()
+            return int(stripped) if _is_integer(stripped) else stripped
+        case "lines":
+            return [line.strip() for line in words.splitlines() if line.strip()]
+        case "integer" if _is_integer(words.strip()):
+            return int(words)
+        case "number" | "JSON":
+            try:
+                return json.loads(words)
+            except ValueError as error:
+                raise InvalidEventError("not_json", f"{field.name} is not JSON: {error}", field=field.name) from error
+        case _:
+            return words.strip()  # no integer: the API says so
+
+
+def _is_integer(words: str) -> bool:
+    return words.removeprefix("-").isascii() and words.removeprefix("-").isdecimal()

@@ -1,0 +1,66 @@
+"""Subjects of the schema registry: those of the catalogue, and those of other applications."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nicegui import ui
+
+from highwater.api.dashboard import figures
+from highwater.api.dashboard.pages.topic import schema_address, topic_address
+from highwater.api.dashboard.tables import table_html
+from highwater.api.dashboard.view import View, note, page, set_html, text
+
+_REFRESH_SECONDS = 10.0
+
+
+def register() -> None:
+    """Make the page known."""
+    page("/schemas", "Schemas")(_build)
+
+
+async def _build(view: View) -> None:
+    if not view.sees_all:
+        note("Schemas are the deployment's; this key is bound to one user.")
+        return
+    search = ui.input("Find a schema").props("dense outlined clearable").classes("full-width").style("max-width:24rem")
+    content = ui.html('<p class="hw-muted">Loading the schemas…</p>', sanitize=False).classes("full-width")
+    found: list[Mapping[str, Any]] = []
+
+    def show() -> None:
+        words = (search.value or "").strip().lower()
+        set_html(content, schemas_html([one for one in found if words in one["subject"].lower()]))
+
+    search.on_value_change(show)
+
+    async def refresh() -> None:
+        found[:] = (await view.get("/api/schemas"))["schemas"]
+        show()
+
+    view.live(_REFRESH_SECONDS, refresh)
+
+
+def schemas_html(schemas: Sequence[Mapping[str, Any]]) -> str:
+    """The subjects in two tables: of the catalogue, and of others."""
+    if not schemas:
+        return '<p class="hw-muted">No schema has this name.</p>'
+    own = [one for one in schemas if one["is_catalogued"]]
+    others = [one for one in schemas if not one["is_catalogued"]]
+    return "".join(
+        f'<h2 class="hw">{title}</h2>{table_html(("subject", "topic"), _lines(found), title)}'
+        for title, found in (("Schemas of the catalogue", own), ("Other schemas", others))
+        if found
+    )
+
+
+def _lines(schemas: Sequence[Mapping[str, Any]]) -> str:
+    return "".join(
+        f'<tr><td><a href="{text(schema_address(one["subject"]))}">{text(one["subject"])}</a></td><td>{_topic(one)}</td></tr>'
+        for one in schemas
+    )
+
+
+def _topic(schema: Mapping[str, Any]) -> str:
+    topic = schema["topic"]
+    return figures.DASH if topic is None else f'<a href="{text(topic_address(topic))}">{text(topic)}</a>'

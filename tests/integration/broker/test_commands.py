@@ -1,0 +1,60 @@
+"""The same by command: topics, groups and schemas, also of other applications, for people and as JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Stack
+from tests.integration.broker.making import COUNT, NOTE, TEXT, schema
+from tests.integration.commands import printed, run
+
+INSIGHTS = "feeds.insight-ingested"
+
+
+@pytest.fixture(scope="module")
+def environment(stack: Stack, own_settings: Any) -> dict[str, str]:
+    """An environment for commands, with this module's database."""
+    return stack.environment(DATABASE_URL=own_settings().database)
+
+
+def test_topics_of_others_are_listed_and_shown(environment: dict[str, str], foreign: str) -> None:
+    """`--all` lists them; one has its partitions, its settings and its groups; one that is missing is named."""
+    listed = {one["topic"]: one for one in printed(run(environment, "topics", "--all", "--json"))}
+    assert (listed[foreign]["subsystem"], listed[INSIGHTS]["subsystem"]) == ("other", "feeds")
+    found = printed(run(environment, "topics", foreign, "--json"))
+    assert (found["events"], found["groups"][0]["lag"], found["is_catalogued"]) == (COUNT, COUNT - 2, False)
+    shown = run(environment, "topics", foreign)
+    assert (shown.returncode, "retention.ms" in shown.stdout) == (0, True)
+    missing = run(environment, "topics", "no-such-topic")
+    assert (missing.returncode, "`highwater topics --all` lists them" in missing.stderr) == (1, True)
+
+
+def test_groups_of_others_are_listed_shown_and_reset(environment: dict[str, str], foreign: str) -> None:
+    """The dry run changes nothing; executed, the group reads on from there."""
+    listed = {one["group"]: one for one in printed(run(environment, "groups", "--json"))}
+    assert (listed[foreign]["lag"], listed["insights"]["is_catalogued"]) == (COUNT - 2, True)
+    planned = printed(run(environment, "reset", foreign, "--to", "earliest", "--json"))
+    assert planned["partitions"] == [{"topic": foreign, "partition": 0, "before": 2, "after": 0}]
+    assert printed(run(environment, "groups", foreign, "--json"))["partitions"][0]["next"] == 2
+    assert printed(run(environment, "reset", foreign, "--to", "earliest", "--execute", "--json"))["executed"] is True
+    shown = run(environment, "groups", foreign)
+    assert f"{COUNT} events behind" in shown.stdout
+    missing = run(environment, "groups", "no-such-group")
+    assert (missing.returncode, "there is no consumer group 'no-such-group'" in missing.stderr) == (1, True)
+
+
+def test_schemas_are_compared_and_checked(environment: dict[str, str], subject: str, tmp_path: Path) -> None:
+    """The last two versions; a topic stands for its subject; a check that fails is exit status 1."""
+    assert {subject, f"{INSIGHTS}-value"} <= {one["subject"] for one in printed(run(environment, "schemas", "--json"))}
+    assert printed(run(environment, "schemas", INSIGHTS, "--json"))["versions"][0]["version"] == 1
+    found = printed(run(environment, "schemas", subject, "--diff", "--json"))
+    assert (found["from"], found["to"], found["fields"][0]["field"]) == (1, 2, "note")
+    file = tmp_path / "order.avsc"
+    for count, is_compatible in (({"default": 0}, True), ({}, False)):
+        file.write_text(schema(TEXT, NOTE, {"name": "count", "type": "int", **count}), encoding="utf-8")
+        assert run(environment, "schemas", subject, "--check", str(file)).returncode == (0 if is_compatible else 1)
+    wrong = run(environment, "schemas", subject, "--from", "1")
+    assert (wrong.returncode, "need --diff" in wrong.stderr) == (2, True)
