@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import time
 import uuid
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -74,4 +76,18 @@ def test_pages_and_columns(browser: Any, mark: str):
     page.reload()
     expect(ids).to_have_count(50)
     assert ids.all_inner_texts() == second
+    page.close()
+
+
+def test_a_search_begins_at_a_time(browser: Any, product: Any, mark: str):
+    """What came before that moment is not read: of all that was published since the day began, the latest is found alone."""
+    at = datetime.fromtimestamp(time.time(), UTC)
+    event = {"insight_id": f"{mark}-late", "channel_id": mark, "ts": COUNT, "text": "late"}
+    assert product.http.post(f"/api/events/{INSIGHTS}", json=event).status_code == 202
+    page = browser.page(f"/browse?topic={INSIGHTS}&key={mark}&columns=insight_id")
+    page.get_by_label("From", exact=True).fill(at.isoformat())
+    page.get_by_label("From", exact=True).press("Enter")
+    page.wait_for_url("**search=1*")
+    expect(page.get_by_text("everything was read")).to_contain_text("1 found")
+    expect(page.locator("tbody td:nth-child(4)")).to_have_text([f"{mark}-late"])
     page.close()
