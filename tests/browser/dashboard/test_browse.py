@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import time
 import uuid
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import expect
+
+from highwater.streams.clock import ProductClock, to_datetime
 
 INSIGHTS = "feeds.insight-ingested"
 COUNT, NEEDLES = 4_503, 7
@@ -81,7 +81,7 @@ def test_pages_and_columns(browser: Any, mark: str):
 
 def test_a_search_begins_at_a_time(browser: Any, product: Any, mark: str):
     """What came before that moment is not read: of all that was published since the day began, the latest is found alone."""
-    at = datetime.fromtimestamp(time.time(), UTC)
+    at = to_datetime(ProductClock()())
     event = {"insight_id": f"{mark}-late", "channel_id": mark, "ts": COUNT, "text": "late"}
     assert product.http.post(f"/api/events/{INSIGHTS}", json=event).status_code == 202
     page = browser.page(f"/browse?topic={INSIGHTS}&key={mark}&columns=insight_id")
