@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install up test check lock generate clean
+.PHONY: install up test check docs lock generate clean
 
 install: $(STAMP)
 
@@ -40,6 +40,11 @@ generate: install
 	$(BIN)/python -m highwater.connectors.postgres.sql_files
 	$(BIN)/python -m highwater.api.cli.alert_rules
 	$(BIN)/python -m tests.generated
+
+# The documents as a site in build/site, made without network; a link that leads nowhere is an error.
+# `python3 -m http.server -d build/site` shows it.
+docs: install
+	$(BIN)/python -m highwater.deploy.site.build
 
 # Needs uv. The lock carries hashes and no address, so that any index that has the same files will do.
 lock:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from highwater.api.cli import authorization
 from highwater.deploy import dependencies, notices
+from highwater.deploy.site import decisions, events
 from tests import ROOT, requirements
 
 
@@ -26,7 +27,9 @@ def _audit() -> str:
 # What each says comes from the module beside it.
 PAGES: dict[Path, Callable[[], str]] = {
     authorization.PAGE: authorization.page,
+    decisions.PAGE: decisions.page,
     dependencies.PAGE: _audit,
+    events.PAGE: events.page,
     notices.PAGE: notices.page,
     requirements.PAGE: _requirements,
 }
