@@ -22,7 +22,7 @@ from highwater.api.broker import routes_schemas as broker_schemas
 from highwater.api.broker import routes_topics as broker_topics
 from highwater.api.chunks import routes as chunks
 from highwater.api.chunks import routes_search as chunk_search
-from highwater.api.core import authorization, docs, errors, events, system
+from highwater.api.core import asyncapi, authorization, docs, errors, events, system
 from highwater.api.core.answers import add_answers
 from highwater.api.core.auth import parse_api_keys, refuse_open_door
 from highwater.api.core.connections import Connections, files_allowed
@@ -270,6 +270,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
         broker_schemas,
         system,
         docs,
+        asyncapi,
     )
     for module in (*reads, chunks, chunk_search, *writes, *of_jobs, *rest):
         application.include_router(module.router)

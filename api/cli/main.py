@@ -35,8 +35,11 @@ from highwater.api.cli.verify import verify
 from highwater.api.command.command import Group, run_command
 from highwater.api.dead_letters.cli_dlq import dlq
 from highwater.api.explain.cli_explain import explain
+from highwater.api.feeds.cli_users import users
 from highwater.api.jobs.cli_jobs import jobs
+from highwater.api.league.cli_matches import matches
 from highwater.api.queries.cli_ask import ask
+from highwater.api.queries.cli_queries import queries
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -47,9 +50,9 @@ def highwater() -> None:
 
 for _command in (
     *(up, down, status, init, worker, connect, api, health, keys),
-    *(publish, import_, topics, describe, groups, schemas, tail, lag, top, dlq, reset, doctor, capacity),
-    *(bench, ask, jobs, chunks, replay, sql, count, diff, verify, backtest, explain, chaos, backup, restore),
-    *(recover_tables, upgrade),
+    *(publish, import_, topics, describe, groups, schemas, tail, lag, top, dlq, reset, doctor, capacity, bench),
+    *(ask, queries, jobs, chunks, users, matches),
+    *(replay, sql, count, diff, verify, backtest, explain, chaos, backup, restore, recover_tables, upgrade),
 ):
     highwater.add_command(_command)
 
