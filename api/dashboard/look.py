@@ -96,6 +96,13 @@ stroke-linejoin:round}
 @media (prefers-reduced-motion:reduce){.hw-edge.on path.move{animation:none;stroke:none}}
 .hw-map{background:var(--hw-ground);border-radius:.5rem} .hw-map circle{stroke:var(--hw-card);stroke-width:.5}
 .hw-map text{font-size:12px;font-weight:650;paint-order:stroke;stroke:var(--hw-ground);stroke-width:4px;stroke-linejoin:round}
+svg.hw-chart{display:block;width:100%;height:auto} .hw-chart polyline{fill:none;stroke-width:1.8;stroke-linejoin:round}
+.hw-chart .axes line{stroke:var(--hw-line)} .hw-chart .axes text{font-size:11px;fill:var(--hw-muted)}
+h3.hw{font-size:.95rem;line-height:1.3;margin:0;font-weight:650} .hw-ranges{display:flex;gap:.35rem;margin-left:auto}
+.hw-ranges a{padding:.1rem .6rem;border:1px solid var(--hw-line);border-radius:99px;font-size:.85rem}
+.hw-ranges a[aria-current]{background:var(--hw-wash);border-color:currentColor;font-weight:600}
+.hw-legend{list-style:none;margin:.25rem 0 0;padding:0;display:flex;flex-wrap:wrap;gap:.1rem 1rem;font-size:.85rem}
+.hw-legend span{display:inline-block;width:.65rem;height:.65rem;border-radius:50%;margin-right:.35rem}
 .hw-tree{list-style:none;margin:0;padding-left:1.1rem;border-left:2px solid var(--hw-line)} .hw-tree li{margin:.35rem 0}
 summary{cursor:pointer;display:list-item} .hw-items{columns:26rem;column-gap:2.5rem;margin:0;padding-left:1.6rem}
 .hw-items li{margin:.5rem 0;break-inside:avoid} h2.hw+.hw-facts,h2.hw+.hw-row{margin-top:.5rem}
