@@ -5,8 +5,11 @@ Law: text reads at 4.5 to 1 or better on its ground in both modes, nothing is to
 
 from __future__ import annotations
 
+from highwater.api.dashboard.look_drawings import DRAWINGS
+
 # The library forbids outlines on its buttons in a late layer; what is important in an earlier one goes before it.
-CSS = """
+CSS = (
+    """
 :root{--hw-ground:#f4f6f8;--hw-card:#fff;--hw-text:#1b2127;--hw-muted:#56616d;--hw-line:#d5dbe1;--hw-accent:#0a5fb5;
 --hw-good:#17692f;--hw-warn:#8a5300;--hw-bad:#b3261e;--hw-wash:#0a5fb514;color-scheme:light}
 .body--dark{--hw-ground:#0f1419;--hw-card:#171d24;--hw-text:#e6eaee;--hw-muted:#a0abb7;--hw-line:#2c353f;--hw-accent:#62b0ff;
@@ -138,3 +141,5 @@ line-height:1.3;margin:0;font-weight:650} .hw-slide ul{margin:.4rem 0;padding-le
 .hw-records td{border:0!important;padding:.05rem .75rem!important;min-width:0!important;max-width:100%!important;text-align:left}
 .hw-records td.hw-value{flex:1 0 100%}.hw-clamp{-webkit-line-clamp:5}.hw-records tbody td:before{height:auto!important}}
 """
+    + DRAWINGS
+)
