@@ -12,7 +12,7 @@ from nicegui import ui
 
 from highwater.api.dashboard import figures, graph
 from highwater.api.dashboard.addresses import step_address
-from highwater.api.dashboard.view import View, heading, note, set_html, text
+from highwater.api.dashboard.view import View, note, set_html, text
 from highwater.api.explain.routes import EXPLAIN, Ask, explained
 
 # Steps that stand open: down to the request, and the way to one event; the others are one click away.
@@ -22,7 +22,7 @@ _OPEN_DEPTH = 4
 def explain_card(view: View, title: str, ask: Ask) -> None:
     """A card with a button that has it explained."""
     with ui.column().classes("hw-card"):
-        heading(title)
+        ui.html(f'<h2 class="hw" id="explain">{text(title)}</h2>', sanitize=False)
         note(
             "The events behind what is served now, the newest first, each with its place in the log and the time to the next."
         )

@@ -97,8 +97,7 @@ stroke-linejoin:round}
 .hw-edge.on path.move{stroke:var(--hw-card);stroke-dasharray:3 15;animation:hw-move 1.2s linear infinite}
 @keyframes hw-move{to{stroke-dashoffset:-18}}
 @media (prefers-reduced-motion:reduce){.hw-edge.on path.move{animation:none;stroke:none}}
-.hw-map{background:var(--hw-ground);border-radius:.5rem} .hw-map circle{stroke:var(--hw-card);stroke-width:.5}
-.hw-map text{font-size:12px;font-weight:650;paint-order:stroke;stroke:var(--hw-ground);stroke-width:4px;stroke-linejoin:round}
+.hw-map{background:var(--hw-ground);border-radius:.5rem}
 svg.hw-chart{display:block;width:100%;height:auto} .hw-chart polyline{fill:none;stroke-width:1.8;stroke-linejoin:round}
 .hw-chart .axes line{stroke:var(--hw-line)} .hw-chart .axes text{font-size:11px;fill:var(--hw-muted)}
 h3.hw{font-size:.95rem;line-height:1.3;margin:0;font-weight:650} .hw-ranges{display:flex;gap:.35rem;margin-left:auto}
