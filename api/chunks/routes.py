@@ -23,7 +23,7 @@ from highwater.api.core.auth import Role
 from highwater.api.core.errors import BadRequestError, UnprocessableError
 from highwater.api.core.freshness import WRITE_WAIT_MS
 from highwater.api.core.guard import Called, GuardedRoute
-from highwater.api.core.openapi import ID
+from highwater.api.core.openapi import ID, NOT_MODIFIED
 from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
 from highwater.api.core.publishing import NotTakenError
 from highwater.api.core.resources import no_ingest
@@ -180,7 +180,7 @@ def _last_positions(positions: Sequence[str]) -> list[str]:
     "/api/chunks/ingest/{ingest_id:id}",
     summary="Get the report of an ingest; supports ETags",
     response_model=None,
-    responses=answer(answers.Ingest),
+    responses=answer(answers.Ingest) | NOT_MODIFIED,
 )
 @access(Role.VIEWER, Scope.CHUNKS, Whose.INGEST, limit=RateLimit.PLAN, cost=1)
 async def get_ingest(

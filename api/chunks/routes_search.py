@@ -27,7 +27,7 @@ from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
 from highwater.api.core.errors import PaymentRequiredError, UnprocessableError
 from highwater.api.core.guard import Called, GuardedRoute
-from highwater.api.core.openapi import problems
+from highwater.api.core.openapi import NOT_MODIFIED, problems
 from highwater.api.core.plan_limits import require_plan_allows
 from highwater.api.core.resources import is_open
 from highwater.api.core.services import Services, Wired
@@ -116,7 +116,7 @@ class Asked(BaseModel):
     "/api/chunks/search",
     summary="Search a namespace; supports ETags",
     response_model=None,
-    responses=answer(FoundChunks) | problems(PaymentRequiredError),
+    responses=answer(FoundChunks) | problems(PaymentRequiredError) | NOT_MODIFIED,
 )
 @access(Role.VIEWER, Scope.CHUNKS, Whose.NAMESPACE, limit=RateLimit.PLAN, cost=1)
 async def get_search(

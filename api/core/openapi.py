@@ -55,6 +55,8 @@ _HEADERS: Mapping[str, str] = {
     "Age": "Seconds since the content was made.",
     "Content-Digest": "SHA-256 of the content (RFC 9530).",
 }
+# What the route of a conditional read says in `responses` beside its answer.
+NOT_MODIFIED: dict[int | str, dict[str, Any]] = {304: {"description": "`If-None-Match` matches the current version."}}
 _VERSIONED = ("ETag", "Cache-Control", "X-Resource-Version", "X-Caused-By")
 _TYPES: Mapping[str, str] = {"X-Resource-Version": "integer", "X-Pending": "integer", "Age": "integer"}
 # FastAPI's own form of a 422, which no answer has.
@@ -87,7 +89,7 @@ def stream(description: str) -> dict[int | str, dict[str, Any]]:
 
 def add_forms(document: dict[str, Any]) -> None:
     """Add to each operation the forms of its ids, and what every route like it answers."""
-    for path, operation, method in _operations(document):
+    for path, operation in _operations(document):
         answers = operation["responses"]
         for parameter in operation.get("parameters", ()):
             forms = (
@@ -100,8 +102,7 @@ def add_forms(document: dict[str, Any]) -> None:
             answers["422"] = _response("The content breaks a rule; `field` names it.")
         if "{" in path:
             answers.setdefault("404", _response("There is no such resource."))
-        if method == "get" and "conditional" in operation.get("summary", ""):
-            answers.setdefault("304", {"description": "`If-None-Match` matches the current version."})
+        if "304" in answers:
             answers.setdefault("406", _response("The client accepts none of the available content codings."))
             named = answers["200"].get("headers", {})
             for status in ("200", "304"):
@@ -111,11 +112,11 @@ def add_forms(document: dict[str, Any]) -> None:
         document.get("components", {}).get("schemas", {}).pop(name, None)
 
 
-def _operations(document: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any], str]]:
+def _operations(document: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             if method in _METHODS:
-                yield path, operation, method
+                yield path, operation
 
 
 def _response(description: str) -> dict[str, Any]:

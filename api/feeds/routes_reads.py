@@ -23,7 +23,7 @@ from highwater.api.core.conditional import CACHE_NEVER, CACHE_PUBLIC, condition,
 from highwater.api.core.errors import BadRequestError, GoneError, NotFoundError
 from highwater.api.core.freshness import FEEDS_TOPICS, INSIGHT_TOPICS, SUBSCRIPTION_TOPICS
 from highwater.api.core.guard import Called, User
-from highwater.api.core.openapi import problems, stream
+from highwater.api.core.openapi import NOT_MODIFIED, problems, stream
 from highwater.api.core.paging import LIMIT_DEFAULT, LIMIT_MAX, Cursor, Limit, decode_cursor, encode_cursor
 from highwater.api.core.resources import may_read_key
 from highwater.api.core.services import Services, Wired
@@ -94,7 +94,7 @@ def _check_since(since: int, version: int) -> None:
     "/api/users/{user:id}/feed",
     summary="Get a user's feed; supports ETags",
     response_model=None,
-    responses=answer(Feed, names=("X-Pending", "X-Stale")),
+    responses=answer(Feed, names=("X-Pending", "X-Stale")) | NOT_MODIFIED,
 )
 @declared(QUICK_ACCESS)
 async def get_feed(request: Request, user: User, services: Wired, feeds: WiredFeeds, since: Since = None) -> Response:
@@ -144,7 +144,7 @@ def _feed_response(request: Request, document: FeedDocument, extra: dict[str, st
     "/api/users/{user:id}/clusters",
     summary="Get a user's clusters; supports ETags",
     response_model=None,
-    responses=answer(answers.Clusters, names=("X-Pending",)),
+    responses=answer(answers.Clusters, names=("X-Pending",)) | NOT_MODIFIED,
 )
 @declared(QUICK_ACCESS)
 async def get_clusters(
@@ -275,7 +275,7 @@ def _page(document: Mapping[str, Any], version: int, start: int, limit: int) -> 
     "/api/users/{user:id}/clusters/{cluster_id:id}/history",
     summary="Get the history of a cluster; supports ETags",
     response_model=None,
-    responses=answer(ClusterHistory),
+    responses=answer(ClusterHistory) | NOT_MODIFIED,
 )
 @access(Role.VIEWER, Scope.FEEDS, Whose.USER, limit=RateLimit.CALLER, cost=1)
 async def get_cluster_history(
@@ -408,7 +408,7 @@ def _channel_document(channel: Channel) -> dict[str, Any]:
     "/api/channels/{channel:id}",
     summary="Get a channel; supports ETags",
     response_model=None,
-    responses=answer(answers.Channel),
+    responses=answer(answers.Channel) | NOT_MODIFIED,
 )
 @access(Role.VIEWER, Scope.FEEDS, limit=RateLimit.CALLER, cost=1)
 async def get_channel(request: Request, channel: str, services: Wired) -> Response:
@@ -441,7 +441,7 @@ async def get_channels(
     "/api/insights/{channel:id}/{insight:id}",
     summary="Get an insight; supports ETags",
     response_model=None,
-    responses=answer(Insight) | problems(GoneError),
+    responses=answer(Insight) | problems(GoneError) | NOT_MODIFIED,
 )
 @access(Role.VIEWER, Scope.FEEDS, limit=RateLimit.CALLER, cost=1)
 async def get_insight(request: Request, channel: str, insight: str, services: Wired) -> Response:

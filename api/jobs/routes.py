@@ -30,7 +30,7 @@ from highwater.api.core.errors import (
 )
 from highwater.api.core.guard import Asker, Called, GuardedRoute, Org
 from highwater.api.core.idempotency import idempotency_key
-from highwater.api.core.openapi import problems, stream
+from highwater.api.core.openapi import NOT_MODIFIED, problems, stream
 from highwater.api.core.paging import (
     LIMIT_DEFAULT,
     Cursor,
@@ -193,7 +193,7 @@ async def _fresh_job(request: Request, called: Asker, job_id: str, services: Ser
     "/api/jobs/{job_id}",
     summary="Get a job; supports ETags",
     response_model=None,
-    responses=answer(Job),
+    responses=answer(Job) | NOT_MODIFIED,
 )
 @declared(READ_JOB)
 async def get_job(request: Request, job_id: JobId, called: Called, services: Wired) -> Response:
@@ -208,7 +208,7 @@ async def get_job(request: Request, job_id: JobId, called: Called, services: Wir
     "/api/jobs/{job_id}/timeline",
     summary="Get the timeline of a job; supports ETags",
     response_model=None,
-    responses=answer(JobTimeline),
+    responses=answer(JobTimeline) | NOT_MODIFIED,
 )
 @declared(READ_JOB)
 async def get_job_timeline(request: Request, job_id: JobId, called: Called, services: Wired) -> Response:
@@ -403,7 +403,7 @@ async def get_events(request: Request, job_id: JobId, called: Called, services: 
     "/api/presentations/{presentation_id}",
     summary="Get a presentation; supports ETags",
     response_model=None,
-    responses=answer(Presentation),
+    responses=answer(Presentation) | NOT_MODIFIED,
 )
 @access(Role.VIEWER, Scope.JOBS, Whose.DECK, limit=RateLimit.PLAN, cost=1)
 async def get_presentation(

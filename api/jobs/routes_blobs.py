@@ -30,7 +30,7 @@ from highwater.api.core.errors import (
     UnprocessableError,
 )
 from highwater.api.core.guard import Asker, Called, GuardedRoute
-from highwater.api.core.openapi import fields, problems
+from highwater.api.core.openapi import NOT_MODIFIED, fields, problems
 from highwater.api.core.resources import BLOB, OwnedBlob
 from highwater.api.core.services import Services, Wired
 from highwater.api.jobs.services import WiredJobs
@@ -117,7 +117,8 @@ async def put_blob(
         200: {
             "content": _ANY_BYTES,
             **fields("ETag", "Cache-Control", "Content-Digest")[200],
-        }
+        },
+        **NOT_MODIFIED,
     },
 )
 @access(Role.VIEWER, Scope.JOBS, Whose.BLOB, limit=RateLimit.PLAN, cost=1)

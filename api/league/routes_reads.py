@@ -20,7 +20,7 @@ from highwater.api.core.auth import Role
 from highwater.api.core.conditional import CACHE_PUBLIC
 from highwater.api.core.errors import NotFoundError, UnprocessableError
 from highwater.api.core.guard import Called, GuardedRoute, User, require_declared
-from highwater.api.core.openapi import problems
+from highwater.api.core.openapi import NOT_MODIFIED, problems
 from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
 from highwater.api.core.services import Wired
 from highwater.api.league import answers
@@ -98,7 +98,7 @@ def _shown(
 ) -> Callable[[Endpoint], Endpoint]:
     def register(endpoint: Endpoint) -> Endpoint:
         _SHOWN.append((path, maker, about, require_declared(endpoint, path)))
-        return _route(path, f"{summary}; supports ETags", responses)(endpoint)
+        return _route(path, f"{summary}; supports ETags", responses | NOT_MODIFIED)(endpoint)
 
     return register
 
@@ -136,7 +136,7 @@ for _name, _kind, _summary, _type in (
     _season_page(_name, _kind, _summary, _type)
 
 
-@_route("/api/league", "List seasons; supports ETags", answer(answers.Seasons))
+@_route("/api/league", "List seasons; supports ETags", answer(answers.Seasons) | NOT_MODIFIED)
 @access(Role.VIEWER, Scope.LEAGUE, limit=RateLimit.CALLER, cost=1)
 async def get_seasons(
     request: Request, services: Wired, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = None
@@ -241,7 +241,9 @@ async def get_predictions(
 
 
 @_route(
-    "/api/users/{user:id}/achievements", "Get a user's achievements; supports ETags", _document(answers.Achievements)
+    "/api/users/{user:id}/achievements",
+    "Get a user's achievements; supports ETags",
+    _document(answers.Achievements) | NOT_MODIFIED,
 )
 @access(Role.VIEWER, Scope.LEAGUE, Whose.USER, limit=RateLimit.NONE, cost=0)
 async def get_achievements(request: Request, user: User, pages: WiredPages) -> Response:

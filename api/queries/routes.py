@@ -22,7 +22,7 @@ from highwater.api.core.auth import Role
 from highwater.api.core.errors import BadRequestError, ConflictError, PaymentRequiredError, UnprocessableError
 from highwater.api.core.guard import Asker, Called, GuardedRoute, User
 from highwater.api.core.idempotency import idempotency_key
-from highwater.api.core.openapi import problems
+from highwater.api.core.openapi import NOT_MODIFIED, problems
 from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
 from highwater.api.core.plan_limits import require_plan_allows
 from highwater.api.core.resources import RUN, RUN_HISTORY
@@ -201,7 +201,7 @@ def _tag(position: str) -> str:
     "/api/query/{request_id}/status",
     summary="Get the status of a query; supports ETags",
     response_model=None,
-    responses=answer(QueryProcessing, QueryCompleted, QueryFailed),
+    responses=answer(QueryProcessing, QueryCompleted, QueryFailed) | NOT_MODIFIED,
 )
 @declared(READ_RUN)
 async def get_status(request: Request, request_id: RunId, called: Called, services: Wired) -> Response:
@@ -216,7 +216,7 @@ async def get_status(request: Request, request_id: RunId, called: Called, servic
     "/api/query/{request_id}/timeline",
     summary="Get the timeline of a query; supports ETags",
     response_model=None,
-    responses=answer(QueryTimeline),
+    responses=answer(QueryTimeline) | NOT_MODIFIED,
 )
 @declared(READ_RUN)
 async def get_timeline(request: Request, request_id: RunId, called: Called, services: Wired) -> Response:

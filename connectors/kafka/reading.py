@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from highwater.connectors.kafka.admin import Admin, LogRange
 from highwater.connectors.kafka.records import Record, record_of
 from highwater.connectors.kafka.registry import Registry
+from highwater.connectors.kafka.signals import deferred_signals
 from highwater.schemas.codec import Codec
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import InvalidEventError, UnavailableError, UnknownSchemaError
@@ -31,20 +32,21 @@ _POLLS_SILENT_MAX = int(SILENCE_SECONDS / _POLL_SECONDS)
 
 def open_reader(client: Mapping[str, str], *, fetch_bytes: int = DEAD_LETTER_BYTES_MAX) -> Consumer:
     """A consumer that joins no group and commits nothing; librdkafka asks for a group's name all the same."""
-    return Consumer(
-        {
-            **client,
-            "client.id": "highwater-read",
-            "group.id": "highwater-read",
-            "enable.auto.commit": False,
-            "enable.auto.offset.store": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-            "fetch.message.max.bytes": fetch_bytes,
-            "fetch.wait.max.ms": 100,
-            "queued.max.messages.kbytes": 32 * 1024,
-        }
-    )
+    with deferred_signals():
+        return Consumer(
+            {
+                **client,
+                "client.id": "highwater-read",
+                "group.id": "highwater-read",
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",
+                "fetch.message.max.bytes": fetch_bytes,
+                "fetch.wait.max.ms": 100,
+                "queued.max.messages.kbytes": 32 * 1024,
+            }
+        )
 
 
 def read_spans(consumer: Consumer, spans: Mapping[Place, LogRange]) -> Iterator[Record]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from highwater.connectors.kafka.signals import deferred_signals
 from highwater.schemas.errors import UnavailableError
 
 _REQUEST_SECONDS = 10.0
@@ -23,25 +24,26 @@ _FETCH_PARTITION_BYTES = 24 * 1024
 
 def open_reader(client: Mapping[str, str]) -> Consumer:
     """A consumer that joins no group and commits nothing; librdkafka asks for a group's name all the same."""
-    return Consumer(
-        {
-            **client,
-            "client.id": "highwater-replay",
-            "group.id": "highwater-replay",
-            "enable.auto.commit": False,
-            "enable.auto.offset.store": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-            "fetch.wait.max.ms": 100,
-            "fetch.message.max.bytes": _FETCH_PARTITION_BYTES,
-            "fetch.max.bytes": _FETCH_BYTES,
-            "message.max.bytes": _FETCH_BYTES,  # of a producer; librdkafka wants it no larger than the one above
-            "queued.max.messages.kbytes": _QUEUE_KIB,
-            # By default a full queue makes the client wait a second before it fetches again: a fifth of the speed.
-            "queued.min.messages": 1_000_000,
-            "fetch.queue.backoff.ms": 5,
-        }
-    )
+    with deferred_signals():
+        return Consumer(
+            {
+                **client,
+                "client.id": "highwater-replay",
+                "group.id": "highwater-replay",
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 100,
+                "fetch.message.max.bytes": _FETCH_PARTITION_BYTES,
+                "fetch.max.bytes": _FETCH_BYTES,
+                "message.max.bytes": _FETCH_BYTES,  # of a producer; librdkafka wants it no larger than the one above
+                "queued.max.messages.kbytes": _QUEUE_KIB,
+                # By default a full queue makes the client wait a second before it fetches again: a fifth of the speed.
+                "queued.min.messages": 1_000_000,
+                "fetch.queue.backoff.ms": 5,
+            }
+        )
 
 
 def offsets_at(consumer: Consumer, topic: str, partitions: Sequence[int], ms: int) -> dict[int, int]:

@@ -268,7 +268,7 @@ async def test_a_life_is_read_by_whom_the_clusters_are(own_settings, seeds: Seed
         assert [await status(*who) for who in (("ada-key", "ada"), ("eye-key", "bob"))] == [200, 200]
         async with guarded.client() as client:
             paths = (await client.get("/openapi.json")).json()["paths"]
-    assert "life" in paths["/api/users/{user}/clusters/{cluster_id}/history"]["get"]["summary"]
+    assert "history" in paths["/api/users/{user}/clusters/{cluster_id}/history"]["get"]["summary"]
 
 
 async def test_a_read_with_a_position_sees_the_newest_version(http, seeds: Seeds) -> None:

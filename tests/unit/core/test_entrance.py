@@ -135,7 +135,8 @@ async def test_docs_load_nothing():
     async with client() as http:
         text = (await http.get("/docs")).text
         document = (await http.get("/openapi.json")).json()
-    assert not re.search(r"<script|src=|https?://", text.replace("https://www.rfc-editor.org", ""))
+    # An address in an example is text.
+    assert not re.search(r"<script|src=|https?://(?!www\.rfc-editor\.org|example\.org)", text)
     assert all(path in text for path in ("/api/query", "/api/events/{topic}", "/readyz"))
     operation = document["paths"]["/api/events/{topic}"]["post"]["responses"]
     assert {"400", "403", "408", "413", "415", "421", "429", "431", "503"} <= set(operation)

@@ -71,7 +71,7 @@ def test_bytes_of_something_else_are_refused():
     """A cut, foreign or altered basis is told, never used."""
     whole = fitted().to_bytes()
     altered = whole[:-1] + bytes([whole[-1] ^ 1])
-    for data, reason in ((whole[:-1], "are no basis"), (b"X" + whole[1:], "are no basis"), (altered, "not of")):
+    for data, reason in ((whole[:-1], "not a model"), (b"X" + whole[1:], "not a model"), (altered, "not of")):
         with pytest.raises(ValueError, match=reason):
             Basis.from_bytes(data, fitted().basis_id)
 

@@ -142,7 +142,7 @@ async def test_a_change_of_a_match_names_its_documents():
     value = driver.codec.encode("league.match-changed", event)
     await Driver.deliver(driver, Delivered(at.topic, at.partition, at.offset, b"s", value, ()))
     assert len(driver.sent(topic)[-1]["keys"]) < len(keys)
-    with pytest.raises(LeftOpenError, match="told again"):
+    with pytest.raises(LeftOpenError, match="requested again"):
         judged(driver, topic, driver.told)
 
 

@@ -1,0 +1,21 @@
+"""Keeps signals away from librdkafka's binding while it makes a client.
+
+The binding reads each setting through Python's own calls. A signal handler that raises in one of them, as Ctrl-C does, is
+reported as `TypeError: expected configuration property name as type unicode string`, and the interrupt is lost.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def deferred_signals() -> Iterator[None]:
+    """Signals to this thread wait until the block has ended; a client is made in well under a millisecond."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
