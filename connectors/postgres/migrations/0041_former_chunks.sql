@@ -4,9 +4,11 @@
 -- row was made; or later, before this was kept.
 ALTER TABLE chunks ADD COLUMN content_since timestamptz;
 
--- From when on former texts are known; null: since the namespace was made.
+-- From when on former texts are known: of what is stored already since the last change; null: since the namespace was made.
 ALTER TABLE chunk_namespaces ADD COLUMN history_since timestamptz;
-UPDATE chunk_namespaces SET history_since = now();
+UPDATE chunk_namespaces AS n
+SET history_since = greatest(n.created_at, (SELECT max(c.updated_at) FROM chunks AS c WHERE c.ns = n.ns),
+                             (SELECT max(a.archived_at) FROM chunks_archive AS a WHERE a.ns = n.ns));
 
 -- A row was found from `content_since` to before `valid_until`. Its vector and the model are those that it had at the end.
 CREATE TABLE former_chunks (
