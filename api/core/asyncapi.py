@@ -12,9 +12,8 @@ import re
 from typing import Any
 
 import orjson
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
-from highwater import __version__
 from highwater.api.core.access import PUBLIC, declared
 from highwater.api.core.plain_pages import HEADERS
 from highwater.schemas.avro_files import examples, schema_text
@@ -48,26 +47,28 @@ _ABOUT = (
 
 @router.get("/asyncapi.json")
 @declared(PUBLIC)
-async def asyncapi() -> Response:
+async def asyncapi(request: Request) -> Response:
     """The document."""
     return Response(
-        orjson.dumps(document()), media_type=MEDIA_TYPE, headers={"Cache-Control": HEADERS["Cache-Control"]}
+        orjson.dumps(document(request.app.version)),
+        media_type=MEDIA_TYPE,
+        headers={"Cache-Control": HEADERS["Cache-Control"]},
     )
 
 
-def document() -> dict[str, Any]:
-    """The document; not to be changed by its caller."""
-    return _document(keyed_partitions())
+def document(version: str) -> dict[str, Any]:
+    """The document of a version of Highwater; not to be changed by its caller."""
+    return _document(version, keyed_partitions())
 
 
 @functools.cache
-def _document(_partitions: int) -> dict[str, Any]:
+def _document(version: str, _partitions: int) -> dict[str, Any]:
     return {
         "asyncapi": "3.0.0",
         "id": "urn:highwater",
         "info": {
             "title": "Highwater events",
-            "version": __version__,
+            "version": version,
             "description": _ABOUT,
             "license": {"name": "Apache-2.0"},
             "tags": [{"name": one} for one in sorted({name.partition(".")[0] for name in TOPICS})],

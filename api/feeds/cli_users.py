@@ -47,9 +47,7 @@ def rebuild(user: str, if_new: bool, force: bool, as_json: bool) -> None:
 
 @users.command()
 @click.argument("user")
-@click.option(
-    "--confirm", required=True, metavar="USER", help="The same user again; erased data cannot be recovered."
-)
+@click.option("--confirm", required=True, metavar="USER", help="The same user again; erased data cannot be recovered.")
 @json_option
 def erase(user: str, confirm: str, as_json: bool) -> None:
     """Delete all data of USER, and print the position of the erasure."""
