@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from highwater.schemas.topics import TOPICS
+
 _METHODS = ("get", "put", "post", "delete")
 _REQUEST_ID = "0d9b6a5e-3a53-4f0f-9f0c-0a4b5f1f7a01"
 USER_ID = "11111111-1111-4111-8111-111111111111"
@@ -39,7 +41,7 @@ PATH_EXAMPLES: Mapping[str, str] = {
     "season": "2025-26",
     "sha256": DOCUMENT_SHA256,
     "topic": "feeds.insight-ingested",
-    "subject": "feeds.insight-ingested-value",
+    "subject": TOPICS["feeds.insight-ingested"].subject,
     "user": "ada",
 }
 

@@ -14,6 +14,7 @@ from highwater.api.dashboard.pages.groups import STATE_TONES
 from highwater.api.dashboard.pages.topic import topic_address
 from highwater.api.dashboard.resets import Reset
 from highwater.api.dashboard.tables import numbers, table_html
+from highwater.api.dashboard.trends import Trends
 from highwater.api.dashboard.view import ReadRefusedError, View, chip, facts, note, page, segment, set_html, text
 
 _REFRESH_SECONDS = 3.0
@@ -51,6 +52,8 @@ class _Group:
             self._reset.build()
         else:
             note("To reset a group needs the role admin.")
+        self._trends = Trends(self._view, ("lag", "lag_seconds"), self._name)
+        self._trends.build()
         self._rest = ui.html("", sanitize=False).classes("full-width")
 
     async def refresh(self) -> None:
@@ -67,6 +70,8 @@ class _Group:
         set_html(self._rest, _partitions(group) + _members(group))
         if self._reset is not None:
             self._reset.offer(sorted({one["topic"] for one in group["partitions"]}))
+        if group["is_catalogued"]:
+            await self._trends.refresh()
 
 
 def _missing(name: str) -> str:

@@ -12,6 +12,7 @@ from highwater.api.dashboard import figures
 from highwater.api.dashboard.browsing import Browsing
 from highwater.api.dashboard.publishing import Publish, may_publish
 from highwater.api.dashboard.tables import numbers, table_html
+from highwater.api.dashboard.trends import Trends
 from highwater.api.dashboard.view import (
     ReadRefusedError,
     View,
@@ -23,6 +24,7 @@ from highwater.api.dashboard.view import (
     set_html,
     text,
 )
+from highwater.schemas.topics import TOPICS
 
 _REFRESH_SECONDS = 5.0
 _NOT_FOUND = (404, 422)
@@ -69,6 +71,8 @@ class _Topic:
         self._head = ui.html('<div class="hw-card hw-muted">Loading the topic…</div>', sanitize=False)
         if may_publish(self._view, self._name):
             Publish(self._view, self._name).build()
+        self._trends = Trends(self._view, ("rate",), self._name)
+        self._trends.build()
         self._rest = ui.html("", sanitize=False)
         for one in (self._head, self._rest):
             one.classes("full-width")
@@ -86,6 +90,8 @@ class _Topic:
         rate = self._view.hub.rates.per_second().get(self._name)
         set_html(self._head, _head(topic, rate))
         set_html(self._rest, _partitions(topic) + _groups(topic) + _config(topic))
+        if self._name in TOPICS:
+            await self._trends.refresh()
 
 
 def _missing(name: str) -> str:

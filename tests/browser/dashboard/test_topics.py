@@ -96,6 +96,7 @@ def test_a_group_is_reset_after_a_dry_run(browser: Any, product: Any, foreign: s
     path = "/api/groups/insights"
     product.until(lambda: any(one["next"] for one in product.get(path).json()["partitions"]), "the event is not read")
     page.goto("/groups/insights")
+    expect(page.get_by_role("heading", name="Lag in events")).to_be_visible()
     expect(page.get_by_role("region", name="Members").locator("tbody tr").first).to_contain_text("127.0.0.1")
     page.get_by_role("button", name="Show what would change").click()
     expect(page.get_by_role("alert")).to_contain_text(re.compile(r"running with \d+ member"))
