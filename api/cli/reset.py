@@ -71,7 +71,7 @@ def reset(
     if execute:
         click.echo(f"{group} reads on from there{when}")
     else:
-        hint = f"; stop its {plan.members} live members first" if plan.members else ""
+        hint = f"; stop its live members ({plan.members}) first" if plan.members else ""
         click.echo(f"dry run{when}: nothing was changed, --execute does it{hint}")
 
 

@@ -26,6 +26,9 @@ _WIDGETS: Mapping[str, Widget] = {
     "timestamp-millis": "time",
     "array of string": "lines",
 }
+# What people type, where it is not what the type is called.
+_BYTES = "base64, or a JSON array of numbers"
+_WORDS = {"bytes": _BYTES, "timestamp-millis": "time", "array of string": "one a line"}
 
 
 class FormField(NamedTuple):
@@ -47,6 +50,7 @@ def form_of(topic: str) -> list[FormField]:
             kind = next(part for part in kind if part != "null")
         words = type_name(kind)
         widget = _WIDGETS.get(words, "JSON")
+        words = _WORDS.get(words, words)
         found.append(FormField(field["name"], widget, words, field.get("doc", ""), "default" in field))
     return sorted(found, key=lambda one: one.is_optional)
 
@@ -78,6 +82,8 @@ def _value(field: FormField, words: str) -> Any:
             return [line.strip() for line in words.splitlines() if line.strip()]
         case "integer" if _is_integer(words.strip()):
             return int(words)
+        case "JSON" if field.kind == _BYTES and not words.lstrip().startswith("["):
+            return words.strip()
         case "number" | "JSON":
             try:
                 return json.loads(words)

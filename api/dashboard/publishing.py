@@ -55,14 +55,13 @@ class Publish:
         label = f"{field.name}{'' if field.is_optional else ' *'}"
         if field.widget == "yes or no":
             return ui.checkbox(label).tooltip(field.about)
-        hint = f"{field.kind}, one a line" if field.widget == "lines" else field.kind
-        options = {"hint": f"{hint}{': ' if field.about else ''}{field.about}"}
+        hint = f"{field.kind}: {field.about}" if field.about else field.kind
         if field.widget in ("lines", "JSON"):
             shown: Any = ui.textarea(label).props("outlined dense autogrow")
         else:
             value = iso_from_ms(self._view.services.clock()) if field.widget == "time" and not field.is_optional else ""
             shown = ui.input(label, value=value).props("outlined dense")
-        shown.props.update(options)
+        shown.props["hint"] = hint
         return shown.classes("full-width")
 
     async def _send(self) -> None:

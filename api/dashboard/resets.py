@@ -1,6 +1,6 @@
 """The reset of a consumer group on its page: what would change is shown first, and only that plan can be confirmed.
 
-Invariant: what is executed is what was shown; a place or a topic that was changed since is planned again first.
+Invariant: what is executed is the request whose plan was shown; a place or a topic that was changed since is planned again first.
 """
 
 from __future__ import annotations

@@ -227,7 +227,7 @@ async def apply_reset(client: Mapping[str, str], pool: asyncpg.Pool[asyncpg.Reco
     """
     group, steps = plan.group, plan.steps
     if plan.members:
-        raise GroupRunningError(f"{group.name} has {plan.members} live members; stop them, then reset")
+        raise GroupRunningError(f"{group.name} has live members ({plan.members}); stop them, then reset")
     if not steps:
         raise NotReadError(f"none of the topics of {group.name} is on the broker; run `highwater init`")
     if group.is_own and group.name != WORKER:

@@ -182,6 +182,21 @@ def standing(product: Any, job_id: str) -> str | None:
     return answer.json()["status"] if answer.status_code == 200 else None
 
 
+@pytest.mark.parametrize(("who", "resets", "publishes"), [("admin", 1, 1), ("editor", 0, 1), ("viewer", 0, 0)])
+def test_groups_and_topics_offer_what_a_role_may(guarded, who, resets, publishes):
+    """An admin resets a group; an editor publishes to a topic that takes events; a viewer reads."""
+    page = guarded.browser.page("/groups/insights", guarded.signed_in(who))
+    expect(page.get_by_role("region", name="Partitions")).to_be_visible()
+    expect(page.get_by_role("button", name="Show what would change")).to_have_count(resets)
+    page.goto("/topics/feeds.insight-ingested")
+    expect(page.get_by_role("region", name="Partitions")).to_be_visible()
+    expect(page.get_by_text("Publish an event")).to_have_count(publishes)
+    page.goto("/topics/feeds.user-erased")
+    expect(page.get_by_role("region", name="Partitions")).to_be_visible()
+    expect(page.get_by_text("Publish an event")).to_have_count(1 if who == "admin" else 0)
+    page.context.close()
+
+
 def test_who_signed_out_does_nothing_more(guarded, product, letter):
     """The page was an admin's when it was opened; the deed asks anew."""
     context = guarded.signed_in("admin")
@@ -203,7 +218,8 @@ def test_a_key_that_is_bound_sees_its_user_only(guarded, product):
     product.subscribe(other, ["a-channel-of-bob"])
     context = guarded.signed_in("bound")
     for path, said in {
-        "/topics": "bound to one user",
+        **dict.fromkeys(("/topics", "/topics/feeds.user-active", "/groups", "/groups/insights"), "bound to one user"),
+        **dict.fromkeys(("/schemas", "/schemas/feeds.user-active-value"), "bound to one user"),
         "/browse": "bound to one user",
         "/dead-letters": "bound to one user",
         f"/user?id={other}": "bound to another user",

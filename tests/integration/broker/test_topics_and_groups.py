@@ -89,7 +89,7 @@ async def test_a_group_of_others_is_reset(guarded: Api, stack: Stack, foreign: s
         refused = await guarded.post(f"{path}/reset", {"to": "earliest"}, "root-key")
         assert (refused.status_code, refused.json()["detail"]) == (
             409,
-            f"{foreign} has 1 live members; stop them, then reset",
+            f"{foreign} has live members (1); stop them, then reset",
         )
         (member,) = (await guarded.get(path, "eye-key")).json()["members"]
         assert (member["host"], member["assignment"]) == ("127.0.0.1", [{"topic": foreign, "partition": 0}])

@@ -58,6 +58,7 @@ def test_required_fields_come_first() -> None:
         ("feeds.subscriptions-replaced", "channels", "kafka\n\n redis \n", ["kafka", "redis"]),
         (INSIGHTS, "text", " as it is ", " as it is "),
         (INSIGHTS, "embedding", "[0.5, 1]", [0.5, 1]),
+        (INSIGHTS, "embedding", "AAAAPw==", "AAAAPw=="),
     ],
 )
 def test_values_as_json(topic: str, name: str, words: str, value: Any) -> None:
