@@ -15,7 +15,7 @@ from highwater.schemas.avro_files import schema_text
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.topics import TOPICS
 
-Widget: TypeAlias = Literal["text", "time", "integer", "number", "yes or no", "lines", "JSON"]
+Widget: TypeAlias = Literal["text", "time", "integer", "number", "yes or no", "lines", "bytes", "JSON"]
 _WIDGETS: Mapping[str, Widget] = {
     "string": "text",
     "boolean": "yes or no",
@@ -25,10 +25,10 @@ _WIDGETS: Mapping[str, Widget] = {
     "float": "number",
     "timestamp-millis": "time",
     "array of string": "lines",
+    "bytes": "bytes",
 }
 # What people type, where it is not what the type is called.
-_BYTES = "base64, or a JSON array of numbers"
-_WORDS = {"bytes": _BYTES, "timestamp-millis": "time", "array of string": "one a line"}
+_WORDS = {"bytes": "base64, or a JSON array of numbers", "timestamp-millis": "time", "array of string": "one a line"}
 
 
 class FormField(NamedTuple):
@@ -72,25 +72,21 @@ def document_of(fields: Sequence[FormField], values: Mapping[str, Any]) -> dict[
 
 
 def _value(field: FormField, words: str) -> Any:
+    stripped = words.strip()
     match field.widget:
         case "text":
             return words
-        case "time":
-            stripped = words.strip()
-            return int(stripped) if _is_integer(stripped) else stripped
         case "lines":
             return [line.strip() for line in words.splitlines() if line.strip()]
-        case "integer" if _is_integer(words.strip()):
-            return int(words)
-        case "JSON" if field.kind == _BYTES and not words.lstrip().startswith("["):
-            return words.strip()
-        case "number" | "JSON":
+        case "time" | "integer":
+            return int(stripped) if _is_integer(stripped) else stripped  # no integer: the API says so
+        case "bytes" if not stripped.startswith("["):
+            return stripped
+        case _:
             try:
                 return json.loads(words)
             except ValueError as error:
                 raise InvalidEventError("not_json", f"{field.name} is not JSON: {error}", field=field.name) from error
-        case _:
-            return words.strip()  # no integer: the API says so
 
 
 def _is_integer(words: str) -> bool:

@@ -56,7 +56,7 @@ class Publish:
         if field.widget == "yes or no":
             return ui.checkbox(label).tooltip(field.about)
         hint = f"{field.kind}: {field.about}" if field.about else field.kind
-        if field.widget in ("lines", "JSON"):
+        if field.widget in ("lines", "bytes", "JSON"):
             shown: Any = ui.textarea(label).props("outlined dense autogrow")
         else:
             value = iso_from_ms(self._view.services.clock()) if field.widget == "time" and not field.is_optional else ""

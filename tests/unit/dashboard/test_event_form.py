@@ -20,6 +20,7 @@ FILLED = {
     "number": "0.5",
     "yes or no": True,
     "lines": "one\ntwo",
+    "bytes": "AAAAPw==",
 }
 
 
