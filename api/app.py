@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from highwater import __version__
 from highwater.api.chunks import routes as chunks
 from highwater.api.chunks import routes_search as chunk_search
-from highwater.api.core import authorization, docs, errors, events, system
+from highwater.api.core import asyncapi, authorization, docs, errors, events, system
 from highwater.api.core.answers import add_answers
 from highwater.api.core.auth import parse_api_keys, refuse_open_door
 from highwater.api.core.connections import Connections, files_allowed
@@ -266,6 +266,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
         history,
         system,
         docs,
+        asyncapi,
     )
     for module in (*reads, chunks, chunk_search, *writes, *of_jobs, *rest):
         application.include_router(module.router)
