@@ -30,6 +30,8 @@ border-radius:.4rem;background:var(--hw-card);color:var(--hw-text);cursor:pointe
 border:1px solid var(--hw-line);border-radius:.4rem;padding:.25rem .5rem;font-size:.85rem;pointer-events:none;
 overflow-wrap:anywhere}
 @media (max-width:600px){.hw-lines:not(:has(.hw-cell)) :is(td,th):first-child{position:sticky;left:0;background:var(--hw-card)}}
+svg.hw-plot{display:block;width:100%;min-width:640px;height:auto;margin-top:.75rem;border-radius:.5rem}
+svg.hw-plot text{fill:#14181c}
 svg.hw-river{display:block;width:100%;height:auto} .hw-river polygon{fill-opacity:.72;stroke:var(--hw-card);stroke-width:1}
 .hw-river a:hover polygon{fill-opacity:1} .hw-river a:focus-visible{outline:none}
 .hw-river a:focus-visible polygon{stroke:var(--hw-text);stroke-width:2.5}

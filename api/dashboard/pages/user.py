@@ -68,7 +68,7 @@ def _list(rows: list[dict[str, Any]], now_ms: int) -> str:
         f"<td>{chip('rebuild under way', 'hw-warn') if row['in_flight'] else ''}</td></tr>"
         for row in rows
     )
-    return table_html(("user", "plan", "version#", "seen", "clustered", "state"), lines)
+    return table_html(("user", "plan", "version#", "seen", "clustered", "state"), lines, "Users")
 
 
 async def _user(view: View, user: str) -> None:

@@ -35,6 +35,7 @@ def test_a_figure_of_the_jobs_leads_to_as_many_jobs() -> None:
     rows = [job(status) for number, status in enumerate(JobStatus) for _ in range(number + 1)]
     figures = re.findall(r'href="([^"]+)"><b class="">([\d,]+)</b>', jobs._tiles(rows))
     assert len(figures) == 4
+    assert dict(figures)["/jobs?status=failed"] == "10"  # 4 failed, 6 expired
     for address, count in figures:
         assert jobs._list(rows, address.rpartition("=")[2]).count("<tr><td>") == int(count) > 0
     assert jobs._list(rows, "none").count("<tr><td>") == len(rows)
