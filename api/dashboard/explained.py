@@ -77,8 +77,10 @@ def step_html(step: Mapping[str, Any], depth: int, address_of: graph.AddressOf, 
         f"{text(numbers)}</span>"
     )
     links = _links(step, address_of(step))
+    # A request that came before what it took along has no cause: the way that stands open goes on beside it.
+    way = next((number for number, cause in enumerate(step.get("causes", ())) if cause.get("causes")), 0)
     causes = "".join(
-        step_html(cause, depth + 1, address_of, is_first=is_first and not number)
+        step_html(cause, depth + 1, address_of, is_first=is_first and number == way)
         for number, cause in enumerate(step.get("causes", ()))
     )
     if not causes:

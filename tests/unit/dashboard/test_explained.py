@@ -33,6 +33,16 @@ def test_a_step_names_the_page_that_it_leads_to() -> None:
     assert "<a" not in shown[shown.index("<summary>") : shown.index("</summary>")]
 
 
+def test_the_way_to_an_event_stands_open() -> None:
+    """Also where it does not go through the first cause, which nothing led to."""
+    way: dict[str, Any] = {"kind": "insight", "about": "x"}
+    for kind in ("advance", "dirty", "novelty"):
+        way = {"kind": kind, "about": "x", "causes": [way]}
+    step: dict[str, Any] = {"kind": "rebuild", "about": "x", "causes": [{"kind": "request", "about": "x"}, way, way]}
+    shown = step_html(step, 9, no_page)
+    assert (shown.count("<details open>"), shown.count("<details>")) == (4, 3)
+
+
 @pytest.mark.parametrize("address", ["https://traces.example.org/", "javascript:alert('{trace_id}')"])
 def test_the_address_of_traces_is_one_of_http_with_a_place_for_the_id(address: str) -> None:
     """Another one is refused at the start."""
