@@ -132,7 +132,7 @@ def versions(rows: Sequence[Mapping[str, Any]], shown: int | None, address_of: C
         f'<td class="hw-number">{row["dataset_size"]:,}</td><td class="hw-mono">{text(row["caused_by"])}</td></tr>'
         for row in rows
     )
-    head = '<h2 class="hw">Versions that are kept</h2>'
+    head = '<h2 class="hw" id="versions">Versions that are kept</h2>'
     if not rows:
         return f'{head}<p class="hw-muted">None yet: the first rebuild makes one.</p>'
     columns = ("version#", "made (UTC)", "clusters#", "insights in none#", "of insights#", "caused by")

@@ -6,7 +6,8 @@ ones are made. What the browser selects on the map is looked up among the insigh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
 from nicegui import ui
@@ -17,6 +18,7 @@ from highwater.api.dashboard.slider import Slider
 from highwater.api.dashboard.view import ReadRefusedError, View, heading, link, note, segment, set_html, text
 from highwater.api.dashboard.zoom_map import Selection, ZoomMap
 from highwater.connectors.dashboard import read_model as dashboard_reads
+from highwater.schemas.errors import HighwaterError
 
 _NOT_FOUND = 404
 # Of 200 versions (HIGHWATER_CLUSTER_HISTORY_VERSIONS) with a hundred changes each.
@@ -35,6 +37,7 @@ class ClustersPanel:
         self._rows: list[dict[str, Any]] = []
         self._document: Mapping[str, Any] = {"clusters": [], "noise": 0, "cluster_version": 0}
         self._chosen = view.asked("cluster")
+        self._turn = asyncio.Lock()
 
     def build(self) -> None:
         """Put the elements in their places."""
@@ -73,11 +76,16 @@ class ClustersPanel:
             self._version = choice.version
             self._tell(choice.problem)
         self._history = river.river_of(changes, newest)
-        self._newest = newest
         await self._show()
+        # Only now: what failed on the way is tried again by the next refresh.
+        self._newest = newest
 
     async def _show(self) -> None:
-        """Read the version and show it everywhere."""
+        """Read the version and show it everywhere; one at a time, so that what was asked for last is shown last."""
+        async with self._turn:
+            await self._read_and_show()
+
+    async def _read_and_show(self) -> None:
         path = f"/api/users/{segment(self._user)}"
         try:
             document = await self._view.get(f"{path}/clusters", version=self._version)
@@ -137,18 +145,34 @@ class ClustersPanel:
             told = f"Cluster {self._chosen} is not in version {version}. Move the slider to a version that has it."
             set_html(self._cluster, f'<p class="hw-muted hw-flat">{text(told)}</p>')
 
+    async def _tried(self, work: Awaitable[None]) -> None:
+        """Do what somebody asked for; what fails is said above the page, which stays as it is."""
+        try:
+            await work
+        except HighwaterError as error:
+            self._view.tell(f"{error}. Try again.")
+        else:
+            self._view.tell(None)
+
     async def _pick(self, number: str, insight_id: str) -> None:
-        """A point or a label of the map was clicked: its cluster, or the insight alone where it is in none."""
+        """A point or a label of the map was clicked."""
+        await self._tried(self._choose(number, insight_id))
+
+    async def _choose(self, number: str, insight_id: str) -> None:
+        """Show the cluster of a point, or its insight alone where it is in none."""
         clusters = self._document["clusters"]
         if number.isascii() and number.isdigit() and int(number) < len(clusters):
             self._chosen = clusters[int(number)]["cluster_id"]
             await self._show_cluster()
             self._note_address()
         elif insight_id:
-            await self._select(Selection((insight_id,), 1))
+            await self._show_selection(Selection((insight_id,), 1))
 
     async def _select(self, selected: Selection) -> None:
         """A line was drawn around points."""
+        await self._tried(self._show_selection(selected))
+
+    async def _show_selection(self, selected: Selection) -> None:
         shown = {one.insight_id for one in cluster_map.points_of(self._document).points}
         ids = [one for one in selected.ids if one in shown]
         self._chosen = ""
@@ -163,10 +187,10 @@ class ClustersPanel:
     async def _moved(self, step: int) -> None:
         """The slider was let go at a step."""
         kept = as_of.kept_of(self._rows)
-        await self._to(None if step >= len(kept) - 1 else kept[step].version)
+        await self._tried(self._to(None if step >= len(kept) - 1 else kept[step].version))
 
     async def _to_now(self) -> None:
-        await self._to(None)
+        await self._tried(self._to(None))
 
     async def _to(self, version: int | None) -> None:
         self._version = version

@@ -17,6 +17,7 @@ from highwater.api.explain.routes import EXPLAIN, Ask, explained
 
 # Steps that stand open: down to the request, and the way to one event; the others are one click away.
 _OPEN_DEPTH = 4
+_PAGES = {"/insight": "the insight", "/match": "the match"}
 
 
 def explain_card(view: View, title: str, ask: Ask) -> None:
@@ -76,8 +77,10 @@ def step_html(step: Mapping[str, Any], depth: int, address_of: graph.AddressOf, 
         f"{text(numbers)}</span>"
     )
     links = _links(step, address_of(step))
+    # A request that came before what it took along has no cause: the way that stands open goes on beside it.
+    way = next((number for number, cause in enumerate(step.get("causes", ())) if cause.get("causes")), 0)
     causes = "".join(
-        step_html(cause, depth + 1, address_of, is_first=is_first and not number)
+        step_html(cause, depth + 1, address_of, is_first=is_first and number == way)
         for number, cause in enumerate(step.get("causes", ()))
     )
     if not causes:
@@ -88,11 +91,14 @@ def step_html(step: Mapping[str, Any], depth: int, address_of: graph.AddressOf, 
 
 def _links(step: Mapping[str, Any], address: str | None) -> str:
     """Where a step leads; beside what opens and closes it, because a link within that cannot be reached by everybody."""
-    about = f"{step['kind']} {step.get('position') or ''}".strip()
-    found = "" if address is None else f'<a href="{text(address)}">Open {text(about)}</a> '
+    found = "" if address is None else f'<a href="{text(address)}">Open {text(_page_name(step, address))}</a> '
     if step.get("trace_url"):
         found += f'<a href="{text(step["trace_url"])}" rel="noreferrer">Open the trace</a>'
     return f'<div class="hw-small">{found}</div>' if found else ""
+
+
+def _page_name(step: Mapping[str, Any], address: str) -> str:
+    return _PAGES.get(address.partition("?")[0]) or f"the record {step.get('position')}"
 
 
 def _told(name: str, value: object) -> str:

@@ -29,16 +29,21 @@ border-radius:.4rem;background:var(--hw-card);color:var(--hw-text);cursor:pointe
 .hw-zoom-hint{position:absolute;max-width:min(20rem,60%);background:var(--hw-card);color:var(--hw-text);z-index:5;
 border:1px solid var(--hw-line);border-radius:.4rem;padding:.25rem .5rem;font-size:.85rem;pointer-events:none;
 overflow-wrap:anywhere}
+@media (max-width:600px){.hw-lines:not(:has(.hw-cell)) :is(td,th):first-child{position:sticky;left:0;background:var(--hw-card)}}
+svg.hw-plot{display:block;width:100%;min-width:640px;height:auto;margin-top:.75rem;border-radius:.5rem}
+svg.hw-plot text{fill:#14181c}
 svg.hw-river{display:block;width:100%;height:auto} .hw-river polygon{fill-opacity:.72;stroke:var(--hw-card);stroke-width:1}
 .hw-river a:hover polygon{fill-opacity:1} .hw-river a:focus-visible{outline:none}
 .hw-river a:focus-visible polygon{stroke:var(--hw-text);stroke-width:2.5}
 .hw-river .name{font-size:12px;font-weight:650;pointer-events:none;paint-order:stroke;stroke:var(--hw-card);stroke-width:4px}
 .hw-river .axis text{font-size:11px;fill:var(--hw-muted)}
+a.hw-leads{color:inherit} a.hw-leads:hover{border-color:var(--hw-accent);text-decoration:none}
 .hw-flat{margin:0} p.hw-flat+p.hw-flat{margin-top:.25rem} .hw-cell{white-space:normal!important;min-width:14rem}
 .hw-dots{list-style:none;margin:0;padding:0;display:grid;gap:.15rem 1.5rem;
 grid-template-columns:repeat(auto-fill,minmax(min(100%,330px),1fr))} .hw-dots li{display:flex;gap:.5rem;align-items:baseline}
 .hw-dots a{text-decoration:underline} .hw-river .shown{stroke:var(--hw-text);stroke-dasharray:3 4}
 .hw-dot{flex:none;width:.7rem;height:.7rem;border-radius:50%}
 .hw-as-of{display:flex;flex-wrap:wrap;gap:.5rem 1rem;align-items:center;width:100%} .hw-as-of input{flex:1 1 16rem;min-width:0}
+.hw-changes{margin:.25rem 0;padding-left:1.2rem} .hw-changes a{text-decoration:underline}
 .hw-as-of input{accent-color:var(--hw-accent);height:1.5rem} tr[aria-current] td{background:var(--hw-wash);font-weight:600}
 """

@@ -16,7 +16,7 @@ from highwater.api.dashboard.map import colour
 BANDS_MAX = 10
 WIDTH, HEIGHT = 900, 300
 _MARGIN, _AXIS, _VERSIONS_LABELLED = 12, 22, 12
-_LABEL_CHARACTERS, _LABEL_HEIGHT = 30, 15
+_LABEL_CHARACTERS, _LABEL_HEIGHT, _LETTER_WIDTH = 30, 15, 7.2
 _OTHERS, _OTHERS_COLOUR, _ABSENT_COLOUR = "other clusters", "#8d98a3", "#6f7b87"
 
 # The address of a cluster by its id; None: it is not among the clusters that are shown.
@@ -92,16 +92,16 @@ def draw(river: River, shown: int, numbers: Mapping[str, int], address_of: Addre
     unit = (HEIGHT - 2 * _MARGIN - _AXIS) / max(*totals, 1)
     middle = _MARGIN + (HEIGHT - 2 * _MARGIN - _AXIS) / 2
     upper = [middle - total * unit / 2 for total in totals]
-    bands, words = [], []
+    bands, words = [], _Words()
     for band in river.bands:
         lower = [y + size * unit for y, size in zip(upper, band.sizes, strict=True)]
         bands.append(_band(band, upper, lower, numbers, address_of))
-        words.append(_label(band, upper, lower))
+        words.add(band.label, upper, lower)
         upper = lower
     label = f"Sizes of the clusters over versions {river.first} to {river.first + river.versions - 1}; listed below"
     return (
         f'<svg class="hw-river" viewBox="0 0 {WIDTH} {HEIGHT}" role="group" aria-label="{label}">'
-        f"{''.join(bands)}{''.join(words)}{_axis(river)}{_mark(river, shown)}</svg>"
+        f"{''.join(bands)}{words.html}{_axis(river)}{_mark(river, shown)}</svg>"
     )
 
 
@@ -134,19 +134,30 @@ def _band(
     return shape if address is None else f'<a href="{escape(address)}" aria-label="{escape(title)}">{shape}</a>'
 
 
-def _label(band: Band, upper: Sequence[float], lower: Sequence[float]) -> str:
-    """The name of a band where it is thickest, if it fits there."""
-    place = max(range(len(upper)), key=lambda n: lower[n] - upper[n])
-    if lower[place] - upper[place] < _LABEL_HEIGHT:
-        return ""
-    words = band.label if len(band.label) <= _LABEL_CHARACTERS else band.label[: _LABEL_CHARACTERS - 1] + "…"
-    x = _xs(len(upper))[place]
-    is_left, is_right = x < WIDTH / 4, x > 3 * WIDTH / 4
-    anchor, x = ("start", x + 6) if is_left else ("end", x - 6) if is_right else ("middle", x)
-    y = (upper[place] + lower[place]) / 2 + 4
-    return (
-        f'<text class="name" x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}" aria-hidden="true">{escape(words)}</text>'
-    )
+class _Words:
+    """The names of bands, each where its band is thickest; one that finds no room there is left to the list and the tooltip."""
+
+    def __init__(self) -> None:
+        self.html = ""
+        self._taken: list[tuple[float, float, float, float]] = []
+
+    def add(self, label: str, upper: Sequence[float], lower: Sequence[float]) -> None:
+        """Put the name of a band between its edges."""
+        place = max(range(len(upper)), key=lambda n: lower[n] - upper[n])
+        if lower[place] - upper[place] < _LABEL_HEIGHT:
+            return
+        words = label if len(label) <= _LABEL_CHARACTERS else label[: _LABEL_CHARACTERS - 1] + "…"
+        x, y, width = _xs(len(upper))[place], (upper[place] + lower[place]) / 2 + 4, len(words) * _LETTER_WIDTH
+        is_left, is_right = x < WIDTH / 4, x > 3 * WIDTH / 4
+        anchor, x, left = (
+            ("start", x + 6, x) if is_left else ("end", x - 6, x - width) if is_right else ("middle", x, x - width / 2)
+        )
+        box = (left, y - _LABEL_HEIGHT, left + width, y)
+        if any(box[0] < o[2] and o[0] < box[2] and box[1] < o[3] and o[1] < box[3] for o in self._taken):
+            return
+        self._taken.append(box)
+        where = f'x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}"'
+        self.html += f'<text class="name" {where} aria-hidden="true">{escape(words)}</text>'
 
 
 def _mark(river: River, shown: int) -> str:

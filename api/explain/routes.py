@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Annotated, TypeAlias
+from typing import Annotated, TypeAlias, TypeVar
 
 import orjson
 from fastapi import APIRouter, Query, Request, Response
@@ -33,6 +33,7 @@ from highwater.streams.league.resources import resource_of
 
 router = APIRouter(tags=["explain"], route_class=GuardedRoute)
 
+Found = TypeVar("Found")
 Ask: TypeAlias = Callable[[Explainer], Awaitable[Explanation]]
 # Both operations, and the card of the dashboard. Each reads the log for about a second.
 EXPLAIN = Access(Role.VIEWER, Scope.SYSTEM, Whose.USER, limit=RateLimit.PLAN, cost=2)
@@ -87,7 +88,7 @@ def explainer_of(services: Services) -> Explainer:
     return Explainer(services.database.require(), services.registry.require(), services.settings.kafka_client(), learn)
 
 
-async def explained(services: Services, ask: Ask) -> Explanation:
+async def explained(services: Services, ask: Callable[[Explainer], Awaitable[Found]]) -> Found:
     """Ask an explainer, in turn.
 
     Raises:

@@ -136,8 +136,18 @@ def _short(name: str) -> str:
 
 
 def _write_svg(path: Path, marks: list[Mark], height: int) -> None:
+    path.write_text(_svg(marks, height) + "\n", encoding="utf-8")
+
+
+def picture(policies: Sequence[Mapping[str, Any]], label: str) -> str:
+    """The picture as SVG for a page; `label` names it for who cannot see it."""
+    marks, height = layout(policies)
+    return _svg(marks, height, f' class="hw-plot" role="img" aria-label="{escape(label)}"')
+
+
+def _svg(marks: list[Mark], height: int, attributes: str = "") -> str:
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif"{attributes}>',
         '<rect width="100%" height="100%" fill="#ffffff"/>',
     ]
     for mark in marks:
@@ -149,7 +159,7 @@ def _write_svg(path: Path, marks: list[Mark], height: int) -> None:
                 parts.append(f'<polyline points="{drawn}" fill="none" stroke="{colour}" stroke-width="1.2"/>')
             case Label(x, y, text, size):
                 parts.append(f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}">{escape(text)}</text>')
-    path.write_text("\n".join([*parts, "</svg>", ""]), encoding="utf-8")
+    return "\n".join([*parts, "</svg>"])
 
 
 def _write_png(path: Path, marks: list[Mark], height: int) -> None:

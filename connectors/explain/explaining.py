@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import asyncpg
 import orjson
@@ -16,6 +16,7 @@ import orjson
 from highwater.connectors.explain.explanations import Explanation, Step, chain, position_of, with_traces
 from highwater.connectors.explain.feeds import CHANNELS_DEFAULT, FeedFacts, NewInsight, novel_channels, trace_feed
 from highwater.connectors.explain.pages import trace_page
+from highwater.connectors.explain.seasons import SeasonLog, season_log
 from highwater.connectors.explain.statements import QUERIES
 from highwater.connectors.kafka.finding import Finder
 from highwater.connectors.postgres.pool import Row, one_row, reading
@@ -30,6 +31,7 @@ _SCHEMAS_MAX = 20
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 Learn = Callable[[int], Awaitable[str]]
+Found = TypeVar("Found")
 
 
 class UnknownResourceError(HighwaterError):
@@ -53,7 +55,7 @@ class Explainer:
             UnavailableError: PostgreSQL, Kafka or the registry is away.
         """
         facts = await self._feed_facts(user_id, channels_max)
-        tree = await self._in_log(lambda finder: trace_feed(finder, facts))
+        tree = await self._in_log(lambda finder: _traced(finder, trace_feed(finder, facts)))
         return Explanation(f"feed:{user_id}", facts.feed_version, facts.feed_etag, tree)
 
     async def resource(self, key: str) -> Explanation:
@@ -71,8 +73,16 @@ class Explainer:
         if row is None:
             raise UnknownResourceError(f"nothing is stored under {key!r}")
         held = (key, row["version"], row["position"], to_ms(row["changed_at"]))
-        tree = await self._in_log(lambda finder: trace_page(finder, *held))
+        tree = await self._in_log(lambda finder: _traced(finder, trace_page(finder, *held)))
         return Explanation(key, row["version"], row["etag"], tree)
+
+    async def season(self, season: str) -> SeasonLog:
+        """The changes of a season's matches.
+
+        Raises:
+            UnavailableError: Kafka or the registry is away.
+        """
+        return await self._in_log(lambda finder: season_log(finder, season))
 
     async def _feed_facts(self, user_id: str, channels_max: int) -> FeedFacts:
         async with reading(self._pool) as connection:
@@ -105,33 +115,37 @@ class Explainer:
             erased=None if row["erased_by"] is None else Cause(row["erased_ms"], row["erased_by"]),
         )
 
-    async def _in_log(self, trace: Callable[[Finder], Step]) -> Step:
-        """Run a trace in a thread; one that met a schema nobody knew here is run again once it was learnt.
+    async def _in_log(self, read: Callable[[Finder], Found]) -> Found:
+        """Read in a thread; a read that met a schema nobody knew here is made again once it was learnt.
 
         A value under an id that the registry does not have is no event, and is passed over from then on.
         """
         absent: set[int] = set()
         for _ in range(_SCHEMAS_MAX):
             try:
-                return await asyncio.to_thread(self._traced, trace, absent)
+                return await asyncio.to_thread(self._read, read, absent)
             except UnknownSchemaError as error:
                 try:
                     self._codec.teach(error.schema_id, await self._learn(error.schema_id))
                 except UnknownSchemaError:
                     absent.add(error.schema_id)
-        return await asyncio.to_thread(self._traced, trace, absent)
+        return await asyncio.to_thread(self._read, read, absent)
 
-    def _traced(self, trace: Callable[[Finder], Step], absent: Collection[int]) -> Step:
+    def _read(self, read: Callable[[Finder], Found], absent: Collection[int]) -> Found:
         finder = Finder(self._client, self._codec, absent)
         try:
-            tree = trace(finder)
-            # An insight is known from PostgreSQL; where the way begins with one, it is read for its trace alone.
-            first = position_of(chain(tree)[0][0].position)
-            if first is not None and finder.trace_of(first) is None:
-                finder.at(first)
-            return with_traces(tree, finder.trace_of)
+            return read(finder)
         finally:
             finder.close()
+
+
+def _traced(finder: Finder, tree: Step) -> Step:
+    """A tree with the traces of its steps."""
+    # An insight is known from PostgreSQL; where the way begins with one, it is read for its trace alone.
+    first = position_of(chain(tree)[0][0].position)
+    if first is not None and finder.trace_of(first) is None:
+        finder.at(first)
+    return with_traces(tree, finder.trace_of)
 
 
 def _marks(text: str | None) -> dict[str, int] | None:

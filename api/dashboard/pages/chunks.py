@@ -9,6 +9,7 @@ from nicegui import ui
 
 from highwater.api.dashboard import figures
 from highwater.api.dashboard.tables import numbers, table_html
+from highwater.api.dashboard.tiles import loading
 from highwater.api.dashboard.view import View, chip, heading, note, page, set_html, text
 from highwater.connectors.dashboard import read_model as dashboard_reads
 from highwater.schemas.errors import HighwaterError
@@ -27,7 +28,7 @@ def register() -> None:
 
 
 async def _build(view: View) -> None:
-    namespaces = ui.html("", sanitize=False).classes("full-width")
+    namespaces = ui.html(loading("the namespaces"), sanitize=False).classes("full-width")
     with ui.column().classes("hw-card"):
         heading("Search")
         with ui.row().classes("hw-row"):
@@ -37,7 +38,7 @@ async def _build(view: View) -> None:
         found = ui.html("", sanitize=False).classes("full-width")
     if view.sees_all:
         heading("Ingests")
-        ingests = ui.html("", sanitize=False).classes("full-width")
+        ingests = ui.html(loading("the ingests"), sanitize=False).classes("full-width")
 
     async def search() -> None:
         if not choice.value or not asked.value:
@@ -91,7 +92,7 @@ def _namespaces(held: list[dict[str, Any]]) -> str:
         "searches a day#",
         "half-life#",
     )
-    return table_html(columns, lines)
+    return table_html(columns, lines, "Namespaces")
 
 
 def _ages(one: Mapping[str, Any]) -> str:
@@ -112,6 +113,8 @@ def _reason(row: dict[str, Any]) -> str:
 
 
 def _ingests(rows: list[dict[str, Any]]) -> str:
+    if not rows:
+        return '<div class="hw-card hw-muted">No ingest yet: <code>highwater import files DIR</code> makes one.</div>'
     lines = "".join(
         f'<tr><td>{figures.moment(row["updated_at"])}</td><td title="{text(_reason(row))}">'
         f"{chip(row['status'], _TONES.get(row['status'], 'hw-muted'))}</td>"
@@ -134,13 +137,13 @@ def _ingests(rows: list[dict[str, Any]]) -> str:
         "failures#",
         "orphaned#",
     )
-    return table_html(columns, lines)
+    return table_html(columns, lines, "Ingests")
 
 
 def _found(answer: Mapping[str, Any]) -> str:
     items = answer["results"]
     if not items:
-        return '<p class="hw-muted">Nothing was found.</p>'
+        return '<p class="hw-muted">Nothing was found: try other words, or another namespace.</p>'
     return "".join(
         f'<div style="margin:.5rem 0"><b>{text(one.get("title") or one["source_id"])}</b> '
         f'<span class="hw-muted hw-small">{one["final"]:.3f} · {text(one["source_id"])} #{one["chunk_no"]}</span><br>'

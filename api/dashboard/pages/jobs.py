@@ -9,12 +9,20 @@ from nicegui import ui
 
 from highwater.api.dashboard import figures
 from highwater.api.dashboard.tables import table_html
-from highwater.api.dashboard.view import View, chip, page, segment, set_html, text, tile
+from highwater.api.dashboard.tiles import filtered, linked_tile, loading
+from highwater.api.dashboard.view import View, chip, link, page, segment, set_html, text, tile
 from highwater.connectors.dashboard import read_model as dashboard_reads
 from highwater.streams.jobs.states import JobStatus
 
 _REFRESH_SECONDS = 2.0
 _LISTED_MAX = 100
+# What a tile counts and its link lists.
+_GROUPS = {
+    "running": (JobStatus.RUNNING,),
+    "waiting": (JobStatus.PENDING,),
+    "completed": (JobStatus.COMPLETED,),
+    "failed": (JobStatus.FAILED, JobStatus.EXPIRED),
+}
 # The beginning of a job's id tells the listed ones apart; the whole is one click away.
 _ID_CHARACTERS = 8
 STATUS_TONES = {
@@ -40,40 +48,44 @@ async def _build(view: View) -> None:
     if chosen:  # as links of former versions have it
         ui.navigate.to(job_address(chosen))
         return
+    group = view.asked("status")
     tiles = ui.html("", sanitize=False).classes("full-width")
-    listed = ui.html("", sanitize=False).classes("full-width")
+    listed = ui.html(loading("the jobs"), sanitize=False).classes("full-width")
 
     async def refresh() -> None:
         only = view.only_user
         rows = await dashboard_reads.jobs(view.services.database.require(), only, _LISTED_MAX)
         set_html(tiles, _tiles(rows))
-        set_html(listed, _list(rows))
+        set_html(listed, _list(rows, group))
 
     view.live(_REFRESH_SECONDS, refresh)
 
 
 def _tiles(rows: list[dict[str, Any]]) -> str:
-    def of(*statuses: JobStatus) -> str:
-        return figures.count(sum(row["status"] in statuses for row in rows))
+    def of(group: str, label: str) -> str:
+        counted = sum(row["status"] in _GROUPS[group] for row in rows)
+        return linked_tile(figures.count(counted), label, link("/jobs", status=group))
 
     cost = float(sum(row["cost_usd"] for row in rows))
     return (
         '<div class="hw-tiles">'
-        + tile(of(JobStatus.RUNNING), "running")
-        + tile(of(JobStatus.PENDING), "waiting")
-        + tile(of(JobStatus.COMPLETED), "completed")
-        + tile(of(JobStatus.FAILED, JobStatus.EXPIRED), "failed or expired")
+        + of("running", "running")
+        + of("waiting", "waiting")
+        + of("completed", "completed")
+        + of("failed", "failed or expired")
         + tile(f"{cost:,.2f} USD", f"cost of the latest {len(rows)}")
         + "</div>"
     )
 
 
-def _list(rows: list[dict[str, Any]]) -> str:
+def _list(rows: list[dict[str, Any]], group: str) -> str:
     if not rows:
         return '<div class="hw-card hw-muted">No job yet: <code>POST /api/jobs</code> has a deck made.</div>'
-    return table_html(
+    shown = [row for row in rows if row["status"] in _GROUPS[group]] if group in _GROUPS else rows
+    head = filtered(len(shown), len(rows), group, "/jobs") if group in _GROUPS else ""
+    return head + table_html(
         ("submitted (UTC)", "kind", "status", "progress", "took#", "organization", "user", "job"),
-        "".join(map(_line, rows)),
+        "".join(map(_line, shown)),
         "The latest jobs",
     )
 

@@ -10,7 +10,10 @@ from nicegui import ui
 from highwater.api.core.resources import require_key
 from highwater.api.dashboard import figures
 from highwater.api.dashboard.explained import explain_card
-from highwater.api.dashboard.view import View, heading, note, page, set_html, set_rows, tile
+from highwater.api.dashboard.season_past import SeasonPast, season_of
+from highwater.api.dashboard.tiles import linked_tile
+from highwater.api.dashboard.view import View, note, page, set_html, set_rows
+from highwater.api.explain.routes import EXPLAIN
 from highwater.connectors.dashboard import read_model as dashboard_reads
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.league.resources import KINDS, LEAGUE_RULES, resource_of
@@ -57,13 +60,16 @@ def register() -> None:
 
 async def _build(view: View) -> None:
     tiles = ui.html("", sanitize=False).classes("full-width")
+    ui.html('<h2 class="hw" id="documents">Documents</h2>', sanitize=False)
     search = (
         ui.input("Find a document", value=view.asked("key")).props("dense outlined clearable").style("max-width:24rem")
     )
     table = (
         ui.table(columns=_COLUMNS, rows=[], row_key="key", pagination=25).classes("full-width hw-wrap").props("dense")
     )
-    table.props('no-data-label="no page was asked for yet"')
+    table.props(
+        'no-data-label="No page is stored yet: a page is made when it is first read, as GET /api/league/{season}/table"'
+    )
     table.add_slot("body-cell-state", _STATE)
     table.add_slot("body-cell-key", _LINKED)
     table.add_slot("body-cell-bytes", _BYTES)
@@ -75,10 +81,13 @@ async def _build(view: View) -> None:
             note(str(error))
         else:
             explain_card(view, f"Explain {asked}", lambda explainer: explainer.resource(asked))
+            season = season_of(asked)
+            if season is not None and view.may(EXPLAIN):
+                SeasonPast(view, asked, season).build()
     search.on_value_change(lambda event: table.set_filter(event.value or ""))
     table.set_filter(search.value or "")
     ui.html('<a href="/match">Matches and their results: finalize or correct one</a>', sanitize=False)
-    heading("Kinds")
+    ui.html('<h2 class="hw" id="kinds">Kinds</h2>', sanitize=False)
     note(
         "Reads and hits of this API process since it started; a hit was served from memory or Redis without asking PostgreSQL."
     )
@@ -167,10 +176,10 @@ def _tiles(rows: Sequence[Mapping[str, Any]], windows: Mapping[str, Sequence[Any
     fresh = sum(row["state"] == Freshness.FRESH.value for row in rows)
     return (
         '<div class="hw-tiles">'
-        + tile(figures.count(len(rows)), "documents stored")
-        + tile(figures.count(fresh), "of them fresh")
-        + tile(figures.DASH if ratio is None else f"{ratio:.1%}", "hit ratio")
-        + tile(figures.count(int(sum(together.values()))), "reads by this process")
-        + tile(", ".join(sorted(active)) or "none", "seasons in a match window")
+        + linked_tile(figures.count(len(rows)), "documents stored", "#documents")
+        + linked_tile(figures.count(fresh), "of them fresh", "#documents")
+        + linked_tile(figures.DASH if ratio is None else f"{ratio:.1%}", "hit ratio", "#kinds")
+        + linked_tile(figures.count(int(sum(together.values()))), "reads by this process", "#kinds")
+        + linked_tile(", ".join(sorted(active)) or "none", "seasons in a match window", "/match")
         + "</div>"
     )

@@ -8,7 +8,8 @@ from nicegui import ui
 
 from highwater.api.dashboard import charts, figures
 from highwater.api.dashboard.flow import LATE_SECONDS, Behind, Lane, draw, lane_of, lanes
-from highwater.api.dashboard.view import View, chip, heading, note, page, set_html, text, tile
+from highwater.api.dashboard.tiles import linked_tile
+from highwater.api.dashboard.view import View, chip, heading, note, page, set_html, text
 from highwater.connectors.kafka.stopped import Stopped
 from highwater.schemas.envelope import iso_from_ms
 from highwater.streams.clock import monotonic_seconds
@@ -147,17 +148,21 @@ def _tiles(view: View) -> str:
     held = sum(hub.held().values())
     return (
         '<div class="hw-tiles">'
-        + tile(figures.rate(sum(rates.values())) if rates else figures.DASH, "appended to the log", more=line)
-        + tile(figures.count(held) if hub.samples else figures.DASH, "events in the log")
-        + tile(figures.count(waiting) if hub.lags else figures.DASH, "events to be read, over all consumers")
-        + tile(
+        + linked_tile(
+            figures.rate(sum(rates.values())) if rates else figures.DASH, "appended to the log", "/topics", more=line
+        )
+        + linked_tile(figures.count(held) if hub.samples else figures.DASH, "events in the log", "/topics")
+        + linked_tile(
+            figures.count(waiting) if hub.lags else figures.DASH,
+            "events to be read, over all consumers",
+            "/topics",
+        )
+        + linked_tile(
             figures.seconds(late.seconds if late is not None and late.events else 0.0) if hub.lags else figures.DASH,
             slowest,
+            "/topics",
             tone="hw-warn" if is_late else "",
         )
-        + (
-            f'<a class="hw-tile" href="/dead-letters" style="color:inherit"><b class="{"hw-bad" if letters else ""}">'
-            f"{text(figures.count(letters))}</b><span>dead letters</span></a>"
-        )
+        + linked_tile(figures.count(letters), "dead letters", "/dead-letters", tone="hw-bad" if letters else "")
         + "</div>"
     )

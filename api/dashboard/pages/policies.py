@@ -20,6 +20,7 @@ from highwater.api.core.auth import Role
 from highwater.api.dashboard import figures
 from highwater.api.dashboard.tables import table_html
 from highwater.api.dashboard.view import View, heading, note, page, set_html, text
+from highwater.api.feeds.plots import picture
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.identity.rate_limits import RateLimit
 
@@ -100,7 +101,7 @@ async def _build(view: View) -> None:
             document = await backtest(
                 words.value or "", min(int(users.value or 1), _USERS_MAX), min(int(days.value or 1), _DAYS_MAX)
             )
-            set_html(result, _table(document["policies"]))
+            set_html(result, _table(document["policies"]) + _plot(document["policies"]))
             view.tell(None)
         except HighwaterError as error:
             view.tell(str(error))
@@ -156,6 +157,11 @@ async def _run(*arguments: str) -> dict[str, Any]:
 
 def _table(policies: Sequence[Mapping[str, Any]]) -> str:
     return table_html(_COLUMNS, "".join(map(_line, policies)))
+
+
+def _plot(policies: Sequence[Mapping[str, Any]]) -> str:
+    drawn = picture(policies, "Plot of the backtest; the table above has the same figures")
+    return f'<div class="hw-scroll" tabindex="0" role="region" aria-label="Plot of the backtest">{drawn}</div>'
 
 
 def _line(one: Mapping[str, Any]) -> str:

@@ -9,13 +9,15 @@ from nicegui import ui
 
 from highwater.api.dashboard import figures
 from highwater.api.dashboard.tables import table_html
-from highwater.api.dashboard.view import View, chip, page, segment, set_html, text, tile
+from highwater.api.dashboard.tiles import filtered, linked_tile, loading
+from highwater.api.dashboard.view import View, chip, link, page, segment, set_html, text, tile
 from highwater.connectors.dashboard import read_model as dashboard_reads
 from highwater.streams.checks import is_uuid
 from highwater.streams.queries.states import Status
 
 _REFRESH_SECONDS = 2.0
 _LISTED_MAX = 100
+_GROUPS = ("completed", "failed", "waiting")
 STATUS_TONES = {Status.COMPLETED: "hw-good", Status.FAILED: "hw-bad"}
 
 
@@ -34,8 +36,9 @@ async def _build(view: View) -> None:
     if chosen:  # as links of former versions have it
         ui.navigate.to(query_address(chosen))
         return
+    group = view.asked("status")
     tiles = ui.html("", sanitize=False).classes("full-width")
-    listed = ui.html("", sanitize=False).classes("full-width")
+    listed = ui.html(loading("the queries"), sanitize=False).classes("full-width")
 
     async def refresh() -> None:
         only = view.only_user
@@ -46,7 +49,7 @@ async def _build(view: View) -> None:
             )
             return
         rows = await dashboard_reads.runs(view.services.database.require(), only, _LISTED_MAX)
-        set_html(listed, _list(rows))
+        set_html(listed, _list(rows, group))
         if view.sees_all:
             set_html(tiles, _tiles(await view.get("/api/queries/metrics", minutes=60)))
 
@@ -56,24 +59,33 @@ async def _build(view: View) -> None:
 def _tiles(metrics: Mapping[str, Any]) -> str:
     found = metrics["pipeline"]
     mean, slow = found.get("mean_ms"), found.get("p95_ms")
+    failed = "hw-bad" if found.get("failed") else ""
     return (
         '<div class="hw-tiles">'
-        + tile(figures.count(found.get("requests")), "queries in the last hour")
-        + tile(figures.count(found.get("completed")), "completed")
-        + tile(figures.count(found.get("failed")), "failed", tone="hw-bad" if found.get("failed") else "")
-        + tile(figures.count(found.get("backlog")), "waiting")
+        + linked_tile(figures.count(found.get("requests")), "queries in the last hour", "/queries")
+        + linked_tile(figures.count(found.get("completed")), "completed", link("/queries", status="completed"))
+        + linked_tile(figures.count(found.get("failed")), "failed", link("/queries", status="failed"), tone=failed)
+        + linked_tile(figures.count(found.get("backlog")), "waiting", link("/queries", status="waiting"))
         + tile(figures.DASH if mean is None else figures.seconds(mean / 1000), "mean time to the answer")
         + tile(figures.DASH if slow is None else figures.seconds(slow / 1000), "95 of 100 are faster")
         + "</div>"
     )
 
 
-def _list(rows: list[dict[str, Any]]) -> str:
+def _is_of(status: str, group: str) -> bool:
+    if group == "waiting":
+        return status not in STATUS_TONES
+    return status.lower() == group
+
+
+def _list(rows: list[dict[str, Any]], group: str) -> str:
     if not rows:
         return '<div class="hw-card hw-muted">Nobody has asked yet: <code>highwater ask USER "…"</code>.</div>'
-    return table_html(
+    shown = [row for row in rows if _is_of(row["status"], group)] if group in _GROUPS else rows
+    head = filtered(len(shown), len(rows), group, "/queries") if group in _GROUPS else ""
+    return head + table_html(
         ("asked (UTC)", "query", "status", "took#", "user"),
-        "".join(map(_line, rows)),
+        "".join(map(_line, shown)),
         "The latest queries",
     )
 

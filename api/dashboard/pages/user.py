@@ -10,16 +10,19 @@ from nicegui import ui
 from highwater.api.core.resources import may_read_key
 from highwater.api.dashboard import consequences, figures
 from highwater.api.dashboard.actions import Actions
+from highwater.api.dashboard.browsing import Browsing
 from highwater.api.dashboard.clusters_panel import ClustersPanel
 from highwater.api.dashboard.explained import explain_card
 from highwater.api.dashboard.tables import table_html
-from highwater.api.dashboard.view import View, chip, heading, link, note, page, segment, set_html, text, tile
+from highwater.api.dashboard.tiles import linked_tile, loading
+from highwater.api.dashboard.view import View, chip, heading, link, note, page, segment, set_html, text
 from highwater.api.dashboard.why import Why, why
 from highwater.api.feeds.routes_writes import ERASE, REBUILD
 from highwater.connectors.dashboard import read_model as dashboard_reads
 from highwater.connectors.feeds import read_model as feeds_reads
 from highwater.connectors.feeds.demands import PENDING, Demand, newest_demands
 from highwater.connectors.feeds.read_model import UserRow
+from highwater.schemas.feeds import INSIGHT_INGESTED
 from highwater.streams.feeds.rules import UserFacts
 
 _REFRESH_SECONDS = 3.0
@@ -44,7 +47,7 @@ async def _build(view: View) -> None:
     if user:
         await _user(view, user)
         return
-    found = ui.html("", sanitize=False).classes("full-width")
+    found = ui.html(loading("the users"), sanitize=False).classes("full-width")
 
     async def refresh() -> None:
         rows = await dashboard_reads.users(
@@ -65,7 +68,7 @@ def _list(rows: list[dict[str, Any]], now_ms: int) -> str:
         f"<td>{chip('rebuild under way', 'hw-warn') if row['in_flight'] else ''}</td></tr>"
         for row in rows
     )
-    return table_html(("user", "plan", "version#", "seen", "clustered", ""), lines)
+    return table_html(("user", "plan", "version#", "seen", "clustered", "state"), lines, "Users")
 
 
 async def _user(view: View, user: str) -> None:
@@ -91,7 +94,7 @@ async def _user(view: View, user: str) -> None:
         set_html(tiles, _tiles(row, by_channel, services.clock()))
         deeds.show(row.cluster_version, by_channel)
         set_html(due, _due(row, told))
-        set_html(pending, _pending(by_channel))
+        set_html(pending, _pending(by_channel, sees_all=view.sees_all))
         set_html(demands, _demands(await newest_demands(services.database.require(), user, _DEMANDS_MAX)))
         await clusters.refresh(row.cluster_version)
 
@@ -154,11 +157,11 @@ def _tiles(row: UserRow, by_channel: Mapping[str, int], now_ms: int) -> str:
     pending = sum(max(0, number) for number in by_channel.values())
     return (
         '<div class="hw-tiles">'
-        + tile(figures.count(pending), "insights pending")
-        + tile(figures.count(len(by_channel)), "channels subscribed")
-        + tile(str(row.cluster_version), "cluster version")
-        + tile(figures.ago(row.last_clustered_at, now_ms), "clustered")
-        + tile(row.plan or "free", "plan")
+        + linked_tile(figures.count(pending), "insights pending", "#pending")
+        + linked_tile(figures.count(len(by_channel)), "channels subscribed", "#pending")
+        + linked_tile(str(row.cluster_version), "cluster version", "#versions")
+        + linked_tile(figures.ago(row.last_clustered_at, now_ms), "clustered", "#versions")
+        + linked_tile(row.plan or "free", "plan", "/policies")
         + "</div>"
     )
 
@@ -178,11 +181,20 @@ def _due(row: UserRow, told: Why) -> str:
     )
 
 
-def _pending(by_channel: Mapping[str, int]) -> str:
+def _channel(channel: str, *, is_linked: bool) -> str:
+    """A channel, which leads to its insights for a visitor who may read topics."""
+    if not is_linked:
+        return text(channel)
+    address = Browsing(topic=INSIGHT_INGESTED, key=channel, search="1").address()
+    return f'<a href="{text(address)}">{text(channel)}</a>'
+
+
+def _pending(by_channel: Mapping[str, int], *, sees_all: bool) -> str:
     waiting = sorted(((n, channel) for channel, n in by_channel.items() if n > 0), reverse=True)
     top = waiting[0][0] if waiting else 1
     lines = "".join(
-        f'<tr><td style="overflow-wrap:break-word;max-width:16rem;white-space:normal">{text(channel)}</td>'
+        f'<tr><td style="overflow-wrap:break-word;max-width:16rem;white-space:normal">'
+        f"{_channel(channel, is_linked=sees_all)}</td>"
         f'<td style="width:30%"><div class="hw-bar"><i style="width:{100 * number / top:.0f}%"></i></div></td>'
         f'<td style="text-align:right;width:1%">{number:,}</td></tr>'
         for number, channel in waiting[:_CHANNELS_MAX]
@@ -192,7 +204,7 @@ def _pending(by_channel: Mapping[str, int]) -> str:
         f"and {rest:,} more channels" if rest > 0 else f"nothing pending in {len(by_channel) - len(waiting):,} channels"
     )
     return (
-        '<h2 class="hw">Pending by channel</h2>'
+        '<h2 class="hw" id="pending">Pending by channel</h2>'
         f'<table class="q-table" style="width:100%"><tbody>{lines}</tbody></table>'
         f'<p class="hw-muted hw-small" style="margin:0">{told}</p>'
     )

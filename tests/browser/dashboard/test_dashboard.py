@@ -171,13 +171,14 @@ def test_the_keyboard_alone_suffices(browser):
 
 
 def test_a_policy_is_tried_over_what_happened(browser, lived):
-    """The live policy and the other one side by side; one that cannot be read is told in a line."""
+    """The live policy and the other one side by side, as figures and as a plot; one that cannot be read is told in a line."""
     page = browser.page("/policies")
     page.get_by_label("Readers").fill("10")
     page.get_by_role("button", name="Run").click()
     lines = page.locator("table").nth(1).locator("tbody tr")
     expect(lines).to_have_count(2)
     expect(lines.first).to_contain_text("live")
+    expect(page.locator("svg.hw-plot")).to_contain_text("rebuilds per user and day")
     page.get_by_label("Another policy").fill("[plans.pro]\nnovelty = -1\n")
     page.get_by_role("button", name="Run").click()
     expect(page.locator(".hw-banner")).to_contain_text("novelty")

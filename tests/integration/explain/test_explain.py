@@ -184,6 +184,23 @@ async def test_a_page_leads_back_to_the_result(stack, seeds: Seeds, codec: Codec
     assert [str(place) for place in places.values()] == [step["position"] for step in document["chain"][:-1]]
 
 
+async def test_a_season_is_read_whole_from_the_log(stack, seeds: Seeds, codec: Codec, explainer: Explainer) -> None:
+    """Its changes in order, none of another season of the same partition; one nobody has heard of has none."""
+    season, log = fresh("season"), Log(stack.kafka, codec)
+    place = (await _page(log, seeds, season))["change"]
+    other = {
+        "match_id": "x", "season": "other", "changed": ["result"], "kickoff": NOW_MS, "status": "scheduled",
+        "state": "scheduled", "home": "A", "away": "B", "former_teams": [], "home_goals": None, "away_goals": None,
+        "finalized_at": None, "revision": 5,
+    }  # fmt: skip
+    log.add("league.match-changed", "other", other, partition=place.partition)
+    again = log.add("league.match-changed", season, {**other, "match_id": "m", "season": season})
+    found = await explainer.season(season)
+    assert [change.by.position for change in found.changes] == [str(place), str(again)]
+    assert found.is_complete
+    assert (await explainer.season("none")).changes == ()
+
+
 @pytest.fixture
 async def http(stack, seeds: Seeds) -> AsyncIterator[httpx.AsyncClient]:
     """The routes alone, with a key of each kind."""

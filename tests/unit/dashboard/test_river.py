@@ -61,3 +61,14 @@ def test_what_comes_from_outside_is_no_markup_and_bands_lead_to_their_clusters()
     assert picture.count('class="shown"') == 1
     assert 'class="shown"' not in draw(found, 9, {}, no_page)
     assert draw(river_of([], 0), 0, {}, no_page) == ""
+
+
+def test_names_do_not_cover_each_other() -> None:
+    """Two bands that are thickest at neighbouring versions, at one height: the first name stays; apart, both do."""
+    names = re.compile(r'<text class="name"[^>]*>([^<]+)</text>')
+    begin = [change(1, "z", 60), change(1, "p", 10), change(1, "q", 10)]
+    for later, expected in ((11, ["z", "the upper"]), (19, ["z", "the upper", "the lower"])):
+        peaks = [change(10, "q", 11, "the lower"), change(11, "q", 10, "the lower")]
+        peaks += [change(later, "z", 84), change(later, "p", 11, "the upper"), change(later + 1, "p", 10, "the upper")]
+        found = river_of([*begin, *peaks], 20)
+        assert names.findall(draw(found, 20, {}, no_page)) == expected

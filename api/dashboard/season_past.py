@@ -1,0 +1,136 @@
+"""A season as of an earlier place in the log: its table and its latest changes, moved by a slider over all changes.
+
+Invariants. The table is a function of the changes up to the place that the page names. A log that does not go back to the first
+change is said so. What comes from outside is escaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nicegui import ui
+
+from highwater.api.dashboard import figures
+from highwater.api.dashboard.actions import position_html
+from highwater.api.dashboard.slider import Slider
+from highwater.api.dashboard.tables import numbers, table_html
+from highwater.api.dashboard.view import View, heading, link, note, set_html, text
+from highwater.api.explain.routes import EXPLAIN, explained
+from highwater.connectors.explain.seasons import SeasonLog
+from highwater.schemas.errors import HighwaterError
+from highwater.streams.league.past import Change, matches_after
+from highwater.streams.league.standings import table
+
+_CHANGES_SHOWN = 8
+_PREFIX = "league:"
+_COLUMNS = ("place", "team", "played#", "won#", "drawn#", "lost#", "goals#", "difference#", "points#")
+
+
+def season_of(key: str) -> str | None:
+    """The season of the key of a league page; None: it is of none."""
+    return key.split(":", 2)[2] if key.startswith(_PREFIX) and key.count(":") > 1 else None
+
+
+def place_of(changes: Sequence[Change], position: str) -> int | None:
+    """The step of the change at a position, else the last; None: no change that was read is there."""
+    if not position:
+        return len(changes) - 1
+    return next((step for step, change in enumerate(changes) if change.by.position == position), None)
+
+
+class SeasonPast:
+    """The card in one browser. The log is read once, when it is asked for; the slider moves over what was read."""
+
+    def __init__(self, view: View, key: str, season: str) -> None:
+        self._view = view
+        self._key = key
+        self._season = season
+        self._changes: Sequence[Change] = ()
+
+    def build(self) -> None:
+        """Put the elements in their places; an address that names a position has the log read at once."""
+        with ui.column().classes("hw-card"):
+            heading(f"Season {self._season} as of an earlier change")
+            note("Reads every change of a match of the season from the log, then a slider goes back over them.")
+            self._button = ui.button("Read the log", icon="history", on_click=self._read).props("outline no-caps")
+            with ui.element("div").classes("hw-as-of"):
+                self._slider = Slider("Place in the log", self._moved)
+                self._shown = ui.html("", sanitize=False).props("role=status")
+            self._table = ui.html("", sanitize=False).classes("full-width")
+        if self._view.asked("position"):
+            ui.timer(0, self._read, once=True)
+
+    async def _read(self) -> None:
+        self._button.disable()
+        set_html(self._shown, "Reading the log…")
+        try:
+            await self._view.count(EXPLAIN)
+            found: SeasonLog = await explained(self._view.services, lambda explainer: explainer.season(self._season))
+        except HighwaterError as error:
+            set_html(self._shown, f'<span class="hw-warn">{text(error)}. Try again.</span>')
+            return
+        finally:
+            self._button.enable()
+        self._changes = found.changes
+        problem = (
+            "" if found.is_complete else "The log does not go back to the first change, so matches may be missing."
+        )
+        if not found.changes:
+            set_html(self._shown, "The log has no change of this season yet: a match that is scheduled is the first.")
+            return
+        asked = self._view.asked("position")
+        step = place_of(found.changes, asked)
+        if step is None:
+            problem = f"The log holds no change of this season at {asked}; the newest is shown. {problem}"
+        self._show(len(found.changes) - 1 if step is None else step, problem)
+
+    async def _moved(self, step: int) -> None:
+        self._show(step, "")
+        ui.navigate.history.replace(link("/league", key=self._key, position=self._changes[step].by.position))
+
+    def _show(self, step: int, problem: str) -> None:
+        by = self._changes[step].by
+        words = f"Change {step + 1:,} of {len(self._changes):,}, {figures.moment(by.arrived_ms)} UTC"
+        self._slider.show(len(self._changes) - 1, step, words)
+        warning = f'<br><span class="hw-warn">{text(problem)}</span>' if problem else ""
+        place = f'<span class="hw-mono">{position_html(self._view, by.position)}</span>'
+        set_html(self._shown, f"{text(words)}, {place}{warning}")
+        changes = self._changes[: step + 1]
+        served = table(self._season, matches_after(changes))
+        set_html(self._table, standings_html(served) + latest_html(changes))
+
+
+def standings_html(document: Mapping[str, Any]) -> str:
+    """The table of a season."""
+    rows = "".join(
+        f"<tr><td>{row['position']}</td><td>{text(row['team'])}</td>"
+        + numbers(
+            *(str(row[name]) for name in ("played", "won", "drawn", "lost")),
+            f"{row['goals_for']} : {row['goals_against']}",
+            f"{row['goal_difference']:+d}" if row["goal_difference"] else "0",
+            f"<b>{row['points']}</b>",
+        )
+        + "</tr>"
+        for row in document["table"]
+    )
+    return table_html(_COLUMNS, rows, "Table as of then")
+
+
+def latest_html(changes: Sequence[Change]) -> str:
+    """The changes that came last, the newest first."""
+    lines = "".join(
+        f'<li><a href="{text(link("/match", id=one.match["match_id"]))}">{text(one.match["home"])} - '
+        f"{text(one.match['away'])}</a> {_score(one.match)} "
+        f'<span class="hw-muted hw-small">{text(", ".join(one.match["changed"]))} · '
+        f"{figures.moment(one.by.arrived_ms)}</span></li>"
+        for one in reversed(changes[-_CHANGES_SHOWN:])
+    )
+    return f'<h3 class="hw">Changes up to then</h3><ul class="hw-changes">{lines}</ul>'
+
+
+def _score(match: Mapping[str, Any]) -> str:
+    if match["home_goals"] is None:
+        return text(match["status"])
+    state = "" if match["state"] == "final" else " (in play)"
+    return f"{match['home_goals']} : {match['away_goals']}{state}"

@@ -1,0 +1,26 @@
+"""Figures that lead to what they count, and what stands where a list is read or shown in part. Pure."""
+
+from __future__ import annotations
+
+from highwater.api.dashboard.view import text
+
+
+def linked_tile(value: str, label: str, address: str, *, tone: str = "", more: str = "") -> str:
+    """A figure with its name, as HTML, which leads to what it counts."""
+    return (
+        f'<a class="hw-tile hw-leads" href="{text(address)}"><b class="{tone}">{text(value)}</b>'
+        f"<span>{text(label)}</span>{more}</a>"
+    )
+
+
+def filtered(shown: int, total: int, group: str, address: str) -> str:
+    """What stands above a list of which a figure's link shows a part."""
+    return (
+        f'<p class="hw-small hw-flat">{shown:,} of the latest {total:,}: {text(group)}. '
+        f'<a href="{text(address)}">Show all</a></p>'
+    )
+
+
+def loading(what: str) -> str:
+    """What stands in the place of something that is being read."""
+    return f'<div class="hw-card hw-muted" role="status">Loading {text(what)}…</div>'

@@ -1,0 +1,46 @@
+"""The matches of a season as they were at an earlier place in the log, from what `league.match-changed` said until then.
+
+The law: the state after some changes is a function of these alone; of each match the last change counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from highwater.schemas.league import MatchChanged
+from highwater.schemas.positions import Cause
+from highwater.streams.league.matches import Match, State, Status
+
+
+class Change(NamedTuple):
+    """A match as it was stored after a change, and the event that said so."""
+
+    match: MatchChanged
+    by: Cause
+
+
+def matches_after(changes: Iterable[Change]) -> list[Match]:
+    """The matches after changes in the order of the log, by id. Rounds are not part of a change, so they are empty."""
+    latest = {change.match["match_id"]: change for change in changes}
+    return [_match(latest[match_id]) for match_id in sorted(latest)]
+
+
+def _match(change: Change) -> Match:
+    told = change.match
+    state = State(told["state"])
+    return Match(
+        match_id=told["match_id"],
+        season=told["season"],
+        round="",
+        kickoff_ms=told["kickoff"],
+        home=told["home"],
+        away=told["away"],
+        schedule_by=change.by,
+        status=Status(told["status"]),
+        home_goals=told["home_goals"],
+        away_goals=told["away_goals"],
+        finalized_ms=told["finalized_at"],
+        score_by=None if state is State.SCHEDULED else change.by,
+        result_by=change.by if state is State.FINAL else None,
+    )
