@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install up test check lock generate clean
+.PHONY: install up test check docs lock generate clean
 
 install: $(STAMP)
 
@@ -29,16 +29,22 @@ check: install
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m highwater.schemas.generate --check
 	$(BIN)/python -m highwater.connectors.postgres.sql_files --check
+	$(BIN)/python -m tests.generated --check
 	$(BIN)/mypy
 	$(BIN)/mypy tests/bench tests/simulation tests/chaos tests/integration/deploy
 	$(BIN)/lint-imports
 
-# The typed records of events, the names of statements, the table of who may do what, and the page of requirements.
+# The typed records of events, the names of statements, the alerts, and every page that is written by a program (tests/generated.py).
 generate: install
 	$(BIN)/python -m highwater.schemas.generate
 	$(BIN)/python -m highwater.connectors.postgres.sql_files
-	$(BIN)/python -m highwater.api.cli.authorization
-	$(BIN)/python -m tests.requirements
+	$(BIN)/python -m highwater.api.cli.alert_rules
+	$(BIN)/python -m tests.generated
+
+# The documents as a site in build/site, made without network; a link that leads nowhere is an error.
+# `python3 -m http.server -d build/site` shows it.
+docs: install
+	$(BIN)/python -m highwater.deploy.site.build
 
 # Needs uv. The lock carries hashes and no address, so that any index that has the same files will do.
 lock:

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from highwater import __version__
 from highwater.api.chunks import routes as chunks
 from highwater.api.chunks import routes_search as chunk_search
-from highwater.api.core import authorization, docs, errors, events, system
+from highwater.api.core import asyncapi, authorization, docs, errors, events, system
 from highwater.api.core.answers import add_answers
 from highwater.api.core.auth import parse_api_keys, refuse_open_door
 from highwater.api.core.connections import Connections, files_allowed
@@ -48,6 +48,7 @@ from highwater.api.feeds import routes_reads as feeds_reads
 from highwater.api.feeds import routes_rebuilds as feeds_rebuilds
 from highwater.api.feeds import routes_writes as feeds_writes
 from highwater.api.feeds.quick import ShortFeeds
+from highwater.api.history import routes as history
 from highwater.api.identity import routes_organizations as organizations
 from highwater.api.identity import routes_sessions as sessions
 from highwater.api.jobs import routes as jobs
@@ -262,8 +263,10 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
         explain,
         records,
         sql,
+        history,
         system,
         docs,
+        asyncapi,
     )
     for module in (*reads, chunks, chunk_search, *writes, *of_jobs, *rest):
         application.include_router(module.router)

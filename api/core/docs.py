@@ -81,7 +81,8 @@ def page_of(document: dict[str, Any]) -> str:
     return framed(
         f"{info['title']} API",
         f"<h1>{escape(info['title'])} {escape(info['version'])}</h1><p>{escape(info.get('summary', ''))}</p>"
-        '<p>For tools: <a href="/openapi.json">/openapi.json</a>. Errors: <a href="/problems">/problems</a>.</p>'
+        '<p>For tools: <a href="/openapi.json">/openapi.json</a>; of events <a href="/asyncapi.json">/asyncapi.json</a>.'
+        ' Errors: <a href="/problems">/problems</a>.</p>'
         f"{sections}<h2>Schemas</h2>{schemas}",
     )
 

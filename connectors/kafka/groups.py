@@ -77,7 +77,7 @@ class GroupLag:
         """What needs an operator."""
         topics = sorted({standing.topic for standing in self.standings if standing.recreated})
         if topics:
-            return f"{', '.join(topics)} was made anew; `highwater reset {self.group} --to earliest --execute`"
+            return f"{', '.join(topics)} was recreated; `highwater reset {self.group} --to earliest --execute`"
         if self.stopped:
             return "; ".join(stop.text for stop in self.stopped)
         if all(standing.next is None for standing in self.standings):

@@ -28,7 +28,7 @@ class Move(NamedTuple):
 def recreated(group: str, topic: str) -> TopicRecreatedError:
     """The error of a group that finds another topic under the name it was reading."""
     return TopicRecreatedError(
-        f"{topic} is not the topic that group {group} was reading (it was deleted and made anew); "
+        f"{topic} is not the topic that group {group} was reading (it was deleted and recreated); "
         f"run `highwater reset {group} --to earliest --topic {topic} --execute`"
     )
 

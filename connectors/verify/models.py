@@ -281,7 +281,7 @@ async def _spans(
             if topic not in sink.topics or place not in ranges:
                 continue
             if topic_ids[topic] != topic_id:
-                changed[topic] = f"{topic} was made anew since it was read"
+                changed[topic] = f"{topic} was recreated since it was read"
             elif ranges[place].low > 0:
                 changed[topic] = f"the log of {topic} no longer has its beginning"
             spans[place] = LogRange(ranges[place].low, max(ranges[place].low, min(upto, ranges[place].high)))

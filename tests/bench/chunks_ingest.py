@@ -85,7 +85,8 @@ class Made:
     """Chunks that are the same in each run, and in each pass of it but for a tenth in the last."""
 
     def __init__(self, chunks: int, *, with_vectors: bool) -> None:
-        words = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").split()
+        pages = sorted((ROOT / "docs" / "architecture").glob("*.md"))
+        words = " ".join(path.read_text(encoding="utf-8") for path in pages).split()
         chance = np.random.default_rng(7)
         picked = chance.integers(len(words), size=(chunks, 250))
         self.texts = [" ".join(words[one] for one in row)[:CHARACTERS] for row in picked]

@@ -30,7 +30,7 @@ def test_every_route_declares_what_it_asks(application: Any) -> None:
     assert {path for method, path, _ in found if method == SOCKET} == {"/api/ws", "/api/jobs/{job_id}/ws"}
     assert set(ACCESS) <= {path for _, path, _ in found}
     public = {path for _, path, access in found if access.role is None}
-    described = {"/openapi.json", "/docs", "/problems", "/problems/{name}"}
+    described = {"/openapi.json", "/asyncapi.json", "/docs", "/problems", "/problems/{name}"}
     assert public == {
         *described, "/healthz", "/readyz", "/metrics", "/api/cache/prewarm", "/login", "/logout", "/favicon.ico",
         "/login/openid", "/login/openid/callback", "/read/static/{file}",

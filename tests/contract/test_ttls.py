@@ -1,4 +1,4 @@
-"""The table of lives in ARCHITECTURE.md is the catalogue of documents."""
+"""The table of lives in docs/architecture/leagues.md is the catalogue of documents."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from highwater.streams.league.resources import KINDS
 from highwater.streams.pages.kinds import CacheOptions, resolve_cache_options
 from tests import ROOT
 
+PAGE = ROOT / "docs" / "architecture" / "leagues.md"
 HEADING = "## How long a league page is good"
 COLUMNS = ("document", "key", "in window", "outside", "stale in", "stale outside")
 # Whole units only, the largest that fits.
@@ -38,15 +39,15 @@ def cells(inside: CacheOptions, outside: CacheOptions) -> tuple[str, ...]:
 
 
 def table() -> str:
-    """The table as it must stand in ARCHITECTURE.md."""
+    """The table as it must stand in docs/architecture/leagues.md."""
     lines = [COLUMNS, ("---",) * len(COLUMNS), *rows()]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def written() -> list[tuple[str, ...]]:
     """The rows of the table below the heading, without the two of its head."""
-    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    assert HEADING in text, f"ARCHITECTURE.md lacks `{HEADING}` with this table:\n{table()}"
+    text = PAGE.read_text(encoding="utf-8")
+    assert HEADING in text, f"{PAGE.name} lacks `{HEADING}` with this table:\n{table()}"
     section = text.split(HEADING, 1)[1].split("\n## ", 1)[0]
     lines = [line.strip() for line in section.splitlines() if line.lstrip().startswith("|")]
     found = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines]

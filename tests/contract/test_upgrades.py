@@ -1,6 +1,7 @@
 """The last release runs beside this version: migrations only expand, schemas are FULL_TRANSITIVE with those that it writes.
 
-`last_release.json` holds its migrations with their digests and its schemas without their docs; a release renews it.
+`last_release.json` holds its migrations with their digests and its schemas without their docs; at a release
+`python -m tests.last_release` renews it (docs/releasing.md).
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import pytest
 
 from highwater.connectors.postgres.migrate import FOLDER, known_migrations
 from highwater.schemas.avro_files import schema_names, schema_text
-from tests import ROOT
+from tests.last_release import RELEASE as FILE
+from tests.last_release import release, text_of, without_docs
 
-RELEASE = json.loads((ROOT / "tests" / "contract" / "last_release.json").read_text(encoding="utf-8"))
+RELEASE = json.loads(FILE.read_text(encoding="utf-8"))
 LATER = sorted(set(known_migrations()) - set(RELEASE["migrations"]))
 # What the last release does not notice: something new, a column that it need not fill, rows brought to the form of a new column,
 # an index less, another expression of a column that it cannot write. A trigger makes up for what it does not store.
@@ -110,19 +112,11 @@ def _problems_of_records(before: dict[str, Any], after: dict[str, Any], at: str)
     return found
 
 
-def _without_docs(node: Any) -> Any:
-    if isinstance(node, list):
-        return [_without_docs(one) for one in node]
-    if isinstance(node, dict):
-        return {name: _without_docs(value) for name, value in node.items() if name != "doc"}
-    return node
-
-
 @pytest.mark.parametrize("name", sorted(RELEASE["schemas"]))
 def test_a_schema_is_read_by_the_last_release_and_reads_what_it_wrote(name: str) -> None:
     """Side by side both versions write each topic: fields come and go with defaults, and none changes its type."""
     assert name in schema_names()
-    assert problems(RELEASE["schemas"][name], _without_docs(json.loads(schema_text(name))), name) == []
+    assert problems(RELEASE["schemas"][name], without_docs(json.loads(schema_text(name))), name) == []
 
 
 def test_a_schema_that_breaks_is_noticed() -> None:
@@ -133,3 +127,12 @@ def test_a_schema_that_breaks_is_noticed() -> None:
     assert problems(before, more, "a") == ["a.x is new without a default"]
     assert problems(more, before, "a") == ["a.x is gone and had no default"]
     assert problems(before, other, "a") != []
+
+
+def test_a_release_is_written_as_the_next_version_reads_it() -> None:
+    """What the command writes has the form of the file that is compared with, and this version does not break itself."""
+    assert text_of(RELEASE) == FILE.read_text(encoding="utf-8")
+    made = json.loads(text_of(release()))
+    assert (made.keys(), made["migrations"]) == (RELEASE.keys(), known_migrations())
+    assert set(made["schemas"]) == set(schema_names())
+    assert all('"doc"' not in json.dumps(schema) for schema in made["schemas"].values())

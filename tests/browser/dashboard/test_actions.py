@@ -106,7 +106,7 @@ def test_a_match_is_finalized(browser: Any, product: Any):
     page.get_by_role("button", name="Finalize").click()
     expect(page.get_by_role("dialog")).to_contain_text("The result is Reds 2 : 1 Blues")
     page.get_by_role("dialog").get_by_role("button", name="Finalize").click()
-    expect(page.get_by_text("The result was told")).to_contain_text("league.match-finalized/")
+    expect(page.get_by_text("The result was published")).to_contain_text("league.match-finalized/")
     expect(page.locator(".hw-facts")).to_contain_text("2 : 1")
     expect(page.get_by_role("button", name="Correct the result")).to_be_visible()
     page.close()

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
+from highwater.streams.clock import ProductClock, to_datetime
+
 INSIGHTS = "feeds.insight-ingested"
 COUNT, NEEDLES = 4_503, 7
 
@@ -74,4 +76,18 @@ def test_pages_and_columns(browser: Any, mark: str):
     page.reload()
     expect(ids).to_have_count(50)
     assert ids.all_inner_texts() == second
+    page.close()
+
+
+def test_a_search_begins_at_a_time(browser: Any, product: Any, mark: str):
+    """What came before that moment is not read: of all that was published since the day began, the latest is found alone."""
+    at = to_datetime(ProductClock()())
+    event = {"insight_id": f"{mark}-late", "channel_id": mark, "ts": COUNT, "text": "late"}
+    assert product.http.post(f"/api/events/{INSIGHTS}", json=event).status_code == 202
+    page = browser.page(f"/browse?topic={INSIGHTS}&key={mark}&columns=insight_id")
+    page.get_by_label("From", exact=True).fill(at.isoformat())
+    page.get_by_label("From", exact=True).press("Enter")
+    page.wait_for_url("**search=1*")
+    expect(page.get_by_text("everything was read")).to_contain_text("1 found")
+    expect(page.locator("tbody td:nth-child(4)")).to_have_text([f"{mark}-late"])
     page.close()

@@ -133,7 +133,7 @@ def test_a_key_stands_in_no_address_and_on_no_page(api: Api) -> None:
         ("bound", "/queries/1", "needs the role admin", "Restart from"),
         ("editor", "/queries/1", "Ask again", "Restart from"),
         ("admin", "/queries/1", "Restart from", "needs the role admin"),
-        ("viewer", "/match?id=1", "needs the role admin", "Finalize"),
+        ("viewer", "/match?id=1", "Only the role admin", "Finalize"),
         ("editor", "/user?id=bob", "Explain", "Rebuild now"),
         ("editor", "/user?id=bob", "Explain", "Erase the user"),
         ("admin", "/user?id=bob", "Erase the user", "bound to another user"),

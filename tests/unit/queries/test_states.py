@@ -23,7 +23,7 @@ from highwater.streams.queries.states import (
 )
 from tests import ROOT
 
-ARCHITECTURE = ROOT / "ARCHITECTURE.md"
+PAGE = ROOT / "docs" / "architecture" / "queries.md"
 
 
 @pytest.mark.parametrize(("status", "move"), list(itertools.product(Status, Move)))
@@ -88,4 +88,4 @@ def test_stages():
 
 def test_the_diagram_in_the_documents_is_drawn_from_the_table():
     """Whoever changes the table changes the picture."""
-    assert f"```mermaid\n{diagram()}```" in ARCHITECTURE.read_text(encoding="utf-8")
+    assert f"```mermaid\n{diagram()}```" in PAGE.read_text(encoding="utf-8")
