@@ -254,6 +254,16 @@ class Settings:
     )
     embeddings_key: str | None = _setting("EMBEDDINGS_API_KEY", _text, None, "its key", True)
     embeddings_model: str = _setting("EMBEDDINGS_MODEL", _text, "text-embedding-3-small", "its model")
+    rerank_url: str | None = _setting(
+        "HIGHWATER_RERANK_BASE_URL",
+        _text,
+        None,
+        "reranking service for searches, which has /rerank as text-embeddings-inference, Cohere or Jina; unset = none",
+    )
+    rerank_key: str | None = _setting("HIGHWATER_RERANK_API_KEY", _text, None, "its key", True)
+    rerank_model: str | None = _setting(
+        "HIGHWATER_RERANK_MODEL", _text, None, "its model; unset = it has one, as text-embeddings-inference does"
+    )
     embedder: str | None = _setting(
         "HIGHWATER_EMBEDDER",
         _embedder,

@@ -106,7 +106,9 @@ HTTP_SECONDS = Histogram(
 )
 REDIS_UP = Gauge("highwater_redis_up", "1 while Redis answers; at 0 reads and rebuilds use PostgreSQL.")
 MODEL_CALLS = Counter(
-    "highwater_model_calls", "Calls to the embedding service, and to the LLM for feeds and titles.", ["kind", "outcome"]
+    "highwater_model_calls",
+    "Calls to the embedding and reranking services, and to the LLM for feeds and titles.",
+    ["kind", "outcome"],
 )
 INSIGHTS_REEMBEDDED = Counter(
     "highwater_insights_reembedded", "Insights re-embedded with the new embedding model version."

@@ -9,6 +9,7 @@ from typing import Any, Literal, NotRequired, TypeAlias
 
 from typing_extensions import TypedDict
 
+from highwater.api.chunks.reranking import Ranking
 from highwater.api.core.answers import Time
 from highwater.streams.chunks.scoring import Mode
 
@@ -91,7 +92,8 @@ class NeighbourChunk(TypedDict):
 class FoundChunk(TypedDict):
     """A result with its scores; `before` and `after` are there where neighbours were asked for.
 
-    `valid_until`: when the text was replaced or taken out; null for a current text.
+    `valid_until`: when the text was replaced or taken out; null for a current text. `rerank_score`: by the reranking
+    service, 0 to 1.
     """
 
     ns: str
@@ -113,6 +115,7 @@ class FoundChunk(TypedDict):
     stale: bool
     position: str
     valid_until: Time | None
+    rerank_score: float | None
     before: NotRequired[list[NeighbourChunk]]
     after: NotRequired[list[NeighbourChunk]]
 
@@ -128,6 +131,7 @@ class FoundChunks(TypedDict):
     texts: Literal["as_of", "now"]
     mode: Mode
     compared_by: str | None
+    ranking: Ranking
     complete: bool
     exact: bool
     cold_hidden: int

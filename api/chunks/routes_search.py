@@ -19,6 +19,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from highwater.api.chunks.answers import FoundChunks, NamespaceLifecycle, NamespaceLifecycles
+from highwater.api.chunks.reranking import RERANKED_MIN, Ranking, reranked
 from highwater.api.chunks.routes import INGEST_TOPICS, iso_or_none
 from highwater.api.chunks.services import ChunkServices, WiredChunks
 from highwater.api.core import conditional
@@ -34,6 +35,7 @@ from highwater.api.core.services import Services, Wired
 from highwater.connectors.chunks import read_model as chunk_reads
 from highwater.connectors.chunks.read_model import Lifecycle, Namespace
 from highwater.connectors.models.embeddings import EmbeddingError
+from highwater.connectors.models.reranker import Reranker
 from highwater.connectors.redis.link import Head
 from highwater.connectors.retrieval import search as chunk_search
 from highwater.connectors.retrieval.search import RESULTS_MAX, NothingToCompareError, Result
@@ -93,6 +95,9 @@ class Asked(BaseModel):
     per_source: Annotated[
         int | None, Field(ge=1, le=RESULTS_MAX, description="maximum number of chunks per source")
     ] = None
+    rerank: Annotated[
+        bool, Field(description="hybrid mode: reorder the results by the reranking service, if one is configured")
+    ] = True
     neighbours: Annotated[
         int,
         Field(ge=0, le=NEIGHBOURS_MAX, description="number of chunks before and after each result to return with it"),
@@ -127,6 +132,9 @@ async def get_search(
     With `as_of`, texts that were replaced or removed since then are found as they were (`texts` is `as_of`). They are kept for
     90 days. For an earlier time, and in a namespace whose removals are hard, the current texts are searched (`texts` is `now`).
 
+    If a reranking service is configured, hybrid searches order their results by `rerank_score` instead of similarity; `ranking`
+    says whether they are. `complete` and `exact` refer to the scores.
+
     If an embedding service is configured, the tokens of a new question count towards the usage of the caller's
     organization.
     """
@@ -152,9 +160,12 @@ async def get_search(
         return conditional.not_modified("chunk_search", head)
     payload, payer = b"", called.principal.organization_id
     for _ in range(_READS_MAX):
-        payload = orjson.dumps(await _searched(services, chunks, found, asked, vector, as_of_ms, payer))
+        document = await _searched(services, chunks, found, asked, vector, as_of_ms, payer)
+        payload = orjson.dumps(document)
         now = await chunk_reads.namespace(pool, asked.ns)
         if _search_head(services, chunks, now, asked, as_of_ms).etag == head.etag:
+            if document["ranking"] == Ranking.RERANKER_UNAVAILABLE:
+                break  # the next one who asks may get another order
             return conditional.answer(request, "chunk_search", head, payload)
         found, head = now, _search_head(services, chunks, now, asked, as_of_ms)
     mixed = Head(head.version, conditional.tag_of(head.etag, payload), head.caused_by, head.checked_ms)
@@ -166,9 +177,15 @@ def _search_head(services: Services, chunks: ChunkServices, found: Namespace, as
     of_row = None if found.row is None else {name: found.row[name] for name in (*PASSPORT_KEYS, "is_hot")}
     said = [asked.model_dump(exclude={"as_of"}), asked.as_of is not None]
     texts_of_ms = _texts_of(services, found, asked, as_of_ms)
-    basis = [found.etag, said, as_of_ms, texts_of_ms, of_row, chunks.query_vectors.model]
+    reranker = _reranker(chunks, asked)
+    basis = [found.etag, said, as_of_ms, texts_of_ms, of_row, chunks.query_vectors.model, reranker and reranker.name]
     digest = sha256(orjson.dumps(basis)).hexdigest()[:16]
     return Head(found.version, f"chunks-{found.version}-{digest}", found.caused_by, services.clock())
+
+
+def _reranker(chunks: ChunkServices, asked: Asked) -> Reranker | None:
+    """The service that puts the results in order, if one does."""
+    return chunks.reranker if asked.rerank and asked.q and asked.mode is Mode.HYBRID else None
 
 
 def _texts_of(services: Services, found: Namespace, asked: Asked, as_of_ms: int) -> int | None:
@@ -193,6 +210,7 @@ async def _searched(
     results: Sequence[Result] = ()
     is_complete, is_exact, compared_by, cold_hidden = True, True, None, 0
     texts_of_ms = _texts_of(services, found, asked, as_of_ms)
+    reranker, ranking = _reranker(chunks, asked), Ranking.SCORES
     if found.row is not None:
         vector, compared_by = await _compared(services, chunks, found, asked, vector, payer)
         answer = await _search(
@@ -200,7 +218,7 @@ async def _searched(
             found.row,
             q_vector=vector,
             words=asked.q or None,
-            limit=asked.limit,
+            limit=asked.limit if reranker is None else max(asked.limit, RERANKED_MIN),
             slot=asked.slot,
             source_ids=asked.source_id or None,
             as_of_ms=as_of_ms,
@@ -212,12 +230,16 @@ async def _searched(
         )
         results, is_complete, is_exact = answer.results, answer.is_complete, answer.is_exact
         cold_hidden = answer.cold_hidden
+        if reranker is not None:
+            results, ranking = await reranked(reranker, asked.q, results, found.row)
+            results = results[: asked.limit]
     return {
         "ns": asked.ns,
         "as_of": iso_from_ms(as_of_ms),
         "texts": "now" if texts_of_ms is None else "as_of",
         "mode": asked.mode,
         "compared_by": compared_by,
+        "ranking": ranking,
         "complete": is_complete,
         "exact": is_exact,
         "cold_hidden": cold_hidden,
@@ -278,6 +300,7 @@ def result_document(one: Result) -> dict[str, Any]:
         "stale": one.is_stale,
         "position": one.position,
         "valid_until": iso_or_none(one.valid_until_ms),
+        "rerank_score": one.rerank_score,
     }
 
 

@@ -15,6 +15,7 @@ from highwater.api.chunks.served import ServedSearches
 from highwater.api.chunks.tokens_used import UsedTokens
 from highwater.api.core.services import Services
 from highwater.connectors.models.opening import open_embedders
+from highwater.connectors.models.reranker import Reranker, open_reranker
 from highwater.schemas.chunks import QUERIES_SERVED
 from highwater.schemas.jobs import TOKENS_USED
 from highwater.streams.chunks.passports import Passports
@@ -30,17 +31,20 @@ class ChunkServices:
     query_vectors: QueryVectors
     served: ServedSearches
     used_tokens: UsedTokens
+    reranker: Reranker | None = None
 
     async def close(self) -> None:
         """Tell what was counted and used; together, since without Kafka each waits as long as a record may."""
         await asyncio.gather(self.served.close(), self.used_tokens.close())
+        if self.reranker is not None:
+            await self.reranker.close()
 
 
 def make_chunks(core: Services) -> ChunkServices:
     """Wire them.
 
     Raises:
-        ConfigurationError: the embedder cannot be used.
+        ConfigurationError: the embedder or the reranking service cannot be used.
     """
 
     async def publish_served(events: Sequence[Mapping[str, Any]]) -> None:
@@ -63,6 +67,7 @@ def make_chunks(core: Services) -> ChunkServices:
         query_vectors=QueryVectors([embedder, *older], note_tokens),
         served=ServedSearches(core.clock, publish_served),
         used_tokens=used_tokens,
+        reranker=open_reranker(core.settings),
     )
 
 

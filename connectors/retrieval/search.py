@@ -96,7 +96,7 @@ class Result:
     """A chunk and how it scores. `text_score` is None where words do not count; `position`: of the event that wrote it last.
 
     `before` and `after`: the chunks beside it, in order, where they were asked for. `valid_until_ms`: when the text was replaced
-    or taken out; None where it is still the chunk's.
+    or taken out; None where it is still the chunk's. `rerank_score`: of a reranking service, 0 to 1; None where none was asked.
     """
 
     ns: str
@@ -120,6 +120,7 @@ class Result:
     before: tuple[Neighbour, ...] = ()
     after: tuple[Neighbour, ...] = ()
     valid_until_ms: int | None = None
+    rerank_score: float | None = None
 
     @property
     def key(self) -> tuple[str, str, int]:

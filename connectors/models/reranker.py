@@ -1,0 +1,148 @@
+"""A service that says how well texts answer a question, spoken to as text-embeddings-inference, or as Cohere and Jina, are.
+
+Invariant: a search never waits long for it, nor fails with it. What it answers is checked: one score for each text, or none at
+all. After a failure it is left alone for some seconds, so that a service that is down does not slow every search.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import orjson
+
+from highwater.schemas.errors import ConfigurationError, HighwaterError
+from highwater.streams.clock import monotonic_seconds
+from highwater.streams.settings import Settings
+from highwater.streams.telemetry import MODEL_CALLS, get_log
+
+if TYPE_CHECKING:
+    import httpx
+
+# A search takes some milliseconds without it; nobody waits longer than this for a better order. A GPU takes a tenth of it.
+CALL_SECONDS_MAX = 2.0
+REST_SECONDS = 10.0
+# Rerankers read some 512 tokens of a text; the beginning of a chunk says what it is about.
+TEXT_CHARACTERS_MAX = 2_000
+# Scores of 100 texts take 10 kB; some services send the texts back, at most 4 octets a letter.
+_ANSWER_BYTES_MAX = 1 << 20
+
+_log = get_log("reranker")
+
+
+class RerankError(HighwaterError):
+    """The reranking service did not answer in time, or with something else. The results are in the order of their scores."""
+
+
+class Reranker:
+    """The client of one service. `name` is part of what an answer depends on."""
+
+    def __init__(self, url: str, key: str | None, model: str | None) -> None:
+        """`model` None: the service has one model, and is spoken to as text-embeddings-inference is.
+
+        Raises:
+            ConfigurationError: nothing can be asked at such an address.
+        """
+        if urlsplit(url).scheme not in ("http", "https"):
+            raise ConfigurationError("HIGHWATER_RERANK_BASE_URL is not an address of http:// or https://")
+        import httpx  # noqa: PLC0415 - only who has a service needs it
+
+        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        self._client = httpx.AsyncClient(headers=headers, timeout=CALL_SECONDS_MAX, follow_redirects=False)
+        self._url = f"{url.rstrip('/')}/rerank"
+        self._model = model
+        self._rests_until = float("-inf")
+        self.name = f"{self._url} {model}"
+
+    async def scores(self, question: str, texts: Sequence[str]) -> list[float]:
+        """How well each text answers the question, from 0 to 1.
+
+        Raises:
+            RerankError: the service does not say so in time.
+        """
+        if not texts:
+            return []
+        if monotonic_seconds() < self._rests_until:
+            raise RerankError("the service failed some seconds ago")
+        try:
+            async with asyncio.timeout(CALL_SECONDS_MAX):
+                found = scores_of(await self._asked(question, texts), len(texts))
+        except (RerankError, TimeoutError) as error:
+            MODEL_CALLS.labels("rerank", "failed").inc()
+            self._rests_until = monotonic_seconds() + REST_SECONDS
+            reason = str(error) or f"no answer within {CALL_SECONDS_MAX:g} s"
+            _log.warning("reranker_failed", reason=reason, asked_again_in_seconds=REST_SECONDS)
+            raise RerankError(reason) from error
+        MODEL_CALLS.labels("rerank", "done").inc()
+        return found
+
+    async def _asked(self, question: str, texts: Sequence[str]) -> Any:
+        import httpx  # noqa: PLC0415 - as above
+
+        cut = [text[:TEXT_CHARACTERS_MAX] for text in texts]
+        try:
+            async with self._client.stream("POST", self._url, json=self._body(question, cut)) as response:
+                if response.status_code != httpx.codes.OK:
+                    raise RerankError(f"the service answered with status {response.status_code}")
+                return orjson.loads(await _read(response))
+        except (httpx.HTTPError, httpx.InvalidURL) as error:  # its text may hold the address
+            raise RerankError(f"the service cannot be reached: {type(error).__name__}") from error
+        except orjson.JSONDecodeError as error:
+            raise RerankError("the service answered with something that is not JSON") from error
+
+    def _body(self, question: str, texts: Sequence[str]) -> dict[str, Any]:
+        if self._model is None:
+            return {"query": question, "texts": texts, "truncate": True}
+        return {"model": self._model, "query": question, "documents": texts, "return_documents": False}
+
+    async def close(self) -> None:
+        """Close its connections."""
+        await self._client.aclose()
+
+
+async def _read(response: httpx.Response) -> bytes:
+    found = b""
+    async for piece in response.aiter_bytes():
+        found += piece
+        if len(found) > _ANSWER_BYTES_MAX:
+            raise RerankError("the answer of the service is too long")
+    return found
+
+
+def scores_of(answer: Any, count: int) -> list[float]:
+    """The scores of an answer in either form, in the order of the texts; numbers beyond 0 and 1 (logits) as probabilities.
+
+    Raises:
+        RerankError: it has not exactly one number for each text.
+    """
+    rows = answer.get("results") if isinstance(answer, dict) else answer
+    found: dict[int, float] = {}
+    for row in rows if isinstance(rows, list) else ():
+        index, score = (
+            (row.get("index"), row.get("relevance_score", row.get("score"))) if isinstance(row, dict) else (None, None)
+        )
+        if not isinstance(index, int) or not isinstance(score, int | float) or not math.isfinite(score):
+            raise RerankError("the service answered with something that is no score")
+        found[index] = float(score)
+    if sorted(found) != list(range(count)):
+        raise RerankError(f"the service gave {len(found)} scores for {count} texts")
+    ordered = [found[place] for place in range(count)]
+    return ordered if all(0 <= score <= 1 for score in ordered) else [_probability(score) for score in ordered]
+
+
+def _probability(logit: float) -> float:
+    return (1 + math.tanh(logit / 2)) / 2
+
+
+def open_reranker(settings: Settings) -> Reranker | None:
+    """The configured service, if there is one.
+
+    Raises:
+        ConfigurationError: nothing can be asked at such an address.
+    """
+    if settings.rerank_url is None:
+        return None
+    return Reranker(settings.rerank_url, settings.rerank_key, settings.rerank_model)
