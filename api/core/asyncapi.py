@@ -12,9 +12,8 @@ import re
 from typing import Any
 
 import orjson
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
-from highwater import __version__
 from highwater.api.core.access import PUBLIC, declared
 from highwater.api.core.plain_pages import HEADERS
 from highwater.schemas.avro_files import examples, schema_text
@@ -55,19 +54,19 @@ async def asyncapi() -> Response:
     )
 
 
-def document() -> dict[str, Any]:
-    """The document; not to be changed by its caller."""
-    return _document(keyed_partitions())
+def document(version: str) -> dict[str, Any]:
+    """The document of a version of the product; not to be changed by its caller."""
+    return _document(version, keyed_partitions())
 
 
 @functools.cache
-def _document(_partitions: int) -> dict[str, Any]:
+def _document(version: str, _partitions: int) -> dict[str, Any]:
     return {
         "asyncapi": "3.0.0",
         "id": "urn:highwater",
         "info": {
             "title": "Highwater events",
-            "version": __version__,
+            "version": version,
             "description": _ABOUT,
             "license": {"name": "Apache-2.0"},
             "tags": [{"name": one} for one in sorted({name.partition(".")[0] for name in TOPICS})],

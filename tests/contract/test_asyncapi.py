@@ -19,7 +19,7 @@ from highwater.schemas.topics import TOPICS
 from highwater.streams.settings import read_settings
 from tests.last_release import without_docs
 
-DOCUMENT = document()
+DOCUMENT = document(__version__)
 
 
 def references(node: Any) -> Iterator[str]:
