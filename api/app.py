@@ -48,6 +48,7 @@ from highwater.api.feeds import routes_reads as feeds_reads
 from highwater.api.feeds import routes_rebuilds as feeds_rebuilds
 from highwater.api.feeds import routes_writes as feeds_writes
 from highwater.api.feeds.quick import ShortFeeds
+from highwater.api.history import routes as history
 from highwater.api.identity import routes_organizations as organizations
 from highwater.api.identity import routes_sessions as sessions
 from highwater.api.jobs import routes as jobs
@@ -262,6 +263,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
         explain,
         records,
         sql,
+        history,
         system,
         docs,
         asyncapi,

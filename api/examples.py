@@ -51,6 +51,7 @@ class Example:
 
 
 EXAMPLES: Mapping[str, Example] = {
+    "get_history": Example(parameters={"metric": "rate"}),
     # Feeds.
     "get_feed": Example(parameters={"since": 0}),
     "put_subscriptions": Example({"channels": ["kafka", "postgresql"]}),

@@ -15,6 +15,7 @@ from highwater.api.chunks.services import ChunkServices, make_chunks
 from highwater.api.core.services import Services, make_services
 from highwater.api.dead_letters.open_letters import OpenLetters
 from highwater.api.feeds.services import FeedServices, make_feeds
+from highwater.api.history.recorder import HistoryRecorder
 from highwater.api.jobs.services import JobServices, make_jobs
 from highwater.api.league.services import LeagueServices, make_league, page_builders
 from highwater.api.pages.services import PageServices, make_pages
@@ -36,6 +37,7 @@ class Wiring:
     jobs: JobServices
     chunks: ChunkServices
     open_letters: OpenLetters
+    history: HistoryRecorder
 
     def install(self, app: FastAPI) -> None:
         """Put it where the routes find it."""
@@ -48,6 +50,7 @@ class Wiring:
         """Begin to reach the parts; none of them has to be there."""
         await self.services.start()
         self.open_letters.start()
+        self.history.start()
         self.pages.start()
         self.league.start()
 
@@ -59,6 +62,7 @@ class Wiring:
     async def close(self) -> None:
         """Let go of everything, in the order of use."""
         core = self.services
+        await self.history.close()
         await self.open_letters.close()
         users = (self.queries, self.jobs, self.league, self.pages, core.activity, self.chunks, self.feeds)
         for one in (core.changes, *users, core):
@@ -83,4 +87,5 @@ def make_wiring(settings: Settings, clock: Clock) -> Wiring:
         jobs=make_jobs(core),
         chunks=make_chunks(core),
         open_letters=OpenLetters(settings, core.admin),
+        history=HistoryRecorder(core),
     )

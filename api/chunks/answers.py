@@ -89,7 +89,10 @@ class NeighbourChunk(TypedDict):
 
 
 class FoundChunk(TypedDict):
-    """A result with its scores; `before` and `after` are there where neighbours were asked for."""
+    """A result with its scores; `before` and `after` are there where neighbours were asked for.
+
+    `valid_until`: when the text was replaced or taken out; null for a current text.
+    """
 
     ns: str
     slot: str
@@ -109,15 +112,20 @@ class FoundChunk(TypedDict):
     final: float
     stale: bool
     position: str
+    valid_until: Time | None
     before: NotRequired[list[NeighbourChunk]]
     after: NotRequired[list[NeighbourChunk]]
 
 
 class FoundChunks(TypedDict):
-    """The results of a search, the best first. `compared_by`: a model, `sent` or `words`; null: nothing was asked for."""
+    """The results of a search, the best first. `compared_by`: a model, `sent` or `words`; null: nothing was asked for.
+
+    `texts`: `as_of` if the texts are those that were stored at that time, `now` if they are the current ones.
+    """
 
     ns: str
     as_of: Time
+    texts: Literal["as_of", "now"]
     mode: Mode
     compared_by: str | None
     complete: bool

@@ -277,7 +277,7 @@ def show(ingest_id: str, as_json: bool) -> None:
 @click.option("--per-source", type=click.IntRange(1, 100), help="Maximum number of chunks per source.")
 @click.option("--from", "published_from", help="Published at this time (ISO 8601) or later.")
 @click.option("--to", "published_to", help="Published at this time or earlier.")
-@click.option("--as-of", help="Search as of this time (ISO 8601): younger chunks are not found.")
+@click.option("--as-of", help="Search the texts that were stored at this time (ISO 8601).")
 @json_option
 def search(
     question: str,
@@ -312,6 +312,8 @@ def search(
     if as_json:
         print_json(found)
         return
+    if as_of is not None and found["texts"] == "now":
+        warn(f"former texts of {ns} are not kept from before this time: these are the current texts")
     rows = [_result_row(one) for one in found["results"]]
     numbers = ("final", "similarity", "decay", "age days")
     print_table((*numbers, "", "source", "no", "text"), rows, right=(*numbers, "no"))

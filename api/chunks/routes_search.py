@@ -40,11 +40,12 @@ from highwater.connectors.retrieval.search import RESULTS_MAX, NothingToCompareE
 from highwater.schemas.envelope import iso_from_ms, ms_from_iso
 from highwater.schemas.errors import InvalidEventError
 from highwater.streams.checks import check_text, check_time
+from highwater.streams.chunks.history import known_from_ms
 from highwater.streams.chunks.identity import check_key_part
 from highwater.streams.chunks.passports import PASSPORT_KEYS
 from highwater.streams.chunks.scoring import Mode
 from highwater.streams.chunks.validation import check_embedding
-from highwater.streams.clock import to_ms
+from highwater.streams.clock import to_ms, to_ms_or_none
 from highwater.streams.identity.rate_limits import RateLimit
 from highwater.streams.telemetry import get_log
 
@@ -103,7 +104,10 @@ class Asked(BaseModel):
     as_of: Annotated[
         str | None,
         Field(
-            description="search as of this time: ages refer to it and younger chunks are not found; ISO 8601 or ms since 1970"
+            description=(
+                "search as of this time, with the texts that were stored then; ages refer to it and younger chunks are not "
+                "found; ISO 8601 or ms since 1970"
+            )
         ),
     ] = None
 
@@ -119,6 +123,9 @@ async def get_search(
     request: Request, asked: Annotated[Asked, Query()], called: Called, services: Wired, chunks: WiredChunks
 ) -> Response:
     """The best chunks by alpha * similarity + beta * decay(age), each with its scores, age and temperature.
+
+    With `as_of`, texts that were replaced or removed since then are found as they were (`texts` is `as_of`). They are kept for
+    90 days. For an earlier time, and in a namespace whose removals are hard, the current texts are searched (`texts` is `now`).
 
     If an embedding service is configured, the tokens of a new question count towards the usage of the caller's
     organization.
@@ -158,9 +165,20 @@ def _search_head(services: Services, chunks: ChunkServices, found: Namespace, as
     """The version and tag of an answer: of the namespace, its passport and everything that was asked."""
     of_row = None if found.row is None else {name: found.row[name] for name in (*PASSPORT_KEYS, "is_hot")}
     said = [asked.model_dump(exclude={"as_of"}), asked.as_of is not None]
-    basis = [found.etag, said, as_of_ms, of_row, chunks.query_vectors.model]
+    texts_of_ms = _texts_of(services, found, asked, as_of_ms)
+    basis = [found.etag, said, as_of_ms, texts_of_ms, of_row, chunks.query_vectors.model]
     digest = sha256(orjson.dumps(basis)).hexdigest()[:16]
     return Head(found.version, f"chunks-{found.version}-{digest}", found.caused_by, services.clock())
+
+
+def _texts_of(services: Services, found: Namespace, asked: Asked, as_of_ms: int) -> int | None:
+    """The time whose texts are searched; None: those of now."""
+    if asked.as_of is None or found.row is None:
+        return None
+    row = found.row
+    since_ms = to_ms_or_none(row["history_since"])
+    known_ms = known_from_ms(row["removal"], to_ms(row["created_at"]), since_ms, services.clock())
+    return None if known_ms is None or as_of_ms < known_ms else as_of_ms
 
 
 async def _searched(
@@ -174,6 +192,7 @@ async def _searched(
 ) -> dict[str, Any]:
     results: Sequence[Result] = ()
     is_complete, is_exact, compared_by, cold_hidden = True, True, None, 0
+    texts_of_ms = _texts_of(services, found, asked, as_of_ms)
     if found.row is not None:
         vector, compared_by = await _compared(services, chunks, found, asked, vector, payer)
         answer = await _search(
@@ -189,12 +208,14 @@ async def _searched(
             mode=asked.mode,
             per_source=asked.per_source,
             neighbours=asked.neighbours,
+            texts_of_ms=texts_of_ms,
         )
         results, is_complete, is_exact = answer.results, answer.is_complete, answer.is_exact
         cold_hidden = answer.cold_hidden
     return {
         "ns": asked.ns,
         "as_of": iso_from_ms(as_of_ms),
+        "texts": "now" if texts_of_ms is None else "as_of",
         "mode": asked.mode,
         "compared_by": compared_by,
         "complete": is_complete,
@@ -256,6 +277,7 @@ def result_document(one: Result) -> dict[str, Any]:
         "final": one.final,
         "stale": one.is_stale,
         "position": one.position,
+        "valid_until": iso_or_none(one.valid_until_ms),
     }
 
 

@@ -33,8 +33,11 @@ from highwater.api.cli.verify import verify
 from highwater.api.command.command import Group, run_command
 from highwater.api.dead_letters.cli_dlq import dlq
 from highwater.api.explain.cli_explain import explain
+from highwater.api.feeds.cli_users import users
 from highwater.api.jobs.cli_jobs import jobs
+from highwater.api.league.cli_matches import matches
 from highwater.api.queries.cli_ask import ask
+from highwater.api.queries.cli_queries import queries
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -45,7 +48,8 @@ def highwater() -> None:
 
 for _command in (
     *(up, down, status, init, worker, connect, api, health, keys),
-    *(publish, import_, topics, describe, tail, lag, top, dlq, reset, doctor, capacity, bench, ask, jobs, chunks),
+    *(publish, import_, topics, describe, tail, lag, top, dlq, reset, doctor, capacity, bench, ask, queries, jobs),
+    *(chunks, users, matches),
     *(replay, sql, count, diff, verify, backtest, explain, chaos, backup, restore, recover_tables, upgrade),
 ):
     highwater.add_command(_command)

@@ -24,6 +24,14 @@ def print_json(document: Any) -> None:
     click.echo(orjson.dumps(document, default=str).decode())
 
 
+def print_result(document: Any, *, as_json: bool, line: str) -> None:
+    """The document as JSON, or in a line what a script wants of it."""
+    if as_json:
+        print_json(document)
+    else:
+        click.echo(printable(line))
+
+
 def printable(value: Any) -> str:
     """A value in a line of text: control, format and separator characters escaped, since a terminal obeys them."""
     text = "" if value is None else str(value)

@@ -47,15 +47,17 @@ _ABOUT = (
 
 @router.get("/asyncapi.json")
 @declared(PUBLIC)
-async def asyncapi() -> Response:
+async def asyncapi(request: Request) -> Response:
     """The document."""
     return Response(
-        orjson.dumps(document()), media_type=MEDIA_TYPE, headers={"Cache-Control": HEADERS["Cache-Control"]}
+        orjson.dumps(document(request.app.version)),
+        media_type=MEDIA_TYPE,
+        headers={"Cache-Control": HEADERS["Cache-Control"]},
     )
 
 
 def document(version: str) -> dict[str, Any]:
-    """The document of a version of the product; not to be changed by its caller."""
+    """The document of a version of Highwater; not to be changed by its caller."""
     return _document(version, keyed_partitions())
 
 

@@ -1,4 +1,4 @@
-"""Why something is served as it is, as a tree that opens and closes: the same card on every page that has one.
+"""Why something is served as it is, as a graph and as a tree that opens and closes: the same card on every page that has one.
 
 Law: whoever may not read a thing does not have it explained; the page that shows the card has asked.
 """
@@ -10,8 +10,9 @@ from typing import Any
 
 from nicegui import ui
 
-from highwater.api.dashboard import figures
-from highwater.api.dashboard.view import View, heading, note, set_html, text
+from highwater.api.dashboard import figures, graph
+from highwater.api.dashboard.addresses import step_address
+from highwater.api.dashboard.view import View, note, set_html, text
 from highwater.api.explain.routes import EXPLAIN, Ask, explained
 
 # Steps that stand open: down to the request, and the way to one event; the others are one click away.
@@ -21,29 +22,43 @@ _OPEN_DEPTH = 4
 def explain_card(view: View, title: str, ask: Ask) -> None:
     """A card with a button that has it explained."""
     with ui.column().classes("hw-card"):
-        heading(title)
+        ui.html(f'<h2 class="hw" id="explain">{text(title)}</h2>', sanitize=False)
         note(
             "The events behind what is served now, the newest first, each with its place in the log and the time to the next."
         )
         button = ui.button("Explain", icon="account_tree").props("outline no-caps")
+        state = ui.html("", sanitize=False).classes("full-width hw-muted").props("role=status")
+        drawn = ui.html("", sanitize=False).classes("full-width hw-scroll")
+        drawn.props('tabindex=0 role=region aria-label="Graph of the explanation"').set_visibility(False)
         tree = ui.html("", sanitize=False).classes("full-width hw-scroll")
+
+    def address_of(step: Mapping[str, Any]) -> str | None:
+        return step_address(step, sees_all=view.sees_all)
 
     async def explain() -> None:
         button.disable()
+        state.set_content("Reading the log; this takes about a second…")
         try:
             await view.count(EXPLAIN)
             document = (await explained(view.services, ask)).document(view.services.settings.trace_url)
-            set_html(tree, f'<ul class="hw-tree">{step_html(document["tree"], 0)}</ul>')
+            set_html(drawn, graph.draw(document["tree"], address_of))
+            drawn.set_visibility(True)
+            set_html(
+                tree,
+                f'<h3 class="hw">As a list</h3><ul class="hw-tree">{step_html(document["tree"], 0, address_of)}</ul>',
+            )
+            state.set_content("")
             view.tell(None)
         except Exception as error:  # noqa: BLE001 - whatever it is, the page says it and stays
             view.tell(str(error))
+            state.set_content("It could not be explained; the reason is above the page. Try again.")
         finally:
             button.enable()
 
     button.on_click(explain)
 
 
-def step_html(step: Mapping[str, Any], depth: int, *, is_first: bool = True) -> str:
+def step_html(step: Mapping[str, Any], depth: int, address_of: graph.AddressOf, *, is_first: bool = True) -> str:
     """A step of an explanation and its causes, as nested lists that open and close by keyboard."""
     delay = step.get("delay_ms")
     told = (
@@ -55,21 +70,29 @@ def step_html(step: Mapping[str, Any], depth: int, *, is_first: bool = True) -> 
         f"{name}={_told(name, value)}" for name, value in step.get("numbers", {}).items() if value not in (None, "")
     )
     missing = f' <span class="hw-warn">{text(step["missing"])}</span>' if step.get("missing") else ""
-    if step.get("trace_url"):
-        missing += f' <a class="hw-small" href="{text(step["trace_url"])}" rel="noreferrer">trace</a>'
     line = (
         f"<b>{text(step['kind'])}</b> {text(step['about'])}{told}{missing}<br>"
         f'<span class="hw-mono hw-muted">{text(step.get("position") or "")} {figures.iso_text(step.get("at"))} '
         f"{text(numbers)}</span>"
     )
+    links = _links(step, address_of(step))
     causes = "".join(
-        step_html(cause, depth + 1, is_first=is_first and not number)
+        step_html(cause, depth + 1, address_of, is_first=is_first and not number)
         for number, cause in enumerate(step.get("causes", ()))
     )
     if not causes:
-        return f"<li>{line}</li>"
+        return f"<li>{line}{links}</li>"
     is_open = " open" if is_first or depth < _OPEN_DEPTH else ""
-    return f'<li><details{is_open}><summary>{line}</summary><ul class="hw-tree">{causes}</ul></details></li>'
+    return f'<li><details{is_open}><summary>{line}</summary>{links}<ul class="hw-tree">{causes}</ul></details></li>'
+
+
+def _links(step: Mapping[str, Any], address: str | None) -> str:
+    """Where a step leads; beside what opens and closes it, because a link within that cannot be reached by everybody."""
+    about = f"{step['kind']} {step.get('position') or ''}".strip()
+    found = "" if address is None else f'<a href="{text(address)}">Open {text(about)}</a> '
+    if step.get("trace_url"):
+        found += f'<a href="{text(step["trace_url"])}" rel="noreferrer">Open the trace</a>'
+    return f'<div class="hw-small">{found}</div>' if found else ""
 
 
 def _told(name: str, value: object) -> str:

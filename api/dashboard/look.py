@@ -5,8 +5,11 @@ Law: text reads at 4.5 to 1 or better on its ground in both modes, nothing is to
 
 from __future__ import annotations
 
+from highwater.api.dashboard.look_drawings import DRAWINGS
+
 # The library forbids outlines on its buttons in a late layer; what is important in an earlier one goes before it.
-CSS = """
+CSS = (
+    """
 :root{--hw-ground:#f4f6f8;--hw-card:#fff;--hw-text:#1b2127;--hw-muted:#56616d;--hw-line:#d5dbe1;--hw-accent:#0a5fb5;
 --hw-good:#17692f;--hw-warn:#8a5300;--hw-bad:#b3261e;--hw-wash:#0a5fb514;color-scheme:light}
 .body--dark{--hw-ground:#0f1419;--hw-card:#171d24;--hw-text:#e6eaee;--hw-muted:#a0abb7;--hw-line:#2c353f;--hw-accent:#62b0ff;
@@ -94,8 +97,14 @@ stroke-linejoin:round}
 .hw-edge.on path.move{stroke:var(--hw-card);stroke-dasharray:3 15;animation:hw-move 1.2s linear infinite}
 @keyframes hw-move{to{stroke-dashoffset:-18}}
 @media (prefers-reduced-motion:reduce){.hw-edge.on path.move{animation:none;stroke:none}}
-.hw-map{background:var(--hw-ground);border-radius:.5rem} .hw-map circle{stroke:var(--hw-card);stroke-width:.5}
-.hw-map text{font-size:12px;font-weight:650;paint-order:stroke;stroke:var(--hw-ground);stroke-width:4px;stroke-linejoin:round}
+.hw-map{background:var(--hw-ground);border-radius:.5rem}
+svg.hw-chart{display:block;width:100%;height:auto} .hw-chart polyline{fill:none;stroke-width:1.8;stroke-linejoin:round}
+.hw-chart .axes line{stroke:var(--hw-line)} .hw-chart .axes text{font-size:11px;fill:var(--hw-muted)}
+h3.hw{font-size:.95rem;line-height:1.3;margin:0;font-weight:650} .hw-ranges{display:flex;gap:.35rem;margin-left:auto}
+.hw-ranges a{padding:.1rem .6rem;border:1px solid var(--hw-line);border-radius:99px;font-size:.85rem}
+.hw-ranges a[aria-current]{background:var(--hw-wash);border-color:currentColor;font-weight:600}
+.hw-legend{list-style:none;margin:.25rem 0 0;padding:0;display:flex;flex-wrap:wrap;gap:.1rem 1rem;font-size:.85rem}
+.hw-legend span{display:inline-block;width:.65rem;height:.65rem;border-radius:50%;margin-right:.35rem}
 .hw-tree{list-style:none;margin:0;padding-left:1.1rem;border-left:2px solid var(--hw-line)} .hw-tree li{margin:.35rem 0}
 summary{cursor:pointer;display:list-item} .hw-items{columns:26rem;column-gap:2.5rem;margin:0;padding-left:1.6rem}
 .hw-items li{margin:.5rem 0;break-inside:avoid} h2.hw+.hw-facts,h2.hw+.hw-row{margin-top:.5rem}
@@ -131,3 +140,5 @@ line-height:1.3;margin:0;font-weight:650} .hw-slide ul{margin:.4rem 0;padding-le
 .hw-records td{border:0!important;padding:.05rem .75rem!important;min-width:0!important;max-width:100%!important;text-align:left}
 .hw-records td.hw-value{flex:1 0 100%}.hw-clamp{-webkit-line-clamp:5}.hw-records tbody td:before{height:auto!important}}
 """
+    + DRAWINGS
+)

@@ -117,8 +117,14 @@ def _dot(point: Point, scale: _Scale, texts: Mapping[str, str]) -> str:
     x, y = scale.place(point.x, point.y)
     fill, radius = (_OUTSIDE, 2.6) if point.cluster is None else (colour(point.cluster), 4)
     opacity = 0.55 if point.cluster is None else 0.85
-    told = escape(texts.get(point.insight_id) or point.insight_id)
-    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" fill="{fill}" fill-opacity="{opacity}"><title>{told}</title></circle>'
+    told, number = (
+        escape(texts.get(point.insight_id) or point.insight_id),
+        "" if point.cluster is None else point.cluster,
+    )
+    return (
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" fill="{fill}" fill-opacity="{opacity}" data-cluster="{number}" '
+        f'data-id="{escape(point.insight_id)}" data-text="{told}"/>'
+    )
 
 
 def _labels(clusters: Sequence[Mapping[str, Any]], scale: _Scale) -> str:
@@ -138,7 +144,8 @@ def _labels(clusters: Sequence[Mapping[str, Any]], scale: _Scale) -> str:
             if not any(_overlap(box, other) for other in taken):
                 taken.append(box)
                 found.append(
-                    f'<text x="{x:.0f}" y="{baseline:.0f}" text-anchor="middle" style="fill:{_ink(number)}">'
+                    f'<text x="{x:.0f}" y="{baseline:.0f}" text-anchor="middle" style="fill:{_ink(number)}" '
+                    f'data-cluster="{number}" data-text="{escape(words)}">'
                     f"{escape(short)}</text>"
                 )
                 break

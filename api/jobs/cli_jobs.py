@@ -16,7 +16,7 @@ from highwater.api.command.client import any_key, api_client, check, key_for, re
 from highwater.api.command.command import FAILED, INTERRUPTED, Group, json_option
 from highwater.api.command.connection import database as open_database
 from highwater.api.command.connection import own_settings, stack_settings
-from highwater.api.command.terminal import print_json, print_table, printable, progress, warn
+from highwater.api.command.terminal import print_json, print_result, print_table, printable, progress, warn
 from highwater.streams.jobs.states import JobStatus, Kind
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def submit(
     with api_client(settings, key_for(settings, user_id)) as client:
         answer = request(client, "POST", "/api/jobs", json=body | {"expires_at": expires_at}, headers=headers)
         if not is_watched:
-            _print(answer.json(), as_json=as_json, line=answer.json()["job_id"])
+            print_result(answer.json(), as_json=as_json, line=answer.json()["job_id"])
             return
         warn(f"job {answer.json()['job_id']}")
         _watched(client, answer.json()["job_id"], ",".join(answer.json()["positions"]), as_json=as_json)
@@ -151,7 +151,7 @@ def revoke(job_id: str, as_json: bool) -> None:
     settings = own_settings()
     with api_client(settings, any_key(settings)) as client:
         answer = request(client, "DELETE", f"/api/jobs/{job_id}").json()
-    _print(answer, as_json=as_json, line=answer["job_id"])
+    print_result(answer, as_json=as_json, line=answer["job_id"])
 
 
 @jobs.command()
@@ -165,7 +165,7 @@ def restart(job_id: str, is_watched: bool, as_json: bool) -> None:
         before = request(client, "GET", f"/api/jobs/{job_id}").json()
         answer = request(client, "POST", f"/api/jobs/{job_id}/restart").json()
         if not is_watched:
-            _print(answer, as_json=as_json, line=answer["job_id"])
+            print_result(answer, as_json=as_json, line=answer["job_id"])
             return
         _watched(client, job_id, ",".join(answer["positions"]), as_json=as_json, after=before["last_event_id"])
 
@@ -195,7 +195,7 @@ def put_blob(file: str, organization_id: str, name: str | None, media_type: str 
     with api_client(settings, any_key(settings)) as client, click.open_file(file, "rb") as stream:
         headers = {"Content-Type": guessed}
         answer = request(client, "PUT", "/api/blobs", params=wanted, content=stream, headers=headers).json()
-    _print(answer, as_json=as_json, line=answer["sha256"])
+    print_result(answer, as_json=as_json, line=answer["sha256"])
 
 
 @blobs.command("get")
@@ -217,7 +217,7 @@ def get_blob(sha256: str, organization_id: str | None, output: Path | None, is_r
     with api_client(settings, any_key(settings)) as client:
         saved = save(client, sha256, wanted, output, is_replaced=is_replaced)
     if saved is not None:
-        _print({"sha256": sha256.lower(), "file": str(saved)}, as_json=as_json, line=str(saved))
+        print_result({"sha256": sha256.lower(), "file": str(saved)}, as_json=as_json, line=str(saved))
 
 
 @jobs.command("recompute-usage")
@@ -293,16 +293,9 @@ def _watched(
         warn(f"job {job_id} goes on without this command")
         context.exit(INTERRUPTED)
     said = document["error"] or document["result_url"] or document["result"] or ""
-    _print(document, as_json=as_json, line=f"{document['status']} {said}".rstrip())
+    print_result(document, as_json=as_json, line=f"{document['status']} {said}".rstrip())
     if document["status"] != "completed":
         context.exit(FAILED)
-
-
-def _print(document: dict[str, Any], *, as_json: bool, line: str) -> None:
-    if as_json:
-        print_json(document)
-    else:
-        click.echo(printable(line))
 
 
 def _show(told: Told, bar: Bar, *, as_json: bool) -> None:

@@ -17,8 +17,11 @@ from highwater.connectors.backup.manifest import File, Table
 from highwater.connectors.backup.statements import QUERIES
 
 # Of this server and moment: leases, which begin at the clock; a restore; the migrations, which the manifest names. And the sums
-# of words, which triggers make of the rows of `chunks`: with rows of their own they would count twice.
-NOT_COPIED = frozenset({"leases", "copy_leases", "restore_progress", "schema_migrations", "chunk_words"})
+# of words, which triggers make of the rows of `chunks`: with rows of their own they would count twice. And a day of charts, which
+# after a restore would show another system's day.
+NOT_COPIED = frozenset(
+    {"leases", "copy_leases", "restore_progress", "schema_migrations", "chunk_words", "history_samples"}
+)
 _SUFFIX = ".copy.gz"
 # Of gzip: a third of the time of the default for a tenth more bytes.
 _LEVEL = 3

@@ -27,7 +27,8 @@ UPDATE chunk_namespaces AS n
 SET half_life_days = p.half_life_days, ttl_days = p.ttl_days, ttl_mode = p.ttl_mode, alpha = p.alpha, beta = p.beta,
     hot_days = p.hot_days, hot_queries_per_day = p.hot_queries_per_day, removal = p.removal, grace_days = p.grace_days,
     archives_cold = p.archives_cold, is_open = p.is_open, text_share = p.text_share,
-    is_hot = n.queries_per_day >= p.hot_queries_per_day
+    is_hot = n.queries_per_day >= p.hot_queries_per_day,
+    history_since = CASE WHEN n.removal = p.removal THEN n.history_since ELSE $14::timestamptz END
 FROM unnest($1::text[], $2::float8[], $3::float8[], $4::text[], $5::float8[], $6::float8[], $7::float8[], $8::float8[],
             $9::text[], $10::float8[], $11::boolean[], $12::boolean[], $13::float8[])
      AS p (ns, half_life_days, ttl_days, ttl_mode, alpha, beta, hot_days, hot_queries_per_day, removal, grace_days,
@@ -89,7 +90,8 @@ ORDER BY ns, slot, source_id
 FOR UPDATE
 
 -- name: remove_chunks
--- Under the locks, what was revived, marked or published anew meanwhile stays.
+-- Under the locks, what was revived, marked or published anew meanwhile stays. What goes into the archive ($8) was found until now, if
+-- it was not marked: then its text was kept when it was. Of what is not kept no former text stays either.
 WITH gone AS (
     DELETE FROM chunks AS c
     USING unnest($2::text[], $3::text[], $4::bigint[]) AS k (slot, source_id, chunk_no)
@@ -107,5 +109,24 @@ WITH gone AS (
            published_at, created_at, updated_at, to_delete, marked_at, ingest_id, source_partition, source_offset, $7, $5
     FROM gone
     WHERE $8::boolean
+), former AS (
+    INSERT INTO former_chunks (ns, slot, source_id, chunk_no, content, title, url, content_hash, embedding, embedding_model,
+                               embedding_stale, published_at, created_at, updated_at, ingest_id, source_partition, source_offset,
+                               content_since, valid_until)
+    SELECT ns, slot, source_id, chunk_no, content, title, url, content_hash, embedding, embedding_model, embedding_stale,
+           published_at, created_at, updated_at, ingest_id, source_partition, source_offset, coalesce(content_since, created_at), $7
+    FROM gone
+    WHERE $8 AND NOT to_delete AND coalesce(content_since, created_at) < $7
+), erased AS (
+    DELETE FROM former_chunks AS f USING gone AS g
+    WHERE NOT $8 AND f.ns = g.ns AND f.slot = g.slot AND f.source_id = g.source_id AND f.chunk_no = g.chunk_no
 )
 SELECT slot, source_id, chunk_no, content_hash FROM gone ORDER BY slot, source_id, chunk_no
+
+-- Some former texts that were replaced or taken out by $1, or stand in namespaces that keep none. $2 how many
+-- name: remove_former_chunks
+DELETE FROM former_chunks WHERE ctid = ANY (ARRAY(
+    SELECT f.ctid FROM chunk_namespaces AS n JOIN former_chunks AS f USING (ns)
+    WHERE f.valid_until <= CASE WHEN n.removal = 'hard' THEN 'infinity' ELSE $1::timestamptz END
+    LIMIT $2
+))

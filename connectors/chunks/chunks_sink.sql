@@ -75,17 +75,17 @@ JOIN LATERAL (
 -- name: store_chunks
 INSERT INTO chunks AS c (
     ns, slot, source_id, chunk_no, content, title, url, content_hash, embedding, embedding_model, embedding_stale,
-    published_at, created_at, updated_at, ingest_id, source_partition, source_offset
+    published_at, created_at, updated_at, ingest_id, source_partition, source_offset, content_since
 )
 SELECT ($1::text[])[w.place], ($2::text[])[w.place], ($3::text[])[w.place], w.chunk_no, w.content, w.title, w.url,
        w.content_hash, w.embedding, CASE WHEN w.embedding IS NOT NULL THEN 'sent' END, w.embedding_stale, w.published_at,
-       $15, $15, w.ingest_id, w.source_partition, w.source_offset
+       $15, $15, w.ingest_id, w.source_partition, w.source_offset, w.content_since
 FROM unnest(
     $4::int[], $5::bigint[], $6::text[], $7::text[], $8::text[], $9::text[], $10::vector[], $11::boolean[],
-    $12::timestamptz[], $13::text[], $14::int[], $16::bigint[]
+    $12::timestamptz[], $13::text[], $14::int[], $16::bigint[], $17::timestamptz[]
 ) AS w (
     place, chunk_no, content, title, url, content_hash, embedding, embedding_stale, published_at, ingest_id,
-    source_partition, source_offset
+    source_partition, source_offset, content_since
 )
 ON CONFLICT (ns, slot, source_id, chunk_no) DO UPDATE
 SET content = EXCLUDED.content, title = EXCLUDED.title, url = EXCLUDED.url, content_hash = EXCLUDED.content_hash,
@@ -95,7 +95,10 @@ SET content = EXCLUDED.content, title = EXCLUDED.title, url = EXCLUDED.url, cont
                            ELSE EXCLUDED.embedding IS NULL AND c.embedding_stale END,
     published_at = COALESCE(EXCLUDED.published_at, c.published_at), updated_at = EXCLUDED.updated_at, to_delete = false,
     marked_at = NULL, ingest_id = EXCLUDED.ingest_id, source_partition = EXCLUDED.source_partition,
-    source_offset = EXCLUDED.source_offset
+    source_offset = EXCLUDED.source_offset,
+    content_since = CASE WHEN (c.content_hash, c.title, c.url, c.published_at, c.to_delete) IS DISTINCT FROM
+                              (EXCLUDED.content_hash, EXCLUDED.title, EXCLUDED.url, COALESCE(EXCLUDED.published_at, c.published_at), false)
+                         THEN EXCLUDED.content_since ELSE c.content_since END
 
 -- name: chunk_failures_of
 SELECT f.ns, f.slot, f.source_id, f.ingest_id, f.chunk_no, f.content_hash
@@ -111,8 +114,8 @@ FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::te
 -- One statement for all sources: what is not among the chunks of its ingest is marked (R3.20).
 -- name: mark_orphans
 UPDATE chunks AS c
-SET to_delete = true, marked_at = $5, updated_at = $5
-FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS w (ns, slot, source_id, ingest_id)
+SET to_delete = true, marked_at = $5, updated_at = $5, content_since = w.arrived_at
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $6::timestamptz[]) AS w (ns, slot, source_id, ingest_id, arrived_at)
 JOIN chunk_ingests AS i USING (ns, slot, source_id, ingest_id)
 WHERE (c.ns, c.slot, c.source_id) = (w.ns, w.slot, w.source_id) AND NOT c.to_delete AND NOT i.seen @> c.chunk_no
 RETURNING w.ns, w.slot, w.source_id, w.ingest_id, c.chunk_no, c.content_hash

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from highwater.connectors.chunks.statements import QUERIES
 from highwater.connectors.postgres.pool import Connection, Row
 from highwater.schemas.chunks import NamespaceRated
+from highwater.streams.chunks.history import FORMER_MS
 from highwater.streams.chunks.passports import Passports, Removal
 from highwater.streams.clock import to_datetime
 from highwater.streams.telemetry import get_log
@@ -49,10 +50,12 @@ async def let_last(tx: Connection, names: Collection[str], passports: Passports)
     await tx.execute(QUERIES["let_namespaces_last"], wanted, lives)
 
 
-async def align_passports(tx: Connection, passports: Passports) -> list[str]:
+async def align_passports(tx: Connection, passports: Passports, now_ms: int) -> list[str]:
     """Bring all rows in line with the configuration; the names of those that were changed."""
     names = {row["ns"]: row["is_lasting"] for row in await tx.fetch(QUERIES["lock_namespaces"])}
-    changed = await tx.fetch(QUERIES["align_namespaces"], *_columns(names, passports)) if names else []
+    if not names:
+        return []
+    changed = await tx.fetch(QUERIES["align_namespaces"], *_columns(names, passports), to_datetime(now_ms))
     return sorted(row["ns"] for row in changed)
 
 
@@ -129,6 +132,12 @@ async def remove_cold(tx: Connection, sweep: Sweep, most: int, now_ms: int) -> t
     """Take away some cold chunks: how many were found, and which are gone."""
     found = await tx.fetch(QUERIES["cold_to_remove"], sweep.ns, sweep.cold_before, most)
     return len(found), await _remove(tx, sweep, found, ("cold", sweep.cold_before), now_ms)
+
+
+async def remove_former(tx: Connection, at_ms: int, most: int) -> int:
+    """Erase some former texts that no search may ask for any more at `at_ms`; how many."""
+    status = await tx.execute(QUERIES["remove_former_chunks"], to_datetime(at_ms - FORMER_MS), most)
+    return int(status.rpartition(" ")[2])
 
 
 async def _remove(

@@ -126,8 +126,12 @@ class IngestsSink(Handler[IngestDecided, Prepared]):
         lost = [one for one in decisions if one.is_ahead_of(_of(ingests, one))]
         ended = [end for one in decisions if (end := _judge(one, _of(ingests, one))) is not None]
         if ended:
-            full = {(one.key, one.said["ingest_id"]) for one in decisions if one.said["marks_orphans"]}
-            marking = [one.of for one in ended if one.status == Outcome.COMPLETE and one.of in full]
+            full = {
+                (one.key, one.said["ingest_id"]): one.event.record.arrived_ms
+                for one in decisions
+                if one.said["marks_orphans"]
+            }
+            marking = {one.of: full[one.of] for one in ended if one.status == Outcome.COMPLETE and one.of in full}
             if marking:
                 await surrogate_keys.hold(tx)
             orphans = await store.mark_orphans(tx, marking, now_ms)

@@ -19,6 +19,7 @@ from highwater.connectors.chunks.namespaces import (
     align_passports,
     cold_count,
     remove_cold,
+    remove_former,
     remove_orphans,
     store_ratings,
     sweeps,
@@ -102,9 +103,21 @@ class NamespacesSink(Handler[Said, Prepared]):
             else:
                 async with reading(self._pool) as connection:
                     candidates[sweep.ns] = await cold_count(connection, sweep)
+        former = await self._remove_former(now_ms)
         cold = {ns: count for ns, count in candidates.items() if count}
-        if orphaned or archived or cold:
-            _log.info("swept", sweep=event.value["sweep"], orphans=orphaned, cold=archived, cold_candidates=cold)
+        if orphaned or archived or cold or former:
+            counts = {"orphans": orphaned, "cold": archived, "cold_candidates": cold, "former": former}
+            _log.info("swept", sweep=event.value["sweep"], **counts)
+
+    async def _remove_former(self, at_ms: int) -> int:
+        """Erase the former texts that are kept no longer, one transaction after another; how many."""
+        count = 0
+        found = _CHUNKS_MAX
+        while found == _CHUNKS_MAX:
+            async with transaction(self._pool) as tx:
+                found = await remove_former(tx, at_ms, _CHUNKS_MAX)
+            count += found
+        return count
 
     async def _remove_all(self, remove: _Remove, sweep: Sweep, event: Event[SweepRequested]) -> int:
         """Take away all there is, one transaction after another; how many."""
@@ -166,7 +179,7 @@ async def align(pool: _Pool, codec: Codec, passports: Passports, now_ms: int) ->
         UnavailableError: PostgreSQL is away.
     """
     async with transaction(pool) as tx:
-        changed = await align_passports(tx, passports)
+        changed = await align_passports(tx, passports, now_ms)
         for ns in changed:
             await _bump(tx, codec, ns, "", now_ms, "configured")
     if changed:

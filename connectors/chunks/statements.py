@@ -48,6 +48,7 @@ class Statements(TypedDict):
     cold_count: str
     lock_sources_to_sweep: str
     remove_chunks: str
+    remove_former_chunks: str
     chunk_namespaces_of: str
     hold_namespaces_without_dimensions: str
     set_namespace_dimensions: str

@@ -232,14 +232,26 @@ async def _store_chunks(tx: Connection, planned: Mapping[SourceKey, Planned], no
     if not keys:
         return
     await vectors.enable(tx)
+    for depth in range(max(len(planned[key].plan.passed) for key in keys)):
+        passed = [planned[key].plan.passed[depth : depth + 1] for key in keys]
+        await _write_chunks(tx, keys, [layer[0] if layer else {} for layer in passed], now_ms)
+    await _write_chunks(tx, keys, [planned[key].plan.writes for key in keys], now_ms)
+
+
+async def _write_chunks(
+    tx: Connection, keys: Sequence[SourceKey], writes: Sequence[Mapping[int, Write]], now_ms: int
+) -> None:
+    """Write chunks of sources, each once."""
     rows = [
         _chunk_row(place, number, write)
-        for place, key in enumerate(keys, start=1)
-        for number, write in sorted(planned[key].plan.writes.items())
+        for place, of_source in enumerate(writes, start=1)
+        for number, write in sorted(of_source.items())
     ]
     for first in range(0, len(rows), _WRITTEN_MAX):
-        *columns, offsets = _transposed(rows[first : first + _WRITTEN_MAX], 12)
-        await tx.execute(QUERIES["store_chunks"], *_transposed(keys, 3), *columns, to_datetime(now_ms), offsets)
+        *columns, offsets, arrived = _transposed(rows[first : first + _WRITTEN_MAX], 13)
+        await tx.execute(
+            QUERIES["store_chunks"], *_transposed(keys, 3), *columns, to_datetime(now_ms), offsets, arrived
+        )
 
 
 def _chunk_row(place: int, number: int, write: Write) -> tuple[Any, ...]:
@@ -258,6 +270,7 @@ def _chunk_row(place: int, number: int, write: Write) -> tuple[Any, ...]:
         said.ingest_id,
         said.partition,
         said.offset,
+        to_datetime(said.arrived_ms),
     )
 
 
@@ -265,14 +278,20 @@ def _chunk_row(place: int, number: int, write: Write) -> tuple[Any, ...]:
 
 
 async def mark_orphans(
-    tx: Connection, ended: Sequence[tuple[SourceKey, str]], now_ms: int
+    tx: Connection, ended: Mapping[tuple[SourceKey, str], int], now_ms: int
 ) -> dict[tuple[SourceKey, str], list[Orphan]]:
-    """Mark what is not among the chunks of these ingests of sources that are held (R3.20)."""
+    """Mark what is not among the chunks of these ingests of sources that are held (R3.20).
+
+    `ended`: of each when the log took the decision that ended it, in ms since 1970.
+    """
     found: dict[tuple[SourceKey, str], list[Orphan]] = {}
     if not ended:
         return found
     columns = _transposed([(*key, ingest_id) for key, ingest_id in ended], 4)
-    for *key, ingest_id, number, hashed in await tx.fetch(QUERIES["mark_orphans"], *columns, to_datetime(now_ms)):
+    arrived = [to_datetime(arrived_ms) for arrived_ms in ended.values()]
+    for *key, ingest_id, number, hashed in await tx.fetch(
+        QUERIES["mark_orphans"], *columns, to_datetime(now_ms), arrived
+    ):
         found.setdefault((SourceKey(*key), ingest_id), []).append(Orphan(number, hashed))
     return {one: sorted(orphans) for one, orphans in found.items()}
 

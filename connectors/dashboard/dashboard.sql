@@ -16,6 +16,17 @@ FROM user_clusters WHERE user_id = $1 ORDER BY cluster_version DESC
 SELECT insight_id, left(text, 160) AS text FROM insights
 WHERE insight_id = ANY ($1::text[]) AND retracted_at IS NULL
 
+-- Insights as a list shows them.
+-- name: dashboard_insights
+SELECT insight_id, channel_id, left(text, 160) AS text, ts FROM insights
+WHERE insight_id = ANY ($1::text[]) AND retracted_at IS NULL
+
+-- The sizes of clusters, the newest $2 changes. A cluster that changed in a version has exactly one of these kinds.
+-- name: dashboard_cluster_sizes
+SELECT cluster_id, cluster_version, label, size FROM cluster_history
+WHERE user_id = $1 AND kind IN ('born', 'grew', 'shrank', 'died')
+ORDER BY cluster_version DESC, cluster_id LIMIT $2
+
 -- $1: beginning of the key, $2 how many
 -- name: dashboard_documents
 SELECT d.key, d.version, d.coming, v.position, d.built_at, octet_length(d.payload) AS bytes

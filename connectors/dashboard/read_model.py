@@ -50,6 +50,24 @@ async def texts(pool: Pool, insight_ids: Sequence[str]) -> dict[str, str]:
     }
 
 
+async def insights(pool: Pool, insight_ids: Sequence[str]) -> dict[str, Row]:
+    """Insights with the beginnings of their texts, by id; a retracted one is not among them.
+
+    Raises:
+        UnavailableError: PostgreSQL is away.
+    """
+    return {row["insight_id"]: row for row in await _fetch(pool, QUERIES["dashboard_insights"], list(insight_ids))}
+
+
+async def cluster_sizes(pool: Pool, user_id: str, limit: int) -> list[Row]:
+    """The changes of the sizes of a user's clusters in the order of versions, the newest ones where there are too many.
+
+    Raises:
+        UnavailableError: PostgreSQL is away.
+    """
+    return (await _fetch(pool, QUERIES["dashboard_cluster_sizes"], user_id, limit))[::-1]
+
+
 async def documents(pool: Pool, beginning: str, limit: int) -> list[Row]:
     """League documents whose key begins so, the one that was made last first.
 

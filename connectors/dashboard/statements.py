@@ -14,6 +14,8 @@ class Statements(TypedDict):
     dashboard_users: str
     dashboard_versions: str
     dashboard_texts: str
+    dashboard_insights: str
+    dashboard_cluster_sizes: str
     dashboard_documents: str
     dashboard_runs: str
     dashboard_jobs: str

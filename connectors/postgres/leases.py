@@ -37,6 +37,7 @@ class LeaseKind(StrEnum):
     CHUNK_SOURCE = "chunk-source"  # a source whose vectors are being made
     CHUNK_INDEXES = "chunk-indexes"  # `keeper`: who builds indexes of vectors
     FEED_BUILD = "feed-build"  # a user, whose feed's document is being built
+    HISTORY = "history"  # `recorder`: the API process that records the history of figures
     USER_REBUILD = "user-rebuild"  # a user, while Redis is away
 
 

@@ -3,7 +3,7 @@
 -- $6 the oldest that is found (null: any), $7 the oldest that has a score (null: any), $8 the moment, $9 alpha, $10 beta,
 -- $11 half-life in days, $12 share of words in a similarity, $13 the newest that is found (null: any), $14 a tsquery for each word,
 -- $15 their weights, $16 and $17 the saturation and what each octet of a text adds to it, $18 the ranks that tell how often a chunk
--- has a word, $19 how many of one source (null: any number), $20 how many.
+-- has a word, $19 how many of one source (null: any number), $20 whose texts: those of this time (null: those of now), $21 how many.
 -- A cosine with a vector of zeros is not a number and counts as 0. Powers beyond 1,000 half-lives would be refused, not be 0.
 -- Words count by BM25 (`text_score` in `streams/chunks/scoring.py`). How often a chunk has a word is read from its `ts_rank`, the
 -- one number of it that the server gives without unpacking all its words.
@@ -23,16 +23,25 @@ LEFT JOIN chunk_words AS c ON c.ns = $1::text AND c.word = a.word COLLATE "C"
 GROUP BY a.word
 
 -- How many chunks are older than what is found ($5, null: any), counted up to $6: in the order of their age, or all chunks would be
--- looked at to find that few are. And how many there are to be compared: of a whole namespace the sum is kept, of less up to $4.
+-- looked at to find that few are. $7: whose texts, as in a search. And how many there are to be compared: of a whole namespace the
+-- sum is kept, of less up to $4.
 -- name: count_chunks
 SELECT (
     SELECT count(*) FROM (
         SELECT FROM chunks
         WHERE ns = $1 AND NOT to_delete AND ($2::text IS NULL OR slot = $2) AND ($3::text[] IS NULL OR source_id = ANY ($3))
           AND coalesce(published_at, created_at) < $5::timestamptz
+          AND ($7::timestamptz IS NULL OR coalesce(content_since, created_at) <= $7)
         ORDER BY coalesce(published_at, created_at) DESC
         LIMIT $6
     ) AS old
+) + (
+    SELECT count(*) FROM (
+        SELECT FROM former_chunks
+        WHERE ns = $1 AND ($2::text IS NULL OR slot = $2) AND ($3::text[] IS NULL OR source_id = ANY ($3))
+          AND coalesce(published_at, created_at) < $5::timestamptz AND content_since <= $7 AND valid_until > $7
+        LIMIT $6
+    ) AS former
 ) AS cold, CASE WHEN $2 IS NULL AND $3 IS NULL
     THEN (SELECT coalesce(sum(chunks), 0)::bigint FROM chunk_words WHERE ns = $1 AND word = '' COLLATE "C")
     ELSE (
@@ -55,6 +64,21 @@ WITH visible AS NOT MATERIALIZED (
     WHERE ns = $1 AND NOT to_delete AND ($4::text IS NULL OR slot = $4) AND ($5::text[] IS NULL OR source_id = ANY ($5))
       AND ($6::timestamptz IS NULL OR coalesce(published_at, created_at) >= $6)
       AND ($13::timestamptz IS NULL OR coalesce(published_at, created_at) <= $13)
+      AND ($20::timestamptz IS NULL OR coalesce(content_since, created_at) <= $20)
+)
+
+-- The same of texts that were replaced or taken out since: those that were found at a time, of each chunk one at most.
+-- name: visible_former_chunks
+WITH visible AS NOT MATERIALIZED (
+    SELECT ctid AS place, slot, source_id, chunk_no, coalesce(published_at, created_at) AS base, embedding, words AS all_words,
+           CASE WHEN $2::vector IS NULL OR embedding IS NULL THEN 0
+                ELSE coalesce(nullif(1 - (embedding <=> $2::vector), 'NaN'), 0) END AS cosine,
+           CASE WHEN $3::text IS NOT NULL THEN words END AS words, chunk_text_octets(title, content) AS octets
+    FROM former_chunks
+    WHERE ns = $1 AND ($4::text IS NULL OR slot = $4) AND ($5::text[] IS NULL OR source_id = ANY ($5))
+      AND ($6::timestamptz IS NULL OR coalesce(published_at, created_at) >= $6)
+      AND ($13::timestamptz IS NULL OR coalesce(published_at, created_at) <= $13)
+      AND content_since <= $20::timestamptz AND valid_until > $20
 )
 
 -- All of them.
@@ -65,17 +89,17 @@ WITH visible AS NOT MATERIALIZED (
     SELECT NULL::float8 AS near_cosine, NULL::bigint AS recent_count, NULL::timestamptz AS recent_base
 )
 
--- $21 of the nearest by the index of the namespace, $22 of the most recent, and of those with words up to $23 that have all words
--- ($24), and as many that have one of the rare ones ($25). The length of the namespace's vectors stands for 384.
+-- $22 of the nearest by the index of the namespace, $23 of the most recent, and of those with words up to $24 that have all words
+-- ($25), and as many that have one of the rare ones ($26). The length of the namespace's vectors stands for 384.
 -- name: near_candidates
 , nearest AS MATERIALIZED (
     SELECT place, slot, source_id, chunk_no, base, cosine, words, octets
     FROM visible
     WHERE embedding IS NOT NULL AND $2::vector IS NOT NULL
     ORDER BY l2_normalize(embedding)::halfvec(384) <#> l2_normalize($2::vector)::halfvec(384)
-    LIMIT $21
+    LIMIT $22
 ), recent AS MATERIALIZED (
-    SELECT place, slot, source_id, chunk_no, base, cosine, words, octets FROM visible ORDER BY base DESC LIMIT $22
+    SELECT place, slot, source_id, chunk_no, base, cosine, words, octets FROM visible ORDER BY base DESC LIMIT $23
 ), candidates AS (
     SELECT DISTINCT ON (place) * FROM (
         SELECT * FROM nearest
@@ -83,10 +107,10 @@ WITH visible AS NOT MATERIALIZED (
         SELECT * FROM recent
         UNION ALL
         (SELECT place, slot, source_id, chunk_no, base, cosine, words, octets FROM visible
-         WHERE $3::text IS NOT NULL AND all_words @@ $24::text::tsquery LIMIT $23)
+         WHERE $3::text IS NOT NULL AND all_words @@ $25::text::tsquery LIMIT $24)
         UNION ALL
         (SELECT place, slot, source_id, chunk_no, base, cosine, words, octets FROM visible
-         WHERE $3::text IS NOT NULL AND all_words @@ $25::text::tsquery LIMIT $23)
+         WHERE $3::text IS NOT NULL AND all_words @@ $26::text::tsquery LIMIT $24)
     ) AS looked_at
 ), looked AS (
     SELECT * FROM (SELECT min(cosine) AS near_cosine FROM nearest) AS n,
@@ -115,24 +139,44 @@ WITH visible AS NOT MATERIALIZED (
     ) AS by_source
     WHERE $19::int IS NULL OR place_in_source <= $19
     ORDER BY final DESC, base DESC, slot COLLATE "C", source_id COLLATE "C", chunk_no
-    LIMIT $20
+    LIMIT $21
 )
+
+-- name: whole_chunks
 SELECT c.slot, c.source_id, c.chunk_no, c.title, c.url, c.content, c.published_at, c.created_at, c.updated_at, c.embedding_stale,
-       c.source_partition, c.source_offset, b.cosine, b.text_score, looked.*
+       c.source_partition, c.source_offset, NULL::timestamptz AS valid_until, b.cosine, b.text_score, looked.*
 FROM looked CROSS JOIN best AS b JOIN chunks AS c ON c.ctid = b.place
 
--- The chunks beside results, in the order of their numbers. $1 namespace, $2 to $4 the results, $5 how many on either side
+-- name: whole_former_chunks
+SELECT c.slot, c.source_id, c.chunk_no, c.title, c.url, c.content, c.published_at, c.created_at, c.updated_at, c.embedding_stale,
+       c.source_partition, c.source_offset, c.valid_until, b.cosine, b.text_score, looked.*
+FROM looked CROSS JOIN best AS b JOIN former_chunks AS c ON c.ctid = b.place
+
+-- The chunks beside results, in the order of their numbers. $1 namespace, $2 to $4 the results, $5 how many on either side, $6 whose
+-- texts: those of this time (null: those of now)
 -- name: neighbours_of
 SELECT k.place, c.chunk_no, c.title, c.content
 FROM unnest($2::text[], $3::text[], $4::bigint[]) WITH ORDINALITY AS k (slot, source_id, chunk_no, place)
 JOIN LATERAL (
-    (SELECT chunk_no, title, content FROM chunks
-     WHERE ns = $1 AND slot = k.slot AND source_id = k.source_id AND chunk_no < k.chunk_no AND NOT to_delete
-     ORDER BY chunk_no DESC LIMIT $5)
+    (SELECT chunk_no, title, content FROM (
+        SELECT chunk_no, title, content FROM chunks
+        WHERE ns = $1 AND slot = k.slot AND source_id = k.source_id AND chunk_no < k.chunk_no AND NOT to_delete
+          AND ($6::timestamptz IS NULL OR coalesce(content_since, created_at) <= $6)
+        UNION ALL
+        SELECT chunk_no, title, content FROM former_chunks
+        WHERE ns = $1 AND slot = k.slot AND source_id = k.source_id AND chunk_no < k.chunk_no
+          AND content_since <= $6 AND valid_until > $6
+     ) AS earlier ORDER BY chunk_no DESC LIMIT $5)
     UNION ALL
-    (SELECT chunk_no, title, content FROM chunks
-     WHERE ns = $1 AND slot = k.slot AND source_id = k.source_id AND chunk_no > k.chunk_no AND NOT to_delete
-     ORDER BY chunk_no LIMIT $5)
+    (SELECT chunk_no, title, content FROM (
+        SELECT chunk_no, title, content FROM chunks
+        WHERE ns = $1 AND slot = k.slot AND source_id = k.source_id AND chunk_no > k.chunk_no AND NOT to_delete
+          AND ($6::timestamptz IS NULL OR coalesce(content_since, created_at) <= $6)
+        UNION ALL
+        SELECT chunk_no, title, content FROM former_chunks
+        WHERE ns = $1 AND slot = k.slot AND source_id = k.source_id AND chunk_no > k.chunk_no
+          AND content_since <= $6 AND valid_until > $6
+     ) AS later ORDER BY chunk_no LIMIT $5)
 ) AS c ON true
 ORDER BY k.place, c.chunk_no
 

@@ -3,11 +3,13 @@
 Laws. What is given is scored by `streams/chunks/scoring.py` alone; the statements only choose what is worth scoring. A small set
 is compared as a whole. Of a large one the nearest by its index, the most recent and those with the words are, deeper once if the
 first look does not settle it; `is_complete` says whether what was not looked at is known to score no higher (Fagin's threshold),
-as far as the index found what is nearest. What is to be deleted is never found (R3.20). One search sees one moment.
+as far as the index found what is nearest. What is to be deleted is never found (R3.20). One search sees one moment. A search as
+of a time reads the texts that were stored then: what stood then and still does, and all that was replaced or taken out since.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -60,8 +62,17 @@ _LAST_BITS = 1e-12
 _TOPIC = "chunks.chunk-submitted"
 # In the statements the length of vectors is a number of their text, as the index's is.
 _LENGTH = "halfvec(384)"
-_OF_ALL = "\n".join((QUERIES["visible_chunks"], QUERIES["all_candidates"], QUERIES["best_candidates"]))
-_NEAR = "\n".join((QUERIES["visible_chunks"], QUERIES["near_candidates"], QUERIES["best_candidates"]))
+_BEST = (QUERIES["best_candidates"], QUERIES["whole_chunks"])
+_OF_ALL = "\n".join((QUERIES["visible_chunks"], QUERIES["all_candidates"], *_BEST))
+_NEAR = "\n".join((QUERIES["visible_chunks"], QUERIES["near_candidates"], *_BEST))
+_FORMER = "\n".join(
+    (
+        QUERIES["visible_former_chunks"],
+        QUERIES["all_candidates"],
+        QUERIES["best_candidates"],
+        QUERIES["whole_former_chunks"],
+    )
+)
 
 
 class NothingToCompareError(HighwaterError):
@@ -84,7 +95,8 @@ class Neighbour(NamedTuple):
 class Result:
     """A chunk and how it scores. `text_score` is None where words do not count; `position`: of the event that wrote it last.
 
-    `before` and `after`: the chunks beside it, in order, where they were asked for.
+    `before` and `after`: the chunks beside it, in order, where they were asked for. `valid_until_ms`: when the text was replaced
+    or taken out; None where it is still the chunk's.
     """
 
     ns: str
@@ -107,6 +119,12 @@ class Result:
     position: str
     before: tuple[Neighbour, ...] = ()
     after: tuple[Neighbour, ...] = ()
+    valid_until_ms: int | None = None
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """Which chunk of the namespace it is."""
+        return self.slot, self.source_id, self.chunk_no
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +166,7 @@ class _Search(NamedTuple):
     saturation_per_octet: float | None = None
     ranks: Sequence[float] = RANKS
     per_source: int | None = None
+    texts_of: datetime | None = None
 
     def weighing(self, words: AskedWords, share: float) -> _Search:
         """The same with words, which are so much of a similarity."""
@@ -184,6 +203,7 @@ async def search(
     oldest_ms: int | None = None,
     per_source: int | None = None,
     neighbours: int = 0,
+    texts_of_ms: int | None = None,
 ) -> Found:
     """The chunks of a namespace that answer best.
 
@@ -201,6 +221,8 @@ async def search(
         oldest_ms: only those that were published then or later.
         per_source: how many chunks of one source at most.
         neighbours: how many chunks before and after each result come with it.
+        texts_of_ms: search the texts that were stored at this time, from `known_from_ms` on; None: those of now. What a word
+            weighs is always that of now.
 
     Raises:
         NothingToCompareError: something was asked, and neither vectors nor words can answer it.
@@ -210,6 +232,7 @@ async def search(
     scoring = _Scoring(Passport(**{name: namespace[name] for name in PASSPORT_KEYS}), namespace["is_hot"], as_of_ms)
     vector = _comparable(q_vector, namespace["dimensions"])
     asked, cold_before = _asked(namespace["ns"], vector, slot, source_ids, scoring, oldest_ms, newest_ms, per_source)
+    asked = asked._replace(texts_of=None if texts_of_ms is None else to_datetime(texts_of_ms))
     has_words = bool(words and words.strip())
     share = text_share_of(
         mode, has_vector=vector is not None, has_words=has_words, text_share=scoring.passport.text_share
@@ -224,15 +247,35 @@ async def search(
         depths = DEPTHS[Mode.SEMANTIC if found_words is None else Mode.HYBRID]
         await tx.execute(QUERIES["search_settings"], str(depths[0][0]))  # first: what is counted is planned by them too
         most = (COMPARED_MAX + 1, cold_before, COLD_COUNT_MAX)
-        counted = await one_row(tx, QUERIES["count_chunks"], asked.ns, slot, asked.source_ids, *most)
+        counted = await one_row(tx, QUERIES["count_chunks"], asked.ns, slot, asked.source_ids, *most, asked.texts_of)
+        looked_for = limit if asked.texts_of is None or per_source is None else 2 * limit
         if counted["compared"] <= COMPARED_MAX:
-            rows = await tx.fetch(_OF_ALL, *asked, limit)
+            rows = await tx.fetch(_OF_ALL, *asked, looked_for)
             found = Found(_results(rows, asked, scoring), is_complete=True, is_exact=True)
         else:
             near = _near_statement(namespace["dimensions"])
-            found = await _by_index(tx, near, asked, found_words, scoring, depths, limit)
-        results = await _with_neighbours(tx, asked.ns, found.results, neighbours) if neighbours else found.results
+            found = await _by_index(tx, near, asked, found_words, scoring, depths, looked_for)
+        if asked.texts_of is not None:
+            former = _results(await tx.fetch(_FORMER, *asked, looked_for), asked, scoring)
+            found = replace(found, results=_merged(found.results, former, per_source)[:limit])
+        results = await _with_neighbours(tx, asked, found.results, neighbours) if neighbours else found.results
         return replace(found, results=results, cold_hidden=counted["cold"])
+
+
+def _merged(current: Sequence[Result], former: Sequence[Result], per_source: int | None) -> tuple[Result, ...]:
+    """Current and former texts in one order, of each source some.
+
+    Of sources with chunks on both sides some on either side fall out: fewer than are asked for, so with twice as many from each
+    side none is missing.
+    """
+    keys = {one.key for one in current}
+    counts: Counter[tuple[str, str]] = Counter()
+    kept = []
+    for one in sorted((*current, *(one for one in former if one.key not in keys)), key=_place):
+        counts[one.slot, one.source_id] += 1
+        if per_source is None or counts[one.slot, one.source_id] <= per_source:
+            kept.append(one)
+    return tuple(kept)
 
 
 def _near_statement(dimensions: int | None) -> str:
@@ -279,11 +322,11 @@ def _later(one: datetime | None, other_ms: int | None) -> datetime | None:
     return max((bound for bound in (one, other) if bound is not None), default=None)
 
 
-async def _with_neighbours(tx: Connection, ns: str, results: Sequence[Result], count: int) -> tuple[Result, ...]:
+async def _with_neighbours(tx: Connection, asked: _Search, results: Sequence[Result], count: int) -> tuple[Result, ...]:
     """Results with as many chunks before and after each as there are, `count` at most."""
     keys = [[one.slot for one in results], [one.source_id for one in results], [one.chunk_no for one in results]]
     beside: dict[int, list[Neighbour]] = {}
-    for place, *neighbour in await tx.fetch(QUERIES["neighbours_of"], ns, *keys, count):
+    for place, *neighbour in await tx.fetch(QUERIES["neighbours_of"], asked.ns, *keys, count, asked.texts_of):
         beside.setdefault(place - 1, []).append(Neighbour(*neighbour))
     return tuple(
         replace(
@@ -388,4 +431,5 @@ def _result(row: Row, asked: _Search, scoring: _Scoring) -> Result:
         ),
         is_stale=row["embedding_stale"],
         position=str(Position(_TOPIC, row["source_partition"], row["source_offset"])),
+        valid_until_ms=to_ms_or_none(row["valid_until"]),
     )

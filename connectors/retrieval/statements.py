@@ -15,9 +15,12 @@ class Statements(TypedDict):
     words_asked: str
     count_chunks: str
     visible_chunks: str
+    visible_former_chunks: str
     all_candidates: str
     near_candidates: str
     best_candidates: str
+    whole_chunks: str
+    whole_former_chunks: str
     neighbours_of: str
     open_namespaces: str
     places_of_documents: str

@@ -80,6 +80,12 @@ def _run(row: Mapping[str, Any], fields: frozenset[str], found: Ambiguous) -> st
     return None
 
 
+def _former(_row: Mapping[str, Any], fields: frozenset[str], _found: Ambiguous) -> str | None:
+    if "row" in fields:
+        return "the text of a chunk that was marked or taken away: ends of ingests and sweeps are decided by ticks"
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Model:
     """A table or part of one. Its query gives `columns`, the first `key` of them the key, then the position of the event."""
@@ -213,9 +219,21 @@ MODELS: tuple[Model, ...] = (
         key=4, is_subset=True,
         excluded={
             "embedding, embedding_model, embedding_stale, vector_text": "made by a worker, in a model of the moment",
-            "to_delete, marked_at, and rows that are gone": "ends of ingests and sweeps, decided by ticks",
+            "to_delete, marked_at, content_since, and rows that are gone": "ends of ingests and sweeps, decided by ticks",
             "created_at, updated_at": _CLOCK,
             "chunk_ingests, chunk_failures, chunk_namespaces": "counts of an ingest depend on how its two topics were read",
+        },
+    ),
+    Model(
+        "former_chunks", "chunks", QUERIES["verify_former_chunks"],
+        _columns(
+            "ns slot source_id chunk_no source_partition source_offset content title url content_hash published_at ingest_id"
+        ),
+        key=6, is_open=_former, is_subset=True,
+        excluded={
+            "content_since, valid_until, and rows that are gone": "ends of ingests and sweeps, decided by ticks",
+            "embedding, embedding_model, embedding_stale": "made by a worker, in a model of the moment",
+            "created_at, updated_at": _CLOCK,
         },
     ),
 )  # fmt: skip

@@ -35,6 +35,7 @@ class Statements(TypedDict):
     verify_usage: str
     verify_organizations: str
     verify_chunks: str
+    verify_former_chunks: str
     verify_cluster_versions: str
     verify_user_versions: str
     verify_marks: str

@@ -102,6 +102,12 @@ SELECT ns, slot, source_id, chunk_no, content, title, url, content_hash, publish
        'chunks.chunk-submitted/' || source_partition || '/' || source_offset
 FROM chunks ORDER BY ns COLLATE "C", slot COLLATE "C", source_id COLLATE "C", chunk_no
 
+-- name: verify_former_chunks
+SELECT ns, slot, source_id, chunk_no, source_partition, source_offset, content, title, url, content_hash, published_at, ingest_id,
+       'chunks.chunk-submitted/' || source_partition || '/' || source_offset
+FROM former_chunks
+ORDER BY ns COLLATE "C", slot COLLATE "C", source_id COLLATE "C", chunk_no, source_partition, source_offset
+
 -- Effects: columns in the order key, what the event says of it, and last the position that the row itself names.
 
 -- name: verify_cluster_versions

@@ -154,7 +154,11 @@ class Failure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be stored: the source, chunks by number, ingests that changed, and of those the ones to be told of."""
+    """What is to be stored: the source, chunks by number, ingests that changed, and of those the ones to be told of.
+
+    `passed`: what is to be written before `writes`, one after the other: texts that stood for a while and were replaced within
+    the batch, so that the history of a chunk does not depend on how its events fell into batches.
+    """
 
     source: Source
     writes: Mapping[int, Write]
@@ -162,6 +166,7 @@ class Plan:
     told: Collection[str]
     failures: Sequence[Failure]
     dimensions: int | None
+    passed: Sequence[Mapping[int, Write]] = ()
 
 
 def plan_upserts(
@@ -221,6 +226,7 @@ class _Planner:
         self._dimensions = dimensions
         self._rows = dict(source.rows)
         self._writes: dict[int, Write] = {}
+        self._passed: list[dict[int, Write]] = []
         self._ledgers: dict[str, _Ledger] = {}
         self._refused = set(source.refused)
         self._failures: list[Failure] = []
@@ -336,12 +342,22 @@ class _Planner:
 
     def _write(self, said: Submitted, after: Stored, *, takes: bool, is_same: bool) -> None:
         stored, earlier = self._source.rows.get(said.chunk_no), self._writes.get(said.chunk_no)
+        if earlier and earlier.said.arrived_ms < said.arrived_ms and _shown(earlier.row) != _shown(after):
+            self._pass(said.chunk_no, earlier)
         embedding = said.embedding if takes else earlier and earlier.embedding
         # Of a stored chunk the store itself says whether it has a vector: one may be on its way.
         is_stale = False if takes else bool(earlier and earlier.is_stale) if is_same else bool(stored or embedding)
         kind = Change.INSERTED if stored is None else Change.REVIVED if stored.to_delete else Change.UPDATED
         old_hash = None if stored is None else stored.content_hash
         self._writes[said.chunk_no] = Write(said, kind, old_hash, embedding, is_stale, after)
+
+    def _pass(self, chunk_no: int, write: Write) -> None:
+        """Keep what stood for a while: behind what was kept of the same chunk."""
+        for layer in self._passed:
+            if chunk_no not in layer:
+                layer[chunk_no] = write
+                return
+        self._passed.append({chunk_no: write})
 
     def plan(self) -> Plan:
         """What is to be stored."""
@@ -353,7 +369,13 @@ class _Planner:
             told=[ingest_id for ingest_id, ledger in self._ledgers.items() if ledger.is_told],
             failures=self._failures,
             dimensions=self._dimensions,
+            passed=self._passed,
         )
+
+
+def _shown(row: Stored) -> tuple[object, ...]:
+    """What a reader sees of a chunk."""
+    return row.content_hash, row.title, row.url, row.published_at
 
 
 def _row(said: Submitted, published_at: datetime | None, *, has_embedding: bool, is_stale: bool) -> Stored:

@@ -11,18 +11,13 @@ from highwater.api.core.access import Owner, may_act_for
 from highwater.api.core.events import PUBLISH
 from highwater.api.dashboard import consequences, figures
 from highwater.api.dashboard.actions import Actions, position_html
-from highwater.api.dashboard.view import ReadRefusedError, View, chip, facts, link, note, page, segment, set_html, text
+from highwater.api.dashboard.view import ReadRefusedError, View, chip, facts, note, page, segment, set_html, text
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.feeds import INSIGHT_RETRACTED
 
 _REFRESH_SECONDS = 3.0
 _NOT_FOUND, _GONE = 404, 410
 _RETRACT = "Retract"
-
-
-def insight_address(channel_id: str, insight_id: str) -> str:
-    """The page of an insight."""
-    return link("/insight", channel=channel_id, id=insight_id)
 
 
 def register() -> None:

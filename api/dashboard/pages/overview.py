@@ -6,13 +6,18 @@ from collections.abc import Sequence
 
 from nicegui import ui
 
-from highwater.api.dashboard import figures
+from highwater.api.dashboard import charts, figures
 from highwater.api.dashboard.flow import LATE_SECONDS, Behind, Lane, draw, lane_of, lanes
 from highwater.api.dashboard.view import View, chip, heading, note, page, set_html, text, tile
 from highwater.connectors.kafka.stopped import Stopped
 from highwater.schemas.envelope import iso_from_ms
+from highwater.streams.clock import monotonic_seconds
+from highwater.streams.history import METRICS
 
 _REFRESH_SECONDS = 2.0
+# A sample is taken every minute.
+_CHARTS_SECONDS = 20.0
+_RANGES = {"1h": 1, "6h": 6, "24h": 24}
 _LANES = lanes()
 _PARTS = ("database", "kafka", "schema_registry", "redis")
 
@@ -33,6 +38,8 @@ async def _build(view: View) -> None:
                 heading(lane.title)
                 with ui.element("div").classes("hw-scroll").props(f'tabindex=0 role=region aria-label="{lane.title}"'):
                     drawn[lane.name] = ui.html(draw(lane, None, {}), sanitize=False).classes("full-width")
+        history = _History(view)
+        history.build()
         note(
             "Boxes are processes, lines are topics with their events a second over the last ten seconds; dotted lines are "
             "transactions in PostgreSQL. Point at a line for the names of its topics."
@@ -52,9 +59,49 @@ async def _build(view: View) -> None:
         rates = view.hub.rates.per_second() or None
         for lane in _LANES:
             set_html(drawn[lane.name], draw(lane, rates, _behind(view, lane)))
+        await history.refresh()
         view.tell(view.hub.problem)
 
     view.live(_REFRESH_SECONDS, refresh)
+
+
+class _History:
+    """The charts over the range that the address names."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        asked = view.asked("range", "1h")
+        self._range = asked if asked in _RANGES else "1h"
+        self._charts: dict[str, ui.html] = {}
+        self._drawn_at: float | None = None
+
+    def build(self) -> None:
+        """Put the charts in their places."""
+        links = "".join(
+            f'<a href="/?range={name}"{" aria-current=true" if name == self._range else ""}>{hours} h</a>'
+            for name, hours in _RANGES.items()
+        )
+        with ui.column().classes("hw-card"):
+            ui.html(
+                f'<div class="hw-row"><h2 class="hw">History</h2><nav class="hw-ranges" aria-label="Range of the charts">'
+                f"{links}</nav></div>",
+                sanitize=False,
+            ).classes("full-width")
+            with ui.element("div").classes("hw-two"):
+                for name in METRICS:
+                    self._charts[name] = ui.html("", sanitize=False).classes("full-width")
+            note("Times are UTC. A line breaks where nothing was recorded. Point at a title to see what it counts.")
+
+    async def refresh(self) -> None:
+        """Draw the charts again, once in a while."""
+        now = monotonic_seconds()
+        if self._drawn_at is not None and now - self._drawn_at < _CHARTS_SECONDS:
+            return
+        self._drawn_at = now
+        to_ms = self._view.services.clock()
+        span = {"from": iso_from_ms(to_ms - _RANGES[self._range] * 3_600_000), "to": iso_from_ms(to_ms)}
+        for name, chart in self._charts.items():
+            set_html(chart, charts.draw(await self._view.get("/api/history", metric=name, **span)))
 
 
 def _behind(view: View, lane: Lane) -> dict[str, Behind]:

@@ -10,8 +10,8 @@ from nicegui import ui
 
 from highwater.api.dashboard import consequences, figures
 from highwater.api.dashboard.actions import Actions, position_html
+from highwater.api.dashboard.addresses import insight_address
 from highwater.api.dashboard.attempts import timeline_html
-from highwater.api.dashboard.pages.insight import insight_address
 from highwater.api.dashboard.pages.queries import STATUS_TONES, query_address
 from highwater.api.dashboard.tables import table_html
 from highwater.api.dashboard.view import ReadRefusedError, View, chip, facts, link, note, page, segment, set_html, text

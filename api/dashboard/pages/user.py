@@ -9,8 +9,8 @@ from nicegui import ui
 
 from highwater.api.core.resources import may_read_key
 from highwater.api.dashboard import consequences, figures
-from highwater.api.dashboard import map as cluster_map
 from highwater.api.dashboard.actions import Actions
+from highwater.api.dashboard.clusters_panel import ClustersPanel
 from highwater.api.dashboard.explained import explain_card
 from highwater.api.dashboard.tables import table_html
 from highwater.api.dashboard.view import View, chip, heading, link, note, page, segment, set_html, text, tile
@@ -26,8 +26,6 @@ _REFRESH_SECONDS = 3.0
 _LISTED_MAX = 50
 # Channels with something pending; the rest are counted.
 _CHANNELS_MAX = 15
-_ITEMS_MAX = 12
-_LEGEND_MAX = 14
 _DEMANDS_MAX = 5
 _REBUILD, _ERASE = "Rebuild now", "Erase the user's data"
 _TONES = {"rebuilt": "hw-good", "failed": "hw-bad", PENDING: "hw-warn"}
@@ -81,15 +79,10 @@ async def _user(view: View, user: str) -> None:
     with ui.element("div").classes("hw-two"):
         due = ui.html("", sanitize=False).classes("hw-card")
         pending = ui.html("", sanitize=False).classes("hw-card")
-    with ui.column().classes("hw-card"):
-        heading("Clusters")
-        drawn = ui.html("", sanitize=False).classes("full-width")
-        legend = ui.html("", sanitize=False).classes("full-width")
-    feed = ui.html("", sanitize=False).classes("hw-card")
-    versions = ui.html("", sanitize=False).classes("hw-card")
+    clusters = ClustersPanel(view, user)
+    clusters.build()
     demands = ui.html("", sanitize=False).classes("hw-card")
     explain_card(view, "Explain the feed", lambda explainer: explainer.feed(user))
-    shown = [-1]
 
     async def refresh() -> None:
         services = view.services
@@ -100,15 +93,7 @@ async def _user(view: View, user: str) -> None:
         set_html(due, _due(row, told))
         set_html(pending, _pending(by_channel))
         set_html(demands, _demands(await newest_demands(services.database.require(), user, _DEMANDS_MAX)))
-        if row.cluster_version != shown[0]:
-            clusters = await view.get(f"/api/users/{segment(user)}/clusters")
-            found = cluster_map.points_of(clusters)
-            texts = await dashboard_reads.texts(services.database.require(), [one.insight_id for one in found.points])
-            set_html(drawn, cluster_map.draw(clusters, found, texts))
-            set_html(legend, _legend(clusters, found))
-            set_html(feed, _feed(await view.get(f"/api/users/{segment(user)}/feed")))
-            set_html(versions, _versions(await dashboard_reads.versions(services.database.require(), user)))
-            shown[0] = row.cluster_version
+        await clusters.refresh(row.cluster_version)
 
     view.live(_REFRESH_SECONDS, refresh)
 
@@ -210,54 +195,6 @@ def _pending(by_channel: Mapping[str, int]) -> str:
         '<h2 class="hw">Pending by channel</h2>'
         f'<table class="q-table" style="width:100%"><tbody>{lines}</tbody></table>'
         f'<p class="hw-muted hw-small" style="margin:0">{told}</p>'
-    )
-
-
-def _legend(document: Mapping[str, Any], found: cluster_map.Map) -> str:
-    clusters = document["clusters"]
-    if not clusters:
-        return '<span class="hw-muted">No clusters yet.</span>'
-    shown = "".join(
-        f'<li style="display:flex;gap:.5rem;align-items:baseline"><span aria-hidden="true" style="flex:none;width:.7rem;'
-        f'height:.7rem;border-radius:50%;background:{cluster_map.colour(number)}"></span>'
-        f'<span>{text(one["label"])} <span class="hw-muted">{one["size"]:,} · '
-        f"{text(', '.join(one['keywords'][:4]))}</span></span></li>"
-        for number, one in enumerate(clusters[:_LEGEND_MAX])
-    )
-    thinned = "" if len(found.points) == found.total else f"; {len(found.points):,} of {found.total:,} points are drawn"
-    more = f"{len(clusters):,} clusters, {document['noise']:,} insights in none{thinned}"
-    return (
-        '<ul style="list-style:none;margin:0;padding:0;display:grid;gap:.15rem 1.5rem;'
-        f'grid-template-columns:repeat(auto-fill,minmax(min(100%,330px),1fr))">{shown}</ul>'
-        f'<p class="hw-muted hw-small" style="margin:.5rem 0 0">{more}</p>'
-    )
-
-
-def _feed(document: Mapping[str, Any]) -> str:
-    items = document["items"]
-    lines = "".join(
-        f'<li><b>{text(item["title"])}</b> <span class="hw-muted hw-small">{item["size"]:,} insights</span><br>'
-        f'<span class="hw-small">{text(item["summary"])}</span></li>'
-        for item in items[:_ITEMS_MAX]
-    )
-    built = (
-        f"version {document['cluster_version']}, built {figures.iso_text(document['built_at'])} UTC" if items else ""
-    )
-    empty = '<p class="hw-muted">The feed is empty until the first clusters are made.</p>'
-    return f'<h2 class="hw">Feed</h2><p class="hw-muted hw-small" style="margin:0">{built}</p>' + (
-        f'<ol class="hw-items">{lines}</ol>' if items else empty
-    )
-
-
-def _versions(rows: list[dict[str, Any]]) -> str:
-    lines = "".join(
-        f'<tr><td class="hw-number">{row["cluster_version"]}</td><td>{figures.moment(row["updated_at"])}</td>'
-        f'<td class="hw-number">{row["clusters"]:,}</td><td class="hw-number">{row["noise"]:,}</td>'
-        f'<td class="hw-number">{row["dataset_size"]:,}</td><td class="hw-mono">{text(row["caused_by"])}</td></tr>'
-        for row in rows
-    )
-    return '<h2 class="hw">Versions that are kept</h2>' + table_html(
-        ("version#", "made (UTC)", "clusters#", "insights in none#", "of insights#", "caused by"), lines
     )
 
 

@@ -122,7 +122,7 @@ def test_what_is_held_stands_still(browser, product, lived):
 
 
 def test_a_user_is_told_whole(browser, lived):
-    """The verdict with its reasons, the map, the feed, and its explanation down to the insight."""
+    """The verdict with its reasons, the map, the feed, and its explanation down to the insight, as a graph and as a list."""
     user, channel = lived
     page = browser.page(f"/user?id={user}")
     expect(page.get_by_text("Is a rebuild due?")).to_be_visible()
@@ -132,6 +132,10 @@ def test_a_user_is_told_whole(browser, lived):
     insight = page.locator(".hw-tree li:not(:has(li))", has_text=f"{INSIGHTS}/").first
     expect(insight).to_contain_text(channel)
     expect(insight).to_be_visible()
+    box = page.locator("svg.hw-graph a[href*='/insight?']").first
+    box.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/insight?channel={channel}&id={channel}-*")
     page.close()
 
 

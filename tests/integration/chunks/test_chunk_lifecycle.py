@@ -96,9 +96,7 @@ class Flow:
         await self._decide()
 
     async def _decide(self) -> None:
-        decided = [
-            event(INGEST_DECIDED, told, offset=number) for number, told in enumerate(self.case.told(INGEST_DECIDED))
-        ]
+        decided = [self._event(INGEST_DECIDED, dict(told)) for told in self.case.told(INGEST_DECIDED)]
         self.case.sent.clear()
         if decided:
             await in_transaction(self.around, IngestsSink(self.around, REDACTION), decided)
@@ -281,7 +279,7 @@ async def test_the_log_read_again_brings_nothing_back(flow: Flow):
     await flow.sweep()
 
     async def all_there_is() -> list[Any]:
-        tables = ("chunks", "chunks_archive", "chunk_ingests", "chunk_sources", "chunk_failures")
+        tables = ("chunks", "former_chunks", "chunks_archive", "chunk_ingests", "chunk_sources", "chunk_failures")
         return [
             await flow.around.pool.fetch(f"SELECT t.xmin::text, t.* FROM {table} AS t ORDER BY t::text")
             for table in tables

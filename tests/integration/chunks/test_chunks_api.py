@@ -587,6 +587,30 @@ async def test_a_search_of_a_moment_knows_nothing_younger(api, seeds, ns):
             assert {one["chunk_no"] for one in found} == expected, (as_of, mode)
 
 
+async def test_a_search_of_a_moment_has_the_texts_of_then(api, seeds, ns):
+    """With the time at which a text was replaced; of a time before former texts are kept it has the current ones, and says so."""
+    first, second = (datetime.fromtimestamp(api.clock() // 1_000 - days * 86_400, UTC) for days in (3, 2))
+    await store_namespace(seeds, ns, created_at=first)
+    await store_chunk(seeds, ns, 0, content="Partitions are moved by hand", created_at=first, content_since=first)
+    await seeds.run(
+        "UPDATE chunks SET content = 'Cruise control', content_hash = 'i', content_since = $2 WHERE ns = $1", ns, second
+    )
+    await bump(seeds, ns)
+
+    async def texts(at: datetime | None) -> tuple[str, list[tuple[str, str | None]]]:
+        of_time = {} if at is None else {"as_of": at.isoformat().replace("+00:00", "Z")}
+        answer = (await api.get(SEARCH, params={"ns": ns, "q": "partitions", **of_time})).json()
+        return answer["texts"], [(one["content"], one["valid_until"]) for one in answer["results"]]
+
+    until = second.isoformat().replace("+00:00", "Z")
+    assert await texts(None) == ("now", [("Cruise control", None)])
+    assert await texts(second) == ("as_of", [("Cruise control", None)])
+    assert await texts(second - timedelta(milliseconds=1)) == ("as_of", [("Partitions are moved by hand", until)])
+    assert await texts(first - timedelta(milliseconds=1)) == ("now", [])
+    await seeds.run("UPDATE chunk_namespaces SET history_since = $2 WHERE ns = $1", ns, second)
+    assert await texts(first) == ("now", [("Cruise control", None)])
+
+
 async def test_a_search_is_narrowed_and_shows_what_stands_around(api, seeds, ns):
     """To a window of publication, to some chunks of a source; chunks beside a result come only where they are asked for."""
     await store_namespace(seeds, ns)

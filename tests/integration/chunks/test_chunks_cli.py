@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from highwater.schemas.codec import Codec
+from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.positions import parse_position
 from highwater.schemas.topics import TOPICS
+from highwater.streams.clock import ProductClock
 from tests.integration import commands
 from tests.integration.api_server import NOW
 from tests.integration.chunks.making import FINISHED, SUBMITTED, bump, store_chunk, store_ingest, store_namespace
@@ -114,8 +116,12 @@ async def test_a_search_and_a_lifecycle_are_shown(seeds, api_environment):
     await store_namespace(seeds, ns)
     await store_chunk(seeds, ns, 7, content="Brokers\x1b[2J stop", title="About")
     await bump(seeds, ns)
-    code, out, err = await run(api_environment, "search", "brokers", "--ns", ns, "--as-of", "2026-11-20T12:00:00Z")
+    code, out, err = await run(
+        api_environment, "search", "brokers", "--ns", ns, "--as-of", iso_from_ms(ProductClock()())
+    )
     assert (code, err) == (0, "")
+    code, _, err = await run(api_environment, "search", "brokers", "--ns", ns, "--as-of", "2026-11-20T11:00:00Z")
+    assert (code, "are the current texts" in err) == (0, True)
     assert out.splitlines()[1].split()[-6:] == ["warm", "main|readme", "7", "About", "Brokers\\x1b[2J", "stop"]
     code, out, _ = await run(
         api_environment, "search", "brokers", "--ns", ns, "--mode", "hybrid", "--source", "readme", "--json"

@@ -336,7 +336,9 @@ async def test_the_index_serves_the_search(rows: Rows, monkeypatch: pytest.Monke
         told = await tx.fetch(f"EXPLAIN {statement}", *asked, limit, *depths[0], 500, "odd", "odd")
         plans.append("\n".join(row[0] for row in told))
         most = (chunk_search.COMPARED_MAX + 1, asked.oldest, chunk_search.COLD_COUNT_MAX)
-        counts = await tx.fetch(f"EXPLAIN {QUERIES['count_chunks']}", asked.ns, asked.slot, asked.source_ids, *most)
+        counts = await tx.fetch(
+            f"EXPLAIN {QUERIES['count_chunks']}", asked.ns, asked.slot, asked.source_ids, *most, None
+        )
         plans.append("\n".join(row[0] for row in counts))
         return Found((), is_complete=False, is_exact=False)
 

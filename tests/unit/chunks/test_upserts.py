@@ -272,6 +272,29 @@ def agrees(store: Store, model: Model) -> None:
         assert one.expected == (told and told.expected)
 
 
+# -- texts that are replaced within a batch -----------------------------------------------------------------------------------
+
+
+def test_what_stood_for_a_while_is_written_before_what_replaced_it():
+    """Each text in its turn, of each chunk on its own; the last one is the write that is told of."""
+    batch = [
+        said(0, "a", at=1), said(1, "a", at=2), said(0, "b", ingest="B", at=3), said(1, "a", ingest="B", at=4),
+        said(0, "b", title="T", ingest="C", at=5), said(1, "b", ingest="C", at=6),
+    ]  # fmt: skip
+    plan = plan_upserts(Source(), batch)
+    assert [{number: write.said.offset for number, write in layer.items()} for layer in plan.passed] == [
+        {0: 1, 1: 2},
+        {0: 3},
+    ]
+    assert {number: write.said.offset for number, write in plan.writes.items()} == {0: 5, 1: 6}
+
+
+def test_what_stood_for_no_time_is_not_written():
+    """Of texts that arrived in the same millisecond the last one counts."""
+    batch = [said(0, "a", at=1, arrived_ms=7), said(0, "b", ingest="B", at=2, arrived_ms=7)]
+    assert plan_upserts(Source(), batch).passed == []
+
+
 # -- strategies -------------------------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 
 from highwater.api.dashboard.explained import step_html
@@ -9,11 +12,15 @@ from highwater.schemas.errors import ConfigurationError
 from highwater.streams.settings import read_settings
 
 
+def no_page(_: Mapping[str, Any]) -> None:
+    """No step has a page."""
+
+
 def test_a_step_links_to_its_trace() -> None:
     """Where the address of traces is set; as text that can hold no markup."""
     step = {"kind": "insight", "about": "a", "trace_id": "4b", "trace_url": 'https://traces.example.org/4b?a="b"'}
-    assert 'href="https://traces.example.org/4b?a=&quot;b&quot;"' in step_html(step, 0)
-    assert "<a" not in step_html({**step, "trace_url": None}, 0)
+    assert 'href="https://traces.example.org/4b?a=&quot;b&quot;"' in step_html(step, 0, no_page)
+    assert "<a" not in step_html({**step, "trace_url": None}, 0, no_page)
 
 
 @pytest.mark.parametrize("address", ["https://traces.example.org/", "javascript:alert('{trace_id}')"])

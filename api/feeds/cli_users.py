@@ -1,0 +1,63 @@
+"""`highwater users`: what waits for a user's next rebuild, a rebuild, and the erasure of a user, by the running API."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import click
+
+from highwater.api.command.client import any_key, api_client, request
+from highwater.api.command.command import Group, json_option
+from highwater.api.command.connection import own_settings
+from highwater.api.command.terminal import print_json, print_result, print_table
+
+
+@click.group(cls=Group)
+def users() -> None:
+    """Show what waits for a user, rebuild a user's clusters, erase a user."""
+
+
+@users.command()
+@click.argument("user")
+@json_option
+def pending(user: str, as_json: bool) -> None:
+    """Show what waits for the next rebuild of USER, and why nothing is rebuilt yet."""
+    settings = own_settings()
+    with api_client(settings, any_key(settings)) as client:
+        document = request(client, "GET", f"{_path(user)}/pending").json()
+    if as_json:
+        print_json(document)
+    else:
+        print_table(("", ""), [(name, value) for name, value in document.items() if value is not None])
+
+
+@users.command()
+@click.argument("user")
+@click.option("--if-new", is_flag=True, help="Rebuild only if USER would see a change.")
+@click.option("--force", is_flag=True, help="Override --if-new; rebuild also if only the model is newer.")
+@json_option
+def rebuild(user: str, if_new: bool, force: bool, as_json: bool) -> None:
+    """Request a rebuild of the clusters of USER, and print its position."""
+    settings = own_settings()
+    asked = {"if_new": if_new, "force": force}
+    with api_client(settings, any_key(settings)) as client:
+        answer = request(client, "POST", f"{_path(user)}/rebuild", params=asked).json()
+    print_result(answer, as_json=as_json, line=answer["positions"][0])
+
+
+@users.command()
+@click.argument("user")
+@click.option("--confirm", required=True, metavar="USER", help="The same user again; erased data cannot be recovered.")
+@json_option
+def erase(user: str, confirm: str, as_json: bool) -> None:
+    """Delete all data of USER, and print the position of the erasure."""
+    if confirm != user:
+        raise click.UsageError(f"--confirm {confirm!r} is not {user!r}", click.get_current_context())
+    settings = own_settings()
+    with api_client(settings, any_key(settings)) as client:
+        answer = request(client, "DELETE", f"{_path(user)}/data").json()
+    print_result(answer, as_json=as_json, line=answer["positions"][0])
+
+
+def _path(user: str) -> str:
+    return f"/api/users/{quote(user, safe='')}"

@@ -1,0 +1,1 @@
+"""The history of figures over HTTP, and its recorder."""

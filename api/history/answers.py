@@ -1,0 +1,34 @@
+"""What the routes of the history answer with, for the OpenAPI document.
+
+Invariant: a member that may have no value is also `None`. No answer has other members.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from typing_extensions import TypedDict
+
+from highwater.api.core.answers import Time
+
+
+class HistorySeries(TypedDict):
+    """One line of a chart; `values` has a value per step, null where nothing was recorded."""
+
+    name: str
+    values: list[float | None]
+
+
+class History(TypedDict):
+    """A metric over a span: `about` says what it counts, `label` what its series are."""
+
+    metric: str
+    title: str
+    about: str
+    unit: Literal["events/s", "events", "s", "ratio"]
+    label: Literal["topic", "consumer", "stage", "cache"]
+    # The span in whole steps: it may begin a little earlier, and end later, than was asked.
+    begin: Time
+    end: Time
+    step_seconds: int
+    series: list[HistorySeries]

@@ -1,0 +1,34 @@
+"""`highwater matches`: the result of a match, by the running API."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote
+
+import click
+
+from highwater.api.command.client import any_key, api_client, request
+from highwater.api.command.command import Group, json_option
+from highwater.api.command.connection import own_settings
+from highwater.api.command.terminal import print_result
+
+
+@click.group(cls=Group)
+def matches() -> None:
+    """Set or correct the final result of a match."""
+
+
+@matches.command()
+@click.argument("match")
+@click.argument("score", metavar="HOME:AWAY")
+@json_option
+def finalize(match: str, score: str, as_json: bool) -> None:
+    """Set or correct the final result of MATCH, as in 2:1; repeating the same result changes nothing."""
+    goals = re.fullmatch(r"(\d{1,3}):(\d{1,3})", score, re.ASCII)
+    if goals is None:
+        raise click.UsageError(f"{score!r} is not HOME:AWAY goals, such as 2:1", click.get_current_context())
+    settings = own_settings()
+    body = {"home_goals": int(goals[1]), "away_goals": int(goals[2])}
+    with api_client(settings, any_key(settings)) as client:
+        answer = request(client, "POST", f"/api/matches/{quote(match, safe='')}/finalize", json=body).json()
+    print_result(answer, as_json=as_json, line=answer["positions"][0])

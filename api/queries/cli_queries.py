@@ -1,0 +1,108 @@
+"""`highwater queries`: queries of the running API listed, shown, cancelled and restarted."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from highwater.api.command.client import any_key, api_client, request
+from highwater.api.command.command import Group, json_option
+from highwater.api.command.connection import own_settings
+from highwater.api.command.terminal import print_json, print_result, print_table
+from highwater.streams.queries.states import Stage
+
+# What the API lists in one page at most.
+_PAGE_MAX = 1_000
+_HEAD = ("request_id", "user_id", "query", "status", "error", "created_at", "duration_ms", "restarted_from", "position")
+_STAGE = ("stage", "started_at", "ended_at", "duration_ms")
+_CALL = (
+    "stage",
+    "attempt",
+    "model",
+    "outcome",
+    "duration_ms",
+    "prompt_tokens",
+    "completion_tokens",
+    "cost_usd",
+    "error",
+)
+_EVENT = ("at", "status", "position")
+_COLUMNS = ("request_id", "status", "created_at", "query", "error")
+
+
+@click.group(cls=Group)
+def queries() -> None:
+    """List, show, cancel and restart queries; `highwater ask` submits one."""
+
+
+@queries.command("list")
+@click.argument("user")
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Maximum number of queries.")
+@json_option
+def list_queries(user: str, limit: int, as_json: bool) -> None:
+    """List the queries of USER, the newest first."""
+    settings = own_settings()
+    found: list[dict[str, Any]] = []
+    cursor: dict[str, str] | None = {}
+    with api_client(settings, any_key(settings)) as client:
+        while len(found) < limit and cursor is not None:
+            page = {"limit": str(min(limit - len(found), _PAGE_MAX)), **cursor}
+            document = request(client, "GET", f"/api/users/{quote(user, safe='')}/queries", params=page).json()
+            found += document["queries"]
+            cursor = {"cursor": document["next_cursor"]} if document["next_cursor"] else None
+    if as_json:
+        for query in found:
+            print_json(query)
+        return
+    print_table(_COLUMNS, [[query[name] or "" for name in _COLUMNS] for query in found])
+
+
+@queries.command()
+@click.argument("request_id")
+@json_option
+def show(request_id: str, as_json: bool) -> None:
+    """Show query REQUEST_ID: each stage and each call of the model, with its attempts, tokens, cost and position."""
+    settings = own_settings()
+    with api_client(settings, any_key(settings)) as client:
+        document = request(client, "GET", f"/api/query/{quote(request_id, safe='')}/timeline").json()
+    if as_json:
+        print_json(document)
+        return
+    print_table(("", ""), [(name, document[name]) for name in _HEAD if document[name] is not None])
+    calls = [{"stage": stage["stage"], **call} for stage in document["stages"] for call in stage["attempts"]]
+    for rows, columns in ((document["stages"], _STAGE), (calls, _CALL), (document["events"], _EVENT)):
+        if rows:
+            click.echo()
+            print_table(columns, [["" if row[one] is None else row[one] for one in columns] for row in rows])
+
+
+@queries.command()
+@click.argument("request_id")
+@json_option
+def cancel(request_id: str, as_json: bool) -> None:
+    """Cancel query REQUEST_ID in whichever stage it is; one that has ended stays as it is."""
+    settings = own_settings()
+    with api_client(settings, any_key(settings)) as client:
+        answer = request(client, "POST", f"/api/query/{quote(request_id, safe='')}/cancel").json()
+    print_result(answer, as_json=as_json, line=answer["request_id"])
+
+
+@queries.command()
+@click.argument("request_id")
+@click.option(
+    "--stage",
+    type=click.Choice([str(one) for one in Stage]),
+    default=str(Stage.ANALYZER),
+    show_default=True,
+    help="First stage that is repeated; results of earlier ones are taken over.",
+)
+@json_option
+def restart(request_id: str, stage: str, as_json: bool) -> None:
+    """Start a new query from a stage of query REQUEST_ID, and print its id."""
+    settings = own_settings()
+    with api_client(settings, any_key(settings)) as client:
+        path = f"/api/query/{quote(request_id, safe='')}/restart"
+        answer = request(client, "POST", path, json={"stage": stage}).json()
+    print_result(answer, as_json=as_json, line=answer["request_id"])

@@ -1,0 +1,1 @@
+"""The rows that keep the history of figures for a day."""

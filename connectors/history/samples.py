@@ -1,0 +1,50 @@
+"""The rows of the history in PostgreSQL: one a minute, for a day.
+
+Invariant: a minute has one row, whoever writes it, and no row is older than a day once another is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import asyncpg
+import orjson
+
+from highwater.connectors.history.statements import QUERIES
+from highwater.connectors.postgres.pool import Connection, fetched
+from highwater.streams.clock import to_datetime
+from highwater.streams.history import KEPT_MS, Figures, Grid, Sample
+
+Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
+# A day of one metric is at most 1,441 small rows.
+READ_SECONDS_MAX = 5.0
+
+
+async def add_sample(tx: Connection, at_ms: int, figures: Mapping[str, Figures]) -> None:
+    """Store the figures of a minute, by metric, and delete what is older than a day."""
+    await tx.execute(QUERIES["add_history_sample"], at_ms, orjson.dumps(figures).decode())
+    await tx.execute(QUERIES["drop_history_samples"], at_ms - KEPT_MS)
+
+
+async def samples(pool: Pool, metric: str, grid: Grid) -> list[Sample]:
+    """The samples of a metric within a grid, the oldest first.
+
+    Raises:
+        UnavailableError: PostgreSQL does not answer.
+    """
+    rows = await fetched(
+        pool, QUERIES["history_samples"], metric, grid.from_ms, grid.to_ms, seconds_max=READ_SECONDS_MAX
+    )
+    return [Sample(row["at_ms"], orjson.loads(row["figures"])) for row in rows]
+
+
+async def stage_seconds(pool: Pool, after_ms: int, until_ms: int) -> dict[str, float]:
+    """The mean duration of the query stages that ended in between, by stage.
+
+    Raises:
+        UnavailableError: PostgreSQL does not answer.
+    """
+    span = (to_datetime(after_ms), to_datetime(until_ms))
+    rows = await fetched(pool, QUERIES["ended_stage_seconds"], *span, seconds_max=READ_SECONDS_MAX)
+    return {row["stage"]: round(row["seconds"], 3) for row in rows}

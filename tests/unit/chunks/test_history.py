@@ -1,0 +1,19 @@
+"""From when on the texts of a namespace are known."""
+
+from __future__ import annotations
+
+from highwater.streams.chunks.history import FORMER_MS, known_from_ms
+
+NOW = 1_800_000_000_000
+
+
+def test_texts_are_known_since_the_namespace_was_made():
+    """Or since its former texts are kept, or for as long as they are kept: the latest of these."""
+    assert known_from_ms("soft", NOW - 5, None, NOW) == NOW - 5
+    assert known_from_ms("soft", NOW - 5, NOW - 3, NOW) == NOW - 3
+    assert known_from_ms("soft", 0, None, NOW) == known_from_ms("soft", 0, 7, NOW) == NOW - FORMER_MS
+
+
+def test_nothing_is_known_where_removals_are_hard():
+    """What is taken out there is to be gone, and so is what is replaced."""
+    assert known_from_ms("hard", NOW - 5, NOW - 3, NOW) is None
