@@ -28,7 +28,11 @@ def pending(user: str, as_json: bool) -> None:
     if as_json:
         print_json(document)
     else:
-        print_table(("", ""), [(name, value) for name, value in document.items() if value is not None])
+        print_table(("", ""), [(name, value) for name, value in document.items() if isinstance(value, str | int)])
+        waiting = [(channel, count) for channel, count in document["by_channel"].items() if count]
+        if waiting:
+            click.echo()
+            print_table(("channel", "pending"), waiting, right=("pending",))
 
 
 @users.command()

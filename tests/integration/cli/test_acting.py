@@ -61,6 +61,8 @@ async def test_a_user_is_rebuilt_and_erased(stack, api, seeds, act):
     """Erasing takes the name twice: without it nothing is sent."""
     await seeds.user("cli/1", [])
     assert printed(await act("users", "pending", "cli/1", "--json"))["user_id"] == "cli/1"
+    done = await act("users", "pending", "cli/1")
+    assert (done.returncode, "cli/1" in done.stdout, "{" in done.stdout, done.stderr) == (0, True, False, "")
     done = await act("users", "rebuild", "cli/1", "--if-new")
     event = await event_at(stack, done.stdout.strip())
     assert (event["user_id"], event["if_new"], event["force"]) == ("cli/1", True, False)
