@@ -31,6 +31,11 @@ def iso_from_ms(ms: int) -> str:
     return moment.isoformat(timespec="milliseconds" if ms % 1000 else "seconds").replace("+00:00", "Z")
 
 
+def iso_from_ms_or_none(ms: int | None) -> str | None:
+    """As `iso_from_ms`; None for a time that is not known."""
+    return None if ms is None else iso_from_ms(ms)
+
+
 def ms_from_iso(text: str) -> int:
     """Milliseconds since 1970 of an ISO 8601 time; one without an offset counts as UTC.
 

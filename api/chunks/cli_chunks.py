@@ -11,10 +11,10 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from highwater.api.command.client import any_key, api_client, request
+from highwater.api.command.client import any_key, api_client, ask_api, request
 from highwater.api.command.command import FAILED, INTERRUPTED, CommandFailedError, Group, json_option
 from highwater.api.command.connection import own_settings
-from highwater.api.command.terminal import print_json, print_table, printable, warn
+from highwater.api.command.terminal import print_json, print_result, print_table, printable, warn
 
 if TYPE_CHECKING:
     import httpx
@@ -85,10 +85,10 @@ def ingest(
             click.get_current_context().exit(INTERRUPTED)
         taken = {"ingest_id": sending.ingest_id, "positions": sorted(sending.positions.values())}
         if no_wait:
-            _print(taken, as_json=as_json, line=str(sending.ingest_id))
+            print_result(taken, as_json=as_json, line=str(sending.ingest_id))
             return
         found = _waited(client, taken, sending.sources, timeout_seconds)
-    _print(found, as_json=as_json, line=_report_line(found))
+    print_result(found, as_json=as_json, line=_report_line(found))
     if found["failures"] or found["status"] in ("failed", "abandoned"):
         click.get_current_context().exit(FAILED)
 
@@ -239,21 +239,12 @@ def _report_line(found: dict[str, Any]) -> str:
     return f"{found['ingest_id']} {found['status']}: {counted}{reason}"
 
 
-def _print(document: dict[str, Any], *, as_json: bool, line: str) -> None:
-    if as_json:
-        print_json(document)
-    else:
-        click.echo(printable(line))
-
-
 @chunks.command()
 @click.argument("ingest_id")
 @json_option
 def show(ingest_id: str, as_json: bool) -> None:
     """Show the report of ingest INGEST_ID: counters, sources and rejected chunks."""
-    settings = own_settings()
-    with api_client(settings, any_key(settings)) as client:
-        found = request(client, "GET", f"/api/chunks/ingest/{_quoted(ingest_id)}").json()
+    found = ask_api("GET", f"/api/chunks/ingest/{_quoted(ingest_id)}")
     if as_json:
         print_json(found)
         return

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from highwater.api.command.command import CommandFailedError
-from highwater.api.command.connection import api_address, api_trust
+from highwater.api.command.connection import api_address, api_trust, own_settings
 from highwater.streams.settings import environment_with_file
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from highwater.streams.settings import Settings
 
 _REQUEST_SECONDS = 30.0
+# What the API lists in one page at most.
+_PAGE_MAX = 1_000
 
 
 def any_key(settings: Settings) -> str | None:
@@ -70,6 +72,32 @@ def api_client(settings: Settings, api_key: str | None) -> Iterator[httpx.Client
         base_url=url, headers=headers, timeout=_REQUEST_SECONDS, trust_env=False, verify=verify
     ) as client:
         yield client
+
+
+def ask_api(method: str, path: str, **more: Any) -> Any:
+    """The document that the running API answers with, asked under `any_key`.
+
+    Raises:
+        click.UsageError: what was asked is wrong.
+        CommandFailedError: the API is away, or will not.
+    """
+    settings = own_settings()
+    with api_client(settings, any_key(settings)) as client:
+        return request(client, method, path, **more).json()
+
+
+def ask_pages(path: str, member: str, limit: int, parameters: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The first `limit` rows of a paged list, which are in `member` of each page; errors as of `ask_api`."""
+    settings = own_settings()
+    found: list[dict[str, Any]] = []
+    cursor: dict[str, str] | None = {}
+    with api_client(settings, any_key(settings)) as client:
+        while len(found) < limit and cursor is not None:
+            page = {"limit": str(min(limit - len(found), _PAGE_MAX)), **cursor}
+            document = request(client, "GET", path, params={**parameters, **page}).json()
+            found += document[member]
+            cursor = None if document["next_cursor"] is None else {"cursor": document["next_cursor"]}
+    return found
 
 
 def request(client: httpx.Client, method: str, path: str, **more: Any) -> httpx.Response:

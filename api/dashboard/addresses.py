@@ -1,4 +1,4 @@
-"""The pages of insights and of the steps of an explanation, for a visitor. Pure.
+"""The pages of insights, topics, groups and schemas, and of the steps of an explanation, for a visitor. Pure.
 
 Invariant: a record of a topic is linked only for visitors who may read topics.
 """
@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from highwater.api.dashboard.record import record_address
+from highwater.api.dashboard.view import segment
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.positions import parse_position
 
@@ -17,6 +18,21 @@ from highwater.schemas.positions import parse_position
 def insight_address(channel_id: str, insight_id: str) -> str:
     """The page of an insight."""
     return f"/insight?{urlencode({'channel': channel_id, 'id': insight_id})}"
+
+
+def topic_address(topic: str) -> str:
+    """The page of a topic."""
+    return f"/topics/{segment(topic)}"
+
+
+def group_address(group: str) -> str:
+    """The page of a consumer group."""
+    return f"/groups/{segment(group)}"
+
+
+def schema_address(subject: str) -> str:
+    """The page of a schema."""
+    return f"/schemas/{segment(subject)}"
 
 
 def step_address(step: Mapping[str, Any], *, sees_all: bool) -> str | None:

@@ -62,6 +62,10 @@ _DIGITS = 10
 Build = Callable[["View"], Awaitable[None]]
 
 
+# No such thing, and a name that is none of such a thing.
+_NOT_FOUND = (404, 422)
+
+
 class ReadRefusedError(HighwaterError):
     """The API does not answer with what was asked. The page shows what it says."""
 
@@ -160,6 +164,19 @@ class View:
             ReadRefusedError: it refuses, or has no such thing.
         """
         return (await self.send("GET", path, parameters=parameters)).json()
+
+    async def find(self, path: str, **parameters: Any) -> Any:
+        """As `get`; None where there is no such thing, or the name is none of such a thing.
+
+        Raises:
+            ReadRefusedError: it refuses.
+        """
+        try:
+            return await self.get(path, **parameters)
+        except ReadRefusedError as error:
+            if error.status not in _NOT_FOUND:
+                raise
+            return None
 
     async def send(
         self, method: str, path: str, *, parameters: Mapping[str, Any] | None = None, body: Any = None

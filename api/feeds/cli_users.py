@@ -6,9 +6,8 @@ from urllib.parse import quote
 
 import click
 
-from highwater.api.command.client import any_key, api_client, request
+from highwater.api.command.client import ask_api
 from highwater.api.command.command import Group, json_option
-from highwater.api.command.connection import own_settings
 from highwater.api.command.terminal import print_json, print_result, print_table
 
 
@@ -22,9 +21,7 @@ def users() -> None:
 @json_option
 def pending(user: str, as_json: bool) -> None:
     """Show what waits for the next rebuild of USER, and why nothing is rebuilt yet."""
-    settings = own_settings()
-    with api_client(settings, any_key(settings)) as client:
-        document = request(client, "GET", f"{_path(user)}/pending").json()
+    document = ask_api("GET", f"{_path(user)}/pending")
     if as_json:
         print_json(document)
     else:
@@ -42,10 +39,8 @@ def pending(user: str, as_json: bool) -> None:
 @json_option
 def rebuild(user: str, if_new: bool, force: bool, as_json: bool) -> None:
     """Request a rebuild of the clusters of USER, and print its position."""
-    settings = own_settings()
     asked = {"if_new": if_new, "force": force}
-    with api_client(settings, any_key(settings)) as client:
-        answer = request(client, "POST", f"{_path(user)}/rebuild", params=asked).json()
+    answer = ask_api("POST", f"{_path(user)}/rebuild", params=asked)
     print_result(answer, as_json=as_json, line=answer["positions"][0])
 
 
@@ -57,9 +52,7 @@ def erase(user: str, confirm: str, as_json: bool) -> None:
     """Delete all data of USER, and print the position of the erasure."""
     if confirm != user:
         raise click.UsageError(f"--confirm {confirm!r} is not {user!r}", click.get_current_context())
-    settings = own_settings()
-    with api_client(settings, any_key(settings)) as client:
-        answer = request(client, "DELETE", f"{_path(user)}/data").json()
+    answer = ask_api("DELETE", f"{_path(user)}/data")
     print_result(answer, as_json=as_json, line=answer["positions"][0])
 
 

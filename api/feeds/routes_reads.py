@@ -44,7 +44,7 @@ from highwater.connectors.feeds.read_model import (
     UserRow,
 )
 from highwater.connectors.redis.link import Head
-from highwater.schemas.envelope import iso_from_ms
+from highwater.schemas.envelope import iso_from_ms, iso_from_ms_or_none
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.checks import check_id
 from highwater.streams.feeds.rules import Rebuild, UserFacts, should_rebuild
@@ -59,10 +59,6 @@ STALE = {"X-Stale": "true", "Warning": '110 - "Response is Stale"', "Cache-Contr
 VERSION_MAX, PLACES_MAX = 2**62, 2**31
 Version = Annotated[int | None, Query(ge=1, le=VERSION_MAX, description="an earlier cluster version, while it is kept")]
 Since = Annotated[int | None, Query(ge=0, le=VERSION_MAX, description="only what changed after this cluster version")]
-
-
-def _iso(ms: int | None) -> str | None:
-    return None if ms is None else iso_from_ms(ms)
 
 
 def _json(document: Any, headers: dict[str, str] | None = None) -> Response:
@@ -230,7 +226,7 @@ def _clusters_document(user: str, found: Clusters) -> dict[str, Any]:
     document = {
         "user_id": user,
         "cluster_version": found.cluster_version,
-        "updated_at": _iso(found.updated_at_ms),
+        "updated_at": iso_from_ms_or_none(found.updated_at_ms),
         "clusters": found.clusters or [],
         "noise": found.noise,
     }
@@ -323,7 +319,7 @@ def _life_document(user: str, cluster_id: str, life: ClusterLife, limit: int) ->
         "born_version": life.born_version,
         "size": life.size,
         "complete": life.born_version is not None and life.born_version >= forgotten,
-        "events": [{**event.numbers, "evolved_at": _iso(event.evolved_at_ms)} for event in page],
+        "events": [{**event.numbers, "evolved_at": iso_from_ms_or_none(event.evolved_at_ms)} for event in page],
         "next_cursor": encode_cursor(*page[-1].place) if len(life.events) > limit else None,
     }
 
@@ -352,13 +348,13 @@ async def get_pending(request: Request, user: User, services: Wired, feeds: Wire
         "pending": pending,
         "by_channel": by_channel,
         "cluster_version": row.cluster_version,
-        "last_clustered_at": _iso(row.last_clustered_at),
+        "last_clustered_at": iso_from_ms_or_none(row.last_clustered_at),
         "due": isinstance(decision, Rebuild),
         "trigger": decision.trigger.value if isinstance(decision, Rebuild) else None,
         "changed": row.is_changed,
         "in_flight": row.in_flight_until is not None and now_ms < row.in_flight_until,
         "plan": row.plan,
-        "last_active_at": _iso(row.last_active_at),
+        "last_active_at": iso_from_ms_or_none(row.last_active_at),
     }
     return _json(document, {"X-Pending": str(pending)})
 
@@ -400,7 +396,7 @@ def _channel_document(channel: Channel) -> dict[str, Any]:
     return {
         "channel_id": channel.channel_id,
         "current_seq": channel.current_seq,
-        "last_insight_ts": _iso(channel.last_insight_at_ms),
+        "last_insight_ts": iso_from_ms_or_none(channel.last_insight_at_ms),
     }
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from highwater.api.command.client import any_key, api_client, check, key_for, request
+from highwater.api.command.client import any_key, api_client, ask_api, ask_pages, check, key_for, request
 from highwater.api.command.command import FAILED, INTERRUPTED, Group, json_option
 from highwater.api.command.connection import database as open_database
 from highwater.api.command.connection import own_settings, stack_settings
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 # The API says that it lives every 15 s; who hears nothing for two of those has lost it.
 _SILENCE_SECONDS = 35.0
 _AGAIN_SECONDS = 1.0
-# What the API lists in one page at most.
-_PAGE_MAX = 1_000
 
 
 class Told(NamedTuple):
@@ -99,9 +97,7 @@ def watch(job_id: str, as_json: bool) -> None:
 @json_option
 def show(job_id: str, as_json: bool) -> None:
     """Show the status of job JOB_ID."""
-    settings = own_settings()
-    with api_client(settings, any_key(settings)) as client:
-        document = request(client, "GET", f"/api/jobs/{job_id}").json()
+    document = ask_api("GET", f"/api/jobs/{job_id}")
     if as_json:
         print_json(document)
     else:
@@ -121,20 +117,10 @@ def list_jobs(
     """List the jobs of an organization, the newest first."""
     from urllib.parse import quote
 
-    settings = own_settings()
     wanted = {"status": status, "kind": kind, "user_id": user_id}
     given = {name: value for name, value in wanted.items() if value is not None}
-    found: list[dict[str, Any]] = []
-    cursor: str | None = None
-    with api_client(settings, any_key(settings)) as client:
-        while len(found) < limit and (cursor is not None or not found):
-            page = {"limit": min(limit - len(found), _PAGE_MAX), **({} if cursor is None else {"cursor": cursor})}
-            path = f"/api/organizations/{quote(organization_id, safe='')}/jobs"
-            document = request(client, "GET", path, params={**given, **page}).json()
-            found += document["jobs"]
-            cursor = document["next_cursor"]
-            if cursor is None:
-                break
+    path = f"/api/organizations/{quote(organization_id, safe='')}/jobs"
+    found = ask_pages(path, "jobs", limit, given)
     if as_json:
         for job in found:
             print_json(job)
@@ -148,9 +134,7 @@ def list_jobs(
 @json_option
 def revoke(job_id: str, as_json: bool) -> None:
     """Revoke job JOB_ID: it is not started any more, and further writes by its worker are rejected."""
-    settings = own_settings()
-    with api_client(settings, any_key(settings)) as client:
-        answer = request(client, "DELETE", f"/api/jobs/{job_id}").json()
+    answer = ask_api("DELETE", f"/api/jobs/{job_id}")
     print_result(answer, as_json=as_json, line=answer["job_id"])
 
 

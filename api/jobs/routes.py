@@ -50,7 +50,7 @@ from highwater.connectors.jobs import read_model as job_reads
 from highwater.connectors.jobs.read_model import JobRead
 from highwater.connectors.redis.link import Head
 from highwater.schemas.chunks import INGEST_DECIDED
-from highwater.schemas.envelope import iso_from_ms
+from highwater.schemas.envelope import iso_from_ms, iso_from_ms_or_none
 from highwater.schemas.errors import UnavailableError
 from highwater.schemas.feeds import USER_ERASED
 from highwater.schemas.jobs import (
@@ -242,7 +242,7 @@ def job_document(job: JobRead) -> dict[str, Any]:
         "cost_cents": job.cost_cents,
         "created_at": iso_from_ms(job.created_ms),
         "updated_at": iso_from_ms(job.updated_ms),
-        "completed_at": _iso(job.completed_ms),
+        "completed_at": iso_from_ms_or_none(job.completed_ms),
         "expires_at": _time(job.expires_ms),
         "last_event_id": f"{job.seq}-0",
         "position": job.position,
@@ -257,10 +257,6 @@ def result_url(kind: str, job_id: str, result: Mapping[str, Any] | None) -> str 
         return f"/api/presentations/{job_id}" if "presentation_id" in result else None
     elsewhere: str | None = result.get("url")
     return elsewhere or f"/api/blobs/{result['sha256']}"
-
-
-def _iso(ms: int | None) -> str | None:
-    return None if ms is None else iso_from_ms(ms)
 
 
 def _time(ms: int | None) -> str | int | None:

@@ -6,14 +6,14 @@ Law: a pure function of what is stored, so the same rows give the same bytes. A 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import orjson
 from typing_extensions import TypedDict
 
+from highwater.api.core.model_calls import call_document, duration_ms
 from highwater.connectors.jobs.read_model import JobRead
-from highwater.schemas.envelope import iso_from_ms
-from highwater.streams.queries.runs import call_key
+from highwater.schemas.envelope import iso_from_ms, iso_from_ms_or_none
 
 
 class JobCall(TypedDict):
@@ -73,8 +73,8 @@ def job_timeline(job: JobRead, calls: Sequence[Mapping[str, Any]]) -> JobTimelin
         "args": orjson.loads(job.args),
         "status": job.status,
         "created_at": iso_from_ms(job.created_ms),
-        "completed_at": _iso(job.completed_ms),
-        "duration_ms": _duration(job.created_ms, job.completed_ms),
+        "completed_at": iso_from_ms_or_none(job.completed_ms),
+        "duration_ms": duration_ms(job.created_ms, job.completed_ms),
         "position": job.position,
         "caused_by": job.caused_by,
         "steps": [_step(job.job_id, step, of_step) for step, of_step in by_step.items()],
@@ -88,33 +88,7 @@ def _step(job_id: str, step: str, calls: Sequence[Mapping[str, Any]]) -> JobStep
     return {
         "step": step,
         "started_at": iso_from_ms(started_ms),
-        "ended_at": _iso(ended_ms),
-        "duration_ms": _duration(started_ms, ended_ms),
-        "attempts": [_attempt(job_id, call) for call in calls],
+        "ended_at": iso_from_ms_or_none(ended_ms),
+        "duration_ms": duration_ms(started_ms, ended_ms),
+        "attempts": [cast("JobCall", call_document(job_id, call)) for call in calls],
     }
-
-
-def _attempt(job_id: str, call: Mapping[str, Any]) -> JobCall:
-    return {
-        "attempt": call["attempt"],
-        "key": call_key(job_id, call["stage"], call["attempt"]),
-        "model": call["model"],
-        "sends": call["sends"],
-        "started_at": iso_from_ms(call["started_ms"]),
-        "ended_at": _iso(call["ended_ms"]),
-        "duration_ms": _duration(call["started_ms"], call["ended_ms"]),
-        "outcome": call["outcome"],
-        "error": call["error"],
-        "prompt_tokens": call["prompt_tokens"],
-        "completion_tokens": call["completion_tokens"],
-        "cost_usd": None if call["cost_usd"] is None else float(call["cost_usd"]),
-    }
-
-
-def _iso(ms: int | None) -> str | None:
-    return None if ms is None else iso_from_ms(ms)
-
-
-def _duration(start_ms: int | None, end_ms: int | None) -> int | None:
-    """Never negative: the product's clock may be set back meanwhile."""
-    return None if start_ms is None or end_ms is None else max(0, end_ms - start_ms)

@@ -7,9 +7,8 @@ from urllib.parse import quote
 
 import click
 
-from highwater.api.command.client import any_key, api_client, request
+from highwater.api.command.client import ask_api
 from highwater.api.command.command import Group, json_option
-from highwater.api.command.connection import own_settings
 from highwater.api.command.terminal import print_result
 
 
@@ -27,8 +26,6 @@ def finalize(match: str, score: str, as_json: bool) -> None:
     goals = re.fullmatch(r"(\d{1,3}):(\d{1,3})", score, re.ASCII)
     if goals is None:
         raise click.UsageError(f"{score!r} is not HOME:AWAY goals, such as 2:1", click.get_current_context())
-    settings = own_settings()
     body = {"home_goals": int(goals[1]), "away_goals": int(goals[2])}
-    with api_client(settings, any_key(settings)) as client:
-        answer = request(client, "POST", f"/api/matches/{quote(match, safe='')}/finalize", json=body).json()
+    answer = ask_api("POST", f"/api/matches/{quote(match, safe='')}/finalize", json=body)
     print_result(answer, as_json=as_json, line=answer["positions"][0])

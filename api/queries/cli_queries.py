@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
 from urllib.parse import quote
 
 import click
 
-from highwater.api.command.client import any_key, api_client, request
+from highwater.api.command.client import ask_api, ask_pages
 from highwater.api.command.command import Group, json_option
-from highwater.api.command.connection import own_settings
 from highwater.api.command.terminal import print_json, print_result, print_table
 from highwater.streams.queries.states import Stage
 
-# What the API lists in one page at most.
-_PAGE_MAX = 1_000
 _HEAD = ("request_id", "user_id", "query", "status", "error", "created_at", "duration_ms", "restarted_from", "position")
 _STAGE = ("stage", "started_at", "ended_at", "duration_ms")
 _CALL = (
@@ -43,15 +39,7 @@ def queries() -> None:
 @json_option
 def list_queries(user: str, limit: int, as_json: bool) -> None:
     """List the queries of USER, the newest first."""
-    settings = own_settings()
-    found: list[dict[str, Any]] = []
-    cursor: dict[str, str] | None = {}
-    with api_client(settings, any_key(settings)) as client:
-        while len(found) < limit and cursor is not None:
-            page = {"limit": str(min(limit - len(found), _PAGE_MAX)), **cursor}
-            document = request(client, "GET", f"/api/users/{quote(user, safe='')}/queries", params=page).json()
-            found += document["queries"]
-            cursor = {"cursor": document["next_cursor"]} if document["next_cursor"] else None
+    found = ask_pages(f"/api/users/{quote(user, safe='')}/queries", "queries", limit, {})
     if as_json:
         for query in found:
             print_json(query)
@@ -64,9 +52,7 @@ def list_queries(user: str, limit: int, as_json: bool) -> None:
 @json_option
 def show(request_id: str, as_json: bool) -> None:
     """Show query REQUEST_ID: each stage and each call of the model, with its attempts, tokens, cost and position."""
-    settings = own_settings()
-    with api_client(settings, any_key(settings)) as client:
-        document = request(client, "GET", f"/api/query/{quote(request_id, safe='')}/timeline").json()
+    document = ask_api("GET", f"/api/query/{quote(request_id, safe='')}/timeline")
     if as_json:
         print_json(document)
         return
@@ -83,9 +69,7 @@ def show(request_id: str, as_json: bool) -> None:
 @json_option
 def cancel(request_id: str, as_json: bool) -> None:
     """Cancel query REQUEST_ID in whichever stage it is; one that has ended stays as it is."""
-    settings = own_settings()
-    with api_client(settings, any_key(settings)) as client:
-        answer = request(client, "POST", f"/api/query/{quote(request_id, safe='')}/cancel").json()
+    answer = ask_api("POST", f"/api/query/{quote(request_id, safe='')}/cancel")
     print_result(answer, as_json=as_json, line=answer["request_id"])
 
 
@@ -101,8 +85,5 @@ def cancel(request_id: str, as_json: bool) -> None:
 @json_option
 def restart(request_id: str, stage: str, as_json: bool) -> None:
     """Start a new query from a stage of query REQUEST_ID, and print its id."""
-    settings = own_settings()
-    with api_client(settings, any_key(settings)) as client:
-        path = f"/api/query/{quote(request_id, safe='')}/restart"
-        answer = request(client, "POST", path, json={"stage": stage}).json()
+    answer = ask_api("POST", f"/api/query/{quote(request_id, safe='')}/restart", json={"stage": stage})
     print_result(answer, as_json=as_json, line=answer["request_id"])

@@ -11,9 +11,9 @@ from typing import Any
 
 import orjson
 
+from highwater.api.core.model_calls import call_document, duration_ms
 from highwater.connectors.queries.read_model import RunHistory
-from highwater.schemas.envelope import iso_from_ms
-from highwater.streams.queries.runs import call_key
+from highwater.schemas.envelope import iso_from_ms, iso_from_ms_or_none
 from highwater.streams.queries.states import Stage, Status
 
 _Event = Mapping[str, Any]
@@ -37,8 +37,8 @@ def timeline_document(run: RunHistory) -> dict[str, Any]:
         "query": run.query,
         "error": run.error,
         "created_at": iso_from_ms(run.created_ms),
-        "completed_at": _iso(run.ended_ms),
-        "duration_ms": _duration(run.created_ms, run.ended_ms),
+        "completed_at": iso_from_ms_or_none(run.ended_ms),
+        "duration_ms": duration_ms(run.created_ms, run.ended_ms),
         "restarted_from": run.restarted_from,
         "position": run.position,
         "stages": [stage for stage in stages if stage is not None],
@@ -76,10 +76,10 @@ def _stage(stage: Stage, run: RunHistory) -> dict[str, Any] | None:
         return None
     return {
         "stage": stage.value,
-        "started_at": _iso(started_ms),
-        "ended_at": _iso(ended_ms),
-        "duration_ms": _duration(started_ms, ended_ms),
-        "attempts": [_attempt(run.request_id, call) for call in calls],
+        "started_at": iso_from_ms_or_none(started_ms),
+        "ended_at": iso_from_ms_or_none(ended_ms),
+        "duration_ms": duration_ms(started_ms, ended_ms),
+        "attempts": [call_document(run.request_id, call) for call in calls],
     }
 
 
@@ -99,23 +99,6 @@ def _span(stage: Stage, events: Sequence[_Event]) -> tuple[int | None, int | Non
     return started_ms, ended_ms
 
 
-def _attempt(request_id: str, call: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "attempt": call["attempt"],
-        "key": call_key(request_id, call["stage"], call["attempt"]),
-        "model": call["model"],
-        "sends": call["sends"],
-        "started_at": _iso(call["started_ms"]),
-        "ended_at": _iso(call["ended_ms"]),
-        "duration_ms": _duration(call["started_ms"], call["ended_ms"]),
-        "outcome": call["outcome"],
-        "error": call["error"],
-        "prompt_tokens": call["prompt_tokens"],
-        "completion_tokens": call["completion_tokens"],
-        "cost_usd": call["cost_usd"],
-    }
-
-
 def _event(event: _Event) -> dict[str, Any]:
     return {
         "status": event["status"],
@@ -132,12 +115,3 @@ def _total_cost(calls: Sequence[Mapping[str, Any]]) -> float | None:
     """The sum of what is known; None where no call has a price."""
     costs = [Decimal(str(call["cost_usd"])) for call in calls if call["cost_usd"] is not None]
     return float(sum(costs)) if costs else None
-
-
-def _iso(ms: int | None) -> str | None:
-    return None if ms is None else iso_from_ms(ms)
-
-
-def _duration(start_ms: int | None, end_ms: int | None) -> int | None:
-    """Never below nothing: the product's clock may be set back meanwhile."""
-    return None if start_ms is None or end_ms is None else max(0, end_ms - start_ms)

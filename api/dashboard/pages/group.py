@@ -10,15 +10,14 @@ from nicegui import ui
 
 from highwater.api.broker.access import RESET
 from highwater.api.dashboard import figures
+from highwater.api.dashboard.addresses import topic_address
 from highwater.api.dashboard.pages.groups import STATE_TONES
-from highwater.api.dashboard.pages.topic import topic_address
 from highwater.api.dashboard.resets import Reset
 from highwater.api.dashboard.tables import numbers, table_html
 from highwater.api.dashboard.trends import Trends
-from highwater.api.dashboard.view import ReadRefusedError, View, chip, facts, note, page, segment, set_html, text
+from highwater.api.dashboard.view import View, chip, facts, note, page, segment, set_html, text
 
 _REFRESH_SECONDS = 3.0
-_NOT_FOUND = (404, 422)
 
 
 def register() -> None:
@@ -58,11 +57,8 @@ class _Group:
 
     async def refresh(self) -> None:
         """Read it again."""
-        try:
-            group = await self._view.get(f"/api/groups/{segment(self._name)}")
-        except ReadRefusedError as error:
-            if error.status not in _NOT_FOUND:
-                raise
+        group = await self._view.find(f"/api/groups/{segment(self._name)}")
+        if group is None:
             set_html(self._head, _missing(self._name))
             set_html(self._rest, "")
             return

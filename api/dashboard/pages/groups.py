@@ -8,7 +8,7 @@ from typing import Any
 from nicegui import ui
 
 from highwater.api.dashboard import figures
-from highwater.api.dashboard.pages.topic import group_address
+from highwater.api.dashboard.addresses import group_address
 from highwater.api.dashboard.tables import numbers, table_html
 from highwater.api.dashboard.view import View, chip, note, page, set_html, text
 

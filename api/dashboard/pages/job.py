@@ -14,14 +14,12 @@ from highwater.api.dashboard.attempts import timeline_html
 from highwater.api.dashboard.browsing import OLDEST, Browsing
 from highwater.api.dashboard.decks import deck_html, outline_html
 from highwater.api.dashboard.pages.jobs import STATUS_TONES, job_address, progress_html
-from highwater.api.dashboard.view import ReadRefusedError, View, chip, facts, note, page, segment, set_html, text
+from highwater.api.dashboard.view import View, chip, facts, note, page, segment, set_html, text
 from highwater.api.jobs.routes import RESTART_JOB, REVOKE_JOB, SUBMIT_JOB
 from highwater.schemas.topics import TOPICS
 from highwater.streams.jobs.states import ENDED, JobStatus, Kind
 
 _REFRESH_SECONDS = 2.0
-# No such job, and a name that is none of a job.
-_NOT_FOUND = (404, 422)
 _RESULT_CHARACTERS_MAX = 20_000
 _CANCEL, _RESTART, _AGAIN, _APPROVE = "Cancel", "Restart from the last step", "Submit again", "Approve the outline"
 
@@ -69,11 +67,8 @@ class _Job:
 
     async def refresh(self) -> None:
         """Read how it stands; its timeline and its deck only when something was added."""
-        try:
-            job = await self._view.get(f"/api/jobs/{segment(self._id)}")
-        except ReadRefusedError as error:
-            if error.status not in _NOT_FOUND:
-                raise
+        job = await self._view.find(f"/api/jobs/{segment(self._id)}")
+        if job is None:
             set_html(self._head, _missing(self._id))
             self._actions.show()
             return

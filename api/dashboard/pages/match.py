@@ -10,11 +10,10 @@ from nicegui import ui
 from highwater.api.dashboard import consequences, figures
 from highwater.api.dashboard.actions import Actions
 from highwater.api.dashboard.tables import table_html
-from highwater.api.dashboard.view import ReadRefusedError, View, chip, facts, link, note, page, segment, set_html, text
+from highwater.api.dashboard.view import View, chip, facts, link, note, page, segment, set_html, text
 from highwater.api.league.routes_writes import FINALIZE
 
 _REFRESH_SECONDS = 5.0
-_NOT_FOUND = (404, 422)
 _GOALS_MAX = 999
 
 
@@ -91,11 +90,8 @@ class _Match:
 
     async def refresh(self) -> None:
         """Read it."""
-        try:
-            document = await self._view.get(f"/api/matches/{segment(self._id)}")
-        except ReadRefusedError as error:
-            if error.status not in _NOT_FOUND:
-                raise
+        document = await self._view.find(f"/api/matches/{segment(self._id)}")
+        if document is None:
             told = f'There is no match <span class="hw-mono">{text(self._id)}</span>; its id may be misspelt.'
             set_html(self._card, f'<div class="hw-card">{told}</div>')
             return

@@ -14,7 +14,7 @@ from highwater.api.dashboard.addresses import insight_address
 from highwater.api.dashboard.attempts import timeline_html
 from highwater.api.dashboard.pages.queries import STATUS_TONES, query_address
 from highwater.api.dashboard.tables import table_html
-from highwater.api.dashboard.view import ReadRefusedError, View, chip, facts, link, note, page, segment, set_html, text
+from highwater.api.dashboard.view import View, chip, facts, link, note, page, segment, set_html, text
 from highwater.api.queries.routes import ASK, CANCEL_RUN, RESTART_RUN
 from highwater.schemas.envelope import ms_from_iso
 from highwater.streams.queries.states import Stage, Status
@@ -22,8 +22,6 @@ from highwater.streams.queries.states import Stage, Status
 _REFRESH_SECONDS = 2.0
 # What has ended changes only by a retraction, which a reader of the page can wait for.
 _ENDED_TURNS = 15
-# No such query, and a name that is none of a query.
-_NOT_FOUND = (404, 422)
 _CANCEL, _AGAIN = "Cancel", "Ask again"
 _STAGES = (Stage.ANALYZER, Stage.ASSEMBLER, Stage.RESPONDER)
 _TEXT_CHARACTERS = 300
@@ -73,12 +71,9 @@ class _Query:
         if self._turns_left > 0:
             self._turns_left -= 1
             return
-        try:
-            timeline = await self._view.get(f"/api/query/{segment(self._id)}/timeline")
-            status = await self._view.get(f"/api/query/{segment(self._id)}/status")
-        except ReadRefusedError as error:
-            if error.status not in _NOT_FOUND:
-                raise
+        timeline = await self._view.find(f"/api/query/{segment(self._id)}/timeline")
+        status = timeline and await self._view.find(f"/api/query/{segment(self._id)}/status")
+        if timeline is None or status is None:
             set_html(self._head, _missing(self._id))
             self._actions.show()
             self._turns_left = _ENDED_TURNS

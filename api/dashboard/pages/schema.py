@@ -9,10 +9,9 @@ from urllib.parse import unquote
 from nicegui import ui
 
 from highwater.api.dashboard import figures
-from highwater.api.dashboard.pages.topic import topic_address
+from highwater.api.dashboard.addresses import topic_address
 from highwater.api.dashboard.tables import numbers, table_html
 from highwater.api.dashboard.view import (
-    ReadRefusedError,
     View,
     chip,
     facts,
@@ -26,7 +25,6 @@ from highwater.api.dashboard.view import (
 from highwater.schemas.errors import HighwaterError
 
 _REFRESH_SECONDS = 10.0
-_NOT_FOUND = (404, 422)
 _TONES = {"added": "hw-good", "removed": "hw-bad", "changed": "hw-warn"}
 # What each level of the registry asks of a next version.
 _LEVELS = {
@@ -85,11 +83,8 @@ class _Schema:
 
     async def refresh(self) -> None:
         """Read it again; what is compared stays as it was chosen."""
-        try:
-            schema = await self._view.get(self._path)
-        except ReadRefusedError as error:
-            if error.status not in _NOT_FOUND:
-                raise
+        schema = await self._view.find(self._path)
+        if schema is None:
             set_html(self._head, _missing(self._name))
             self._body.set_visibility(visible=False)
             return

@@ -8,7 +8,7 @@ from typing import Any
 from nicegui import ui
 
 from highwater.api.dashboard import figures
-from highwater.api.dashboard.pages.topic import schema_address, topic_address
+from highwater.api.dashboard.addresses import schema_address, topic_address
 from highwater.api.dashboard.tables import table_html
 from highwater.api.dashboard.view import View, note, page, set_html, text
 

@@ -9,12 +9,12 @@ from urllib.parse import unquote
 from nicegui import ui
 
 from highwater.api.dashboard import figures
+from highwater.api.dashboard.addresses import group_address, schema_address
 from highwater.api.dashboard.browsing import Browsing
 from highwater.api.dashboard.publishing import Publish, may_publish
 from highwater.api.dashboard.tables import numbers, table_html
 from highwater.api.dashboard.trends import Trends
 from highwater.api.dashboard.view import (
-    ReadRefusedError,
     View,
     chip,
     facts,
@@ -27,22 +27,6 @@ from highwater.api.dashboard.view import (
 from highwater.schemas.topics import TOPICS
 
 _REFRESH_SECONDS = 5.0
-_NOT_FOUND = (404, 422)
-
-
-def topic_address(topic: str) -> str:
-    """The page of a topic."""
-    return f"/topics/{segment(topic)}"
-
-
-def group_address(group: str) -> str:
-    """The page of a consumer group."""
-    return f"/groups/{segment(group)}"
-
-
-def schema_address(subject: str) -> str:
-    """The page of a schema."""
-    return f"/schemas/{segment(subject)}"
 
 
 def register() -> None:
@@ -79,11 +63,8 @@ class _Topic:
 
     async def refresh(self) -> None:
         """Read it again."""
-        try:
-            topic = await self._view.get(f"/api/topics/{segment(self._name)}")
-        except ReadRefusedError as error:
-            if error.status not in _NOT_FOUND:
-                raise
+        topic = await self._view.find(f"/api/topics/{segment(self._name)}")
+        if topic is None:
             set_html(self._head, _missing(self._name))
             set_html(self._rest, "")
             return

@@ -9,7 +9,7 @@ from nicegui import ui
 
 from highwater.api.broker.naming import OTHER, grouped, subsystem_of
 from highwater.api.dashboard import figures
-from highwater.api.dashboard.pages.topic import group_address, topic_address
+from highwater.api.dashboard.addresses import group_address, topic_address
 from highwater.api.dashboard.tables import numbers, table_html
 from highwater.api.dashboard.view import View, chip, heading, note, page, set_html, set_rows, text
 from highwater.schemas.topics import DAY_MS, DEAD_LETTER_SUFFIX, TOPICS, Topic

@@ -9,13 +9,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 from playwright.sync_api import expect
 
 from highwater.connectors.kafka.registry_http import ask
 from highwater.schemas.security import ACTION_RECORDED
 from highwater.streams.access import RegistryAccess
+from tests.integration.broker.making import foreign_topic
 
 INSIGHTS = "feeds.insight-ingested"
 
@@ -23,21 +22,8 @@ INSIGHTS = "feeds.insight-ingested"
 @pytest.fixture(scope="module")
 def foreign(product: Any) -> Iterator[str]:
     """A topic of another application with five records, and a group of the same name that has read two of them."""
-    name = f"orders-{uuid.uuid4().hex[:8]}"
-    client = {"bootstrap.servers": product.environment["KAFKA_BOOTSTRAP_SERVERS"]}
-    admin = AdminClient(client)
-    (made,) = admin.create_topics([NewTopic(name, 1, 1)]).values()
-    made.result(30)
-    producer = Producer(client)
-    for number in range(5):
-        producer.produce(name, b"%d" % number)
-    producer.flush(30)
-    consumer = Consumer({**client, "group.id": name, "enable.auto.commit": False})
-    consumer.commit(offsets=[TopicPartition(name, 0, 2)], asynchronous=False)
-    consumer.close()
-    yield name
-    for future in admin.delete_topics([name]).values():
-        future.result(30)
+    with foreign_topic(product.environment["KAFKA_BOOTSTRAP_SERVERS"], f"orders-{uuid.uuid4().hex[:8]}") as name:
+        yield name
 
 
 def outcomes(product: Any, named: str) -> set[str]:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import http.server
 import json
 import shutil
 import struct
-import threading
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Self
+from typing import Any
 from unittest.mock import patch
 
 import httpx
@@ -37,6 +35,7 @@ from tests.integration.chunks.making import FINISHED, SUBMITTED, bump, store_chu
 from tests.integration.connecting import event, fresh, in_outbox, in_transaction, surroundings
 from tests.integration.identity.making import organization
 from tests.integration.jobs.watching import ADA
+from tests.integration.json_service import JsonService
 from tests.integration.records import ends, record_at, records
 
 SERVED = "chunks.queries-served"
@@ -418,7 +417,7 @@ async def test_what_a_search_has_embedded_is_paid_by_its_organization(
             for batch in ([*uses, *uses], uses):  # again within a batch, and delivered again
                 assert await in_transaction(own_around, sink, batch) == []
             used = (await paid.get(f"/api/organizations/{asking}/usage", "root-key")).json()
-            assert (used["tokens"], used["cost_cents"], service.asked) == (2 * 99_999, 20, ["apples", "pears", "figs"])
+            assert (used["tokens"], used["cost_cents"], service.texts) == (2 * 99_999, 20, ["apples", "pears", "figs"])
             refused = await search("nuts")
             assert (refused.status_code, refused.json()["limit"]) == (402, "ai_tokens_per_month")
             assert (await search("apples")).status_code == 200
@@ -427,41 +426,23 @@ async def test_what_a_search_has_embedded_is_paid_by_its_organization(
     assert ([tuple(row) for row in entries], [one["seq"] for one in told]) == ([(1, 99_999), (2, 99_999)], [1, 2])
 
 
-class Embeddings:
-    """A service of embeddings that says how many tokens it read; `asked`: the texts, in order."""
+class Embeddings(JsonService):
+    """A service of embeddings that says how many tokens it read; `texts`: what it was asked for, in order."""
 
     def __init__(self, tokens: int) -> None:
-        self.asked: list[str] = []
-        asked = self.asked
+        super().__init__("/v1")
+        self._tokens = tokens
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                asked.extend(body["input"])
-                data = [{"object": "embedding", "index": n, "embedding": [1.0, 0.0]} for n in range(len(body["input"]))]
-                usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-                answer = json.dumps({"object": "list", "model": "m", "data": data, "usage": usage}).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
+    @property
+    def texts(self) -> list[str]:
+        """Of all calls."""
+        return [text for _, _, body in self.asked for text in body["input"]]
 
-            def log_message(self, *_: object) -> None:
-                """Say nothing."""
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
-
-    def __enter__(self) -> Self:
-        self._thread = threading.Thread(target=self._server.serve_forever)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+    def answer(self, body: dict[str, Any]) -> Any:
+        """A vector for each text."""
+        data = [{"object": "embedding", "index": n, "embedding": [1.0, 0.0]} for n in range(len(body["input"]))]
+        usage = {"prompt_tokens": self._tokens, "total_tokens": self._tokens}
+        return {"object": "list", "model": "m", "data": data, "usage": usage}
 
 
 async def test_a_vector_that_nothing_has_is_refused(api, seeds, ns):

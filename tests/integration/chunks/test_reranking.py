@@ -2,48 +2,24 @@
 
 from __future__ import annotations
 
-import http.server
-import json
-import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
 from highwater.connectors.models import reranker
 from tests.integration.api_server import running_api
 from tests.integration.chunks.making import bump, store_chunk, store_namespace
+from tests.integration.json_service import JsonService
 
 SEARCH = "/api/chunks/search"
 
 
-class RerankService:
-    """Texts with "answer" in them score .9, others .1. `asked`: path, authorization and body of each call."""
+class RerankService(JsonService):
+    """Texts with "answer" in them score .9, others .1."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, str | None, dict[str, Any]]] = []
-        self.status = 200
-        self.released = threading.Event()
-        self.released.set()
-        service = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                service.asked.append((self.path, self.headers.get("Authorization"), body))
-                service.released.wait(30)
-                answer = json.dumps(service.answer(body)).encode()
-                self.send_response(service.status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
-
-            def log_message(self, *_: object) -> None:
-                """Say nothing."""
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/v1/"
+        super().__init__("/v1/")
 
     def answer(self, body: dict[str, Any]) -> Any:
         """In the form in which it was asked."""
@@ -52,17 +28,6 @@ class RerankService:
         rows = [{"index": place, name: 0.9 if "answer" in text else 0.1} for place, text in enumerate(texts)]
         ordered = sorted(rows, key=lambda row: -row[name])
         return {"results": ordered} if "model" in body else ordered
-
-    def __enter__(self) -> Self:
-        self._thread = threading.Thread(target=self._server.serve_forever)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.released.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
 
 
 @pytest.fixture
