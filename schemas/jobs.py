@@ -60,12 +60,13 @@ class IngestionRequested(TypedDict):
 
 
 class JobControl(TypedDict):
-    """A job is to be revoked, or asked for again (R2.40, R2.41)."""
+    """A job is to be revoked, restarted or asked for again, or its outline is approved (R2.40, R2.41)."""
 
     job_id: str
     action: str
     reason: str
     ts: int
+    outline: str | None
 
 
 class JobProgressed(TypedDict):

@@ -313,7 +313,7 @@ _TOPICS = (
         "job_id",
         ("api", "outbox"),
         ("jobcontrols",),
-        about="jobs revoked, or asked for again",
+        about="jobs revoked, restarted, or asked for again; outlines approved",
     ),
     Topic(
         "jobs.generation-requested",
