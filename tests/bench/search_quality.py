@@ -4,7 +4,8 @@ Two sets, both of the docstrings of installed packages (`search_corpus`), the sa
 *pairs*, 3,000 docstrings without their first lines, each to be found by its first line among all others; and *judged*, some 7,000
 chunks of the standard library and of libraries of services, with the questions of `search_questions.tsv`. These were written
 before any search, each with the names of the docstrings that answer it; a chunk of one of them is a hit. A question whose answers
-this environment has not is left out.
+this environment has not is left out. *judged, pooled* is the same set with the verdicts of `search_judgements.tsv`: what was
+found, read and answers as well is a hit too. A text that nobody read is none; *unread* is their share of the first five.
 
 A figure is the share of questions with a hit among the first 1, 5 and 10 results, or the mean of 1 / rank of the first hit (MRR,
 of ten results). Ours are searches as the API makes them, with the default passport; all chunks are of one age. The vectors are
@@ -40,9 +41,12 @@ from highwater.streams.settings import environment_with_file, read_settings
 from tests.bench.chunks_search import BUILD_SECONDS_MAX, _postgres
 from tests.bench.figures import Figure, figure
 from tests.bench.search_corpus import pairs, texts
+from tests.bench.search_judgements import NOTHING_READ, text_key, verdicts
 
 QUESTIONS = Path(__file__).with_name("search_questions.tsv")
 LIMIT, DEPTHS = 10, (1, 5, 10)
+# Of every system so many results of each question were read.
+READ_DEPTH = 5
 NOW_MS = 1_800_000_000_000
 INSTALL = "the peer bm25s is not installed: pip install 'highwater[bench]'"
 # Texts that are embedded at a time, as the worker has them.
@@ -54,13 +58,18 @@ Ask = Callable[[int], Awaitable[Sequence[int]]]
 
 @dataclass(frozen=True)
 class Judged:
-    """Texts with the headings above them, questions, and by question the places of the texts that answer it."""
+    """Texts with the headings above them, questions, and by question the places of the texts that answer it.
+
+    `pooled`: those, and those that a reader found to answer; `read`: those that somebody judged. None: nobody read anything.
+    """
 
     name: str
     titles: list[str]
     contents: list[str]
     questions: list[str]
     answers: list[frozenset[int]]
+    pooled: list[frozenset[int]] | None = None
+    read: list[frozenset[int]] | None = None
 
 
 def sets() -> list[Judged]:
@@ -71,6 +80,11 @@ def sets() -> list[Judged]:
         by_name[text.name].add(place)
     asked = [(question, frozenset().union(*(by_name[name] for name in names))) for question, names in questions()]
     answered = [(question, answers) for question, answers in asked if answers]
+    keys = [text_key(text.title, text.content) for text in found]
+    given = verdicts()
+    read = [given.get(question, NOTHING_READ) for question, _ in answered]
+    also = [frozenset(place for place, key in enumerate(keys) if key in one.yes) for one in read]
+    not_so = [frozenset(place for place, key in enumerate(keys) if key in one.no) for one in read]
     return [
         Judged(
             "pairs", [""] * len(made), [one.rest for one in made], [one.summary for one in made],
@@ -79,6 +93,8 @@ def sets() -> list[Judged]:
         Judged(
             "judged", [one.title for one in found], [one.content for one in found], [one for one, _ in answered],
             [answers for _, answers in answered],
+            [answers | more for (_, answers), more in zip(answered, also, strict=True)],
+            [answers | more | no for (_, answers), more, no in zip(answered, also, not_so, strict=True)],
         ),
     ]  # fmt: skip
 
@@ -103,10 +119,13 @@ def table(figures: Sequence[Figure]) -> str:
     rows: dict[str, dict[str, float]] = defaultdict(dict)
     for one in figures:
         name, _, measure = one["name"].rpartition(", ")
-        rows[f"{name:30} {one['system']:24}"][measure] = one["value"]
+        rows[f"{name:46} {one['system']:24}"][measure] = one["value"]
     measures = list(dict.fromkeys(one["name"].rpartition(", ")[2] for one in figures))
-    lines = [" " * 56 + "  ".join(f"{measure:>6}" for measure in measures)]
-    lines += [f"{row} " + "  ".join(f"{found[measure]:6.3f}" for measure in measures) for row, found in rows.items()]
+    lines = [" " * 72 + "  ".join(f"{measure:>6}" for measure in measures)]
+    lines += [
+        f"{row} " + "  ".join(f"{found[one]:6.3f}" if one in found else " " * 6 for one in measures)
+        for row, found in rows.items()
+    ]
     return "\n".join(lines)
 
 
@@ -120,11 +139,27 @@ async def _measure(url: str) -> list[Figure]:
             asked = await _embedded(embedder, one.questions)
             await _load(pool, one, of_texts)
             for system, ask in (await _systems(pool, one, asked)).items():
-                ranks = [_rank(await ask(number), answers) for number, answers in enumerate(one.answers)]
-                name = f"{one.name}, {len(one.contents)} chunks, {len(one.questions)} questions"
-                found += [figure(f"{name}, top {depth}", system, "", [_share(ranks, depth)]) for depth in DEPTHS]
-                found.append(figure(f"{name}, MRR", system, "", [sum(1 / rank for rank in ranks if rank) / len(ranks)]))
+                told = [await ask(number) for number in range(len(one.questions))]
+                found += _figures(one, system, told)
     return found
+
+
+def _figures(made: Judged, system: str, told: Sequence[Sequence[int]]) -> list[Figure]:
+    """How good a system's results are, by the answers that were named and by those that were read."""
+    sizes = f"{len(made.contents)} chunks, {len(made.questions)} questions"
+    found = _ranked(f"{made.name}, {sizes}", system, told, made.answers)
+    if made.pooled is not None and made.read is not None:
+        name = f"{made.name}, pooled, {sizes}"
+        found += _ranked(name, system, told, made.pooled)
+        first = [place in read for one, read in zip(told, made.read, strict=True) for place in one[:READ_DEPTH]]
+        found.append(figure(f"{name}, unread", system, "", [1 - sum(first) / len(first)]))
+    return found
+
+
+def _ranked(name: str, system: str, told: Sequence[Sequence[int]], answers: Sequence[frozenset[int]]) -> list[Figure]:
+    ranks = [_rank(one, right) for one, right in zip(told, answers, strict=True)]
+    found = [figure(f"{name}, top {depth}", system, "", [_share(ranks, depth)]) for depth in DEPTHS]
+    return [*found, figure(f"{name}, MRR", system, "", [sum(1 / rank for rank in ranks if rank) / len(ranks)])]
 
 
 def _whole(made: Judged, place: int) -> str:
