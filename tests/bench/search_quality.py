@@ -12,7 +12,9 @@ of ten results). Ours are searches as the API makes them, with the default passp
 those of the configured embedder (`HIGHWATER_EMBEDDER`), for ours and for pgvector alike. *bm25s* is BM25 with its defaults and a
 stemmer, *ts_rank* is PostgreSQL's manual: `to_tsvector('english', ...)`, any word of the question.
 
-    python -m tests.bench.search_quality [--json]
+`--rerank`: also hybrid searches of the judged set with the local reranker (`HIGHWATER_RERANKER=local`), two minutes of one core.
+
+    python -m tests.bench.search_quality [--rerank] [--json]
 """
 
 from __future__ import annotations
@@ -29,12 +31,15 @@ from typing import Any
 
 import asyncpg
 
+from highwater.api.chunks.reranking import RERANKED_MIN, Ranking, reranked
 from highwater.connectors.models.embeddings import Embedder
+from highwater.connectors.models.local_reranker import open_local_reranker
 from highwater.connectors.models.opening import open_embedder
+from highwater.connectors.models.reranker import Reranker
 from highwater.connectors.postgres import vectors
 from highwater.connectors.postgres.migrate import migrate
 from highwater.connectors.postgres.pool import open_pool
-from highwater.connectors.retrieval.search import search
+from highwater.connectors.retrieval.search import Result, search
 from highwater.streams.chunks.scoring import Mode
 from highwater.streams.clock import to_datetime
 from highwater.streams.settings import environment_with_file, read_settings
@@ -106,12 +111,12 @@ def questions() -> list[tuple[str, list[str]]]:
     return [(question, names.split()) for question, names in found]
 
 
-def run(runs: int = 1) -> list[Figure]:
+def run(runs: int = 1, *, with_reranker: bool = False) -> list[Figure]:
     """The figures. Every run finds the same, so there is one."""
     if importlib.util.find_spec("bm25s") is None:
         raise SystemExit(INSTALL)
     with _postgres() as part:
-        return asyncio.run(_measure(part.address))
+        return asyncio.run(_measure(part.address, open_local_reranker() if with_reranker else None))
 
 
 def table(figures: Sequence[Figure]) -> str:
@@ -119,9 +124,9 @@ def table(figures: Sequence[Figure]) -> str:
     rows: dict[str, dict[str, float]] = defaultdict(dict)
     for one in figures:
         name, _, measure = one["name"].rpartition(", ")
-        rows[f"{name:46} {one['system']:24}"][measure] = one["value"]
+        rows[f"{name:46} {one['system']:26}"][measure] = one["value"]
     measures = list(dict.fromkeys(one["name"].rpartition(", ")[2] for one in figures))
-    lines = [" " * 72 + "  ".join(f"{measure:>6}" for measure in measures)]
+    lines = [" " * 74 + "  ".join(f"{measure:>6}" for measure in measures)]
     lines += [
         f"{row} " + "  ".join(f"{found[one]:6.3f}" if one in found else " " * 6 for one in measures)
         for row, found in rows.items()
@@ -129,7 +134,7 @@ def table(figures: Sequence[Figure]) -> str:
     return "\n".join(lines)
 
 
-async def _measure(url: str) -> list[Figure]:
+async def _measure(url: str, reranker: Reranker | None) -> list[Figure]:
     embedder = open_embedder(read_settings(environment_with_file()))
     found = []
     async with await open_pool(url, size_max=2) as pool:
@@ -138,7 +143,8 @@ async def _measure(url: str) -> list[Figure]:
             of_texts = await _embedded(embedder, [_whole(one, place) for place in range(len(one.contents))])
             asked = await _embedded(embedder, one.questions)
             await _load(pool, one, of_texts)
-            for system, ask in (await _systems(pool, one, asked)).items():
+            systems = await _systems(pool, one, asked, reranker if one.pooled else None)
+            for system, ask in systems.items():
                 told = [await ask(number) for number in range(len(one.questions))]
                 found += _figures(one, system, told)
     return found
@@ -211,20 +217,32 @@ async def _load(pool: Any, made: Judged, of_texts: Sequence[bytes]) -> None:
 # -- systems -------------------------------------------------------------------------------------------------------------
 
 
-async def _systems(pool: asyncpg.Pool[asyncpg.Record], made: Judged, asked: Sequence[bytes]) -> Mapping[str, Ask]:
+async def _systems(
+    pool: asyncpg.Pool[asyncpg.Record], made: Judged, asked: Sequence[bytes], reranker: Reranker | None
+) -> Mapping[str, Ask]:
     row = await pool.fetchrow("SELECT * FROM chunk_namespaces WHERE ns = $1", made.name)
 
-    async def ours(number: int, *, mode: Mode, has_vector: bool) -> list[int]:
-        found = await search(
+    async def found(number: int, mode: Mode, has_vector: bool, limit: int) -> Sequence[Result]:
+        told = await search(
             pool,
             row,
             q_vector=asked[number] if has_vector else None,
             words=made.questions[number],
-            limit=LIMIT,
+            limit=limit,
             as_of_ms=NOW_MS,
             mode=mode,
         )
-        return [one.chunk_no for one in found.results]
+        return told.results
+
+    async def ours(number: int, *, mode: Mode, has_vector: bool) -> list[int]:
+        return [one.chunk_no for one in await found(number, mode, has_vector, LIMIT)]
+
+    async def by_reranker(number: int) -> list[int]:
+        assert reranker is not None
+        results = await found(number, Mode.HYBRID, True, RERANKED_MIN)
+        ordered, ranking = await reranked(reranker, made.questions[number], results, row)
+        assert ranking is Ranking.RERANKER, "the reranker took too long: measure on a quieter machine"
+        return [one.chunk_no for one in ordered][:LIMIT]
 
     async def pgvector(number: int) -> list[int]:
         async with pool.acquire() as tx:
@@ -249,7 +267,8 @@ async def _systems(pool: asyncpg.Pool[asyncpg.Record], made: Judged, asked: Sequ
         "SELECT ns, chunk_no, to_tsvector('english', coalesce(title, '') || ' ' || content) AS words FROM chunks"
     )
     by_words = _bm25s([f"{title} {text}" for title, text in zip(made.titles, made.contents, strict=True)])
-    return {
+    more: dict[str, Ask] = {} if reranker is None else {"highwater hybrid, reranked": by_reranker}
+    return more | {
         "highwater hybrid": lambda number: ours(number, mode=Mode.HYBRID, has_vector=True),
         "highwater words": lambda number: ours(number, mode=Mode.HYBRID, has_vector=False),
         "highwater semantic": lambda number: ours(number, mode=Mode.SEMANTIC, has_vector=True),
@@ -280,7 +299,8 @@ def _bm25s(given: Sequence[str]) -> Callable[[str], Awaitable[list[int]]]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
+    parser.add_argument("--rerank", action="store_true")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    figures = run()
+    figures = run(with_reranker=given.rerank)
     print("\n".join(json.dumps(one) for one in figures) if given.json else table(figures))
