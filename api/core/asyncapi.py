@@ -48,7 +48,7 @@ _ABOUT = (
 @router.get("/asyncapi.json")
 @declared(PUBLIC)
 async def asyncapi(request: Request) -> Response:
-    """The document."""
+    """Serve the AsyncAPI document of this version."""
     return Response(
         orjson.dumps(document(request.app.version)),
         media_type=MEDIA_TYPE,
