@@ -21,7 +21,7 @@ PROGRAM = "highwater"
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _SHELLS = {"", "sh", "bash", "console", "shell"}  # a block without a language may be one
 _INLINE = re.compile(r"`(highwater [^`]+)`")
-_ENDS = set("|&;()\n")
+_ENDS = set("|&;()\n>")  # what is behind a `>` is no argument
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _BEFORE = {"while", "until", "if", "then", "do", "!", "sudo", "time"}
 _PLACEHOLDER = re.compile(r"[A-Z][A-Z0-9_./-]*|\$.*|…|DIR/.*")
@@ -44,7 +44,7 @@ def blocks(text: str) -> list[str]:
 def commands_in(script: str) -> list[list[str]]:
     """The arguments of each call of `highwater` in a shell script, also of one inside `$(…)`."""
     joined = _without_comments(script.replace("\\\n", " ")).replace("$(", " ; ")
-    lexer = shlex.shlex(joined, posix=True, punctuation_chars="|&;()\n")
+    lexer = shlex.shlex(joined, posix=True, punctuation_chars="|&;()\n>")
     lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t", True, ""
     found: list[list[str]] = []
     words: list[str] = []

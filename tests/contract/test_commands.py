@@ -17,6 +17,7 @@ WITHOUT_JSON = {
     "worker": "a role that runs until it is stopped; it prints only its log, each line of which is JSON where it is no terminal",
     "connect": "a role, likewise",
     "api": "a role, likewise",
+    "jobs outline": "what it prints is JSON, to be edited",
 }
 # What was retired is named where the changelog tells of it.
 HISTORY = {"CHANGELOG.md"}
@@ -47,7 +48,8 @@ def test_documents_show_commands():
     found = [call for call in tour if call[0] in {"status", "topics", "doctor"}]
     assert found == [["status", "--json"], ["topics"], ["doctor"]]
     script = 'A=1 highwater lag | head; highwater sql "SELECT 1\nFROM x" \\\n  --json  # highwater none\nX=$(highwater status)\n'
-    assert commands_in(script) == [["lag"], ["sql", "SELECT 1\nFROM x", "--json"], ["status"]]
+    script += "highwater jobs outline JOB_ID > FILE\n"
+    assert commands_in(script) == [["lag"], ["sql", "SELECT 1\nFROM x", "--json"], ["status"], ["jobs", "outline", "JOB_ID"]]
 
 
 @pytest.mark.parametrize(
