@@ -60,12 +60,13 @@ class IngestionRequested(TypedDict):
 
 
 class JobControl(TypedDict):
-    """A job is to be revoked, or published to its workers again."""
+    """A job is to be revoked or published to its workers again, or its outline is approved."""
 
     job_id: str
     action: str
     reason: str
     ts: int
+    outline: str | None
 
 
 class JobProgressed(TypedDict):

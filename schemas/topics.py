@@ -410,7 +410,7 @@ _TOPICS = (
         "job_id",
         ("api", "outbox"),
         ("jobcontrols",),
-        about="a request to revoke a job, or to publish it to its workers again",
+        about="a request to revoke a job, to publish it to its workers again, or to approve its outline",
     ),
     Topic(
         "jobs.generation-requested",

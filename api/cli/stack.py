@@ -74,7 +74,7 @@ def _local() -> Any:
     "--workers",
     type=click.IntRange(1, WORKERS_MAX),
     default=1,
-    help="Number of processes of each role but the API [default: 1].",
+    help="Number of processes of each role except the API [default: 1].",
 )
 @click.option(
     "--services-only", is_flag=True, help="Start Kafka, registry, PostgreSQL and Redis only, as `restore` needs."
@@ -109,10 +109,10 @@ def up(
         _print_status(running, as_json=as_json)
         click.get_current_context().exit(0 if detach else FAILED)
     if services_only and not detach:
-        raise click.UsageError("--services-only goes with --detach", click.get_current_context())
+        raise click.UsageError("--services-only needs --detach", click.get_current_context())
     _check_keys(settings)
     if brokers is not None and settings.kafka is not None:
-        raise click.UsageError("--brokers is of the embedded Kafka, and KAFKA_BOOTSTRAP_SERVERS names another")
+        raise click.UsageError("--brokers applies to the embedded Kafka, but KAFKA_BOOTSTRAP_SERVERS names another")
     if None in (settings.kafka, settings.schema_registry, settings.redis):
         _fetch_parts()
     asked = None if brokers is None else int(brokers)

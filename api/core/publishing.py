@@ -31,7 +31,7 @@ _log = get_log("api")
 
 
 class NotTakenError(UnavailableError):
-    """Kafka did not take all of the events. Send them again; those in `positions` were taken and repeats change nothing."""
+    """Kafka did not accept all events. Send them again; those in `positions` were accepted, and repeats change nothing."""
 
     def __init__(self, message: str, positions: Sequence[str]) -> None:
         super().__init__(message)
