@@ -21,8 +21,9 @@ PROGRAM = "highwater"
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _SHELLS = {"", "sh", "bash", "console", "shell"}  # a block without a language may be one
 _INLINE = re.compile(r"`(highwater [^`]+)`")
-_ENDS = set("|&;()\n>")  # what is behind a `>` is no argument
+_ENDS = set("|&;()\n")
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
+_REDIRECTED = re.compile(r"\0\d?[<>]+&?\0?[^\0]*")
 _BEFORE = {"while", "until", "if", "then", "do", "!", "sudo", "time"}
 _PLACEHOLDER = re.compile(r"[A-Z][A-Z0-9_./-]*|\$.*|…|DIR/.*")
 
@@ -44,7 +45,7 @@ def blocks(text: str) -> list[str]:
 def commands_in(script: str) -> list[list[str]]:
     """The arguments of each call of `highwater` in a shell script, also of one inside `$(…)`."""
     joined = _without_comments(script.replace("\\\n", " ")).replace("$(", " ; ")
-    lexer = shlex.shlex(joined, posix=True, punctuation_chars="|&;()\n>")
+    lexer = shlex.shlex(joined, posix=True, punctuation_chars="|&;()\n")
     lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t", True, ""
     found: list[list[str]] = []
     words: list[str] = []
@@ -52,6 +53,7 @@ def commands_in(script: str) -> list[list[str]]:
         if set(word) - _ENDS:
             words.append(word)
             continue
+        words = _REDIRECTED.sub("", "\0".join(words)).split("\0")
         while words and (words[0] in _BEFORE or _ASSIGNED.fullmatch(words[0])):
             words.pop(0)
         if words and words[0] == PROGRAM:
