@@ -144,7 +144,7 @@ async def get_search(
     check_text("q", asked.q, 4 * QUESTION_CHARACTERS_MAX)
     if asked.q and not asked.q.strip():
         raise UnprocessableError(
-            "q is blank: leave it out to list the youngest", field="q", reason="nothing_to_compare"
+            "q is blank: omit it to list the youngest chunks", field="q", reason="nothing_to_compare"
         )
     vector = None if asked.vector is None else _vector(asked.vector)
     as_of_ms = services.clock() // MINUTE_MS * MINUTE_MS if asked.as_of is None else _moment("as_of", asked.as_of)

@@ -53,18 +53,50 @@ class ExportedToGoogle(TypedDict):
     format: str
 
 
+class PlannedSlide(TypedDict):
+    """A slide of an outline."""
+
+    title: str
+    points: list[str]
+
+
+class Outline(TypedDict):
+    """The outline of a deck."""
+
+    title: str
+    slides: list[PlannedSlide]
+
+
+class OutlineResult(TypedDict):
+    """The result of a generation with `outline_only`."""
+
+    outline: Outline
+
+
+class ApprovalWait(TypedDict):
+    """The job waits for the approval of its outline, which lists of jobs leave out; at `until` it fails."""
+
+    event: Literal["approval"]
+    until: Time
+    outline: NotRequired[Outline]
+
+
 class Job(TypedDict):
-    """The state of a job. Null: unknown yet; `expires_at` is a number if the given time is not a date."""
+    """The state of a job. Null: unknown yet; `expires_at` is a number if the given time is not a date.
+
+    `waiting_for`: what a running job waits for, or null.
+    """
 
     job_id: str
     kind: Literal["generation", "ingestion", "export"]
     organization_id: str
     user_id: str
     status: JobStatus
+    waiting_for: ApprovalWait | None
     progress_pct: int
     steps_done: int
     steps_total: int | None
-    result: GeneratedDeck | IngestedDocuments | ExportedFile | ExportedToGoogle | None
+    result: GeneratedDeck | OutlineResult | IngestedDocuments | ExportedFile | ExportedToGoogle | None
     result_url: str | None
     error: str | None
     tokens: int

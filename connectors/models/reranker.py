@@ -34,7 +34,7 @@ _log = get_log("reranker")
 
 
 class RerankError(HighwaterError):
-    """The reranking service did not answer in time, or with something else. The results are in the order of their scores."""
+    """The reranking service did not answer in time, or its answer was invalid. The results are in the order of their scores."""
 
 
 class Reranker(Protocol):
@@ -64,7 +64,7 @@ class RerankingService:
             ConfigurationError: nothing can be asked at such an address.
         """
         if urlsplit(url).scheme not in ("http", "https"):
-            raise ConfigurationError("HIGHWATER_RERANK_BASE_URL is not an address of http:// or https://")
+            raise ConfigurationError("HIGHWATER_RERANK_BASE_URL is not an http:// or https:// address")
         import httpx  # noqa: PLC0415 - only who has a service needs it
 
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
@@ -108,7 +108,7 @@ class RerankingService:
         except (httpx.HTTPError, httpx.InvalidURL) as error:  # its text may hold the address
             raise RerankError(f"the service cannot be reached: {type(error).__name__}") from error
         except orjson.JSONDecodeError as error:
-            raise RerankError("the service answered with something that is not JSON") from error
+            raise RerankError("the service returned a response that is not JSON") from error
 
     def _body(self, question: str, texts: Sequence[str]) -> dict[str, Any]:
         if self._model is None:
@@ -142,10 +142,10 @@ def scores_of(answer: Any, count: int) -> list[float]:
             (row.get("index"), row.get("relevance_score", row.get("score"))) if isinstance(row, dict) else (None, None)
         )
         if not isinstance(index, int) or not isinstance(score, int | float) or not math.isfinite(score):
-            raise RerankError("the service answered with something that is no score")
+            raise RerankError("the service returned a value that is not a score")
         found[index] = float(score)
     if sorted(found) != list(range(count)):
-        raise RerankError(f"the service gave {len(found)} scores for {count} texts")
+        raise RerankError(f"the service returned {len(found)} scores for {count} texts")
     ordered = [found[place] for place in range(count)]
     return ordered if all(0 <= score <= 1 for score in ordered) else [probability(score) for score in ordered]
 

@@ -82,11 +82,11 @@ _FORMER = "\n".join(
 
 
 class NothingToCompareError(HighwaterError):
-    """No vector to compare with, and no word to search for. Ask with a word, or with a vector of the namespace."""
+    """The search has no vector and no word. Search with a word, or with a vector of the namespace."""
 
 
 class WrongVectorError(HighwaterError):
-    """The vector of a search is not as long as those of the namespace. Search with what makes the namespace's vectors."""
+    """The vector of a search has another length than those of the namespace. Use the model of the namespace."""
 
 
 class Neighbour(NamedTuple):
