@@ -92,8 +92,8 @@ class NeighbourChunk(TypedDict):
 class FoundChunk(TypedDict):
     """A result with its scores; `before` and `after` are there where neighbours were asked for.
 
-    `valid_until`: when the text was replaced or taken out; null for a current text. `rerank_score`: by the reranking
-    service, 0 to 1.
+    `valid_until`: when the text was replaced or taken out; null for a current text. `rerank_score`: by the reranker,
+    0 to 1.
     """
 
     ns: str

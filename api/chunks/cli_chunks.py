@@ -81,7 +81,7 @@ def ingest(
                 sending.take(client, number, document)
             sending.finish(client, {"full": full, "force": force, "truncated": truncated})
         except KeyboardInterrupt:
-            warn(f"ingest {sending.ingest_id} is cut off; what is not finished marks nothing")
+            warn(f"ingest {sending.ingest_id} was interrupted; an unfinished ingest marks nothing")
             click.get_current_context().exit(INTERRUPTED)
         taken = {"ingest_id": sending.ingest_id, "positions": sorted(sending.positions.values())}
         if no_wait:
@@ -134,7 +134,7 @@ class _Sending:
         named = {name: document.pop(name, default) for name, default in self._defaults.items()}
         missing = [name for name, value in named.items() if not isinstance(value, str)]
         if missing:
-            raise CommandFailedError(f"line {number} has no {missing[0]}, and none was given for all")
+            raise CommandFailedError(f"line {number} has no {missing[0]}, and no default was given")
         key = (named["ns"], named["slot"], named["source_id"])
         source = self._sources.setdefault(key, _Source())
         document.setdefault("chunk_no", source.next)
@@ -211,16 +211,16 @@ def _waited(client: httpx.Client, taken: dict[str, Any], sources: int, timeout_s
                 request(client, "GET", path)
             if monotonic_seconds() > until:
                 raise CommandFailedError(
-                    f"ingest {taken['ingest_id']} is not through within {timeout_seconds:g} s; "
+                    f"ingest {taken['ingest_id']} has not ended within {timeout_seconds:g} s; "
                     f"`highwater chunks show {taken['ingest_id']}` shows its status"
                 )
             time.sleep(_LOOK_SECONDS)
     except httpx.HTTPError as error:
         raise CommandFailedError(
-            f"the API does not answer ({str(error) or type(error).__name__}); the ingest goes on without this command"
+            f"the API does not answer ({str(error) or type(error).__name__}); the ingest continues without this command"
         ) from error
     except KeyboardInterrupt:
-        warn(f"ingest {taken['ingest_id']} goes on without this command")
+        warn(f"ingest {taken['ingest_id']} continues without this command")
         click.get_current_context().exit(INTERRUPTED)
 
 

@@ -256,7 +256,7 @@ def erase_user(user_id: str) -> Consequence:
 
 
 def retract_insight(insight_id: str, channel_id: str) -> Consequence:
-    """Taking an insight back."""
+    """Describe the consequences of retracting an insight."""
     return Consequence(
         "Retract this insight?",
         (

@@ -93,7 +93,7 @@ class Door:
         """Take the key or session of the form."""
         body = await request.body()
         if len(body) > FORM_BYTES_MAX:
-            return self._form(wanted, "this is no sign-in form", status=413)
+            return self._form(wanted, "this is not a sign-in form", status=413)
         sent = parse_qs(body.decode("utf-8", "replace"))
         authorization = f"Bearer {sent.get('key', [''])[0].strip()}"
         refused = await self._refused(authorization, address_of(request.scope), wanted)

@@ -100,14 +100,14 @@ class Dashboard:
     def services(self) -> DashboardServices:
         """What the pages stand on."""
         if self._services is None:
-            raise RuntimeError("the dashboard is asked before the application has started")
+            raise RuntimeError("the console was opened before the application started")
         return self._services
 
     @property
     def hub(self) -> Hub:
         """What is sampled for all browsers."""
         if self._hub is None:
-            raise RuntimeError("a page asks before the dashboard was opened")
+            raise RuntimeError("a page was requested before the console was opened")
         return self._hub
 
     def _authenticator(self) -> Any:

@@ -85,7 +85,7 @@ class Reset:
             return
         done = await self._actions.run(
             consequences.reset_group(self._group, changed({"partitions": self._steps})),
-            f"{self._group} reads on from there.",
+            f"{self._group} continues from there.",
             lambda: self._view.send("POST", self._path, body=planned),
         )
         if done:

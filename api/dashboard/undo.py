@@ -41,7 +41,7 @@ class Move(StrEnum):
 
 
 class IllegalUndoMoveError(HighwaterError):
-    """A delayed action cannot move so from where it stands. Nothing was changed; this is a defect, see the log."""
+    """A delayed action cannot change its state in this way. Nothing was changed; this is a defect, see the log."""
 
 
 MOVES: Mapping[tuple[Phase, Move], Phase] = {

@@ -320,7 +320,7 @@ def _watched(
                     )
         document = request(client, "GET", f"/api/jobs/{job_id}").json()
     except KeyboardInterrupt:
-        warn(f"job {job_id} goes on without this command")
+        warn(f"job {job_id} continues without this command")
         context.exit(INTERRUPTED)
     said = document["error"] or document["result_url"] or document["result"] or ""
     print_result(document, as_json=as_json, line=f"{document['status']} {said}".rstrip())

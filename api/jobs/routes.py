@@ -363,7 +363,7 @@ async def get_jobs(
     require_known_parameters(request, ("limit", "cursor", "status", "kind", "user_id"))
     only = called.listed(org)
     if only is not None and user_id not in (None, only):
-        raise ForbiddenError(f"the jobs of {user_id} are not to be seen with this key", field="user_id")
+        raise ForbiddenError(f"the jobs of {user_id} cannot be read with this key", field="user_id")
     await services.fresh(request, JOB_TOPICS)
     before = _list_place(cursor)
     pool = services.database.require()
@@ -387,9 +387,9 @@ def _list_place(cursor: str | None) -> tuple[int, str]:
     try:
         place = int(at_ms), canonical_uuid("cursor", str(job_id))
     except UnprocessableError as error:
-        raise BadRequestError("cursor is not one that this list gave", field="cursor") from error
+        raise BadRequestError("cursor does not come from this list", field="cursor") from error
     if not TS_MS_MIN <= place[0] <= TS_MS_MAX:
-        raise BadRequestError("cursor is not one that this list gave", field="cursor")
+        raise BadRequestError("cursor does not come from this list", field="cursor")
     return place
 
 
@@ -406,7 +406,7 @@ def place_after(last_event_id: str | None, job: JobRead) -> int:
         return 0
     found = _ENTRY_ID.fullmatch(last_event_id.strip())
     if found is None or int(found[1]) > job.seq:
-        raise BadRequestError("the last event id is not one that this job has given", field="Last-Event-ID")
+        raise BadRequestError("the last event id does not belong to this job", field="Last-Event-ID")
     return int(found[1])
 
 

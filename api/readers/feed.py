@@ -193,7 +193,7 @@ async def _item(visit: Visit, user: str, cluster: str) -> Mapping[str, Any]:
         if item["cluster_id"] == cluster:
             found: Mapping[str, Any] = item
             return found
-    raise NotFoundError("the feed has no such cluster any more; open the feed again and choose another one")
+    raise NotFoundError("the feed no longer has this cluster; open the feed again and choose another one")
 
 
 def _required_user(visit: Visit) -> str:

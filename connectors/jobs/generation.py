@@ -215,7 +215,7 @@ class GenerationSteps:
         owned = await blobs.known(self._pool, ids, job.organization_id)
         for one in ids:
             if one not in owned:
-                raise JobFailedError(f"the source document {one} is not there; put it as a blob first")
+                raise JobFailedError(f"the source document {one} does not exist; upload it first (PUT /api/blobs)")
         ingested, found = await self._chunks.of_documents(
             ids, wanted, Work(job.id, None), characters_max=characters_max, as_of_ms=self._clock()
         )

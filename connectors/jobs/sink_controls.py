@@ -96,7 +96,7 @@ class JobControlsSink(Handler[JobControl, Prepared]):
         changes, repeats, refused = _decided(held, prepared.events, judge, now_ms)
         for some in _rounds(changes):
             if len(await store_changes(tx, self._codec, some, source=_SOURCE)) < len(some):
-                raise UnavailableError("a job moved while it was locked; the batch is repeated")
+                raise UnavailableError("a job changed while it was locked; the batch is repeated")
         await tx.execute(QUERIES["republish_jobs"], [job.id for job, _ in repeats], to_datetime(now_ms))
         told = [
             self._tell.row(REQUESTED[job.kind], request_event(job, now_ms), now_ms, event.record.position)

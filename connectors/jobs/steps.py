@@ -18,7 +18,7 @@ from highwater.streams.jobs.progress import Told
 
 
 class JobFailedError(HighwaterError):
-    """A job cannot be done, however often it is tried. Its message is shown to the user."""
+    """A job cannot succeed, even if it is retried. Its message is shown to the user."""
 
 
 @dataclass(frozen=True, slots=True)

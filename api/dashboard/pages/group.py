@@ -27,7 +27,7 @@ def register() -> None:
 
 async def _build(view: View) -> None:
     if not view.sees_all:
-        note("Consumer groups read the events of everybody; this key is bound to one user.")
+        note("Consumer groups read events of all users; this key is bound to one user.")
         return
     shown = _Group(view, unquote(view.named("name")))
     shown.build()

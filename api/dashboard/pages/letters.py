@@ -73,7 +73,7 @@ def register() -> None:
 
 async def _build(view: View) -> None:
     if not view.sees_all:
-        note("Dead letters hold events of everybody; this key is bound to one user.")
+        note("Dead letters contain events of all users; this key is bound to one user.")
         return
     letters = _Letters(view, view.asked("topic"))
     letters.build()

@@ -45,7 +45,7 @@ _running = asyncio.Lock()
 
 
 class BacktestFailedError(HighwaterError):
-    """The backtest did not come to its end. Read what it said."""
+    """The backtest failed. Read its message."""
 
 
 def register() -> None:

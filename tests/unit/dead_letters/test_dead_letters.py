@@ -116,7 +116,7 @@ def test_a_letter_without_a_good_origin_has_none():
     """A missing, malformed or foreign origin is None; it is refused; bytes that are no text are shown as escapes."""
     for headers in ((), (("dlq_origin", b"nonsense"),), (("dlq_origin", b"somebody.elses/0/1"),)):
         assert letter(*headers).origin is None
-        with pytest.raises(RefusedLetterError, match="does not say where it came from"):
+        with pytest.raises(RefusedLetterError, match="does not name its origin"):
             plan_sending(letter(*headers), None, PARTITIONS, by="ada", now_ms=NOW_MS)
     assert letter().document()["key"] == "\\xffk"
 
