@@ -22,6 +22,8 @@ _log = logging.getLogger("highwater.settings")
 PREFIX = "HIGHWATER_"
 # What makes vectors (`connectors/models/opening.py`).
 EMBEDDERS = ("builtin", "local", "service")
+# What counts beside the scores of hybrid searches (`connectors/models/opening.py`).
+RERANKERS = ("local", "service")
 
 
 def _text(raw: str) -> str:
@@ -79,6 +81,12 @@ def _within(low: float, high: float, more: str = "") -> Callable[[str], float]:
 def _embedder(raw: str) -> str:
     if raw not in EMBEDDERS:
         raise ValueError(f"must be one of {', '.join(EMBEDDERS)}")
+    return raw
+
+
+def _reranker(raw: str) -> str:
+    if raw not in RERANKERS:
+        raise ValueError(f"must be one of {', '.join(RERANKERS)}")
     return raw
 
 
@@ -254,6 +262,12 @@ class Settings:
     )
     embeddings_key: str | None = _setting("EMBEDDINGS_API_KEY", _text, None, "its key", True)
     embeddings_model: str = _setting("EMBEDDINGS_MODEL", _text, "text-embedding-3-small", "its model")
+    reranker: str | None = _setting(
+        "HIGHWATER_RERANKER",
+        _reranker,
+        None,
+        "reranker of hybrid searches: local or service; unset = service if configured, else none",
+    )
     rerank_url: str | None = _setting(
         "HIGHWATER_RERANK_BASE_URL",
         _text,

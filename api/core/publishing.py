@@ -1,6 +1,6 @@
-"""Writes: an event is validated, produced with acks=all, and its position is the answer.
+"""Publishes the events of write requests: validates them, produces them with acks=all and returns their positions.
 
-Law: everything in a request is validated before any of it is produced.
+Invariant: all events of a request are validated before the first one is produced.
 """
 
 from __future__ import annotations

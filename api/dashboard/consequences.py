@@ -141,6 +141,19 @@ def restart_job(job: Mapping[str, Any]) -> Consequence:
     )
 
 
+def approve_waiting_outline(slides: int, *, is_edited: bool) -> Consequence:
+    """Having the slides made of an outline that waits."""
+    return Consequence(
+        "Make the slides of this outline?",
+        (
+            f"The job makes {slides} slide{'' if slides == 1 else 's'}, each with a call of the language model.",
+            "Your changes replace the outline." if is_edited else "The outline is used as it is.",
+            "An approval cannot be undone; the job can be cancelled.",
+        ),
+        "Approve",
+    )
+
+
 def approve_outline(slides: int, organization_id: str) -> Consequence:
     """Having a deck made of an outline."""
     return Consequence(
@@ -243,7 +256,7 @@ def erase_user(user_id: str) -> Consequence:
 
 
 def retract_insight(insight_id: str, channel_id: str) -> Consequence:
-    """Taking an insight back."""
+    """Describe the consequences of retracting an insight."""
     return Consequence(
         "Retract this insight?",
         (

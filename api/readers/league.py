@@ -1,4 +1,4 @@
-"""Answers requests for the pages of leagues: the seasons, a season's tabs, a match and what a reader says of it."""
+"""Serves the league pages: the list of seasons, a season's tabs, and a match with votes, predictions and comments."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 import orjson
@@ -37,8 +37,25 @@ class RerankError(HighwaterError):
     """The reranking service did not answer in time, or its answer was invalid. The results are in the order of their scores."""
 
 
-class Reranker:
-    """The client of one service. `name` is part of what an answer depends on."""
+class Reranker(Protocol):
+    """Says how well texts answer a question."""
+
+    name: str
+    """Part of what an answer depends on."""
+
+    async def scores(self, question: str, texts: Sequence[str]) -> list[float]:
+        """How well each text answers the question, from 0 to 1.
+
+        Raises:
+            RerankError: it does not say so in time.
+        """
+
+    async def close(self) -> None:
+        """Release what it holds."""
+
+
+class RerankingService:
+    """The client of one service."""
 
     def __init__(self, url: str, key: str | None, model: str | None) -> None:
         """`model` None: the service has one model, and is spoken to as text-embeddings-inference is.
@@ -130,14 +147,15 @@ def scores_of(answer: Any, count: int) -> list[float]:
     if sorted(found) != list(range(count)):
         raise RerankError(f"the service returned {len(found)} scores for {count} texts")
     ordered = [found[place] for place in range(count)]
-    return ordered if all(0 <= score <= 1 for score in ordered) else [_probability(score) for score in ordered]
+    return ordered if all(0 <= score <= 1 for score in ordered) else [probability(score) for score in ordered]
 
 
-def _probability(logit: float) -> float:
+def probability(logit: float) -> float:
+    """A score as models give it, as a number from 0 to 1."""
     return (1 + math.tanh(logit / 2)) / 2
 
 
-def open_reranker(settings: Settings) -> Reranker | None:
+def open_service(settings: Settings) -> RerankingService | None:
     """The configured service, if there is one.
 
     Raises:
@@ -145,4 +163,4 @@ def open_reranker(settings: Settings) -> Reranker | None:
     """
     if settings.rerank_url is None:
         return None
-    return Reranker(settings.rerank_url, settings.rerank_key, settings.rerank_model)
+    return RerankingService(settings.rerank_url, settings.rerank_key, settings.rerank_model)

@@ -391,3 +391,16 @@ async def test_a_rare_word_of_a_large_namespace_is_found(rows: Rows, monkeypatch
     common = await found(rows, None, words="even", mode=Mode.HYBRID)
     assert not common.is_complete
     assert {one.chunk_no % 2 for one in common.results} == {0}
+
+
+async def test_a_second_look_settles_what_words_leave_open(rows: Rows, monkeypatch: pytest.MonkeyPatch):
+    """A word that more chunks have than are looked at first: all of them are looked at, if they are not too many more."""
+    await _large(rows, monkeypatch, np.full(COUNT, 1.0))
+    await rows.put("stones", ["gravestone of marble"] * 19 + ["gravestone gravestone gravestone"], age_days=1)
+    monkeypatch.setattr(chunk_search, "WORDED_MAX", 5)
+    asked: Any = {"words": "gravestone", "mode": Mode.HYBRID, "limit": 5}
+    told = await found(rows, None, **asked)
+    assert (told.is_complete, told.is_exact) == (True, False)
+    assert (told.results[0].source_id, told.results[0].chunk_no) == ("stones", 19)
+    monkeypatch.setattr(chunk_search, "WORDED_MORE_MAX", 10)
+    assert not (await found(rows, None, **asked)).is_complete

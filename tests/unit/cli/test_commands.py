@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -117,7 +118,8 @@ def test_an_unknown_setting_is_wrong_use(monkeypatch, capsys):
 
 def test_down_without_a_stack_is_done(capsys):
     """Stopping what does not run is no failure, and `status` of it is."""
-    assert run_command(highwater, ["down"]) == 0
+    assert run_command(highwater, ["down", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"was_running": False, "data_dir": os.environ["HIGHWATER_DATA_DIR"]}
     assert run_command(highwater, ["status", "--json"]) == 1
     assert '"ready":false' in capsys.readouterr().out
 
