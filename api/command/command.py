@@ -23,7 +23,7 @@ DEBUG = "--debug"
 
 
 class CommandFailedError(HighwaterError):
-    """The command could not do what was asked. The line says why."""
+    """The command failed. The message says why."""
 
 
 class Command(click.Command):
@@ -126,7 +126,7 @@ class TopicArgument(click.ParamType):
         if topic is None and self._takes_foreign and is_topic_name(value):
             return foreign_topic(value)
         if topic is None:
-            hint = self.nearest(value) or "; `highwater topics` lists those there are"
+            hint = self.nearest(value) or "; `highwater topics` lists the topics"
             self.fail(f"there is no topic {value!r}{hint}", param, ctx)
         return topic
 

@@ -67,7 +67,7 @@ async def get_history(
     begin: _Begin = None,
     end: _End = None,
 ) -> Response:
-    """A value per step, null where nothing was recorded. Samples are taken every minute and kept for 24 hours."""
+    """A value per step, null if nothing was recorded. Samples are taken every minute and kept for 24 hours."""
     grid = _grid(services, begin, end)
     found = await samples(services.database.require(), metric, grid)
     return _answer(METRICS[metric], found, grid)

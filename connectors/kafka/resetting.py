@@ -57,7 +57,7 @@ class NotReadError(HighwaterError):
 
 
 class GroupRunningError(HighwaterError):
-    """The group has live members, which would go on from where they are. Stop them first."""
+    """The group has live members, which would continue from their own offsets. Stop them first."""
 
 
 class OffsetsRefusedError(HighwaterError):

@@ -106,7 +106,7 @@ async def test_a_group_of_others_is_reset(guarded: Api, stack: Stack, foreign: s
 
 
 async def test_a_group_that_starts_after_the_plan_keeps_its_positions(stack: Stack, seeds: Seeds) -> None:
-    """Kafka refuses the offsets of a group with members, so the table keeps its positions too; without them both change."""
+    """Kafka refuses the offsets of a group with members, so the table keeps its positions too; without members both change."""
     group, topic = "views", "jobs.view-recorded"
     client = {"bootstrap.servers": str(stack.kafka), "log_level": "4"}
     async with asyncpg.create_pool(seeds.url, min_size=1, max_size=2) as pool:

@@ -28,6 +28,7 @@ def job(status: JobStatus) -> dict[str, Any]:
         "steps_total": 1,
         "created_at": 0,
         "completed_at": None,
+        "approval_until_ms": None,
     }
 
 
