@@ -14,6 +14,7 @@ from highwater.streams.queries.states import Stage
 
 _ASKED_AGAIN = (Stage.ANALYZER, Stage.ASSEMBLER, Stage.RESPONDER, Stage.ARCHIVIST)
 _QUESTION_CHARACTERS = 120
+_REASONS_NAMED = 3
 _EVENT_CHARACTERS = 500
 
 
@@ -138,6 +139,23 @@ def restart_job(job: Mapping[str, Any]) -> Consequence:
             f"No step is repeated or paid twice.{price} {job['organization_id']} is charged for the rest.",
         ),
         "Restart the job",
+    )
+
+
+def restart_jobs(plan: Mapping[str, Any], organization_id: str) -> Consequence:
+    """Restarting failed jobs together."""
+    count = len(plan["jobs"])
+    reasons = ", ".join(f"{one['reason']} ({one['jobs']:,})" for one in plan["reasons"][:_REASONS_NAMED])
+    rest = len(plan["reasons"]) - _REASONS_NAMED
+    return Consequence(
+        f"Restart {count:,} failed jobs of {organization_id}?",
+        (
+            f"They failed for: {reasons}{f' and {rest} other reasons' if rest > 0 else ''}.",
+            f"Each goes on after its last stored step; {plan['steps_left']:,} steps are left, as far as is known.",
+            f"Nothing is made or paid twice. {organization_id} is charged for the rest.",
+            "They begin after 10 seconds in which you can stop this.",
+        ),
+        f"Restart {count:,} jobs",
     )
 
 
