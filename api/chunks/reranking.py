@@ -24,7 +24,7 @@ RERANK_SHARE = 0.4
 
 
 class Ranking(StrEnum):
-    """What the order of an answer follows from."""
+    """How the results of a search are ordered."""
 
     SCORES = "scores"
     RERANKER = "reranker"

@@ -85,9 +85,9 @@ class Asked(BaseModel):
             description="query vector instead of that of `q`: base64 of float32",
         ),
     ] = None
-    limit: Annotated[int, Field(ge=1, le=RESULTS_MAX, description="how many at most")] = RESULTS_DEFAULT
-    slot: Annotated[str | None, Field(description="of this slot only")] = None
-    source_id: Annotated[list[str], Field(max_length=SOURCES_MAX, description="of these sources only")] = []
+    limit: Annotated[int, Field(ge=1, le=RESULTS_MAX, description="maximum number")] = RESULTS_DEFAULT
+    slot: Annotated[str | None, Field(description="only this slot")] = None
+    source_id: Annotated[list[str], Field(max_length=SOURCES_MAX, description="only these sources")] = []
     mode: Annotated[
         Mode,
         Field(description="semantic: by vectors only, as `similarity` says; hybrid: by vectors and words, finds more"),

@@ -68,7 +68,9 @@ def count(
         }
     _tell(told, counting, as_json=as_json)
     if selecting.counts.unanswered:
-        warn(f"highwater: --where has no answer for {selecting.counts.unanswered:,} records, which were left out")
+        warn(
+            f"highwater: --where could not be evaluated for {selecting.counts.unanswered:,} records, which were left out"
+        )
 
 
 def _counting(selecting: Selecting, by: str) -> Counting:
@@ -96,7 +98,8 @@ def _tell(told: dict[str, Any], counting: Counting | None, *, as_json: bool) -> 
     )
     if counting.without_answer:
         warn(
-            f"highwater: --by has no answer for {counting.without_answer:,} records (the first: {counting.first_failure})"
+            f"highwater: --by could not be evaluated for {counting.without_answer:,} records"
+            f" (the first: {counting.first_failure})"
         )
 
 

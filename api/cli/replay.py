@@ -300,7 +300,7 @@ class _Replay:
     def _told(self, to: str) -> dict[str, Any]:
         if self._counts.unanswered:
             warn(
-                f"highwater: --where has no answer for {self._counts.unanswered:,} records, which were left out"
+                f"highwater: --where could not be evaluated for {self._counts.unanswered:,} records, which were left out"
                 f" (the first: {self._counts.first_failure})"
             )
         if self._counts.undecodable:

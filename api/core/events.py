@@ -125,7 +125,7 @@ ADMIN_TOPICS = frozenset(
 
 
 class PublishedEvents(TypedDict):
-    """The position of each event, in order; `conflicts`: of those that say something else under a known id."""
+    """The position of each event, in order; `conflicts`: positions of events that have a known id and other content."""
 
     positions: list[str]
     conflicts: NotRequired[list[str]]
@@ -179,7 +179,7 @@ def _parsed(line: bytes) -> Any:
             **answer(PublishedEvents)[200],
             "headers": {
                 CONFLICTS: {
-                    "description": "How many insights, jobs or queries say something else under a known id; only if any does.",
+                    "description": "Number of insights, jobs or queries with a known id and other content; absent if none.",
                     "schema": {"type": "integer"},
                 }
             },

@@ -15,7 +15,7 @@ from highwater.api.core.errors import BadRequestError, UnprocessableError
 LIMIT_DEFAULT = 100
 LIMIT_MAX = 1_000
 
-Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX, description="how many at most")]
+Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX, description="maximum number")]
 Cursor = Annotated[str | None, Query(max_length=4_096, description="`next_cursor` of the previous page")]
 
 

@@ -124,7 +124,7 @@ class Door:
         except (SignInRefusedError, UnauthorizedError) as error:
             return self._openid.forget(self._form("/", f"You are not signed in: {error}", status=401))
         except UnavailableError as error:
-            return self._form("/", f"Nobody can be signed in now: {error}", status=503)
+            return self._form("/", f"Sign-in is unavailable: {error}", status=503)
         # The cookie is strict, so a redirect that began at the provider would come without it: a page of ours leads on.
         target = escape(_own_path(signed_in.wanted), quote=True)
         answer = HTMLResponse(_SIGNED_IN.format(target=target), headers={"Cache-Control": "no-store"})

@@ -71,9 +71,9 @@ class LetterDialog:
         self._before = await asyncio.to_thread(self._box.document_of, self._letter)
         with ui.expansion("Edit and redrive", icon="edit").classes("full-width"):
             if self._letter.origin is None:
-                note("It does not name its origin, so it cannot be sent again. Drop it.")
+                note("The dead letter does not name its origin, so it cannot be sent again. Drop it.")
                 return
-            note("The event as JSON; what its topic would refuse is refused here.")
+            note("The event as JSON; it is checked like any event of its topic.")
             self._editor = ui.textarea("Event", value=_pretty(self._before)).props("outlined autogrow")
             self._editor.classes("full-width hw-mono")
             self._problem = ui.html("", sanitize=False).props("role=alert").classes("full-width")

@@ -70,7 +70,7 @@ _DECLARED: Mapping[str, Access] = {**ACCESS, EXPORT_PATH: SEARCH, SQL_EXPORT_PAT
 # Pages of one thing each, which their address names.
 _NAMED = tuple(compile_path(path)[0] for path in ACCESS if "{" in path)
 _ASSETS = ("/_nicegui/", "/_nicegui_ws/")
-_AWAY = "the dashboard is served by another application of this process"
+_AWAY = "the console is served by another application of this process"
 
 _log = get_log("dashboard")
 # The library keeps its state in its modules, so one application of a process has it at a time.

@@ -33,7 +33,7 @@ class IngestedDocuments(TypedDict):
 
 
 class ExportedFile(TypedDict):
-    """The result of an export to a file; `symbols_left_out`: how many symbols no font has."""
+    """The result of an export to a file; `symbols_left_out`: number of symbols that no font contains."""
 
     sha256: str
     media_type: str
@@ -119,7 +119,7 @@ class JobsOfOrganization(TypedDict):
 
 
 class BulletSource(TypedDict):
-    """Where a bullet is from: a document, the headings above the passage, and its place, from 0."""
+    """The source of a bullet: a document, the headings above the passage, and the number of the passage, from 0."""
 
     document: str
     name: str | None
@@ -128,7 +128,7 @@ class BulletSource(TypedDict):
 
 
 class SlideTable(TypedDict):
-    """A table of a slide; `rows_total`: of the whole table, where these are its first rows."""
+    """A table of a slide; `rows_total`: rows of the whole table, if these are only the first."""
 
     header: list[str]
     rows: list[list[str]]
@@ -161,7 +161,7 @@ class Presentation(TypedDict):
 
 
 class UsageOfMonth(TypedDict):
-    """What an organization used in a month; `upto_seq` and `upto`: the last job that is counted."""
+    """The usage of an organization in a month; `upto_seq` and `upto`: the last job that is counted."""
 
     organization_id: str
     period: str

@@ -211,7 +211,7 @@ async def deck_form(visit: Visit) -> Response:
 
 def _deck_form(visit: Visit, item: Mapping[str, Any], told: str = "") -> str:
     asked = feed_pages.deck_form(item, _named(visit), str(uuid4()), has_organization=_has_organization(visit))
-    about = note("The deck is made of the summary and the latest insights of this cluster.")
+    about = note("The deck is made from the summary and the latest insights of this cluster.")
     return f"<h1>Make a deck: {text(item['title'])}</h1>{told}{about}{asked}"
 
 

@@ -50,7 +50,7 @@ class _Group:
             self._reset = Reset(self._view, self._name)
             self._reset.build()
         else:
-            note("To reset a group needs the role admin.")
+            note("Resetting a group requires the role admin.")
         self._trends = Trends(self._view, ("lag", "lag_seconds"), self._name)
         self._trends.build()
         self._rest = ui.html("", sanitize=False).classes("full-width")

@@ -65,7 +65,7 @@ class _Job:
                 self._actions.add(_APPROVE, "check_circle", self._approve)
                 self._actions.add(_AGAIN, "restart_alt", self._submit_again)
         if not self._view.may(RESTART_JOB):
-            note("To approve an outline or restart a failed job needs the role editor.")
+            note("Approving an outline or restarting a failed job requires the role editor.")
         self._form.build()
         self._made = ui.html("", sanitize=False).classes("full-width")
         self._went = ui.html("", sanitize=False).classes("full-width")
@@ -123,7 +123,7 @@ class _Job:
     async def _restart(self) -> None:
         await self._actions.run(
             consequences.restart_job(self._job),
-            "The job goes on after its last stored step.",
+            "The job continues after its last stored step.",
             lambda: self._view.send("POST", f"/api/jobs/{segment(self._id)}/restart"),
         )
 
@@ -144,7 +144,7 @@ class _Job:
         approved = {name: value for name, value in args.items() if name not in ("outline_only", "cache")}
         approved |= {"outline": outline, "slides": slides}
         asked = consequences.approve_outline(slides, self._job["organization_id"])
-        await self._submit(asked, "The deck is being made of the outline:", approved)
+        await self._submit(asked, "The deck is being made from the outline:", approved)
 
     async def _submit(self, asked: consequences.Consequence, done: str, args: dict[str, Any]) -> None:
         body = {name: self._job[name] for name in ("kind", "organization_id", "user_id")} | {"args": args}
@@ -187,11 +187,11 @@ def _head(view: View, job: Mapping[str, Any], timeline: Mapping[str, Any]) -> st
 
 def _unmade(job: Mapping[str, Any]) -> str:
     told = {
-        JobStatus.PENDING: "Nothing is made yet: the job waits for a worker.",
-        JobStatus.RUNNING: "Nothing is to be shown yet: the result appears here when the job has ended.",
-        JobStatus.FAILED: "The job failed. Restart it: it goes on after its last stored step.",
-        JobStatus.REVOKED: "The job was cancelled. Submit it again to have it made.",
-        JobStatus.EXPIRED: "Nobody began the job in time. Submit it again to have it made.",
+        JobStatus.PENDING: "No step has begun: the job waits for a worker.",
+        JobStatus.RUNNING: "The result appears here when the job has ended.",
+        JobStatus.FAILED: "The job failed. Restart it: it continues after its last stored step.",
+        JobStatus.REVOKED: "The job was cancelled. Submit it again to run it.",
+        JobStatus.EXPIRED: "No worker began the job in time. Submit it again to run it.",
     }
     words = told.get(JobStatus(job["status"]), "The job has no result.")
     return f'<div class="hw-card"><h2 class="hw">Result</h2><p class="hw-muted">{words}</p></div>'

@@ -114,7 +114,7 @@ def test_a_drop_takes_the_typed_topic(guarded, product):
     expect(page.locator(ROWS)).to_have_count(1)
     page.get_by_role("button", name="Drop all found").click()
     expect(page.get_by_role("dialog")).to_contain_text(
-        "that you did not choose and nobody has sent again would be deleted"
+        "that you did not select and that were not sent again would be deleted"
     )
     delete = page.get_by_role("button", name="Delete", exact=True)
     expect(delete).to_be_disabled()
@@ -132,7 +132,7 @@ def test_nobody_else_is_offered_the_deeds(guarded, letter, who):
     context = guarded.signed_in(who)
     page = guarded.browser.page(LETTERS, context)
     expect(page.locator(ROWS).first).to_be_visible()
-    expect(page.get_by_text("needs the role admin")).to_be_visible()
+    expect(page.get_by_text("requires the role admin")).to_be_visible()
     expect(page.get_by_role("checkbox")).to_have_count(0)
     expect(page.get_by_role("button", name=re.compile("again|Drop|Redrive"))).to_have_count(0)
     policies = guarded.browser.page("/policies", context)
@@ -161,13 +161,13 @@ def test_a_failed_job_is_restarted_by_whoever_may(guarded, product):
         page = guarded.browser.page(f"/jobs/{job_id}", guarded.signed_in(who))
         button = page.get_by_role("button", name="Restart from the last step")
         if who == "viewer":
-            expect(page.get_by_text("needs the role editor")).to_be_visible()
+            expect(page.get_by_text("requires the role editor")).to_be_visible()
             expect(button).to_have_count(0)
         else:
             button.click()
             expect(page.get_by_role("dialog")).to_contain_text(f"{owner} is charged for the rest")
             page.get_by_role("button", name="Restart the job").click()
-            told = page.get_by_text("The job goes on")
+            told = page.get_by_text("The job continues")
             expect(told.get_by_role("link")).to_have_attribute("href", re.compile("topic=jobs.control&.*record="))
             expect(page.locator(".hw-card").first).to_contain_text("completed")
             expect(page.locator(".hw-slide").first).to_be_visible()
