@@ -174,7 +174,7 @@ class RegistryAccess:
             ConfigurationError: a file cannot be used, or is given for an address without TLS.
         """
         if not self.url.startswith(("http://", "https://")):
-            raise ConfigurationError(f"SCHEMA_REGISTRY_URL={self.url} is not an address of http or https")
+            raise ConfigurationError(f"SCHEMA_REGISTRY_URL={self.url} is not an http or https address")
         if self.ca is not None and not self.url.startswith("https://"):
             raise ConfigurationError("SCHEMA_REGISTRY_SSL_CA_LOCATION is set, and SCHEMA_REGISTRY_URL is not https")
         self.context()

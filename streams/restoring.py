@@ -21,7 +21,7 @@ Place: TypeAlias = tuple[str, int]  # changelog, partition
 
 
 class BeginningMovedError(HighwaterError):
-    """Records of a changelog were deleted before they were read. The reading begins again; nothing is to be done."""
+    """Records of a changelog were deleted before they were read. The reading begins again; no action is needed."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(f"the changelog {place[0]} no longer has what was to be read of partition {place[1]}")

@@ -219,7 +219,7 @@ async def read(pool: Pool, blob: Blob) -> AsyncIterator[bytes]:
         async with reading(pool) as connection:
             content = await connection.fetchval(QUERIES["read_blob_part"], blob.sha256, part)
         if content is None:
-            raise UnavailableError(f"part {part} of the blob {blob.sha256} is not there")
+            raise UnavailableError(f"part {part} of the blob {blob.sha256} does not exist")
         yield content
 
 

@@ -243,7 +243,7 @@ class _BoundedClient(openai.DefaultAsyncHttpxClient):
         response = await super().send(request, stream=True, **more)
         try:
             if response.headers.get("content-encoding", "identity").lower() != "identity":
-                raise _UnusableBodyError("the answer is compressed, which was not asked for")
+                raise _UnusableBodyError("the answer is compressed, although it was not requested")
             body = bytearray()
             streamed = _reading.get() if response.is_success and _is_stream(response.headers) else None
             async for part in response.aiter_raw():

@@ -68,7 +68,7 @@ def curate(
                 named = zip(one.part_ids, one.parts, strict=True)
                 labels |= {part_id: part.label for part_id, part in named if part.label and part_id not in labels}
             case CurationKind.UNDO:
-                raise ValueError("an undo is no curation that is held")
+                raise ValueError("an undo is not a stored curation")
     numbers = sorted(groups.number_of.values())
     id_of = {number: cluster_id for cluster_id, number in groups.number_of.items()}
     return Curated(

@@ -212,7 +212,7 @@ def _generation(args: Mapping[str, Any]) -> GenerationArgs:
     }
     asked = [name for name, is_asked in ways.items() if is_asked]
     if len(asked) > 1:
-        raise InvalidEventError("contradiction", f"only one of {' and '.join(asked)} can be asked for", field="args")
+        raise InvalidEventError("contradiction", f"only one of {' and '.join(asked)} can be requested", field="args")
     return GenerationArgs(
         query,
         slides if outline is None else len(outline.slides),

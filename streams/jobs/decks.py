@@ -65,7 +65,7 @@ _WORD_CHARACTERS_MIN = 3
 
 
 class BadDeckError(HighwaterError):
-    """A part of a deck has another form than was asked for. It is asked for once more; then check the model."""
+    """A part of a deck does not have the requested form. It is requested once more; if this recurs, check the model."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,7 @@ class Written:
 
 
 class UnreadableLogoError(HighwaterError):
-    """The logo is no PNG or JPEG that can be read. Put another one."""
+    """The logo is not a readable PNG or JPEG. Put another one."""
 
 
 class MissingFontError(HighwaterError):
