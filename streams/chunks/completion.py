@@ -147,7 +147,7 @@ def reason_of(outcome: str, counted: Counted) -> str | None:
             f"{counted.failed} of {counted.seen + counted.failed} chunks were refused; `failed` names the first of them"
         )
     reasons: dict[str, str] = {
-        Outcome.FAILED: f"{counted.seen} chunks arrived, but its end announced {counted.expected}: which number is right is unknown",
+        Outcome.FAILED: f"{counted.seen} chunks arrived, but its end announced {counted.expected}: which is right is unknown",
         Outcome.TRUNCATED: "the source was cut off before its end",
         Outcome.PARTIAL: "the ingest is not full, so chunks that it does not name remain",
         Outcome.EMPTY: "a full ingest without chunks would mark the whole source; use `force` to do so",
