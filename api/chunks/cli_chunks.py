@@ -265,7 +265,7 @@ def show(ingest_id: str, as_json: bool) -> None:
 @click.option("--source", "source_ids", multiple=True, help="Search only this source (may be repeated).")
 @click.option("--limit", type=click.IntRange(1, 100), default=10, show_default=True, help="Maximum number of results.")
 @click.option("--mode", type=click.Choice(["semantic", "hybrid"]), default="hybrid", show_default=True)
-@click.option("--no-rerank", is_flag=True, help="Do not reorder the results by the reranking service.")
+@click.option("--no-rerank", is_flag=True, help="Order the results without the reranker.")
 @click.option("--per-source", type=click.IntRange(1, 100), help="Maximum number of chunks per source.")
 @click.option("--from", "published_from", help="Published at this time (ISO 8601) or later.")
 @click.option("--to", "published_to", help="Published at this time or earlier.")
@@ -309,7 +309,7 @@ def search(
     if as_of is not None and found["texts"] == "now":
         warn(f"former texts of {ns} are not kept from before this time: these are the current texts")
     if found["ranking"] == "reranker_unavailable":
-        warn("the reranking service does not answer: the results are in the order of their scores")
+        warn("the reranker does not answer: the results are in the order of their scores")
     rows = [_result_row(one) for one in found["results"]]
     numbers = ("final", "similarity", "decay", "age days")
     print_table((*numbers, "", "source", "no", "text"), rows, right=(*numbers, "no"))

@@ -68,7 +68,9 @@ _TOPIC = "chunks.chunk-submitted"
 _LENGTH = "halfvec(384)"
 _BEST = (QUERIES["best_candidates"], QUERIES["whole_chunks"])
 _OF_ALL = "\n".join((QUERIES["visible_chunks"], QUERIES["all_candidates"], *_BEST))
-_NEAR = "\n".join((QUERIES["visible_chunks"], QUERIES["near_candidates"], *_BEST))
+_NEAR = (QUERIES["visible_chunks"], QUERIES["near_candidates"])
+_NEAR_WITHOUT_WORDS = "\n".join((*_NEAR, QUERIES["candidates_without_words"], *_BEST))
+_NEAR_WITH_WORDS = "\n".join((*_NEAR, QUERIES["candidates_with_words"], *_BEST))
 _FORMER = "\n".join(
     (
         QUERIES["visible_former_chunks"],
@@ -258,7 +260,7 @@ async def search(
             rows = await tx.fetch(_OF_ALL, *asked, looked_for)
             found = Found(_results(rows, asked, scoring), is_complete=True, is_exact=True)
         else:
-            near = _near_statement(namespace["dimensions"])
+            near = _near_statement(namespace["dimensions"], has_words=found_words is not None)
             found = await _by_index(tx, near, asked, found_words, scoring, depths, looked_for)
         if asked.texts_of is not None:
             former = _results(await tx.fetch(_FORMER, *asked, looked_for), asked, scoring)
@@ -283,9 +285,10 @@ def _merged(current: Sequence[Result], former: Sequence[Result], per_source: int
     return tuple(kept)
 
 
-def _near_statement(dimensions: int | None) -> str:
+def _near_statement(dimensions: int | None, *, has_words: bool) -> str:
     """The statement that searches by the index of vectors of this length; without vectors it is not looked at."""
-    return _NEAR.replace(_LENGTH, f"halfvec({dimensions or 1:d})")
+    statement = _NEAR_WITH_WORDS if has_words else _NEAR_WITHOUT_WORDS
+    return statement.replace(_LENGTH, f"halfvec({dimensions or 1:d})")
 
 
 def _asked(
@@ -391,10 +394,10 @@ async def _look(
     tx: Connection, statement: str, asked: _Search, words: AskedWords | None, depth: tuple[int, int], limit: int
 ) -> list[asyncpg.Record]:
     """The best of the candidates of one depth, those with words among them."""
-    by_words: tuple[int, str | None, str | None] = (WORDED_MAX, None, None)
-    if words is not None:
-        by_words = (max(WORDED_MAX, words.candidates), words.all_words, words.rare_words)
-    return await tx.fetch(statement, *asked, limit, *depth, *by_words)
+    if words is None:
+        return await tx.fetch(statement, *asked, limit, *depth)
+    worded_max = max(WORDED_MAX, words.candidates)
+    return await tx.fetch(statement, *asked, limit, *depth, worded_max, words.all_words, words.rare_words)
 
 
 def _settles(looked: Row, lowest: float, asked: _Search, scoring: _Scoring) -> Callable[[float], bool]:

@@ -23,6 +23,7 @@ _SHELLS = {"", "sh", "bash", "console", "shell"}  # a block without a language m
 _INLINE = re.compile(r"`(highwater [^`]+)`")
 _ENDS = set("|&;()\n")
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
+_REDIRECTED = re.compile(r"\0\d?[<>]+&?\0?[^\0]*")
 _BEFORE = {"while", "until", "if", "then", "do", "!", "sudo", "time"}
 _PLACEHOLDER = re.compile(r"[A-Z][A-Z0-9_./-]*|\$.*|…|DIR/.*")
 
@@ -52,6 +53,7 @@ def commands_in(script: str) -> list[list[str]]:
         if set(word) - _ENDS:
             words.append(word)
             continue
+        words = _REDIRECTED.sub("", "\0".join(words)).split("\0")
         while words and (words[0] in _BEFORE or _ASSIGNED.fullmatch(words[0])):
             words.pop(0)
         if words and words[0] == PROGRAM:

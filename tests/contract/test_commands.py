@@ -17,6 +17,7 @@ WITHOUT_JSON = {
     "worker": "a role that runs until it is stopped; it prints only its log, each line of which is JSON where it is no terminal",
     "connect": "a role, likewise",
     "api": "a role, likewise",
+    "jobs outline": "it prints one JSON document and nothing else, to be edited and handed to `jobs approve`",
 }
 # What was retired is named where the changelog tells of it.
 HISTORY = {"CHANGELOG.md"}
@@ -46,7 +47,10 @@ def test_documents_show_commands():
     tour = [call for block in blocks((ROOT / "README.md").read_text("utf-8")) for call in commands_in(block)]
     found = [call for call in tour if call[0] in {"status", "topics", "doctor"}]
     assert found == [["status", "--json"], ["topics"], ["doctor"]]
-    script = 'A=1 highwater lag | head; highwater sql "SELECT 1\nFROM x" \\\n  --json  # highwater none\nX=$(highwater status)\n'
+    script = (
+        'A=1 highwater lag > file 2>/dev/null | head; highwater sql "SELECT 1\nFROM x" \\\n  --json  # highwater none\n'
+    )
+    script += "X=$(highwater status)\n"
     assert commands_in(script) == [["lag"], ["sql", "SELECT 1\nFROM x", "--json"], ["status"]]
 
 

@@ -333,7 +333,8 @@ async def test_the_index_serves_the_search(rows: Rows, monkeypatch: pytest.Monke
     async def explained(
         tx: Any, statement: str, asked: Any, words: Any, scoring: Any, depths: Any, limit: int
     ) -> Found:
-        told = await tx.fetch(f"EXPLAIN {statement}", *asked, limit, *depths[0], 500, "odd", "odd")
+        by_words = () if words is None else (500, words.all_words, words.rare_words)
+        told = await tx.fetch(f"EXPLAIN {statement}", *asked, limit, *depths[0], *by_words)
         plans.append("\n".join(row[0] for row in told))
         most = (chunk_search.COMPARED_MAX + 1, asked.oldest, chunk_search.COLD_COUNT_MAX)
         counts = await tx.fetch(
@@ -343,11 +344,15 @@ async def test_the_index_serves_the_search(rows: Rows, monkeypatch: pytest.Monke
         return Found((), is_complete=False, is_exact=False)
 
     monkeypatch.setattr(chunk_search, "_by_index", explained)
-    await found(rows, np.ones(LENGTH), words="odd")
-    assert "chunks_vectors_" in plans[0]
-    assert "chunks_by_age" in plans[0]
-    assert "chunks_by_age" in plans[1]
-    assert "Seq Scan" not in plans[1]
+    await found(rows, np.ones(LENGTH))
+    await found(rows, np.ones(LENGTH), words="odd", mode=Mode.HYBRID)
+    for plan in plans[::2]:
+        assert "chunks_vectors_" in plan
+        assert "chunks_by_age" in plan
+    assert ["words" in plan for plan in plans[::2]] == [False, True]
+    for plan in plans[1::2]:
+        assert "chunks_by_age" in plan
+        assert "Seq Scan" not in plan
 
 
 @pytest.mark.parametrize("spread_days", [0.5, 300])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -95,12 +97,24 @@ def test_a_pair_is_cut_in_its_text():
 
 async def test_what_takes_too_long_has_no_scores(tmp_path: Path, model: CrossEncoder, monkeypatch: pytest.MonkeyPatch):
     """Nobody waits, and the thread ends with the pair that it is at."""
-    monkeypatch.setattr(local_reranker, "CALL_SECONDS_MAX", 0.0)
+    read: list[str] = []
+    is_released = threading.Event()
+
+    def slow(_session: Any, _pieces: Any, _asked: Any, text: str) -> float:
+        read.append(text)
+        is_released.wait()
+        return 0.5
+
+    monkeypatch.setattr(local_reranker, "_score", slow)
+    monkeypatch.setattr(local_reranker, "CALL_SECONDS_MAX", 0.05)
     reranker = LocalReranker(tmp_path, model)
-    with pytest.raises(RerankError, match="no scores within 0 s"):
-        await reranker.scores("what", ["good"] * 1_000)
+    with pytest.raises(RerankError, match="no scores within"):
+        await reranker.scores("what", ["good"] * 100)
+    is_released.set()
     monkeypatch.setattr(local_reranker, "CALL_SECONDS_MAX", 60.0)
-    assert len(await reranker.scores("what", ["good"])) == 1
+    assert await reranker.scores("what", ["bad"]) == [0.5]
+    assert read.count("good") <= 1
+    assert read[-1] == "bad"
     await reranker.close()
 
 
