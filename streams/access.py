@@ -1,7 +1,7 @@
 """How Kafka and the registry are reached: what each client library is given to prove who we are and to check who answers.
 
-Law: every client of the two is built from these values, so a setting holds for all clients; what cannot be used is refused
-before anything is dialled, under the name of its setting.
+Invariant: every client of the two is built from these values, so a setting holds for all clients; what cannot be used is
+refused before anything is dialled, under the name of its setting.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Restoring tables: records of their changelogs into the local stores, in a thread of its own.
 
-Law: a store says up to which offset of its changelog it goes, and says so in the same write as the rows, so that a worker that is
-killed continues where it was. Rows are written in the order of the log: the last one of a key stays, a tombstone deletes it.
+Invariant: a store says up to which offset of its changelog it goes, and says so in the same write as the rows, so that a worker
+that is killed continues where it was. Rows are written in the order of the log: the last one of a key stays, a tombstone
+deletes it.
 """
 
 from __future__ import annotations

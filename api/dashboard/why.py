@@ -1,6 +1,6 @@
 """Why a user's clusters are rebuilt now, later or not at all, in words: the rules of `streams/feeds/rules.py`, one by one.
 
-Law: the verdict is that of the rules themselves; what stands beside it only tells the numbers that they looked at.
+Invariant: the verdict is that of the rules themselves; what stands beside it only tells the numbers that they looked at.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the API reads of jobs and presentations from PostgreSQL: values, never rows, and every time in milliseconds.
 
-Law: one function is one statement, so what it gives is one snapshot.
+Invariant: one function is one statement, so what it gives is one snapshot.
 """
 
 from __future__ import annotations

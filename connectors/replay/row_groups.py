@@ -1,6 +1,7 @@
 """Owns a Parquet file that is put together of small ones, each of one row group, made by other processes.
 
-Law: pages are copied as they are; only what says where they stand is changed. (parquet-format/src/main/thrift/parquet.thrift)
+Invariant: pages are copied as they are; only what says where they stand is changed.
+(parquet-format/src/main/thrift/parquet.thrift)
 """
 
 from __future__ import annotations

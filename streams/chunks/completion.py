@@ -1,8 +1,8 @@
 """When the ingest of a source has come to its end, and what that means for chunks that it did not name (R3.19, R3.20).
 
-Law: only a full ingest of which every chunk was stored or found unchanged, and none refused, makes orphans. The end may be heard
-before the data, so it is the counts that decide: as many dealt with as were told. Progress is absolute and has a revision: each
-is decided on once, and what comes late or again is known by it.
+Invariant: only a full ingest of which every chunk was stored or found unchanged, and none refused, makes orphans. The end may
+be heard before the data, so it is the counts that decide: as many dealt with as were told. Progress is absolute and has a
+revision: each is decided on once, and what comes late or again is known by it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a chunk is known by: the parts of its key, and the hash of what it says.
 
-Law: different chunks never hash the same input. No part of a key holds the `|` that joins them, so the hash's input can be taken
-apart in one way only (R3.2); the text is taken as it is, neither trimmed nor normalised.
+Invariant: different chunks never hash the same input. No part of a key holds the `|` that joins them, so the hash's input can
+be taken apart in one way only (R3.2); the text is taken as it is, neither trimmed nor normalised.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The passports of namespaces: how their chunks age, are found and are taken away (R3.16 to R3.23).
 
-Law: every namespace has one. What a file leaves out is as the default says, and one that no file names is the default; but what
-holds documents ends of no age unless its own table says so.
+Invariant: every namespace has one. What a file leaves out is as the default says, and one that no file names is the default;
+but what holds documents ends of no age unless its own table says so.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How well a chunk answers a search: what it says, weighed against how old it is (R3.17, R3.18).
 
-Law: the score of a chunk depends on the chunk, the search and the moment alone, never on what else was found or how. A bound is
-never below the score of any chunk that it is of, in the numbers of the machine too.
+Invariant: the score of a chunk depends on the chunk, the search and the moment alone, never on what else was found or how. A
+bound is never below the score of any chunk that it is of, in the numbers of the machine too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How warm a chunk is kept, and how much its namespace is asked (R3.21 to R3.23).
 
-Law: a search counts once, by its event's place in the log. Whether a namespace is hot follows from the searches of its last seven
-days and its passport, at the hours of UTC, so a worker that begins anew rates it the same.
+Invariant: a search counts once, by its event's place in the log. Whether a namespace is hot follows from the searches of its
+last seven days and its passport, at the hours of UTC, so a worker that begins anew rates it the same.
 """
 
 from __future__ import annotations

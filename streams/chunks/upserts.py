@@ -1,9 +1,9 @@
 """What chunks of a source, as submitted, do to those that are stored, and to the counters of their ingests. Pure.
 
-Laws. What comes out depends on the order of the log alone, not on how it was cut into batches: events that were dealt with change
-nothing when they are read again, and a stored chunk never goes back to an earlier place of its partition. Each distinct chunk of
-an ingest is counted once, as inserted, updated, unchanged or failed (R3.24). What is unchanged is not written (R3.3); a vector is
-never erased (R3.7), and one of another text is known to be stale (R3.11).
+Invariants. What comes out depends on the order of the log alone, not on how it was cut into batches: events that were dealt
+with change nothing when they are read again, and a stored chunk never goes back to an earlier place of its partition. Each
+distinct chunk of an ingest is counted once, as inserted, updated, unchanged or failed (R3.24). What is unchanged is not written
+(R3.3); a vector is never erased (R3.7), and one of another text is known to be stale (R3.11).
 
 One ingest of a source is its latest: the one whose first chunk stands last in the log. It supersedes those before it, whose later
 chunks fail. The end of an ingest may be read before its chunks, so it begins none, but for one that has no chunks and empties the

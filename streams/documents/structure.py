@@ -1,7 +1,7 @@
 """The structure of documents that are text: plain, Markdown and HTML, as blocks.
 
-Law: what a reader sees of a document is in its blocks in its order, and nothing that he does not: no markup, scripts or comments.
-Reading takes time in proportion to the length, whatever the text.
+Invariant: what a reader sees of a document is in its blocks in its order, and nothing that he does not: no markup, scripts or
+comments. Reading takes time in proportion to the length, whatever the text.
 """
 
 from __future__ import annotations

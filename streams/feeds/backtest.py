@@ -1,6 +1,6 @@
 """The rebuild policy in virtual time: what it would have asked for over a history, and what that would have meant.
 
-Law: every decision is made by the live rules (`novelty.judge`, `rules.reason_to_skip`) on a row that the live merges keep
+Invariant: every decision is made by the live rules (`novelty.judge`, `rules.reason_to_skip`) on a row that the live merges keep
 (`streams/feeds/state.py`); only time and answers are played. `backtest_fast.py` does the same for a whole population at once
 and is held equal to this by tests; `backtest_recorded.py` plays what the log recorded. What a rebuild costs is a model (`Costs`)
 and says so.

@@ -1,7 +1,7 @@
 """A policy over a whole population at once: `backtest_people.report_plain` in arrays, for ten thousand users over a year.
 
-Law: it gives the very requests of the plain path, which calls the live rules; a property test compares the two. All users take
-one step at a time: from where each stands, the first tick at which the rules would ask. That tick follows from four others
+Invariant: it gives the very requests of the plain path, which calls the live rules; a property test compares the two. All users
+take one step at a time: from where each stands, the first tick at which the rules would ask. That tick follows from four others
 (answered, cooled down, enough novelty, enough time), since with nothing new from the user the rules never change their mind
 back, and activity alone may push it to the user's next visit.
 """

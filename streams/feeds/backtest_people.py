@@ -1,6 +1,6 @@
 """Made-up subscribers for a backtest: who reads which channels, on which plan, how often they look in, and what happens to them.
 
-Law: the same seed makes the same people, on every machine; nothing of them is taken from real users.
+Invariant: the same seed makes the same people, on every machine; nothing of them is taken from real users.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The live policy over what the log recorded: exactly the requests that happened, from the events that they were made from.
 
-Law: a request counts as reproduced only when the live rules, on a row that the recorded events make, ask at that tick for the
-same reason and the same number. The log does not record in which order the agent met events of different topics around a tick.
-There the recorded decision says which order it was: events that came just before a tick may be held until after it, those that
-came just after may be taken before it. Merges are commutative and idempotent, so no row is possible this way that the agent
-could not have had. How often that was needed is counted.
+Invariant: a request counts as reproduced only when the live rules, on a row that the recorded events make, ask at that tick for
+the same reason and the same number. The log does not record in which order the agent met events of different topics around a
+tick. There the recorded decision says which order it was: events that came just before a tick may be held until after it, those
+that came just after may be taken before it. Merges are commutative and idempotent, so no row is possible this way that the
+agent could not have had. How often that was needed is counted.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Owns what vectors of the built-in embedder are made of: the basis, and how one is fitted to a corpus.
 
-Its law: a basis is whole numbers, named by the hash of its bytes, and never changes. Vectors of one basis can be
+Its invariant: a basis is whole numbers, named by the hash of its bytes, and never changes. Vectors of one basis can be
 compared; those of two never are.
 
 A text's terms are its words, their character n-grams and its word pairs. Fitted, a term counts by how rare it is in the

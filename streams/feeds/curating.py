@@ -1,7 +1,7 @@
 """Owns how the clusters of a version follow what their reader said of them.
 
-Its law: every insight stays in exactly one cluster or outside, insights that are alike to the last digit stay together, and
-the same clusters with the same curations are the same groups, in whatever order the curations are given: they count in the
+Its invariant: every insight stays in exactly one cluster or outside, insights that are alike to the last digit stay together,
+and the same clusters with the same curations are the same groups, in whatever order the curations are given: they count in the
 order of the log. Said twice is said once.
 
 Clusters are found and matched with those of the last version as if nobody had said anything, and curations are applied to

@@ -1,6 +1,6 @@
 """Channels that moved since their subscribers were last told (R0.25, R0.29, R0.30).
 
-The law: a tick tells at most its share of channels, oldest first; what is over the share stays, and an advance that lands
+The invariant: a tick tells at most its share of channels, oldest first; what is over the share stays, and an advance that lands
 between telling and clearing keeps its channel dirty.
 """
 

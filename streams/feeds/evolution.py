@@ -1,6 +1,6 @@
 """Owns the identity of clusters over versions: which cluster of this version is one of the last, and what became of each.
 
-Its law: every cluster of the last version is continued by exactly one of this version or died, every cluster of this
+Its invariant: every cluster of the last version is continued by exactly one of this version or died, every cluster of this
 version continues exactly one or was born, and neither depends on the order in which clusters and members are given.
 
 Two clusters are compared by the Jaccard index over *shared* insights, those that both data sets held: an insight that was

@@ -1,6 +1,6 @@
 """How much is new to a user (R0.11, R0.12), and what to do about it.
 
-The law: pending is the sum over current subscriptions of head minus high-water mark, never below 0 for a channel.
+The invariant: pending is the sum over current subscriptions of head minus high-water mark, never below 0 for a channel.
 """
 
 from __future__ import annotations

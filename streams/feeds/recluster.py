@@ -1,7 +1,7 @@
 """Owns one version of a user's clusters: how it is made from a window of insights and from the version before it.
 
-Its law: the same window after the same version, with the same curations, gives the same version. Clusters as they are found,
-memberships and keywords are functions of the window alone; what the reader said of them is applied to them (`curating`).
+Its invariant: the same window after the same version, with the same curations, gives the same version. Clusters as they are
+found, memberships and keywords are functions of the window alone; what the reader said of them is applied to them (`curating`).
 Identity (which cluster is which, since when), places on the map and a label that is still about as true as the best come from
 the version before, so that what a reader knows stays where, what and as it was called.
 """

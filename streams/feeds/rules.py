@@ -1,6 +1,6 @@
 """When a user's clusters are rebuilt (R0.5 to R0.10): pure rules over facts, a policy and a `now`.
 
-The law: a user is queued only while active, with enough novelty or enough time, after the cooldown, and never while an
+The invariant: a user is queued only while active, with enough novelty or enough time, after the cooldown, and never while an
 earlier request is still in flight. Every answer says until when it holds, so nobody is polled.
 
 What a rebuild would change is one notion for all who ask (agent, `/pending`, worker): insights that were never clustered

@@ -1,7 +1,7 @@
 """What a job is told to make: the fields of its args by kind, as one JSON object.
 
-Law: what is not asked for by the kind is refused, so that a misspelt field never passes for its default. Equal args are equal
-values, however their JSON was written.
+Invariant: what is not asked for by the kind is refused, so that a misspelt field never passes for its default. Equal args are
+equal values, however their JSON was written.
 """
 
 from __future__ import annotations

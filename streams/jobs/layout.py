@@ -1,8 +1,8 @@
 """How a deck is laid out on pages, whatever writes them: sizes of letters, lines, and pages that go on.
 
-Law: no title or point of a deck is lost. Letters get smaller down to what can be read from the back of a room; what does not fit
-then goes on on another page of the same title. A table has a page of its own, as a chart where its columns are numbers. The
-measure of letters is an argument, so that each writer lays out with its own.
+Invariant: no title or point of a deck is lost. Letters get smaller down to what can be read from the back of a room; what does
+not fit then goes on on another page of the same title. A table has a page of its own, as a chart where its columns are numbers.
+The measure of letters is an argument, so that each writer lays out with its own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the watchers of a job are told, and what the next worker finds (R2.11, R2.17).
 
-Law: progress is rounded down (R2.18), never goes back, and its events are dense per job, from 1.
+Invariant: progress is rounded down (R2.18), never goes back, and its events are dense per job, from 1.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What an organization used in a month, and when its totals are told (R2.35 to R2.37).
 
-Law: every usage of an organization and period counts once, by its number: numbers are dense from 1, so what comes again, or late,
-is known by them alone. Totals are absolute and only grow. Whether a row is to be told, and when, follows from the row and the
-tick, so a worker that begins anew tells at the same boundary.
+Invariant: every usage of an organization and period counts once, by its number: numbers are dense from 1, so what comes again,
+or late, is known by them alone. Totals are absolute and only grow. Whether a row is to be told, and when, follows from the row
+and the tick, so a worker that begins anew tells at the same boundary.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A match, and how events merge into it.
 
-The law: what the log says later counts, and what it says again changes nothing. A fold gives back the very same match when an
-event changes nothing of it. A result is never undone by a score, only corrected by another result (R4.30).
+The invariant: what the log says later counts, and what it says again changes nothing. A fold gives back the very same match
+when an event changes nothing of it. A result is never undone by a score, only corrected by another result (R4.30).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """When the cache has outgrown its plan (R4.40, R4.41).
 
-The law: the verdict follows from counters as they were sampled, never from a gauge of one moment. Counters only grow; one that
-fell belongs to a source that began anew, so all counters of that source count from 0 again and nothing is ever negative.
+The invariant: the verdict follows from counters as they were sampled, never from a gauge of one moment. Counters only grow; one
+that fell belongs to a source that began anew, so all counters of that source count from 0 again and nothing is ever negative.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Aggregates of a season, and its matches in play.
 
-The law: aggregates count matches that have their result and no others, in an order that the matches alone decide, so that a goal
-in play changes only the document of matches in play.
+The invariant: aggregates count matches that have their result and no others, in an order that the matches alone decide, so that
+a goal in play changes only the document of matches in play.
 """
 
 from __future__ import annotations

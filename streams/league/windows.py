@@ -1,6 +1,6 @@
 """Match windows: when the pages of a season are hot (R4.9 to R4.12).
 
-The law: windows follow from matches, options and `now_ms` alone. What they mean for a page: `streams/pages/windows.py`.
+The invariant: windows follow from matches, options and `now_ms` alone. What they mean for a page: `streams/pages/windows.py`.
 """
 
 from __future__ import annotations

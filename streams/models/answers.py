@@ -1,7 +1,7 @@
 """Owns what any answer of a model must be before it is stored: a text that can be, a JSON object where one is asked for.
 
-Law: an answer of another form than was asked for is refused, with the one error. A text that PostgreSQL cannot store (U+0000,
-half of a surrogate pair) never leaves here.
+Invariant: an answer of another form than was asked for is refused, with the one error. A text that PostgreSQL cannot store
+(U+0000, half of a surrogate pair) never leaves here.
 """
 
 from __future__ import annotations

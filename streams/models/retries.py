@@ -1,7 +1,7 @@
 """What follows when a call of the language model gave nothing usable (R1.31 to R1.37).
 
-Law: one count of three calls a stage, whatever went wrong with them; an answer that cannot be used is asked for once more. A wait
-is a time at which the next attempt is due, never a sleep.
+Invariant: one count of three calls a stage, whatever went wrong with them; an answer that cannot be used is asked for once
+more. A wait is a time at which the next attempt is due, never a sleep.
 """
 
 from __future__ import annotations

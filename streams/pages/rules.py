@@ -1,7 +1,7 @@
 """What a household tells the engine of pages about its own: which pages there are, which are hot together, what a prewarm makes.
 
-The law: the engine (`connectors/pages`, `api/pages`) knows pages by these rules alone. A household states them once, and one
-value of them holds for whoever makes, reads and refreshes its pages.
+The invariant: the engine (`connectors/pages`, `api/pages`) knows pages by these rules alone. A household states them once, and
+one value of them holds for whoever makes, reads and refreshes its pages.
 """
 
 from __future__ import annotations

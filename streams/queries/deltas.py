@@ -1,7 +1,7 @@
 """Owns the text of an answer while it is written: what is put together from its pieces, and what a reader of it lacks.
 
-Law: what is told is never told twice and never has a hole. A piece says where it begins, so that one that is missing shows; of a
-text with a hole nothing more is told, and the answer itself (which is in the log) comes whole.
+Invariant: what is told is never told twice and never has a hole. A piece says where it begins, so that one that is missing
+shows; of a text with a hole nothing more is told, and the answer itself (which is in the log) comes whole.
 """
 
 from __future__ import annotations
