@@ -1,7 +1,7 @@
 """The application: routes, errors and limits put together, served by uvicorn.
 
-Invariants. It starts and answers /healthz whatever else is away, and the dashboard is loaded when the first browser comes. No
-request body is larger than `BODY_BYTES_MAX`. Every answer is measured under its route's template, never under its path.
+Laws. It starts and answers /healthz whatever else is away, and the dashboard is loaded when the first browser comes. No request
+body is larger than `BODY_BYTES_MAX`. Every answer is measured under its route's template, never under its path.
 """
 
 from __future__ import annotations

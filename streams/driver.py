@@ -1,8 +1,8 @@
 """The agents without a broker: give them events and virtual time, look at what they send and what their tables hold.
 
-The invariant: the agents are the product's own and are driven through the door that the stream library uses (`TableAgent.run`),
-so what holds here holds in a worker; nothing waits and nobody asks what time it is. For tests of agents, and for `highwater
-verify`, which lets them read the recorded log.
+The law: the agents are the product's own and are driven through the door that the stream library uses (`TableAgent.run`), so
+what holds here holds in a worker; nothing waits and nobody asks what time it is. For tests of agents, and for `highwater verify`,
+which lets them read the recorded log.
 
     driver = Driver("channels")
     await driver.publish("feeds.channel-advanced", {"channel_id": "c1", "head": 3, "arrived_at": now})

@@ -1,7 +1,7 @@
 """`highwater chunks`: ingest a file through the running API, search, and see what became of ingests and how namespaces age.
 
-Invariants. The chunks of a source are sent in the order of their lines, and a source is finished only when all of a file was
-taken; so a command that is cut off leaves an ingest that marks nothing. All sources of a file are one ingest.
+Laws. The chunks of a source are sent in the order of their lines, and a source is finished only when all of a file was taken; so
+a command that is cut off leaves an ingest that marks nothing. All sources of a file are one ingest.
 """
 
 from __future__ import annotations

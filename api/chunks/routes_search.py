@@ -1,7 +1,7 @@
 """Chunks: searched, and how they age.
 
-Invariant: a search is told with the version of its namespace, read before and after it: the tag of a version never stands over
-what another version gave.
+Law: a search is told with the version of its namespace, read before and after it: the tag of a version never stands over what
+another version gave.
 """
 
 from __future__ import annotations

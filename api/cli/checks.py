@@ -1,6 +1,6 @@
 """What `doctor` looks at: this machine, the four parts, and what they hold against what this version expects.
 
-Invariant: a check reads and never mends; each that is not well names the remedy. One that fails does not stop the others.
+Law: a check reads and never mends; each that is not well names the remedy. One that fails does not stop the others.
 """
 
 from __future__ import annotations

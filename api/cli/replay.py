@@ -1,6 +1,6 @@
 """`highwater replay`: a topic's records, from and to where one likes, into a file, a pipe or another topic.
 
-Invariant: it reads to the ends that the topic had when it began, outside every consumer group.
+Law: it reads to the ends that the topic had when it began, outside every consumer group.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
     hw.topic("feeds.insight-ingested", start="-1h").pandas()
     hw.clusters("ada").polars()
 
-Invariants: reading changes nothing, neither offsets nor what is served; a read model that has not changed is not sent again
-(304); who names the positions of a write (`after=`) reads what has seen it.
+Laws: reading changes nothing, neither offsets nor what is served; a read model that has not changed is not sent again (304); who
+names the positions of a write (`after=`) reads what has seen it.
 """
 
 from __future__ import annotations

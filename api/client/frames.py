@@ -1,6 +1,6 @@
 """Owns tables for analysts: columns with their types, handed over as Arrow, pandas, polars or plain rows.
 
-Invariant: a column has the type that the catalogue gives it, also in a table without rows; what is not in the catalogue yet is
+Law: a column has the type that the catalogue gives it, also in a table without rows; what is not in the catalogue yet is
 kept, with the type that its values have.
 """
 

@@ -1,6 +1,6 @@
 """What all commands share: exit status, one-line errors, `--debug`, and topics as arguments.
 
-Invariant: 0 done, 1 failed, 2 wrong use, 130 after Ctrl-C, 143 after SIGTERM; an error is one line on standard error, whatever
+Law: 0 done, 1 failed, 2 wrong use, 130 after Ctrl-C, 143 after SIGTERM; an error is one line on standard error, whatever
 raised it.
 """
 

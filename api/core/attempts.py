@@ -1,9 +1,9 @@
 """Wrong keys slow down: how many an address may try, and what it is told beyond.
 
-Invariants. Ten wrong keys or sign-ins of an address are answered as wrong in any minute; beyond them a key is refused (429)
-without being looked at, so that a right one cannot be told from a wrong one by trying. A key that this address has used before
-it was refused goes on working. Sessions are neither counted nor refused: their ids are random, and one that has ended is no
-attempt. Each process counts by itself.
+Laws. Ten wrong keys or sign-ins of an address are answered as wrong in any minute; beyond them a key is refused (429) without
+being looked at, so that a right one cannot be told from a wrong one by trying. A key that this address has used before it was
+refused goes on working. Sessions are neither counted nor refused: their ids are random, and one that has ended is no attempt.
+Each process counts by itself.
 """
 
 from __future__ import annotations

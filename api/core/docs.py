@@ -1,6 +1,6 @@
 """`/docs`: the OpenAPI document as one page, and `/problems`: the types of errors; no script, nothing from elsewhere.
 
-Invariant: they show what `/openapi.json` and `problems.KINDS` say and nothing else, so they cannot go stale.
+Law: they show what `/openapi.json` and `problems.KINDS` say and nothing else, so they cannot go stale.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What every route stands on, wired once: the parts, and over them sessions, limits, publisher and watcher.
 
-Invariant: nothing here is of one slice. What only its own routes use is made in `api/<slice>/services.py`; all of it is put
-together in `api/wiring.py`.
+Law: nothing here is of one slice. What only its own routes use is made in `api/<slice>/services.py`; all of it is put together
+in `api/wiring.py`.
 """
 
 from __future__ import annotations

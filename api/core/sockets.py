@@ -1,7 +1,7 @@
 """Sockets: who is on one, how it is sent away and with which code; what it tells is its slice's.
 
-Invariants. Nobody is told anything before it is known who it is. A socket that may not be here is closed with a code that says
-why, after its handshake, since one that is refused could say none. One that a page of another site opens does not come so far
+Laws. Nobody is told anything before it is known who it is. A socket that may not be here is closed with a code that says why,
+after its handshake, since one that is refused could say none. One that a page of another site opens does not come so far
 (`entrance.py`).
 """
 

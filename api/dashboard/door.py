@@ -2,9 +2,9 @@
 
 People may sign in at an OpenID provider instead (`openid.py`), which gives them a session.
 
-Invariants. The cookie holds a random token and never the key; the key stays in this process. Each read of a page is made with
-that key, so what it may see is decided by the API alone. Without API keys configured nobody is asked. Wrong keys are counted as
-those of the API are.
+Laws. The cookie holds a random token and never the key; the key stays in this process. Each read of a page is made with that
+key, so what it may see is decided by the API alone. Without API keys configured nobody is asked. Wrong keys are counted as those
+of the API are.
 """
 
 from __future__ import annotations

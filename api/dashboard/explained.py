@@ -1,6 +1,6 @@
 """Why something is served as it is, as a graph and as a tree that opens and closes: the same card on every page that has one.
 
-Invariant: whoever may not read a thing does not have it explained; the page that shows the card has asked.
+Law: whoever may not read a thing does not have it explained; the page that shows the card has asked.
 """
 
 from __future__ import annotations

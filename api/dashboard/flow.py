@@ -1,7 +1,7 @@
 """The flow of data as a picture: processes as boxes, topics as lines between them, made from the catalogue alone.
 
-Invariants. A topic that the catalogue has is in the picture, whoever adds it. A rate is told once: where several write one
-topic the line from the first of them bears it, the others are drawn without.
+Laws. A topic that the catalogue has is in the picture, whoever adds it. A rate is told once: where several write one topic the
+line from the first of them bears it, the others are drawn without.
 """
 
 from __future__ import annotations

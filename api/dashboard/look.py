@@ -1,6 +1,6 @@
 """How the dashboard looks: colours for light and dark, spacing, and what a phone needs.
 
-Invariant: text reads at 4.5 to 1 or better on its ground in both modes, nothing is told by colour alone, focus is always seen.
+Law: text reads at 4.5 to 1 or better on its ground in both modes, nothing is told by colour alone, focus is always seen.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Clusters as a map: every insight a point, every cluster a colour and its label.
 
-Invariant: a drawing of many points is thinned evenly, and says so; what is told of a point is escaped.
+Law: a drawing of many points is thinned evenly, and says so; what is told of a point is escaped.
 """
 
 from __future__ import annotations

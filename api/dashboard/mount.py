@@ -1,8 +1,8 @@
 """The dashboard as a part of the API's application: which paths are its own, and when its library is loaded.
 
-Invariants. The API starts and serves without it: its library is loaded, and anything is sampled, once a browser asks for a
-page. A path that is no page falls through to the API, which answers as it always did. Nothing is fetched from elsewhere, and no
-script runs that the page did not come with: the policy that is sent with each page forbids it to the browser.
+Laws. The API starts and serves without it: its library is loaded, and anything is sampled, once a browser asks for a page. A
+path that is no page falls through to the API, which answers as it always did. Nothing is fetched from elsewhere, and no script
+runs that the page did not come with: the policy that is sent with each page forbids it to the browser.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Why a feed or a page is served as it is: `connectors/explain/explaining.py` over HTTP.
 
-Invariant: whoever may read a resource may have it explained, nobody else; an explanation holds no text of users. It reads the
-log, so few run at once, and it is no answer that anybody polls for.
+Law: whoever may read a resource may have it explained, nobody else; an explanation holds no text of users. It reads the log, so
+few run at once, and it is no answer that anybody polls for.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`highwater jobs`: jobs of the running API submitted, listed, watched, approved, revoked and restarted; documents and files.
 
-Invariants. A job belongs to the product, not to this command: whoever stops watching leaves it alone. Watching goes on where it
-was when the connection is lost, so no step is shown twice or left out.
+Laws. A job belongs to the product, not to this command: whoever stops watching leaves it alone. Watching goes on where it was
+when the connection is lost, so no step is shown twice or left out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Jobs: submitted, looked at, listed, revoked, approved and watched; the decks that they make.
 
-Invariants. A job is an event first. What its organization may is asked before that, so that who may not is told at once with
-the name of the limit (R2.33); the sink asks again and has the last word. A repeat under one `Idempotency-Key` is the same job.
+Laws. A job is an event first. What its organization may is asked before that, so that who may not is told at once with the name
+of the limit (R2.33); the sink asks again and has the last word. A repeat under one `Idempotency-Key` is the same job.
 """
 
 from __future__ import annotations

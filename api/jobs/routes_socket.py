@@ -1,7 +1,7 @@
 """The WebSocket on which a job is watched: the same events as `GET /api/jobs/{id}/events`, by the same reader.
 
-Invariants. Nobody is told anything before it is known who it is. It ends with the job, by 1000; any other code says why it
-ended, and that the watcher may come back with the last id that it saw.
+Laws. Nobody is told anything before it is known who it is. It ends with the job, by 1000; any other code says why it ended, and
+that the watcher may come back with the last id that it saw.
 """
 
 from __future__ import annotations

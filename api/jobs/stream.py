@@ -1,9 +1,8 @@
 """What jobs tell their watchers, from the streams in Redis: one reader a process, and listeners that are places in a stream.
 
-Invariants. A listener is told everything after its place once and in order, or is told that something is missing (`gap`) and
-how the job stands (R2.21). What waits for a listener waits in Redis: a slow one holds up nobody and takes no memory. Pub/sub
-only wakes (R2.22), and a wake-up that is lost is made good by a look at times. While Redis is away listeners stay and nothing
-is skipped.
+Laws. A listener is told everything after its place once and in order, or is told that something is missing (`gap`) and how the
+job stands (R2.21). What waits for a listener waits in Redis: a slow one holds up nobody and takes no memory. Pub/sub only wakes
+(R2.22), and a wake-up that is lost is made good by a look at times. While Redis is away listeners stay and nothing is skipped.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The WebSocket on which users are told what came of their queries, and cancel them (R1.30).
 
-Invariants. Nobody is told anything before it is known who it is, and then of that one user only. A command that cannot be
-followed is answered and leaves the socket open; only who may not be here, cannot resume or reads too slowly is sent away, with
-a code that says why.
+Laws. Nobody is told anything before it is known who it is, and then of that one user only. A command that cannot be followed is
+answered and leaves the socket open; only who may not be here, cannot resume or reads too slowly is sent away, with a code that
+says why.
 """
 
 from __future__ import annotations

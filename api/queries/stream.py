@@ -1,8 +1,8 @@
 """What came of queries, pushed to their users' sockets: one consumer a process at the end of `queries.pipeline-stage`.
 
-Invariants. A push is told to its own user's sockets alone. Its id is the place of the event in the log, so a socket that comes
-back with the last id it saw misses nothing and is told nothing twice. With Kafka or PostgreSQL away nothing is skipped: what is
-read waits for its answer, and what is not read waits in the log.
+Laws. A push is told to its own user's sockets alone. Its id is the place of the event in the log, so a socket that comes back
+with the last id it saw misses nothing and is told nothing twice. With Kafka or PostgreSQL away nothing is skipped: what is read
+waits for its answer, and what is not read waits in the log.
 """
 
 from __future__ import annotations

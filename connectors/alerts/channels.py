@@ -1,7 +1,7 @@
 """How somebody is told of failed runs: a mail, a call of a webhook, or a line in the log.
 
-Invariant: sending ends within its time limit, delivered or with a `ChannelError`; nothing of a failed run's text can add a
-header, and no error shows a password or an address that holds a token.
+Law: sending ends within its time limit, delivered or with a `ChannelError`; nothing of a failed run's text can add a header, and
+no error shows a password or an address that holds a token.
 """
 
 from __future__ import annotations

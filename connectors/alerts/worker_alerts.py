@@ -1,9 +1,8 @@
 """Tells somebody of failed runs (R1.35): by every configured channel, once an event and channel.
 
-Invariants. The position moves after an alert was delivered or given up, so a worker that is killed leaves nobody untold; what
-was delivered is stored at once, so a redelivery tells nobody twice (a kill between the two repeats one message under the same
-id). A channel that is down costs the others a bounded wait, and what it was not given is in the dead-letter topic. A storm is
-summed up.
+Laws. The position moves after an alert was delivered or given up, so a worker that is killed leaves nobody untold; what was
+delivered is stored at once, so a redelivery tells nobody twice (a kill between the two repeats one message under the same id). A
+channel that is down costs the others a bounded wait, and what it was not given is in the dead-letter topic. A storm is summed up.
 """
 
 from __future__ import annotations

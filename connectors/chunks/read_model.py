@@ -1,7 +1,6 @@
 """What the API reads of chunks from PostgreSQL, but for the search itself: namespaces, ingests, lifecycles.
 
-Invariant: what one function gives is one snapshot. Values, never rows, save for a namespace's row, which the search takes as it
-is.
+Law: what one function gives is one snapshot. Values, never rows, save for a namespace's row, which the search takes as it is.
 """
 
 from __future__ import annotations

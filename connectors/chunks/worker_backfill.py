@@ -1,8 +1,8 @@
 """Makes the vectors that chunks wait for: hot ones first, then the others (R3.13 to R3.15).
 
-Invariants. What waits is what PostgreSQL says waits, so a kill costs at most a batch; the topic only wakes. Two workers never
-make a vector of one chunk, and a vector whose text has changed meanwhile is thrown away (`connectors/chunks/waiting.py`). A
-text that the embedder refuses holds up no other: it is left aside for a while, and named in the log.
+Laws. What waits is what PostgreSQL says waits, so a kill costs at most a batch; the topic only wakes. Two workers never make a
+vector of one chunk, and a vector whose text has changed meanwhile is thrown away (`connectors/chunks/waiting.py`). A text
+that the embedder refuses holds up no other: it is left aside for a while, and named in the log.
 """
 
 from __future__ import annotations

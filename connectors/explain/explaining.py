@@ -1,6 +1,6 @@
 """From a served feed or page back to the events that made it: what PostgreSQL names, then the log, then a tree.
 
-Invariant: nothing is guessed. What PostgreSQL or a header names is read at its position; what nothing names (the advance of a
+Law: nothing is guessed. What PostgreSQL or a header names is read at its position; what nothing names (the advance of a
 channel, the novelty that told of it) is the first event in the log that fits, and what is not there is said to be missing.
 """
 

@@ -1,10 +1,10 @@
 """Calls counted over all processes that share a Redis: of keys and users by the minute (R2.27, R2.30, R2.31), of addresses
 in a window that slides (R4.36). Each is one round trip.
 
-Invariants. Whoever asks gets the number that an INCR of its own would have given, so no two requests of a minute have one
-number. All that is asked in one turn of the event loop travels together, and a key named by several of them is counted by one
-command. Nothing is remembered here: a Redis that lost its counters begins the minute anew. In no window are more calls of an
-address admitted than the limit, by the rule of `streams/identity/rate_limits.py`.
+Laws. Whoever asks gets the number that an INCR of its own would have given, so no two requests of a minute have one number. All
+that is asked in one turn of the event loop travels together, and a key named by several of them is counted by one command.
+Nothing is remembered here: a Redis that lost its counters begins the minute anew. In no window are more calls of an address
+admitted than the limit, by the rule of `streams/identity/rate_limits.py`.
 """
 
 from __future__ import annotations

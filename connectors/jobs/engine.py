@@ -1,8 +1,8 @@
 """The engine of jobs: works on the jobs that this process holds, each in a task of its own, step by step.
 
-Invariant: nothing here waits in a consumer, and no wait is slept through. Each step is stored with its checkpoint before the
-next begins, so that whoever takes the job goes on after it and makes nothing twice (R2.15); only a call under way at a kill is
-made again, under the same key. A part that is away changes no status.
+Law: nothing here waits in a consumer, and no wait is slept through. Each step is stored with its checkpoint before the next
+begins, so that whoever takes the job goes on after it and makes nothing twice (R2.15); only a call under way at a kill is made
+again, under the same key. A part that is away changes no status.
 """
 
 from __future__ import annotations

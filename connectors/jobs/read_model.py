@@ -1,6 +1,6 @@
 """What the API reads of jobs and presentations from PostgreSQL: values, never rows, and every time in milliseconds.
 
-Invariant: one function is one statement, so what it gives is one snapshot.
+Law: one function is one statement, so what it gives is one snapshot.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The sink of what is said of jobs: they are revoked, restarted, approved, or asked for again (R2.40, R2.41).
 
-Invariant: what has ended stays as it ended, but for a failed job that is restarted, which its organization must be allowed as
-it is a new one. Of two approvals of one wait the first counts. A revoked job is taken from whoever has it by its epoch, and is
-never begun. A control of a job that is not known waits until all submissions of the log are accounted for, so it is a group of
-its own: were it that of the submissions, a batch that waits would keep them from being read.
+Law: what has ended stays as it ended, but for a failed job that is restarted, which its organization must be allowed as it is a
+new one. Of two approvals of one wait the first counts. A revoked job is taken from whoever has it by its epoch, and is never
+begun. A control of a job that is not known waits until all submissions of the log are accounted for, so it is a group of its own:
+were it that of the submissions, a batch that waits would keep them from being read.
 """
 
 from __future__ import annotations

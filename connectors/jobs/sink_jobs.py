@@ -1,8 +1,8 @@
 """The sink of jobs: what is submitted becomes a row, and a command if the organization may.
 
-Invariant: a job id is one job, whoever sends it how often; what differs under a known id is refused. Whether an organization
-may is decided in the order of the log and while its other jobs wait, so that a month holds no more of them than its plan says.
-A job that may not be is a row that failed, with the limit in its error: whoever submitted it finds it.
+Law: a job id is one job, whoever sends it how often; what differs under a known id is refused. Whether an organization may is
+decided in the order of the log and while its other jobs wait, so that a month holds no more of them than its plan says. A job
+that may not be is a row that failed, with the limit in its error: whoever submitted it finds it.
 """
 
 from __future__ import annotations

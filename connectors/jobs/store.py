@@ -1,9 +1,8 @@
 """Jobs of one kind in PostgreSQL: taken, stored with what they tell, given back.
 
-Invariant: a checkpoint, what is told of it and what was made are one transaction, and all of it happens only if the job still
-is as whoever stores it took it (R2.15). What a job used is counted in the transaction that ends it, so once (R2.36); its result
-is stored before its checkpoint goes (R2.13). What is asked for waits in the table, and slots are shared out between
-organizations.
+Law: a checkpoint, what is told of it and what was made are one transaction, and all of it happens only if the job still is as
+whoever stores it took it (R2.15). What a job used is counted in the transaction that ends it, so once (R2.36); its result is
+stored before its checkpoint goes (R2.13). What is asked for waits in the table, and slots are shared out between organizations.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The consumers of commands, one a kind: jobs that are asked for wait in the table until a slot is theirs.
 
-Invariant: a command is followed at most once, since a job is asked for by its status: redelivered, late or void, it finds none
-and nothing happens; neither does one for a job that was revoked or has expired (R2.40). The consumer never waits for a slot, so
+Law: a command is followed at most once, since a job is asked for by its status: redelivered, late or void, it finds none and
+nothing happens; neither does one for a job that was revoked or has expired (R2.40). The consumer never waits for a slot, so
 that who is first in the log is not first at the slots: those are shared out between organizations
 (`streams/identity/sharing.py`).
 """

@@ -1,6 +1,6 @@
 """Reading topics for people: by assignment, outside any consumer group, so that nobody's offsets move.
 
-Invariant: a read has an end that was fixed before it began (the high-water marks of that moment), unless it follows.
+Law: a read has an end that was fixed before it began (the high-water marks of that moment), unless it follows.
 """
 
 from __future__ import annotations

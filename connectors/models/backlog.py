@@ -1,6 +1,6 @@
 """How far what makes vectors is behind, and how long it will take: for `/metrics`, and once a minute for the log.
 
-Its invariant: an estimate is one of the last minutes' pace, and of none before anything was made.
+Its law: an estimate is one of the last minutes' pace, and of none before anything was made.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Leases in PostgreSQL: who owns what, until when by the server's clock. What they mean is in `streams/leases.py`.
 
-Invariant: an owner stores nothing under a lease that another took since. Its transactions ask for the lease
-(`HeldLease.fence`), which nobody takes until they end; an owner that is stopped inside of one is ended by
-`idle_in_transaction_session_timeout` (`sessions.py`).
+Law: an owner stores nothing under a lease that another took since. Its transactions ask for the lease (`HeldLease.fence`), which
+nobody takes until they end; an owner that is stopped inside of one is ended by `idle_in_transaction_session_timeout`
+(`sessions.py`).
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """The engine: works on the runs that this process holds, each in a task of its own, through all stages that follow.
 
-Invariant: nothing here waits in a consumer, and no wait is slept through: what is due later is put aside in PostgreSQL and
-taken from there by whoever looks. A stage is stored together with the capture of the next one, so that a run changes hands only
-when it must. A call is written down before it is made and its answer stored before anything follows, so only a call under way
-at a kill is made again, under the same key; the answer of one that costs nothing (of the built-in model) is stored with what
-follows.
+Law: nothing here waits in a consumer, and no wait is slept through: what is due later is put aside in PostgreSQL and taken from
+there by whoever looks. A stage is stored together with the capture of the next one, so that a run changes hands only when it
+must. A call is written down before it is made and its answer stored before anything follows, so only a call under way at a kill
+is made again, under the same key; the answer of one that costs nothing (of the built-in model) is stored with what follows.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The sink of controls: runs that are cancelled, and runs that are begun again from a stage as new ones.
 
-Invariant: a run that ended stays as it ended (R1.4); who begins it again gets a run of its own, at the end of the user's order.
-A control of a run that is not known waits until all submissions of the log are accounted for, so it is a group of its own: were
-it that of the submissions, a batch that waits would keep them from being read. A run that a control made is known to the
-controls behind that one in its partition only; those of a user share one, since the user is their key.
+Law: a run that ended stays as it ended (R1.4); who begins it again gets a run of its own, at the end of the user's order. A
+control of a run that is not known waits until all submissions of the log are accounted for, so it is a group of its own: were it
+that of the submissions, a batch that waits would keep them from being read. A run that a control made is known to the controls
+behind that one in its partition only; those of a user share one, since the user is their key.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The four stages: what each reads, what it asks of the language model, and what it makes of the answer.
 
-Invariant: `ask` gathers and decides, `conclude` only decides; neither stores anything. What a stage reads of its user is of
-runs before this one (R1.17, R1.20), whatever was said meanwhile.
+Law: `ask` gathers and decides, `conclude` only decides; neither stores anything. What a stage reads of its user is of runs before
+this one (R1.17, R1.20), whatever was said meanwhile.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Runs of the pipeline in PostgreSQL: asked for, captured, stored with their events, given back.
 
-Invariant: a change of status and its event are one transaction (R1.15), and both happen only if the run still is as whoever
-stores it took it (R1.6). What is asked of the language model in a stage is written down in the transaction that stores what it
-is made from, and what it answered at the latest in the one that stores what follows.
+Law: a change of status and its event are one transaction (R1.15), and both happen only if the run still is as whoever stores it
+took it (R1.6). What is asked of the language model in a stage is written down in the transaction that stores what it is made
+from, and what it answered at the latest in the one that stores what follows.
 """
 
 from __future__ import annotations

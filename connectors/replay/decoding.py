@@ -1,6 +1,6 @@
 """Owns what becomes of a record's value: the event, or the reason why it is none.
 
-Invariant: a value that cannot be read never ends a replay; its record is written with the reason and its bytes.
+Law: a value that cannot be read never ends a replay; its record is written with the reason and its bytes.
 """
 
 from __future__ import annotations

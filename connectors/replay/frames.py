@@ -1,6 +1,6 @@
 """Owns what a process of a replay sends to its parent: pieces of the file, with how far it is.
 
-Invariant: a piece is whole records, so that those of several processes may follow each other in any order.
+Law: a piece is whole records, so that those of several processes may follow each other in any order.
 """
 
 from __future__ import annotations

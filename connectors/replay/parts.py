@@ -1,6 +1,6 @@
 """Owns a replay by several processes: starts them, puts the pieces that they send into one file, and ends them.
 
-Invariant: the file is whole only when every process has said that its part is; whatever happens, none of them stays.
+Law: the file is whole only when every process has said that its part is; whatever happens, none of them stays.
 """
 
 from __future__ import annotations

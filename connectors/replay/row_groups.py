@@ -1,7 +1,6 @@
 """Owns a Parquet file that is put together of small ones, each of one row group, made by other processes.
 
-Invariant: pages are copied as they are; only what says where they stand is changed.
-(parquet-format/src/main/thrift/parquet.thrift)
+Law: pages are copied as they are; only what says where they stand is changed. (parquet-format/src/main/thrift/parquet.thrift)
 """
 
 from __future__ import annotations

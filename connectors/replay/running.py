@@ -1,6 +1,6 @@
 """Owns a replay from the log to a writer: read, choose, decode, write, batch by batch.
 
-Invariant: one batch is in hand at a time; what is counted as written was handed to the file.
+Law: one batch is in hand at a time; what is counted as written was handed to the file.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Owns which records of a topic are meant: from and to, each an offset, a position, a time or an age.
 
-Invariant: both ends are offsets, fixed before the first record is read. `from` is included, `to` is not.
+Law: both ends are offsets, fixed before the first record is read. `from` is included, `to` is not.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Owns the schema that a topic's events are read into: every field that any registered version of it ever had.
 
-Invariant: nothing that a writer wrote is left out. The catalogue's fields come first, in its order; those of other versions
-follow and take their default where an event has none (FULL_TRANSITIVE gives each one).
+Law: nothing that a writer wrote is left out. The catalogue's fields come first, in its order; those of other versions follow
+and take their default where an event has none (FULL_TRANSITIVE gives each one).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Owns Thrift's compact protocol, as far as the end of a Parquet file needs it.
 
-Invariant: what is read and written again without a change has the same bytes. A struct is a dict of fields by number, each with
-its type; numbers are written in as few bytes as they need. (thrift/doc/specs/thrift-compact-protocol.md)
+Law: what is read and written again without a change has the same bytes. A struct is a dict of fields by number, each with its
+type; numbers are written in as few bytes as they need. (thrift/doc/specs/thrift-compact-protocol.md)
 """
 
 from __future__ import annotations

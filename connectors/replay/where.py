@@ -1,7 +1,7 @@
 """Owns the condition of a replay: an expression in CEL over key, value, headers, time, topic, partition and offset.
 
-Invariant: a condition can only look at the record in hand; it cannot reach files, the network or Python. One that cannot be
-read is refused before anything is, with its place; a record for which it has no answer is left out and counted.
+Law: a condition can only look at the record in hand; it cannot reach files, the network or Python. One that cannot be read is
+refused before anything is, with its place; a record for which it has no answer is left out and counted.
 
 Language: Common Expression Language (github.com/google/cel-spec), core and strings, math and lists of its extensions.
 """

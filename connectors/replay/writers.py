@@ -1,6 +1,6 @@
 """Owns the formats that a replay writes: JSON lines, CSV, Parquet and Avro, each fed batch by batch.
 
-Invariant: a writer holds at most one row group; every format has the same columns: topic, partition, offset, timestamp, key,
+Law: a writer holds at most one row group; every format has the same columns: topic, partition, offset, timestamp, key,
 headers, value, and `undecodable` with `bytes` where a value is no event.
 """
 

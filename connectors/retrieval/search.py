@@ -1,11 +1,10 @@
 """Searches of chunks: what of a namespace answers best, by what it says and how old it is (R3.17, R3.18).
 
-Invariants. What is given is scored by `streams/chunks/scoring.py` alone; the statements only choose what is worth scoring. A
-small set is compared as a whole. Of a large one the nearest by its index, the most recent and those with the words are, deeper
-once if the first look does not settle it; `is_complete` says whether what was not looked at is known to score no higher
-(Fagin's threshold), as far as the index found what is nearest. What is to be deleted is never found (R3.20). One search sees
-one moment. A search as of a time reads the texts that were stored then: what stood then and still does, and all that was
-replaced or taken out since.
+Laws. What is given is scored by `streams/chunks/scoring.py` alone; the statements only choose what is worth scoring. A small set
+is compared as a whole. Of a large one the nearest by its index, the most recent and those with the words are, deeper once if the
+first look does not settle it; `is_complete` says whether what was not looked at is known to score no higher (Fagin's threshold),
+as far as the index found what is nearest. What is to be deleted is never found (R3.20). One search sees one moment. A search as
+of a time reads the texts that were stored then: what stood then and still does, and all that was replaced or taken out since.
 """
 
 from __future__ import annotations

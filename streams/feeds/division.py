@@ -1,6 +1,6 @@
 """Owns which clusters are told in parts: those of which nothing can be said as a whole.
 
-Its invariant: a cluster whose members share a subject stays as it was found. One without is replaced by its closer parts
+Its law: a cluster whose members share a subject stays as it was found. One without is replaced by its closer parts
 (`clustering.Parts`) where at least half of its members are then in parts that have a subject, so that what was "Mixed" is read.
 Which it is follows from the vectors and texts of the window alone.
 """

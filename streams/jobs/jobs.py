@@ -1,8 +1,8 @@
 """A job and the moves it makes, as values: what a worker stores is decided here.
 
-Invariant: whoever holds a job has raised its epoch; a move is stored only if the job still is as it was when it was taken, so
-that a worker that was given up, or that comes to life again, changes nothing (R2.15). An attempt keeps its number over a crash,
-and with it its idempotency key. Progress never goes back.
+Law: whoever holds a job has raised its epoch; a move is stored only if the job still is as it was when it was taken, so that a
+worker that was given up, or that comes to life again, changes nothing (R2.15). An attempt keeps its number over a crash, and with
+it its idempotency key. Progress never goes back.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The state machine of a job: one table of legal moves.
 
-Invariant: a status changes by a move of the table and in no other way. What has ended stays as it ended, but for a failed job
-that somebody restarts. A job that was told to stop, or that nobody began in time, is never worked on (R2.40).
+Law: a status changes by a move of the table and in no other way. What has ended stays as it ended, but for a failed job that
+somebody restarts. A job that was told to stop, or that nobody began in time, is never worked on (R2.40).
 """
 
 from __future__ import annotations

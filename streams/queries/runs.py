@@ -1,8 +1,7 @@
 """A run of the pipeline and the moves it makes, as values: what a worker stores is decided here.
 
-Invariant: whoever holds a run has raised its epoch; a move is stored only if the run still is as it was when it was taken
-(R1.6), so a worker that was given up changes nothing. An attempt keeps its number over a crash, and with it its idempotency
-key.
+Law: whoever holds a run has raised its epoch; a move is stored only if the run still is as it was when it was taken (R1.6), so a
+worker that was given up changes nothing. An attempt keeps its number over a crash, and with it its idempotency key.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The state machine of a run: one table of legal moves; the diagram in ARCHITECTURE is drawn from it.
 
-Invariant: a status changes by a move of the table and in no other way. COMPLETED and FAILED are never left (R1.4): a late error
-changes nothing, and who wants to begin again from a stage gets a new run. A completed run is archived by the same kind of
-table.
+Law: a status changes by a move of the table and in no other way. COMPLETED and FAILED are never left (R1.4): a late error changes
+nothing, and who wants to begin again from a stage gets a new run. A completed run is archived by the same kind of table.
 """
 
 from __future__ import annotations
