@@ -24,7 +24,7 @@ from highwater.streams.feeds.labels import ClusterDescription
 from highwater.streams.feeds.neighbours import Float32Array, IntArray
 from highwater.streams.feeds.versions import Homes, LastVersion
 
-# Closeness to a part is compared to so many digits, so that the order of a sum does not matter.
+# Closeness to a part is compared to this many digits, so that the order of a sum does not matter.
 _DIGITS = 6
 # A point that nothing says the part of.
 _OPEN = -1
@@ -157,7 +157,7 @@ class _Groups:
         self.number_of[into] = first
 
     def split(self, one: Curation) -> None:
-        """Divide a cluster: whoever was in a part stays in it, and who is new goes to the nearest."""
+        """Divide a cluster: members of a part stay in it, and new insights go to the nearest part."""
         if one.curation_id in self.homes:
             return
         known = None if self._last.found is None else self._last.found.homes.get(one.curation_id)

@@ -1,4 +1,4 @@
-"""Owns how a cluster is told to a reader: its keywords, a label, the insight that stands for it.
+"""Owns how a cluster is described to a reader: its keywords, a label, the insight that represents it.
 
 Its invariant: the same clusters read the same in whatever order their insights come, every cluster has a label and a keyword
 whatever its texts hold, and both are made of what the texts themselves contain.

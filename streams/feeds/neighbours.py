@@ -204,7 +204,7 @@ def _let_in(
     lengths: IntArray,
     has_all: NDArray[np.bool_],
 ) -> IntArray:
-    """Put newcomers into lists of so many `lengths` (u,), where they stand before the end; how many came into each (u,).
+    """Insert newcomers into lists of `lengths` (u,) where they rank before the end; the number inserted in each (u,).
 
     Behind the end of a list that does not have all others (`has_all`, (u,)), somebody unknown may stand before a newcomer.
     """

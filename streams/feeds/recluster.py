@@ -211,7 +211,7 @@ def _draw(
     if last.clusters or last.outside.insight_ids:
         were = _positions(last)
         positions = np.full((len(found.distinct), 2), np.nan)
-        # Any copy that was there before tells the place; the first in the window's order does.
+        # Any copy from the last version gives the place; the first in the window's order is used.
         for row in range(len(ids) - 1, -1, -1):
             node, place = found.distinct.node_of_row[row], were.get(ids[row])
             if node != NOISE and place is not None:

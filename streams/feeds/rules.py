@@ -113,7 +113,7 @@ def should_rebuild(facts: UserFacts, policy: Policy, now: int) -> Decision:
 def reason_to_skip(
     trigger: Trigger, facts: UserFacts, policy: Policy, now: int, *, is_forced: bool = True
 ) -> str | None:
-    """Why a request is skipped, judged by whoever does the work with its own numbers (R0.33 to R0.35); None = do it.
+    """Why the worker skips a request, decided with its own numbers (R0.33 to R0.35); None = do it.
 
     Cooldown and being in flight are not asked again: they were set by this very request. A manual request is always met when
     `is_forced`, else where it would change anything.

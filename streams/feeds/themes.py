@@ -23,7 +23,7 @@ _DIGITS = 6
 
 
 def theme_count(clusters: int) -> int:
-    """How many themes so many clusters have, at most."""
+    """The maximum number of themes for this number of clusters."""
     if clusters <= CLUSTERS_READ:
         return clusters
     return max(2, round(THEMES_FACTOR * math.sqrt(clusters)))
