@@ -20,7 +20,7 @@ from highwater.streams.toml_files import read_toml
 _DEFAULT_FILE = Path(__file__).with_name("default_namespaces.toml")
 # A century: whatever is longer is a typing error, and its milliseconds fit every integer of ours.
 DAYS_MAX = 36_600
-# More a day than any installation serves, so that a namespace can be told never to be hot.
+# More a day than any installation serves, so that a setting can keep a namespace from becoming hot.
 _QUERIES_MAX = 10**12
 
 

@@ -55,7 +55,7 @@ class Submitted(NamedTuple):
 
 
 class End(NamedTuple):
-    """The end of an ingest as it was told; `window` is JSON."""
+    """The announced end of an ingest; `window` is JSON."""
 
     ingest_id: str
     is_full: bool
@@ -154,7 +154,7 @@ class Failure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be stored: the source, chunks by number, ingests that changed, and of those the ones to be told of.
+    """What is to be stored: the source, chunks by number, ingests that changed, and of those the ones to report.
 
     `passed`: what is to be written before `writes`, one after the other: texts that stood for a while and were replaced within
     the batch, so that the history of a chunk does not depend on how its events fell into batches.
@@ -245,7 +245,7 @@ class _Planner:
         self._upsert(ledger, said)
 
     def end(self, end: End) -> None:
-        """Take the end of an ingest; the last one told counts, until the ingest is decided on."""
+        """Accept the end of an ingest; the last announcement counts, until the ingest is decided."""
         ledger = self._ledger(end.ingest_id)
         if not ledger.deal(end.place, end.offset) or ledger.before.status not in OPEN:
             return

@@ -31,7 +31,7 @@ TITLE_TOP, BODY_GAP, BODY_BOTTOM = 40.0, 18.0, 62.0
 FOOT_TOP, FOOT_SIZE, FOOT_LINES = PAGE_HEIGHT - 50.0, 9.0, 2
 NUMBER_TOP, NUMBER_SIZE = PAGE_HEIGHT - 24.0, 12.0
 TABLE_SIZE = 14.0
-# A table that does not fit gets smaller letters, then loses its last rows; a cell has so many lines at most.
+# A table that does not fit gets smaller letters, then loses its last rows; a cell has at most this many lines.
 TABLE_SIZES, CELL_LINES_MAX = (TABLE_SIZE, 12.0, 11.0), 3
 CELL_PADDING, COLUMN_WIDTH_MIN = 6.0, 60.0
 # Nearly black and grey on white: printed as it is.
@@ -276,9 +276,9 @@ def _foot(sources: Sequence[str], measure: Measure, note: str = "") -> tuple[str
     return tuple(line.rstrip() for line in lines)
 
 
-# What a cell may have around its number; a unit or currency is told by the header.
+# What a cell may have around its number; the header names a unit or currency.
 _NUMBER = re.compile(r"[-+\u2212]?\d{1,3}(?:[ ,\u00a0\u202f]\d{3})*(?:\.\d+)?|[-+\u2212]?\d+(?:\.\d+)?")
-# More bars or series than this nobody tells apart.
+# Nobody can distinguish more bars or series than this.
 CATEGORIES_MAX, SERIES_MAX = 12, 4
 # Beside a column that is this many times as high, one is a line.
 SCALE_MAX = 20
@@ -380,6 +380,6 @@ def _broken(line: str, size: float, width: float, measure: Measure) -> list[str]
 
 
 def logo_size(width: int, height: int) -> tuple[float, float]:
-    """How wide and high a logo of so many pixels is drawn, in points: as it is, within the room that there is for it."""
+    """The width and height at which a logo of this many pixels is drawn, in points: as it is, within the available space."""
     scale = min(LOGO_HEIGHT / height, LOGO_WIDTH_MAX / width)
     return width * scale, height * scale

@@ -15,7 +15,7 @@ from highwater.schemas.errors import HighwaterError
 
 # An object nested deeper is no answer to a prompt; JSON readers of others give up near it.
 DEPTH_MAX = 32
-# How much of an unusable answer is told: enough to see what it was.
+# How much of an unusable answer is reported: enough to see what it was.
 _SHOWN_CHARACTERS = 120
 
 _FENCED = re.compile(r"```[ \t]*(?:json|JSON)?[ \t]*\r?\n(.*?)```", re.DOTALL)

@@ -39,7 +39,7 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """The run fails with this message; `is_alert`: somebody is to be told (R1.35)."""
+    """The run fails with this message; `is_alert`: an operator is alerted (R1.35)."""
 
     message: str
     is_alert: bool

@@ -23,7 +23,7 @@ from highwater.streams.queries.states import ArchiveStatus, Stage, Status, stage
 
 _ROW_VERSION = 1
 # Runs of one user that wait: a row of 0.9 MB, where a changelog takes 8 and a worker ends that cannot write. What waits behind
-# so many is not remembered; the search for runs that nobody asks for finds each when it is its turn.
+# this number is not remembered; the search for runs that nobody requested finds each when it is its turn.
 QUEUE_MAX = 10_000
 
 
@@ -69,7 +69,7 @@ def staged(order: Order, event: PipelineStage) -> Decision:
     """What follows from a run that was made or changed its status.
 
     Raises:
-        InvalidEventError: it is told to wait in a status in which no run does.
+        InvalidEventError: it should wait in a status in which no run waits.
     """
     if event["ordinal"] <= order.released:
         return Decision(order, None)
