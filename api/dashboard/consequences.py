@@ -71,7 +71,7 @@ def cancel_query(timeline: Mapping[str, Any]) -> Consequence:
     return Consequence(
         "Cancel this query?",
         (
-            f"The query fails as cancelled; it stands at {timeline['status'].lower()}.",
+            f"The query fails as cancelled; it is in stage {timeline['status'].lower()}.",
             f"{used:,} tokens used so far must still be paid. A query that ends first keeps its answer.",
         ),
         "Cancel the query",
@@ -86,7 +86,7 @@ def restart_query(timeline: Mapping[str, Any], stage: Stage) -> Consequence:
         f"Restart from the {stage.value}?",
         (
             f"The answer is computed again from stage {stage.value.capitalize()}; {_price(expected_tokens(timeline, stage))}.",
-            f"The result of the {said} is reused." if kept else "Nothing of this run is reused.",
+            f"The result of the {said} is reused." if kept else "No result of this run is reused.",
             "A new query is created; this one does not change. The action is recorded.",
         ),
         "Restart",

@@ -201,7 +201,7 @@ class _Followed:
 
     def _toggle(self) -> None:
         self._is_held = not self._is_held
-        self._hold.set_text("Go on" if self._is_held else "Hold")
+        self._hold.set_text("Continue" if self._is_held else "Hold")
         self._hold.props(f"icon={'play_arrow' if self._is_held else 'pause'}")
 
     async def refresh(self) -> None:

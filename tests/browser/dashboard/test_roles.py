@@ -319,14 +319,14 @@ def test_what_a_page_was_sent_does_not_work_from_another_browser(guarded):
     page.on("websocket", lambda socket: socket.on("framesent", lambda frame: sent.append(str(frame))))
     page.goto("/browse")
     settled(page)
-    hold, go_on = page.get_by_role("button", name="Hold"), page.get_by_role("button", name="Go on")
+    hold, go_on = page.get_by_role("button", name="Hold"), page.get_by_role("button", name="Continue")
     hold.click()
     expect(go_on).to_be_visible()
     (click,) = [frame for frame in sent if frame.startswith('42["event"')][-1:]
     own = guarded.browser.page("/browse", viewer)
     own.evaluate("message => window.socket.emit('event', message)", json.loads(click[2:])[1])
     own.get_by_role("button", name="Hold").click()  # by the same socket: the forged one was looked at before
-    expect(own.get_by_role("button", name="Go on")).to_be_visible()
+    expect(own.get_by_role("button", name="Continue")).to_be_visible()
     go_on.click(timeout=5_000)  # it would be called "Hold" again, had the forged one counted
     expect(hold).to_be_visible()
     viewer.close()

@@ -148,7 +148,7 @@ def test_a_search_is_narrowed(http: httpx.Client, mark: str):
         ({"from": "yesterday-ish"}, 422, "is not one of"),
         ({"from": "3/99999999999"}, 422, "is not in"),
         ({"partition": 999}, 422, "has no partition 999"),
-        ({"cursor": "bm90aGluZw"}, 422, "no cursor"),
+        ({"cursor": "bm90aGluZw"}, 422, "not a search cursor"),
         ({"limit": 0}, 422, "limit"),
     ],
 )
