@@ -1,7 +1,7 @@
 """The application put together: what is shared, and over it what each slice adds, in the order of its starting and of its end.
 
-Laws. Slices do not know each other: what one hands to another passes through here. What tells something to the log is closed
-before the log is.
+Invariants. Slices do not know each other: what one hands to another passes through here. What tells something to the log is
+closed before the log is.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Wiring:
         self.league.start()
 
     async def end(self) -> None:
-        """End the streams and sockets, which have no end of their own, and wait a moment for them to have been told."""
+        """Close the streams and sockets, which do not end by themselves, and wait briefly until clients have been notified."""
         self.services.end()
         await asyncio.gather(self.queries.end(), self.jobs.end())
 

@@ -1,6 +1,6 @@
 """Before a worker starts: the broker answers, its topics are there, and the changelogs are too.
 
-The law: a worker starts only on a complete set of topics. It waits for a broker that is away, says once what is missing,
+The invariant: a worker starts only on a complete set of topics. It waits for a broker that is away, says once what is missing,
 and creates nothing but its own changelogs.
 """
 
@@ -176,7 +176,7 @@ async def _connect(settings: Settings) -> Any:
             await admin.close()
             refusal = await kafka_refusal(access)
             if refusal is not None:
-                raise AccessRefusedError(f"Kafka refuses us: {refusal}") from error
+                raise AccessRefusedError(f"Kafka refuses the connection: {refusal}") from error
             if attempt == 1:
                 _log.error("broker_away", brokers=settings.kafka, error=str(error), effect="waiting for it")
             await asyncio.sleep(unavailable_seconds(attempt))

@@ -1,7 +1,7 @@
 """Owns topics as tables: the records of a selection, decoded, as batches of constant memory or as one table.
 
-Laws: the ends are fixed before the first record is read, and nobody's offsets move. An event's fields are columns of its own
-name and type; what the log says of a record stands beside them under a name that begins with `_`.
+Invariants: the ends are fixed before the first record is read, and nobody's offsets move. An event's fields are columns of its
+own name and type; what the log says of a record stands beside them under a name that begins with `_`.
 """
 
 from __future__ import annotations
@@ -73,14 +73,14 @@ def text_of(moment: Moment) -> str:
 def topic_batches(
     client: Mapping[str, str], schema_registry: RegistryAccess | None, selection: Selection, now_ms: int
 ) -> Iterator[pa.Table]:
-    """The records of a selection, some at a time: in order in each partition; with a limit, in the order of arrival.
+    """Yield the records of a selection in batches: ordered within each partition; with a limit, in order of arrival.
 
     Every table has the same columns. Reading is done in a thread of its own, so that it also works where a loop runs, as in
     notebooks.
 
     Raises:
-        InvalidSelectionError: a bound is none, or not in the topic.
-        UnavailableError: Kafka or the registry is away.
+        InvalidSelectionError: a bound is invalid, or not in the topic.
+        UnavailableError: Kafka or the registry is unavailable.
     """
     with ThreadPoolExecutor(1, "highwater-read") as thread:
         reading = _read(client, schema_registry, selection, now_ms)

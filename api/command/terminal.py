@@ -1,6 +1,6 @@
 """Printing: tables for people, JSON for programs, a progress bar on a terminal and none in a pipe.
 
-Law: what came from the log or from a store is shown with its control characters escaped, never interpreted.
+Invariant: what came from the log or from a store is shown with its control characters escaped, never interpreted.
 """
 
 from __future__ import annotations
@@ -98,5 +98,5 @@ def confirm(question: str, *, assume_yes: bool) -> None:
     if assume_yes:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError(f"{question} Say --yes", click.get_current_context(silent=True))
+        raise click.UsageError(f"{question} Use --yes", click.get_current_context(silent=True))
     click.confirm(question, abort=True, err=True)

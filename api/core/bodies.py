@@ -1,7 +1,7 @@
 """What a body may be: its media type and its coding, judged before it is read.
 
-Laws. A body says what it is (415 otherwise): a form or a text, which a page of any site may send without being asked, is no JSON.
-No coding of a body is taken, since what 16 MiB decode to has no bound; answers are another matter (`encodings.py`).
+Invariants. A body says what it is (415 otherwise): a form or a text, which a page of any site may send without being asked, is
+no JSON. No coding of a body is taken, since what 16 MiB decode to has no bound; answers are another matter (`encodings.py`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def media_type_of(content_type: str) -> str:
 
 
 def wrong_type(path: str, content_type: str) -> str | None:
-    """Why a body of this type is not taken at a path, None where it is.
+    """Return why a path does not accept a body of this type; None if it does.
 
     Args:
         path: of the request; what is beneath `/api/` takes JSON, other paths are the dashboard's own.

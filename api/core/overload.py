@@ -1,6 +1,7 @@
 """Refusing writes while the product catches up: what waits is measured in the background, and a write only looks.
 
-Law: no write asks PostgreSQL or Kafka. What cannot be measured refuses nothing: a part that is unavailable answers by itself.
+Invariant: no write asks PostgreSQL or Kafka. What cannot be measured refuses nothing: a part that is unavailable answers by
+itself.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Overload:
             return
         WRITES_SHED.labels(shed.reason.value).inc()
         raise TooManyRequestsError(
-            f"{shed.detail}; nothing of this request was taken", headers={"Retry-After": str(RETRY_AFTER_SECONDS)},
+            f"{shed.detail}; nothing in this request was accepted", headers={"Retry-After": str(RETRY_AFTER_SECONDS)},
             reason=shed.reason.value,
         )  # fmt: skip
 

@@ -1,7 +1,7 @@
 """The certificate of the API: whether it can be used, and how a command on this machine knows that it speaks to it.
 
-Law: a command that asks the API of its own settings trusts that one certificate and no other, whatever name it has; everybody
-else trusts `HIGHWATER_CA_FILE` or the system's authorities, and checks the name.
+Invariant: a command that asks the API of its own settings trusts that one certificate and no other, whatever name it has;
+everybody else trusts `HIGHWATER_CA_FILE` or the system's authorities, and checks the name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def check_tls(settings: Settings) -> None:
     if certificate is None and key is None:
         return
     if certificate is None or key is None:
-        raise ConfigurationError("HIGHWATER_TLS_CERT_FILE and HIGHWATER_TLS_KEY_FILE are set together or not at all")
+        raise ConfigurationError("HIGHWATER_TLS_CERT_FILE and HIGHWATER_TLS_KEY_FILE must be set together")
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
     except (OSError, ValueError) as error:  # SSLError is an OSError

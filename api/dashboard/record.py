@@ -20,7 +20,7 @@ from highwater.schemas.codec import schema_id_of
 from highwater.schemas.envelope import caused_by
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.positions import Position
-from highwater.schemas.topics import TOPICS
+from highwater.schemas.topics import DEAD_LETTER_SUFFIX, TOPICS
 
 # The beginning of a value says what it is; `highwater replay` gives all of it.
 _BYTES_SHOWN, _BYTES_A_LINE = 2_048, 16
@@ -39,7 +39,7 @@ async def show_record(view: View, position: Position) -> None:
     decoder = await Decoder.of(position.topic, Registry(access))
     record = await asyncio.to_thread(_read, view.services.settings.kafka_client(), position)
     if record is None:
-        ui.notify(f"{position} is not in the log; it was deleted, or compacted away", type="warning")
+        ui.notify(f"{position} is not in the log; it was deleted or compacted", type="warning")
         return
     document = await asyncio.to_thread(decoder.shown, record)
     value = document.get("value", document.get("undecodable"))
@@ -88,7 +88,7 @@ def _facts(record: Record, document: Mapping[str, Any]) -> dict[str, str]:
             f'<a href="{text(_effects_address(topic, record.position, document))}">in {text(topic)}</a>'
             for topic in effect_topics(record.topic)
         )
-        or "no other topic of its subsystem is written by the product"
+        or "the product writes no other topic of its subsystem"
     )
     return told
 
@@ -100,6 +100,8 @@ def record_address(position: Position) -> str:
 
 def effect_topics(topic: str) -> list[str]:
     """The topics where effects of this one's records may be: those of its subsystem that the product itself writes."""
+    if topic.removesuffix(DEAD_LETTER_SUFFIX) not in TOPICS:
+        return []
     subsystem = topic.partition(".")[0]
     return [
         one.name

@@ -1,8 +1,8 @@
 """What every page stands on: who looks, how it reads, the frame around it, and what it says when a part is away.
 
-Laws. A page reads `/api` with the key of whoever looks, inside this process, so nobody sees more than the API gives him; what is
-not of the API (topics, groups) is for those who are bound to no user. A part that is away is a line on the page, and the page
-goes on by itself when it is back.
+Invariants. A page reads `/api` with the key of whoever looks, inside this process, so nobody sees more than the API gives him;
+what is not of the API (topics, groups) is for those who are bound to no user. A part that is away is a line on the page, and
+the page goes on by itself when it is back.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _NOT_FOUND = (404, 422)
 
 
 class ReadRefusedError(HighwaterError):
-    """The API does not answer with what was asked. The page shows what it says."""
+    """The API refused the request. The page shows the reason."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(detail)
@@ -137,7 +137,7 @@ class View:
         """
         found = await self.dashboard.door.visitor(self.request)
         if found is None:
-            raise UnauthorizedError("this browser has signed out, or its key is valid no more")
+            raise UnauthorizedError("this browser has signed out, or its key is no longer valid")
         admit(Access(role, Scope.SYSTEM), found.principal)
         return found.principal
 

@@ -1,6 +1,6 @@
 """What a dead letter is, what became of it, and what is sent when it is sent again. No I/O.
 
-Laws: what is sent again is the original key, bytes and headers, save for what an edit changes; what the dead-letter topic
+Invariants: what is sent again is the original key, bytes and headers, save for what an edit changes; what the dead-letter topic
 added is taken off, and where it comes from, who sent it and when stand in its headers.
 """
 
@@ -205,14 +205,14 @@ def plan_sending(
     partition's; an edited one with another key goes where that key belongs.
 
     Raises:
-        RefusedLetterError: it does not say where it came from, or its bytes are not in it.
+        RefusedLetterError: it does not name its origin, or its bytes are not in it.
     """
     origin = letter.origin
     if origin is None:
-        raise RefusedLetterError(f"{letter.position} does not say where it came from")
+        raise RefusedLetterError(f"{letter.position} does not name its origin")
     if replacement is None and letter.omitted_bytes is not None:
         raise RefusedLetterError(
-            f"{letter.position} was too large to be kept ({letter.omitted_bytes} bytes): the event is at {origin} only"
+            f"{letter.position} was too large to be stored ({letter.omitted_bytes} bytes): the event is only at {origin}"
         )
     record = letter.record
     key, value = (record.key, record.value) if replacement is None else (replacement.key, replacement.value)

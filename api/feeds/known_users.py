@@ -22,11 +22,11 @@ _TELLING = tuple(
 
 
 async def require_known_user(services: Services, user_id: str) -> None:
-    """Refuse what is wanted for a user whom no event has told of.
+    """Reject a request for a user that no event has created.
 
     Raises:
         NotFoundError: there is no such user.
-        UnavailableError: PostgreSQL or Kafka is away.
+        UnavailableError: PostgreSQL or Kafka is unavailable.
     """
     pool = services.database.require()
     if await is_user_known(pool, user_id):

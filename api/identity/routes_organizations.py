@@ -1,7 +1,7 @@
 """What organizations may: their limits, and the change of their plan (R2.32 to R2.34).
 
-Laws. A change is an event first. It is stored, and the copy of the limits taken away, before it is answered; where that cannot
-be, the event stands and its sink does it.
+Invariants. A change is an event first. It is stored, and the copy of the limits taken away, before it is answered; where that
+cannot be, the event stands and its sink does it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ async def get_limits(
 
 
 def limits_document(found: Organization) -> OrganizationLimits:
-    """The limits as they are answered; a limit that is none is said to be unlimited (R2.32)."""
+    """Return the limits for a response; an absent limit is shown as unlimited (R2.32)."""
     plan = found.plan
     return {
         "organization_id": found.organization_id,

@@ -295,7 +295,7 @@ class JobHub:
         if self.is_ending:
             raise EndingError
         if self._admitted >= LISTENERS_MAX:
-            raise UnavailableError("too many watch jobs here")
+            raise UnavailableError("too many clients watch jobs on this process")
 
     @contextlib.contextmanager
     def listening(self, job_id: str, after: int) -> Iterator[Listener]:

@@ -1,6 +1,6 @@
 """`highwater ask`: a question to the running API, its progress on a terminal, and the answer.
 
-Law: the run belongs to the product, not to this command: whoever stops waiting leaves it alone and is told its id.
+Invariant: the run belongs to the product, not to this command: whoever stops waiting leaves it alone and is told its id.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def ask(user: str, question: str, timeout_seconds: float, organization: str | No
             with _progress() as show:
                 document = _wait(client, asked, timeout_seconds, show)
         except KeyboardInterrupt:
-            warn(f"request {request_id} goes on without this command")
+            warn(f"request {request_id} continues without this command")
             context.exit(INTERRUPTED)
     if as_json:
         print_json(document)

@@ -1,7 +1,8 @@
 """Queries: asked, followed, cancelled, begun again, listed and told from end to end.
 
-Laws. A query is an event first; its answer is never waited for (R1.12). A repeat under one `Idempotency-Key` is the same request,
-which needs nothing stored: the id is a function of user and key. A run is read by its user, and by keys bound to nobody.
+Invariants. A query is an event first; its answer is never waited for (R1.12). A repeat under one `Idempotency-Key` is the same
+request, which needs nothing stored: the id is a function of user and key. A run is read by its user, and by keys bound to
+nobody.
 """
 
 from __future__ import annotations
@@ -245,7 +246,7 @@ async def get_queries(
     await services.fresh(request, RUN_TOPICS)
     before = int(decode_cursor(cursor, int)[0]) if cursor else query_reads.PLACE_MAX
     if not 0 <= before <= query_reads.PLACE_MAX:
-        raise BadRequestError("cursor is not one that this list gave", field="cursor")
+        raise BadRequestError("cursor does not come from this list", field="cursor")
     found = await query_reads.runs_of_user(services.database.require(), user, before, limit + 1)
     page = found[:limit]
     document = {

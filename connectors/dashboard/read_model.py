@@ -1,6 +1,6 @@
 """What the dashboard lists over all users from PostgreSQL: values, never rows, and every time in milliseconds.
 
-Law: one function is one statement, bounded; nothing is written.
+Invariant: one function is one statement, bounded; nothing is written.
 """
 
 from __future__ import annotations
@@ -78,10 +78,10 @@ async def documents(pool: Pool, beginning: str, limit: int) -> list[Row]:
 
 
 async def runs(pool: Pool, user_id: str | None, limit: int) -> list[Row]:
-    """The latest queries, of one user or of all.
+    """Return the latest queries of one user, or of all users.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     return await _fetch(pool, QUERIES["dashboard_runs"], user_id, limit)
 

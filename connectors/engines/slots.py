@@ -1,6 +1,6 @@
 """What an engine holds: each item in a task of its own, so many at once, ended in order.
 
-Law: nothing is taken beyond the slots, and nothing after the stop began. What was not ended by a stop is given back.
+Invariant: nothing is taken beyond the slots, and nothing after the stop began. What was not ended by a stop is given back.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _log = get_log("slots")
 
 
 class ElsewhereError(Exception):
-    """What was held is no longer as it was taken: somebody else has it, or somebody ended it. What was made of it is dropped."""
+    """The work was lost to another worker, or it was ended. The result of this worker is dropped."""
 
 
 class Slots(ABC, Generic[T]):

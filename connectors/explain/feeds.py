@@ -1,8 +1,8 @@
 """The way of a feed: served, bump, rebuild, request, and of each channel novelty, dirty, advance, insights.
 
-Law: that of `connectors/explain/explaining.py`. Of each channel the first and the last of its new insights are followed: the
-first is what made it pending, the last is how far the version reaches. What came after the request is no cause of it: the rebuild
-took it along, so it stands below the rebuild and is said to have come after the request.
+Invariant: that of `connectors/explain/explaining.py`. Of each channel the first and the last of its new insights are followed:
+the first is what made it pending, the last is how far the version reaches. What came after the request is no cause of it: the
+rebuild took it along, so it stands below the rebuild and is said to have come after the request.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def _request_step(
         return Step("request", "asked for", str(facts.request), missing=_GONE, causes=ways)
     record, value = request
     demand = _demand(finder, facts.user_id, record) if value["trigger"] == "manual" else ()
-    changed = " and what is shown has changed" if value["is_changed"] else ""
+    changed = " and the shown insights have changed" if value["is_changed"] else ""
     about = f"{value['trigger']}: {value['pending']} pending{changed}, plan {value['plan']}"
     decided_from = {
         "trigger": value["trigger"],

@@ -1,6 +1,6 @@
 """The way of a page of the leagues, and of whatever else has a version: its bump, the request for it, the change, the event.
 
-Law: that of `connectors/explain/explaining.py`. The text of an event is not shown: a page may be made of what users said.
+Invariant: that of `connectors/explain/explaining.py`. The text of an event is not shown: a page may be made of what users said.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def bump_step(bump: Event[VersionBumped], key: str) -> Step:
 
 
 def bumped(finder: Finder, key: str, version: int, from_ms: int) -> Event[VersionBumped] | None:
-    """The event that told of a version."""
+    """Return the event that published a version."""
     place = (VERSION_BUMPED, murmur2_partition(key.encode(), TOPICS[VERSION_BUMPED].partitions))
     found = finder.first(
         place,

@@ -1,7 +1,7 @@
 """What an erasure of users takes of the feeds: high-water marks, demands, curations, clusters with their history, and the feed's
 document.
 
-Law: it erases alone (`connectors/identity/erasures.py`). Channels and insights stay: they name no user.
+Invariant: it erases alone (`connectors/identity/erasures.py`). Channels and insights stay: they name no user.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def resources_of_user(user_id: str) -> Sequence[str]:
 
 
 async def erase_from_feeds(tx: Connection, _codec: Codec, erased: Mapping[str, Cause], _now_ms: int) -> None:
-    """Erase users in the transaction of their erasures; the sink of users tells of it."""
+    """Erase users in the transaction of their erasures; the sink of users publishes the erasure."""
     for user_id in erased:
         for statement in _ERASED:
             await tx.execute(statement, user_id)

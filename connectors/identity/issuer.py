@@ -47,7 +47,7 @@ _log = get_log("identity")
 
 
 class IssuerUnavailableError(UnavailableError):
-    """The OpenID provider does not answer as it should. Check HIGHWATER_OIDC_ISSUER and the provider; it is asked again."""
+    """The OpenID provider does not answer correctly. Check HIGHWATER_OIDC_ISSUER and the provider; the request is repeated."""
 
 
 class CodeRefusedError(HighwaterError):
@@ -211,7 +211,7 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
         answer = await self._inner.handle_async_request(request)
         if answer.headers.get("content-encoding", "identity") != "identity":
             await answer.aclose()
-            raise httpx2.DecodingError("the answer is compressed, which was not asked for")
+            raise httpx2.DecodingError("the answer is compressed, although it was not requested")
         assert isinstance(answer.stream, httpx2.AsyncByteStream)
         answer.stream = _BoundedBody(answer.stream)
         return answer

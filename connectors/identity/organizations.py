@@ -1,8 +1,9 @@
 """Organizations: their plans as they were told, what they used of a month, and the copy of their limits in Redis.
 
-Laws. Of an organization the last word in the order of the broker's time counts, whoever stores it. Who decides on its jobs and
-who changes its plan take turns, so that no two jobs pass as the last one of a month. A copy in Redis is never older than the row
-was when the copy was begun: whoever changes the row takes the copy away after his commit, and with it the leave to store one.
+Invariants. Of an organization the last word in the order of the broker's time counts, whoever stores it. Who decides on its
+jobs and who changes its plan take turns, so that no two jobs pass as the last one of a month. A copy in Redis is never older
+than the row was when the copy was begun: whoever changes the row takes the copy away after his commit, and with it the leave to
+store one.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ return 1
 
 @dataclass(frozen=True, slots=True)
 class Organization:
-    """What an organization may; times in ms since 1970. One that nobody told of has the plan free."""
+    """The limits of an organization; times in ms since 1970. Unknown organizations are on the free plan."""
 
     organization_id: str
     plan: Plan
@@ -271,7 +272,7 @@ def fields_of(found: Organization) -> dict[str, str]:
 
 
 def organization_of_fields(organization_id: str, fields: Mapping[str, str]) -> Organization:
-    """The organization that fields of `plan_limits` tell of."""
+    """Return the organization that the fields of `plan_limits` describe."""
     plan = Plan(
         name=fields["plan_name"],
         max_presentations_per_month=_limit_of(fields["max_presentations_per_month"]),

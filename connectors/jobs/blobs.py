@@ -1,9 +1,9 @@
 """Documents and files by the SHA-256 of their bytes, in PostgreSQL in parts of 1 MiB.
 
-Laws. A blob is there whole or not at all: its bytes go to a file without a name first, are hashed on the way, and are then stored
-in one transaction, so a transfer that breaks off leaves nothing and a slow one holds no connection. The same bytes are stored
-once, whoever puts them; each organization that has put them owns them, and only owned ones are told of. Memory is bounded by
-parts: whoever puts or reads has a few of them in hand, however large the blob is.
+Invariants. A blob is there whole or not at all: its bytes go to a file without a name first, are hashed on the way, and are
+then stored in one transaction, so a transfer that breaks off leaves nothing and a slow one holds no connection. The same bytes
+are stored once, whoever puts them; each organization that has put them owns them, and only owned ones are told of. Memory is
+bounded by parts: whoever puts or reads has a few of them in hand, however large the blob is.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
 
 class BlobTooLargeError(HighwaterError):
-    """The bytes are more than may be put at once. Send a smaller document, or change the plan."""
+    """The document is larger than the plan allows. Send a smaller document, or change the plan."""
 
 
 class StorageFullError(HighwaterError):
-    """The organization has no room for these bytes. Change the plan."""
+    """The organization has no space left for this document. Change the plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ async def store(
         if storage_bytes_max is not None and held["stored_bytes"] + found.size_bytes > storage_bytes_max:
             raise StorageFullError(
                 f"{organization_id} stores {held['stored_bytes']} of {storage_bytes_max} bytes; "
-                f"there is no room for {found.size_bytes} more"
+                f"there is no space for {found.size_bytes} more"
             )
         if await tx.fetchval(QUERIES["store_blob"], found.sha256, found.size_bytes, at) is not None:
             await _store_parts(tx, found)
@@ -219,7 +219,7 @@ async def read(pool: Pool, blob: Blob) -> AsyncIterator[bytes]:
         async with reading(pool) as connection:
             content = await connection.fetchval(QUERIES["read_blob_part"], blob.sha256, part)
         if content is None:
-            raise UnavailableError(f"part {part} of the blob {blob.sha256} is not there")
+            raise UnavailableError(f"part {part} of the blob {blob.sha256} does not exist")
         yield content
 
 

@@ -1,8 +1,8 @@
 """What an erasure of users takes of the jobs: theirs, the decks they made, and the calls made for them.
 
-Law: it erases alone (`connectors/identity/erasures.py`); who stores jobs waits. Who watches a job that was under way is told that
-it ended, and its checkpoint goes; a worker that still holds it finds it gone and stores nothing. Usage stays, also of
-a job under way: it was paid, and names no user.
+Invariant: it erases alone (`connectors/identity/erasures.py`); who stores jobs waits. Who watches a job that was in progress is
+told that it ended, and its checkpoint goes; a worker that still holds it finds it gone and stores nothing. Usage stays, also of
+a job in progress: it was paid, and names no user.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ERASED = (QUERIES["erase_presentations"], QUERIES["erase_presentation_shares"],
 
 
 async def erase_jobs(tx: Connection, codec: Codec, erased: Mapping[str, Cause], now_ms: int) -> None:
-    """Erase users in the transaction of their erasures (`erased`: user to event), under its locks, and tell of it."""
+    """Erase users in the transaction of their erasures (`erased`: user to event), under its locks, and publish the changes."""
     users = sorted(erased)
     rows = await tx.fetch(QUERIES["jobs_to_erase"], users, [erased[user_id].arrived_ms for user_id in users])
     jobs = list(map(job_of, rows))

@@ -1,7 +1,7 @@
 """Letters as fonts have them: which font has a letter, and the shapes that stand for a text (HarfBuzz).
 
-Law: no text is shown as the box of a missing letter. Fonts are those of Noto that are installed as packages; a letter or digit
-that none of them has is an error that names its script, a symbol is left out and noted.
+Invariant: no text is shown as the box of a missing letter. Fonts are those of Noto that are installed as packages; a letter or
+digit that none of them has is an error that names its script, a symbol is left out and noted.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def missing_font(text: str) -> MissingFontError:
 
 
 def language_of(texts: Sequence[str]) -> str:
-    """The language whose Chinese characters a deck has: Japanese where it has kana, Korean where it has Hangul, else Chinese."""
+    """Choose the language for a deck's Chinese characters: Japanese if it has kana, Korean if it has Hangul, else Chinese."""
     letters = {letter for text in texts for letter in text}
     if any("\u3041" <= letter <= "\u30ff" for letter in letters):
         return "ja"

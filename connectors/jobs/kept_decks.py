@@ -1,4 +1,4 @@
-"""Decks that are kept, for jobs that go on from one. Law: a deck of another organization is as one that is not there."""
+"""Decks that are kept, for jobs that go on from one. Invariant: a deck of another organization is as one that is not there."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from highwater.connectors.postgres.pool import reading
 async def kept_deck(
     pool: asyncpg.Pool[asyncpg.Record], presentation_id: str | None, organization_id: str | None
 ) -> Deck:
-    """A deck as it is stored.
+    """Return a stored deck.
 
     Raises:
-        JobFailedError: there is none.
-        UnavailableError: PostgreSQL is away.
+        JobFailedError: there is no such deck.
+        UnavailableError: PostgreSQL is unavailable.
     """
     async with reading(pool) as connection:
         row = await connection.fetchrow(QUERIES["deck_to_export"], presentation_id, organization_id)

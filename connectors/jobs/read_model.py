@@ -25,7 +25,10 @@ PLACE_MAX = (253_402_300_799_999, "ffffffff-ffff-ffff-ffff-ffffffffffff")
 
 @dataclass(frozen=True, slots=True)
 class JobRead:
-    """Where a job stands. `args` and `result` are JSON as stored; `seq` is the last progress told, `updated_ms` when."""
+    """Where a job stands. `args` and `result` are JSON as stored; `seq` is the last progress told, `updated_ms` when.
+
+    `approval_until_ms`: until when its outline waits for approval; `outline`, JSON, is read with a single job alone.
+    """
 
     job_id: str
     kind: str
@@ -49,11 +52,18 @@ class JobRead:
     created_ms: int
     updated_ms: int
     completed_ms: int | None
+    approval_until_ms: int | None = None
+    outline: str | None = None
 
     @property
     def has_ended(self) -> bool:
         """Whether nothing more comes of it."""
         return JobStatus(self.status) in ENDED
+
+    @property
+    def waits_for_approval(self) -> bool:
+        """Whether somebody can approve its outline."""
+        return self.status == JobStatus.RUNNING and self.approval_until_ms is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +112,19 @@ async def jobs_of_organization(
     return [_job(row) for row in rows]
 
 
+async def failed_jobs(
+    pool: Pool, organization_id: str, user_id: str | None, kind: str | None, span_ms: tuple[int, int], limit: int
+) -> list[JobRead]:
+    """Failed jobs of an organization, the last to fail first; `span_ms`: failed from then and before then.
+
+    Raises:
+        UnavailableError: PostgreSQL is away.
+    """
+    begin, end = map(to_datetime, span_ms)
+    rows = await _fetch(pool, QUERIES["failed_jobs_read"], organization_id, user_id, kind, begin, end, limit)
+    return [_job(row) for row in rows]
+
+
 async def calls(pool: Pool, job_id: str) -> list[Mapping[str, Any]]:
     """The calls of the language model that a job made, in order; times in ms since 1970.
 
@@ -136,6 +159,7 @@ async def presentation(pool: Pool, presentation_id: str) -> Presentation | None:
 _AS_THEY_ARE = (
     *("job_id", "kind", "organization_id", "user_id", "args", "status", "seq", "version", "progress_pct", "steps_done"),
     *("steps_total", "result", "tokens", "cost_usd", "cost_cents", "error", "position", "caused_by", "expires_ms"),
+    *("approval_until_ms", "outline"),
 )
 
 

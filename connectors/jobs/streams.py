@@ -1,7 +1,7 @@
 """The streams of jobs in Redis as their watchers need them: entries after an id, wake-ups, and who holds sockets.
 
-Laws. What watchers are told comes from the stream, by id; a wake-up carries none of it and may be lost (R2.22). Nothing here is
-known of what Redis has lost: an entry that is missing shows by its number, since those of a job are dense.
+Invariants. What watchers are told comes from the stream, by id; a wake-up carries none of it and may be lost (R2.22). Nothing
+here is known of what Redis has lost: an entry that is missing shows by its number, since those of a job are dense.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class JobStreams:
         self._link = link
 
     async def read(self, places: Sequence[tuple[str, int]]) -> list[Reading]:
-        """What each job's stream holds after a number, in order, in one round trip.
+        """Return the entries of each job's stream after a number, in order, in one round trip.
 
         Raises:
-            RedisAwayError: it is not known.
+            RedisAwayError: Redis did not answer.
         """
         pipe = self._link.require().pipeline(transaction=False)
         for job_id, after in places:
@@ -79,7 +79,7 @@ class JobStreams:
         """Say that these sockets are still held, by user; those not heard of for `SOCKET_SECONDS` go (R2.23).
 
         Raises:
-            RedisAwayError: nobody was told.
+            RedisAwayError: Redis did not store it.
         """
         pipe = self._link.require().pipeline(transaction=False)
         for user_id, names in members.items():

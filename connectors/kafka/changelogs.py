@@ -1,7 +1,7 @@
 """Reading the changelogs of tables, for a worker that restores them.
 
-Law: a record is passed over by nobody. Where the log no longer has the offset that is to be read next, reading ends with an error
-instead of going on at another; so it does where a tombstone behind that offset may have been compacted away.
+Invariant: a record is passed over by nobody. Where the log no longer has the offset that is to be read next, reading ends with
+an error instead of going on at another; so it does where a tombstone behind that offset may have been compacted away.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _outlived(reader: Consumer, spans: Mapping[Place, Span]) -> dict[Place, int]
     except KafkaException as error:
         if error.args[0].retriable() or error.args[0].code() in _UNANSWERED:
             return None
-        raise UnavailableError(f"the changelogs cannot be asked for times: {error.args[0].str()}") from error
+        raise UnavailableError(f"the times of the changelogs cannot be read: {error.args[0].str()}") from error
     return {place: beginning for place, beginning in beginnings.items() if beginning < spans[place].first}
 
 

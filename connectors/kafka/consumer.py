@@ -1,6 +1,6 @@
 """The one consumer framework: every sink, worker and materializer is a `Handler` run by a `BatchConsumer`.
 
-Law: the effects of a batch, its dead letters and its positions are one transaction. Whatever happens (a kill, a
+Invariant: the effects of a batch, its dead letters and its positions are one transaction. Whatever happens (a kill, a
 rebalance, a store that is away, a process stopped and resumed past its session), an event's effect is stored once.
 """
 
@@ -599,7 +599,7 @@ class BatchConsumer:
             )
 
     async def _read_from_stored(self) -> None:
-        """Read on from what is stored, in the partitions that are still ours (the next poll tells)."""
+        """Continue from what is stored, in the partitions that are still ours (the next poll tells)."""
 
         def again() -> None:
             self._has_strayed = False

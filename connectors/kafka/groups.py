@@ -1,6 +1,6 @@
 """Consumer groups as they stand: where each is to read next, and where the log ends.
 
-Law: for a consumer of ours the table `positions` is the truth and the offsets in Kafka a courtesy; the worker's are in
+Invariant: for a consumer of ours the table `positions` is the truth and the offsets in Kafka a courtesy; the worker's are in
 Kafka alone. Nothing here writes.
 """
 
@@ -56,7 +56,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """How far a group is behind. `seconds` is the age of its oldest unread record; None when there is none."""
+    """The lag of a group. `seconds` is the age of its oldest unread record; None if it has read everything."""
 
     group: str
     standings: tuple[Standing, ...]

@@ -1,7 +1,7 @@
 """The offsets that a group has committed in Kafka, read from outside it.
 
-Law: a consumer of that group that joins nothing asks. librdkafka's admin client, told that the coordinator of a group moves
-or is not there yet, refreshes what only consumers have, and ends the process with a segmentation fault.
+Invariant: a consumer of that group that joins nothing asks. librdkafka's admin client, told that the coordinator of a group
+moves or is not there yet, refreshes what only consumers have, and ends the process with a segmentation fault.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def committed_offsets(client: Mapping[str, str], group: str) -> dict[tuple[str, 
         places = [TopicPartition(topic.topic, partition) for topic in topics for partition in topic.partitions]
         found = consumer.committed(places, timeout=REQUEST_SECONDS)
     except KafkaException as error:
-        raise unavailable(client, f"Kafka does not tell offsets: {error.args[0].str()}") from error
+        raise unavailable(client, f"Kafka does not report offsets: {error.args[0].str()}") from error
     finally:
         consumer.close()
     return {(place.topic, place.partition): place.offset for place in found if place.offset >= 0}

@@ -1,7 +1,7 @@
 """What an erasure of users takes of the leagues: all they said up to it, their ratings and their documents.
 
-Law: it erases alone (`connectors/identity/erasures.py`); who stores votes or comments waits. Votes of the matches are counted
-anew, and it is told which documents may have changed.
+Invariant: it erases alone (`connectors/identity/erasures.py`); who stores votes or comments waits. Votes of the matches are
+counted anew, and it is told which documents may have changed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ async def lock_documents(tx: Connection, users: Collection[str]) -> None:
 
 
 async def erase_from_league(tx: Connection, codec: Codec, erased: Mapping[str, Cause], now_ms: int) -> None:
-    """Erase users in the transaction of their erasures (`erased`: user to event), under its locks, and tell of it."""
+    """Erase users in the transaction of their erasures (`erased`: user to event), under its locks, and publish the changes."""
     users, until_ms = list(erased), [cause.arrived_ms for cause in erased.values()]
     voted = await _erased(tx, QUERIES["erase_votes"], users, until_ms)
     predicted = await _erased(tx, QUERIES["erase_predictions"], users, until_ms)

@@ -1,7 +1,7 @@
 """Votes and predictions as they are stored, and the counts of votes.
 
-Law: whoever changes votes of a match holds the row of the match (or erases alone), and counts before the transaction ends, so
-counts are those of the votes.
+Invariant: whoever changes votes of a match holds the row of the match (or erases alone), and counts before the transaction
+ends, so counts are those of the votes.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def newest_causes(words: Iterable[Word]) -> dict[str, Cause]:
 
 
 async def recount(tx: Connection, causes: Mapping[str, Cause]) -> None:
-    """Count the votes of matches anew; `causes` are the events that changed them."""
+    """Recount the votes of matches; `causes` are the events that changed them."""
     if causes:
         matches = sorted(causes)
         at = [causes[match_id].arrived_ms for match_id in matches]

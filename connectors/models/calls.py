@@ -1,7 +1,7 @@
 """One call of a language model: the port of queries and jobs, and the built-in model behind it where no service is configured.
 
-Law: a call is one attempt within one time limit, and whatever comes of it is an answer or a `CallFailedError` with one of five
-failures. The service behind it: `chat_service.py`.
+Invariant: a call is one attempt within one time limit, and whatever comes of it is an answer or a `CallFailedError` with one of
+five failures. The service behind it: `chat_service.py`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ OnDelta: TypeAlias = Callable[[str], None]
 
 
 class ChatPort(Protocol):
-    """Whoever answers calls."""
+    """A service or model that answers calls."""
 
     # Whether a call that is made twice costs twice; the end of one that costs nothing may wait for what follows from it.
     is_paid: bool

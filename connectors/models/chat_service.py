@@ -1,7 +1,7 @@
 """How a chat service is spoken to: one attempt a call, within one time limit, its answer bounded and checked.
 
-Law: nothing that a service sends can hold a worker longer, fill its memory, or put its key into an error. This is the only
-module that knows the service's client, which takes half a second to load: who has no service goes without it (`calls.py`).
+Invariant: nothing that a service sends can hold a worker longer, fill its memory, or put its key into an error. This is the
+only module that knows the service's client, which takes half a second to load: who has no service goes without it (`calls.py`).
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ class ChatEndpoint:
             raise CallFailedError(Failure.UNUSABLE, f"the answer is not JSON: {page or '(empty)'}") from None
         text = _content_in(found)
         if text is None:
-            raise CallFailedError(Failure.UNUSABLE, "the answer is not a chat completion with a text")
+            raise CallFailedError(Failure.UNUSABLE, "the response is not a chat completion with text")
         text = clean_text(text)
         if not text.strip():
             raise CallFailedError(Failure.UNUSABLE, "the answer is empty")
@@ -243,7 +243,7 @@ class _BoundedClient(openai.DefaultAsyncHttpxClient):
         response = await super().send(request, stream=True, **more)
         try:
             if response.headers.get("content-encoding", "identity").lower() != "identity":
-                raise _UnusableBodyError("the answer is compressed, which was not asked for")
+                raise _UnusableBodyError("the answer is compressed, although it was not requested")
             body = bytearray()
             streamed = _reading.get() if response.is_success and _is_stream(response.headers) else None
             async for part in response.aiter_raw():
@@ -352,8 +352,8 @@ def _checked_secrets(base_url: str, api_key: str | None) -> tuple[str, ...]:
     except ValueError:
         raise ConfigurationError("LLM_BASE_URL is not an address") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigurationError("LLM_BASE_URL is not an address of http:// or https://")
+        raise ConfigurationError("LLM_BASE_URL is not an http:// or https:// address")
     if api_key is not None and not _KEY.fullmatch(api_key):
-        raise ConfigurationError("LLM_API_KEY has characters that no header carries")
+        raise ConfigurationError("LLM_API_KEY has characters that a header cannot contain")
     passwords = (parts.password, unquote(parts.password)) if parts.password else ()
     return tuple(secret for secret in (api_key, *passwords) if secret)

@@ -1,7 +1,7 @@
 """How a service of embeddings is spoken to (OpenAI-compatible).
 
-Law: calls are repeated a few times; what comes of them is checked, and of unit length. This is the only module that knows the
-service's client, which takes half a second to load (`embeddings.py` does without).
+Invariant: calls are repeated a few times; what comes of them is checked, and of unit length. This is the only module that knows
+the service's client, which takes half a second to load (`embeddings.py` does without).
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ class RemoteEmbedder:
             raise
         except (OpenAIError, ValueError, TypeError, AttributeError) as error:
             MODEL_CALLS.labels("embedding", "failed").inc()
-            raise EmbeddingError(f"the embedding service answered something else: {error}") from error
+            raise EmbeddingError(f"the embedding service returned an unexpected response: {error}") from error
         if vectors.shape != (len(texts), self._dimensions) or not np.isfinite(vectors).all():
             MODEL_CALLS.labels("embedding", "failed").inc()
             raise EmbeddingError(
-                f"the embedding service gave vectors of shape {vectors.shape}, not {(len(texts), self._dimensions)}; "
+                f"the embedding service returned vectors of shape {vectors.shape}, not {(len(texts), self._dimensions)}; "
                 "set HIGHWATER_EMBEDDING_DIMENSIONS to the model's"
             )
         MODEL_CALLS.labels("embedding", "done").inc()

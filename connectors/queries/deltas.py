@@ -1,7 +1,7 @@
 """Answers while they are written, in Redis: workers add pieces, each process of the API reads those of its users.
 
-Laws. It is no part of the truth: with Redis away there are no deltas and the answer comes all the same. Nobody who writes an
-answer waits for Redis: pieces that come meanwhile are added together.
+Invariants. It is no part of the truth: with Redis away there are no deltas and the answer comes all the same. Nobody who writes
+an answer waits for Redis: pieces that come meanwhile are added together.
 """
 
 from __future__ import annotations
@@ -95,10 +95,10 @@ class DeltaReader:
         self._link = link
 
     async def read(self, places: Sequence[tuple[str, str]]) -> list[list[tuple[str, Piece]]]:
-        """What each user's stream holds after an entry's id, in one round trip: ids and pieces, in order.
+        """Return the entries of each user's stream after an id, in one round trip: ids and pieces, in order.
 
         Raises:
-            RedisAwayError: it is not known.
+            RedisAwayError: Redis did not answer.
         """
         pipe = self._link.require().pipeline(transaction=False)
         for user_id, after in places:

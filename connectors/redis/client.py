@@ -1,7 +1,8 @@
 """How Redis is reached: a single server, or a Redis Cluster (R2.1), by the scheme of its address.
 
-Law: every client of Redis is built here. `redis://` and `rediss://` name one server; `redis+cluster://` and `rediss+cluster://`
-name a cluster by one or more of its nodes, comma-separated, of which one has to answer: the others are learned from it.
+Invariant: every client of Redis is built here. `redis://` and `rediss://` name one server; `redis+cluster://` and
+`rediss+cluster://` name a cluster by one or more of its nodes, comma-separated, of which one has to answer: the others are
+learned from it.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def open_client(url: str, setting: str, connections_max: int) -> tuple[Address, 
         address = read_address(url)
         return address, _client_of(address, connections_max)
     except (ValueError, TypeError, RedisClusterException) as error:
-        raise ConfigurationError(f"{setting} is no address of Redis: {error}") from error
+        raise ConfigurationError(f"{setting} is not a Redis address: {error}") from error
 
 
 def _client_of(address: Address, connections_max: int) -> Any:

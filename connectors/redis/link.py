@@ -1,9 +1,9 @@
 """Redis as an accelerator: versions and payloads of resources, and the knowledge whether Redis is there at all.
 
-Laws. A version never goes back: one script writes, and only what is newer. Nothing is ever counted here: after a FLUSHALL a
-version is read from PostgreSQL again. An entry says when it was last seen to be true (`checked_ms`, by the product's
-clock), and a reader trusts it for `TRUSTED_MS` from then; so whatever is lost on the way from a commit to Redis, no reader
-is told an old version for longer. A Redis that is away costs a reader nothing but speed.
+Invariants. A version never goes back: one script writes, and only what is newer. Nothing is ever counted here: after a FLUSHALL
+a version is read from PostgreSQL again. An entry says when it was last seen to be true (`checked_ms`, by the product's clock),
+and a reader trusts it for `TRUSTED_MS` from then; so whatever is lost on the way from a commit to Redis, no reader is told an
+old version for longer. A Redis that is away costs a reader nothing but speed.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ return 1
 
 
 class RedisAwayError(UnavailableError):
-    """Redis does not answer. What needs nothing else is served from PostgreSQL; start Redis again."""
+    """Redis does not answer. Reads are served from PostgreSQL; start Redis again."""
 
     is_ready_without = True
 
@@ -324,7 +324,7 @@ class RedisLink:
         for node in primaries:
             state = (await self.client.cluster_info(target_nodes=node)).get("cluster_state")
             if state != "ok":
-                raise UnavailableError(f"the Redis Cluster is not whole: {node.name} says cluster_state:{state}")
+                raise UnavailableError(f"the Redis Cluster is incomplete: {node.name} says cluster_state:{state}")
         return frozenset(node.name for node in primaries)
 
     def _lost(self, reason: str) -> None:

@@ -21,12 +21,17 @@ _AGE_PART = re.compile(r"(\d+)(ms|[smhdw])")
 _OFFSET = re.compile(r"\d{1,18}", re.ASCII)
 _PLACE = re.compile(r"(?:(?P<topic>[a-zA-Z0-9._-]{1,249})/)?(?P<partition>\d{1,6})/(?P<offset>\d{1,18})", re.ASCII)
 
+
 Ranges = Mapping[int, LogRange]
 OffsetsAt = Callable[[int], Mapping[int, int]]
 
 
 class InvalidSelectionError(HighwaterError):
-    """What was asked for is not in the topic, or is no place or time. Correct `--from` or `--to`."""
+    """The requested place is not in the topic, or is not a place or time. Correct `--from` or `--to`."""
+
+
+class NoSuchTopicError(InvalidSelectionError):
+    """The broker has no such topic. Check the name; `highwater topics` lists them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +81,7 @@ def parse_bound(text: str, *, topic: str, now_ms: int) -> Bound:
     try:
         return AtTime(max(0, ms_from_iso(text)))
     except ValueError as error:
-        raise InvalidSelectionError(f"{text[:100]!r} is none of: {FORMS}") from error
+        raise InvalidSelectionError(f"{text[:100]!r} is not one of: {FORMS}") from error
 
 
 def select(begin: Bound | None, end: Bound | None, ranges: Ranges, offsets_at: OffsetsAt, *, topic: str) -> Ranges:
@@ -89,7 +94,7 @@ def select(begin: Bound | None, end: Bound | None, ranges: Ranges, offsets_at: O
             beginning, so that nobody takes an empty answer for what the log holds.
     """
     if _is_reversed(begin, end):
-        raise InvalidSelectionError("the end is before the beginning; exchange them")
+        raise InvalidSelectionError("the end is before the beginning; swap them")
     lows = _offsets(begin or AtEnd(is_latest=False), ranges, offsets_at, topic)
     highs = _offsets(end or AtEnd(is_latest=True), ranges, offsets_at, topic)
     return {

@@ -19,7 +19,7 @@ Struct = dict[int, Value]
 
 
 class NotThriftError(Exception):
-    """These bytes are something else."""
+    """These bytes are not Thrift."""
 
 
 class Reader:

@@ -1,8 +1,8 @@
 """Documents of a source outside as events of chunks: cut by their structure, each source with the end that is true of it.
 
-Law: an end says `full` only when that was asked for and everything there is of the source was handed over; where something was
-left out, cut off or refused it says `truncated`, and then nothing is an orphan (R3.20). A document that cannot be read is a fault
-with its name, harms no other and ends nothing: what is stored of it stays as it is.
+Invariant: an end says `full` only when that was asked for and everything there is of the source was handed over; where
+something was left out, cut off or refused it says `truncated`, and then nothing is an orphan (R3.20). A document that cannot be
+read is a fault with its name, harms no other and ends nothing: what is stored of it stays as it is.
 """
 
 from __future__ import annotations
@@ -106,11 +106,11 @@ class Origin(Protocol):
 
     @property
     def is_paged(self) -> bool:
-        """Whether the end of a source can be told only when all was read."""
+        """Whether the end of a source is known only after everything was read."""
 
     @property
     def reading(self) -> Reading:
-        """What became of reading it."""
+        """The outcome of reading the source."""
 
     def documents(self) -> AsyncIterator[Item]:
         """Its documents and faults, in an order of its own."""

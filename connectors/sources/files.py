@@ -1,7 +1,7 @@
 """The documents of a folder: a source is a file, known by its path from there.
 
-Law: nothing outside the folder is read: links are not followed, and what is no file is not opened. What stands under a name that
-begins with a dot is hidden, and left alone.
+Invariant: nothing outside the folder is read: links are not followed, and what is no file is not opened. What stands under a
+name that begins with a dot is hidden, and left alone.
 """
 
 from __future__ import annotations
@@ -142,5 +142,5 @@ class Folder:
         opened = os.open(self._folder / path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         if not stat.S_ISREG(os.fstat(opened).st_mode):
             os.close(opened)
-            raise OSError(0, "it is no file any more")
+            raise OSError(0, "it is no longer a file")
         return os.fdopen(opened, "rb")

@@ -1,8 +1,8 @@
 """A git repository: the documents of a commit as sources, or its commits as insights.
 
-Law: what is published depends on the commit alone, not on what stands beside it in the folder. The repository is from outside:
-its own configuration starts no program, nothing is fetched, and names are what git's NUL-separated formats say, whatever they
-hold.
+Invariant: what is published depends on the commit alone, not on what stands beside it in the folder. The repository is from
+outside: its own configuration starts no program, nothing is fetched, and names are what git's NUL-separated formats say,
+whatever they hold.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Read: TypeAlias = Callable[[bytes], bytes]
 
 
 class GitError(HighwaterError):
-    """Git cannot read the repository. See what it says, and whether the folder is one."""
+    """Git cannot read the repository. Read its message, and check that the folder is a repository."""
 
 
 class _File(NamedTuple):

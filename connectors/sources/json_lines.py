@@ -3,8 +3,9 @@
     {"source_id": "faq", "text": "…", "media_type": "text/markdown", "title": "…", "url": "…", "published_at": "2024-05-01"}
     {"source_id": "faq", "chunk_no": 0, "content": "…", "title": "…", "url": "…", "published_at": "…", "embedding": [0.1, …]}
 
-Law: what a line becomes depends on the line alone; a bad one is a fault with its number. A document stands in one line, so its
-end is told at once; of chunks, more may come until the last line, and a line that nobody can read may have been of any source.
+Invariant: what a line becomes depends on the line alone; a bad one is a fault with its number. A document stands in one line,
+so its end is told at once; of chunks, more may come until the last line, and a line that nobody can read may have been of any
+source.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class JsonLines:
                 yield self._item(number, data)
         except (OSError, EOFError, zlib.error) as error:
             self.reading.is_whole = False
-            self.reading.why = f"the file cannot be read to its end: {error}"
+            self.reading.why = f"the file cannot be read completely: {error}"
 
     async def gone(self, source_ids: Sequence[str]) -> list[str]:
         """None: lines say what is there, and nothing of what is not."""
@@ -71,7 +72,7 @@ def _object(data: bytes | None) -> Mapping[str, Any]:
     except orjson.JSONDecodeError as error:
         raise InvalidEventError("not_json", f"not JSON: {error}") from error
     if not isinstance(said, dict):
-        raise InvalidEventError("not_an_object", "it is no JSON object")
+        raise InvalidEventError("not_an_object", "it is not a JSON object")
     return said
 
 

@@ -1,7 +1,7 @@
 """How each kind of recorded decision is judged again: by the live rule, on the inputs that its event carries.
 
-The law: inputs are held against the events that told them, where those are other events; the rule is the one that decides live. A
-judge gives None for a decision that stands, else the field, what the rule says, and what was recorded.
+The invariant: inputs are held against the events that told them, where those are other events; the rule is the one that decides
+live. A judge gives None for a decision that stands, else the field, what the rule says, and what was recorded.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def judge_rebuild(event: RebuildRequested, record: Record, told: Told, rules: Ru
     if str(caused_by(record.headers)) != event["tick_position"]:
         return "ce_causedby", event["tick_position"], str(caused_by(record.headers))
     if event["policy_hash"] != rules.policy.hash:
-        raise LeftOpenError("made by another policy than the one in force")
+        raise LeftOpenError("made by another policy than the active one")
     facts = UserFacts(
         plan=event["plan"],
         pending=event["pending"],

@@ -1,7 +1,7 @@
 """(a) What a table keeps of the decisions made at ticks, against the events that told those decisions.
 
-The law: the shadow run cannot give these values, since which of a tick and another topic's event an agent read first is in no log
-(`rows.py`). But a decision is told before its row is written; so whatever a row keeps of one must stand in the log.
+Invariant: the shadow run cannot give these values, since which of a tick and another topic's event an agent read first is in no
+log (`rows.py`). But a decision is told before its row is written; so whatever a row keeps of one must stand in the log.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def note_decisions(notes: Noting, record: Record, event: Event) -> None:
 
 
 def kept_differences(notes: Noting, table: str, key: bytes, row: bytes) -> Iterator[Difference]:
-    """What a row keeps and no event told. A row that cannot be read is a difference of its own (`tables.compare`)."""
+    """Yield what a row contains but no event reported. An unreadable row is a difference of its own (`tables.compare`)."""
     try:
         found = KEPT[table].judge(notes, key, row)
     except (ValueError, TypeError, KeyError):

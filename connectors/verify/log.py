@@ -1,7 +1,8 @@
 """The log as a verification reads it: by assignment, outside any group, from the first offset to an end that was fixed before.
 
-The law: records come in the order of the broker's time, those of a partition in the order of their offsets. Memory is bounded in
-bytes: what waits for a partition that is behind, and what the client has fetched ahead; one record of each partition always fits.
+The invariant: records come in the order of the broker's time, those of a partition in the order of their offsets. Memory is
+bounded in bytes: what waits for a partition that is behind, and what the client has fetched ahead; one record of each partition
+always fits.
 """
 
 from __future__ import annotations
@@ -205,7 +206,7 @@ class _Reading:
         self._silent_polls = 0 if messages else self._silent_polls + 1
         if self._silent_polls * _POLL_SECONDS > _SILENCE_SECONDS:
             raise UnavailableError(
-                f"Kafka sent nothing for {_SILENCE_SECONDS:.0f} s of {topic}/{partition}, which it said goes up to "
+                f"Kafka sent nothing for {_SILENCE_SECONDS:.0f} s of {topic}/{partition}, which ends at "
                 f"{self.ends[topic, partition]}"
             )
         found = []

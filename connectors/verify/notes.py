@@ -1,6 +1,7 @@
 """Notes: what events told, by kind and key, on disk for the time of one verification.
 
-The law: memory is that of two buffers, however long the log is; the folder is a temporary one and goes with the verification.
+The invariant: memory is that of two buffers, however long the log is; the folder is a temporary one and goes with the
+verification.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Noting(Protocol):
 
 
 class Notes:
-    """Notes in a folder. A key is a tuple of texts and numbers; a value is copied, so what is changed is noted again."""
+    """Notes stored in a folder. A key is a tuple of strings and numbers. Values are copied: store a changed value again."""
 
     def __init__(self, folder: str) -> None:
         options = Options()

@@ -1,8 +1,8 @@
 """A second database that the product's own sinks fill from the log, up to the positions that the live ones recorded.
 
-The law: it stands beside the live one and is dropped in the end; nothing that a sink tells leaves it, since its outbox is emptied
-and never relayed. The sinks are those that run live, so a difference is one of what is stored, not of two programs. A lock of the
-live database says whose it is: one verification has it, and what one that was killed has left is replaced.
+The invariant: it stands beside the live one and is dropped in the end; nothing that a sink tells leaves it, since its outbox is
+emptied and never relayed. The sinks are those that run live, so a difference is one of what is stored, not of two programs. A
+lock of the live database says whose it is: one verification has it, and what one that was killed has left is replaced.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ async def _owner(url: str) -> AsyncIterator[Any]:
         while not await connection.fetchval(QUERIES["verify_lock"], _LOCK):
             if monotonic_seconds() > until:
                 raise UnavailableError(
-                    f"another verification is in progress on this database ({_NAME}); wait for its end"
+                    f"another verification is in progress on this database ({_NAME}); wait until it ends"
                 )
             await asyncio.sleep(_LOCK_POLL_SECONDS)
         yield connection

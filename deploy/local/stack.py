@@ -1,6 +1,6 @@
 """The services of a local stack: those that were given an address are used, the others are started.
 
-Law: `start` returns when all of them answer, or leaves nothing running; every process of the stack ends with this
+Invariant: `start` returns when all of them answer, or leaves nothing running; every process of the stack ends with this
 one. Tests of failure kill, stop and start single parts by name; a part keeps its port through all of that.
 """
 
@@ -225,7 +225,7 @@ class LocalStack:
         try:
             return self._parts[name]
         except KeyError:
-            raise LocalStackError(f"this stack does not run a part called {name}") from None
+            raise LocalStackError(f"this stack does not run a service called {name}") from None
 
     def _side_by_side(self) -> None:
         failed = threading.Event()
@@ -265,7 +265,7 @@ class LocalStack:
         reason: str | None = "was not asked"
         while self._late_seconds is not None or wait.seconds(time.monotonic()) < START_SECONDS_MAX:
             if self.cancelled.is_set() or (failed is not None and failed.is_set()):
-                raise StartCancelledError(f"{part.name}: the start was given up")
+                raise StartCancelledError(f"{part.name}: the start was abandoned")
             if not part.process.is_alive():
                 return False
             reason = self.probe(part.name)
@@ -286,6 +286,6 @@ class LocalStack:
                 self._report(f"{name} is used at {hidden_password(self.given.by_name()[name] or '')}")
                 return
             if time.monotonic() > deadline:
-                raise PartFailedError(name, f"the address that was set does not answer ({reason})", [])
+                raise PartFailedError(name, f"the configured address does not answer ({reason})", [])
             time.sleep(POLL_SECONDS)
-        raise StartCancelledError(f"{name}: the start was given up")
+        raise StartCancelledError(f"{name}: the start was abandoned")

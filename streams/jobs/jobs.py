@@ -27,6 +27,7 @@ class Job:
     `args` is the JSON text as it was submitted; `checkpoint` is what its steps left for the next one, None before the first;
     `seq` is the last progress told; `attempt` and `unusable` count calls of the present step, `returns` workers that ended in it.
     `attempts_before`: those calls of it that were made before the job was restarted; they are never made again.
+    `approval_until_ms`: until when it waits for somebody's approval, None = it does not.
     """
 
     id: str
@@ -43,6 +44,7 @@ class Job:
     returns: int = 0
     lease_until_ms: int | None = None
     due_ms: int | None = None
+    approval_until_ms: int | None = None
     expires_ms: int | None = None
     seq: int = 0
     progress_pct: int = 0
@@ -170,7 +172,7 @@ def returned(job: Job, now_ms: int, *, is_counted: bool) -> Job:
 
 def _ended(job: Job, move: JobMove, now_ms: int) -> Job:
     after = _moved(job, move, now_ms)
-    return replace(after, worker=None, lease_until_ms=None, due_ms=None, completed_ms=now_ms)
+    return replace(after, worker=None, lease_until_ms=None, due_ms=None, approval_until_ms=None, completed_ms=now_ms)
 
 
 def _moved(job: Job, move: JobMove, now_ms: int) -> Job:

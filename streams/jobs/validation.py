@@ -10,9 +10,9 @@ from highwater.schemas.jobs import JOB_SUBMITTED
 from highwater.schemas.topic_names import event_of
 from highwater.streams.checks import check_id, check_text, check_time, check_uuid
 from highwater.streams.identity.plans import PLAN_NAMES, SUBSCRIPTIONS
-from highwater.streams.jobs.args import parse_args
+from highwater.streams.jobs.args import check_outline, parse_args
 
-REVOKE, REPUBLISH, RESTART = "revoke", "republish", "restart"
+REVOKE, REPUBLISH, RESTART, APPROVE = "revoke", "republish", "restart", "approve"
 ROLES = ("viewer", "editor", "admin")
 # A sentence or two, for people; it is shown beside the job.
 REASON_BYTES_MAX = 1 << 10
@@ -55,8 +55,9 @@ _FIELDS: Mapping[str, Callable[[str, Any], None]] = {
     "plan": _check_one_of(PLAN_NAMES, "unknown_plan"),
     "subscription_status": _unless_null(_check_one_of(SUBSCRIPTIONS, "bad_status")),
     "role": _check_one_of(ROLES, "bad_role"),
-    "action": _check_one_of((REVOKE, REPUBLISH, RESTART), "bad_action"),
+    "action": _check_one_of((REVOKE, REPUBLISH, RESTART, APPROVE), "bad_action"),
     "reason": _check_reason,
+    "outline": _unless_null(check_outline),
     "tokens": _check_amount,
     "cost_cents": _check_amount,
     "ts": check_time,

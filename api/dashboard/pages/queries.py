@@ -1,4 +1,4 @@
-"""Queries: the latest ones, and how the pipeline did in the last hour; each has a page of its own (`query.py`)."""
+"""The page of queries: the latest queries, and metrics of the pipeline for the last hour. `query.py` shows one query."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _is_of(status: str, group: str) -> bool:
 
 def _list(rows: list[dict[str, Any]], group: str) -> str:
     if not rows:
-        return '<div class="hw-card hw-muted">Nobody has asked yet: <code>highwater ask USER "…"</code>.</div>'
+        return '<div class="hw-card hw-muted">No query yet: <code>highwater ask USER "…"</code>.</div>'
     shown = [row for row in rows if _is_of(row["status"], group)] if group in _GROUPS else rows
     head = filtered(len(shown), len(rows), group, "/queries") if group in _GROUPS else ""
     return head + table_html(

@@ -63,7 +63,7 @@ def register() -> None:
 
 async def _build(view: View) -> None:
     if not view.sees_all:
-        note("Topics hold the events of everybody; this key is bound to one user.")
+        note("Topics contain events of all users; this key is bound to one user.")
         return
     shown = _Topics(view)
     shown.build()
@@ -192,7 +192,7 @@ def _rows(view: View) -> list[dict[str, Any]]:
 def _kept(topic: Topic) -> str:
     if topic.cleanup == "compact":
         return "latest of each key"
-    return "for ever" if topic.retention_ms < 0 else f"{topic.retention_ms / DAY_MS:g} days"
+    return "forever" if topic.retention_ms < 0 else f"{topic.retention_ms / DAY_MS:g} days"
 
 
 def _groups(view: View) -> list[dict[str, Any]]:

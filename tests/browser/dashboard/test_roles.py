@@ -114,7 +114,7 @@ def test_a_drop_takes_the_typed_topic(guarded, product):
     expect(page.locator(ROWS)).to_have_count(1)
     page.get_by_role("button", name="Drop all found").click()
     expect(page.get_by_role("dialog")).to_contain_text(
-        "that you did not choose and nobody has sent again would be deleted"
+        "that you did not select and that were not sent again would be deleted"
     )
     delete = page.get_by_role("button", name="Delete", exact=True)
     expect(delete).to_be_disabled()
@@ -132,7 +132,7 @@ def test_nobody_else_is_offered_the_deeds(guarded, letter, who):
     context = guarded.signed_in(who)
     page = guarded.browser.page(LETTERS, context)
     expect(page.locator(ROWS).first).to_be_visible()
-    expect(page.get_by_text("needs the role admin")).to_be_visible()
+    expect(page.get_by_text("requires the role admin")).to_be_visible()
     expect(page.get_by_role("checkbox")).to_have_count(0)
     expect(page.get_by_role("button", name=re.compile("again|Drop|Redrive"))).to_have_count(0)
     policies = guarded.browser.page("/policies", context)
@@ -140,9 +140,9 @@ def test_nobody_else_is_offered_the_deeds(guarded, letter, who):
     context.close()
 
 
-def test_a_failed_job_is_restarted_by_whoever_may(guarded, product):
-    """The job of a suspended organization failed; a viewer is told which role it takes, an editor has it made."""
-    owner, job_id = f"org-{uuid.uuid4().hex[:8]}", str(uuid.uuid4())
+def failed_jobs(product: Any, count: int) -> tuple[str, list[str]]:
+    """An organization that was suspended while its jobs were submitted, which therefore failed; it is active again."""
+    owner, ids = f"org-{uuid.uuid4().hex[:8]}", [str(uuid.uuid4()) for _ in range(count)]
     plan = {"plan": "pro", "subscription_status": "suspended"}
     assert product.http.put(f"/api/organizations/{owner}/plan", json=plan).status_code == 202
     limits = f"/api/organizations/{owner}/limits"
@@ -153,27 +153,103 @@ def test_a_failed_job_is_restarted_by_whoever_may(guarded, product):
         "user_id": "ann",
         "args": json.dumps({"query": "why?"}),
     }
-    product.publish("jobs.job-submitted", [{**submitted, "job_id": job_id, "ts": 1, "expires_at": None}])
-    product.until(lambda: standing(product, job_id) == "failed", "the job did not fail")
+    product.publish(
+        "jobs.job-submitted", [{**submitted, "job_id": job_id, "ts": 1, "expires_at": None} for job_id in ids]
+    )
+    product.until(lambda: {standing(product, one) for one in ids} == {"failed"}, "the jobs did not fail")
     assert product.http.put(limits.replace("limits", "plan"), json={**plan, "subscription_status": "active"}).is_success
     product.until(lambda: "suspended" not in product.get(limits).text, "the organization is still suspended")
+    return owner, ids
+
+
+def test_a_failed_job_is_restarted_by_whoever_may(guarded, product):
+    """The job of a suspended organization failed; a viewer is told which role it takes, an editor has it made."""
+    owner, (job_id,) = failed_jobs(product, 1)
     for who in ("viewer", "editor"):
         page = guarded.browser.page(f"/jobs/{job_id}", guarded.signed_in(who))
         button = page.get_by_role("button", name="Restart from the last step")
         if who == "viewer":
-            expect(page.get_by_text("needs the role editor")).to_be_visible()
+            expect(page.get_by_text("requires the role editor")).to_be_visible()
             expect(button).to_have_count(0)
         else:
             button.click()
             expect(page.get_by_role("dialog")).to_contain_text(f"{owner} is charged for the rest")
             page.get_by_role("button", name="Restart the job").click()
-            told = page.get_by_text("The job goes on")
+            told = page.get_by_text("The job continues")
             expect(told.get_by_role("link")).to_have_attribute("href", re.compile("topic=jobs.control&.*record="))
             expect(page.locator(".hw-card").first).to_contain_text("completed")
             expect(page.locator(".hw-slide").first).to_be_visible()
             expect(page.get_by_role("region", name="Stages and their calls")).to_contain_text("outline")
             expect(button).to_be_hidden()
         page.context.close()
+
+
+def test_failed_jobs_are_restarted_together_by_admins(guarded, product):
+    """Counted first with their reasons, stopped within ten seconds, or restarted; an editor is told which role it takes."""
+    owner, ids = failed_jobs(product, 2)
+    page = guarded.browser.page("/jobs", guarded.signed_in("editor"))
+    expect(page.get_by_text("To restart failed jobs together needs the role admin.")).to_be_visible()
+    page.context.close()
+    page = guarded.browser.page("/jobs", guarded.signed_in("admin"))
+    page.get_by_label("Organization").fill(owner)
+    show = page.get_by_role("button", name="Show what would be restarted")
+    page.get_by_label("Error contains").fill("no such reason")
+    show.click()
+    expect(page.get_by_text("The filter finds no failed job")).to_be_visible()
+    page.get_by_label("Error contains").fill("")
+    show.click()
+    expect(page.get_by_role("region", name="Jobs to restart").locator("tbody tr")).to_have_count(2)
+    page.get_by_role("button", name="Restart them").click()
+    expect(page.get_by_role("dialog")).to_contain_text(f"{owner} is charged for the rest")
+    page.get_by_role("dialog").get_by_role("button", name="Restart 2 jobs").click()
+    page.get_by_role("button", name="Stop", exact=True).click()
+    expect(page.get_by_text("Stopped: nothing was done.")).to_be_visible()
+    assert {standing(product, one) for one in ids} == {"failed"}
+    show.click()
+    page.get_by_role("button", name="Restart them").click()
+    page.get_by_role("dialog").get_by_role("button", name="Restart 2 jobs").click()
+    page.get_by_role("button", name="Do it now").click()
+    expect(page.get_by_text("restarted: 2")).to_be_visible()
+    product.until(lambda: {standing(product, one) for one in ids} == {"completed"}, "the jobs were not restarted")
+    page.context.close()
+
+
+def test_an_outline_is_edited_and_approved_by_whoever_may(guarded, product):
+    """It waits with its deadline; a viewer reads it, an editor renames a slide, removes another, and the deck is made of that."""
+    args = {"query": "How does Kafka work?", "slides": 2, "await_approval": True}
+    asked = {"kind": "generation", "organization_id": f"org-{uuid.uuid4().hex[:8]}", "user_id": "ann"}
+    job_id = product.http.post("/api/jobs", json={**asked, "args": args}).json()["job_id"]
+
+    def waiting() -> Any:
+        answer = product.get(f"/api/jobs/{job_id}")
+        return answer.json()["waiting_for"] if answer.status_code == 200 else None
+
+    product.until(waiting, "the outline does not wait")
+    slides = len(waiting()["outline"]["slides"])
+    for who in ("viewer", "editor"):
+        page = guarded.browser.page(f"/jobs/{job_id}", guarded.signed_in(who))
+        button = page.get_by_role("button", name="Approve and make the slides")
+        expect(page.locator(".hw-card").first).to_contain_text("approval of its outline, until")
+        if who == "viewer":
+            expect(page.locator("section.hw-slide")).to_have_count(slides)
+            expect(button).to_have_count(0)
+        else:
+            expect(page.get_by_label("Slide", exact=True)).to_have_count(slides)
+            page.get_by_label("Slide", exact=True).first.fill("Renamed by hand")
+            for _ in range(slides - 1):
+                page.get_by_role("button", name="Remove the slide").last.click()
+            expect(page.get_by_label("Slide", exact=True)).to_have_count(1)
+            button.click()
+            expect(page.get_by_role("dialog")).to_contain_text("The job makes 1 slide, each")
+            expect(page.get_by_role("dialog")).to_contain_text("Your changes replace the outline.")
+            page.get_by_role("button", name="Approve", exact=True).click()
+            told = page.get_by_text("The slides are being made")
+            expect(told.get_by_role("link")).to_have_attribute("href", re.compile("topic=jobs.control&.*record="))
+            expect(page.locator(".hw-card").first).to_contain_text("completed")
+            expect(page.locator("section.hw-slide")).to_have_count(1)
+            expect(button).to_be_hidden()
+        page.context.close()
+    assert len(product.get(f"/api/presentations/{job_id}").json()["slides"]) == 1
 
 
 def standing(product: Any, job_id: str) -> str | None:
@@ -243,14 +319,14 @@ def test_what_a_page_was_sent_does_not_work_from_another_browser(guarded):
     page.on("websocket", lambda socket: socket.on("framesent", lambda frame: sent.append(str(frame))))
     page.goto("/browse")
     settled(page)
-    hold, go_on = page.get_by_role("button", name="Hold"), page.get_by_role("button", name="Go on")
+    hold, go_on = page.get_by_role("button", name="Hold"), page.get_by_role("button", name="Continue")
     hold.click()
     expect(go_on).to_be_visible()
     (click,) = [frame for frame in sent if frame.startswith('42["event"')][-1:]
     own = guarded.browser.page("/browse", viewer)
     own.evaluate("message => window.socket.emit('event', message)", json.loads(click[2:])[1])
     own.get_by_role("button", name="Hold").click()  # by the same socket: the forged one was looked at before
-    expect(own.get_by_role("button", name="Go on")).to_be_visible()
+    expect(own.get_by_role("button", name="Continue")).to_be_visible()
     go_on.click(timeout=5_000)  # it would be called "Hold" again, had the forged one counted
     expect(hold).to_be_visible()
     viewer.close()
