@@ -186,7 +186,7 @@ class _Replay:
         name = self._topic.name
         ranges = fetch_ranges(self._client, name)
         if not ranges and not self._topic.is_catalogued:
-            hint = _TOPIC.nearest(name) or "; `highwater topics --all` lists those there are"
+            hint = _TOPIC.nearest(name) or "; `highwater topics --all` lists the topics"
             raise click.UsageError(f"there is no topic {name!r} on the broker{hint}", click.get_current_context())
         if not ranges:
             raise CommandFailedError(f"{name} is not on the broker; run `highwater init`")

@@ -46,7 +46,7 @@ def tail(topic: Topic, count: int | None, follow: bool, from_beginning: bool, as
     decoder = asyncio.run(Decoder.of(topic.name, Registry(settings.registry_access())))
     ranges = asyncio.run(log_ranges_of(Admin(client), [topic.name]))
     if not ranges and not topic.is_catalogued:
-        hint = _TOPIC.nearest(topic.name) or "; `highwater topics --all` lists those there are"
+        hint = _TOPIC.nearest(topic.name) or "; `highwater topics --all` lists the topics"
         raise click.UsageError(f"there is no topic {topic.name!r} on the broker{hint}", click.get_current_context())
     wanted = _RECORDS_DEFAULT if count is None else count
 

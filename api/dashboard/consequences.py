@@ -151,7 +151,7 @@ def restart_jobs(plan: Mapping[str, Any], organization_id: str) -> Consequence:
         f"Restart {count:,} failed jobs of {organization_id}?",
         (
             f"They failed for: {reasons}{f' and {rest} other reasons' if rest > 0 else ''}.",
-            f"Each goes on after its last stored step; {plan['steps_left']:,} steps are left, as far as is known.",
+            f"Each continues after its last stored step; {plan['steps_left']:,} steps are left, as far as is known.",
             f"Nothing is made or paid twice. {organization_id} is charged for the rest.",
             "They begin after 10 seconds in which you can stop this.",
         ),

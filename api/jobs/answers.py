@@ -182,7 +182,7 @@ class FailureReason(TypedDict):
 
 
 class RestartedJob(TypedDict):
-    """A failed job that is restarted: it goes on after `steps_done` steps."""
+    """A failed job that is restarted: it continues after `steps_done` steps."""
 
     job_id: str
     kind: Literal["generation", "ingestion", "export"]
