@@ -14,6 +14,8 @@ from tests.browser.catalogue import TOPIC, Things, addresses, declared, is_of_co
 from tests.browser.conftest import TIMEOUT_MS, Browser
 from tests.browser.visiting import NARROW, Visit, Visitor
 
+# The first test waits for all visits: a minute and a half on an idle machine, five where twenty processes want two cores.
+pytestmark = pytest.mark.timeout(900)
 CONSOLE_BYTES_MAX, READERS_BYTES_MAX = 500_000, 60_000
 WORDS = ("rebalance of consumer groups", "release notes of the broker", "schema registry compatibility")
 
