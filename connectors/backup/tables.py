@@ -28,6 +28,7 @@ NOT_COPIED = frozenset(
         "chunk_words",
         "history_samples",
         "chunk_next_vectors",
+        "history_watched",
     }
 )
 _SUFFIX = ".copy.gz"

@@ -47,7 +47,7 @@ class JobMove(StrEnum):
 
 
 class IllegalJobMoveError(HighwaterError):
-    """A job cannot move so from where it stands. Nothing was changed; this is a defect, see the log."""
+    """This move is not legal in the state of the job. Nothing was changed; this is a defect, see the log."""
 
 
 _S, _M = JobStatus, JobMove

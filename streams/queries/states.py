@@ -54,7 +54,7 @@ class Move(StrEnum):
 
 
 class IllegalMoveError(HighwaterError):
-    """A run cannot move so from where it stands. Nothing was changed; this is a defect, see the log."""
+    """This move is not legal in the state of the run. Nothing was changed; this is a defect, see the log."""
 
 
 _S, _A, _M = Status, ArchiveStatus, Move
