@@ -155,8 +155,16 @@ class NamespacePassport(TypedDict):
     text_share: float
 
 
+class ModelSwitch(TypedDict):
+    """A change to another model: searches compare the present vectors until all of its own are made. `due_at` is an estimate."""
+
+    embedding_model: str
+    made: int
+    due_at: Time | None
+
+
 class NamespaceLifecycle(TypedDict):
-    """Number of chunks of a namespace by age."""
+    """Number of chunks of a namespace by age. `switch`: null unless its embedding model is being changed."""
 
     ns: str
     as_of: Time
@@ -174,6 +182,7 @@ class NamespaceLifecycle(TypedDict):
     rated_at: Time | None
     dimensions: int | None
     embedding_model: str | None
+    switch: ModelSwitch | None
     passport: NamespacePassport
 
 

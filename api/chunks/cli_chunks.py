@@ -346,3 +346,11 @@ def lifecycle(ns: str | None, as_json: bool) -> None:
     )
     documents = found.get("namespaces", [found])
     print_table(("ns", *numbers), [[one[name] for name in ("ns", *numbers)] for one in documents], right=numbers)
+    for one in documents:
+        if one["switch"] is not None:
+            made, due = one["switch"], one["switch"]["due_at"] or "unknown"
+            warn(
+                f"{one['ns']}: {made['made']} of {one['chunks']} vectors of {made['embedding_model']} are made, "
+                f"expected end {due}; "
+                f"until then searches compare by {one['embedding_model']}"
+            )

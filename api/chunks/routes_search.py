@@ -421,8 +421,17 @@ def lifecycle_document(found: Lifecycle, now_ms: int) -> dict[str, Any]:
         "rated_at": None if row["rated_at"] is None else iso_from_ms(to_ms(row["rated_at"])),
         "dimensions": row["dimensions"],
         "embedding_model": row["embedding_model"],
+        "switch": _switch(found),
         "passport": {name: row[name] for name in PASSPORT_KEYS},
     }
+
+
+def _switch(found: Lifecycle) -> dict[str, Any] | None:
+    row = found.row
+    if row["next_model"] is None:
+        return None
+    due_at = None if row["next_due_at"] is None else iso_from_ms(to_ms(row["next_due_at"]))
+    return {"embedding_model": row["next_model"], "made": found.next_made, "due_at": due_at}
 
 
 _COUNTS = (
@@ -441,5 +450,6 @@ def _nothing_held(chunks: ChunkServices, ns: str, now_ms: int) -> dict[str, Any]
         "rated_at": None,
         "dimensions": None,
         "embedding_model": None,
+        "switch": None,
         "passport": asdict(chunks.passports.of(ns)),
     }

@@ -302,15 +302,25 @@ async def check_embedder(settings: Settings) -> list[Check]:
 
 async def _vectors_behind(settings: Settings) -> str:
     from highwater.connectors.chunks.statements import QUERIES as CHUNKS
+    from highwater.connectors.chunks.switching import behind
     from highwater.connectors.feeds.statements import QUERIES as FEEDS
     from highwater.connectors.models.backlog import BACKLOG_COUNTED_MAX
+    from highwater.schemas.envelope import iso_from_ms_or_none
 
     if settings.database is None:
         return ""
     async with database(settings) as pool:
         insights = await pool.fetchval(FEEDS["insights_behind"], BACKLOG_COUNTED_MAX)
         chunks = await pool.fetchval(CHUNKS["chunks_behind"], BACKLOG_COUNTED_MAX)
-    return f"; {insights:,} insights and {chunks:,} chunks wait for a vector"
+        left = await behind(pool)
+    told = f"; {insights:,} insights and {chunks:,} chunks wait for a vector"
+    if not left.namespaces:
+        return told
+    due = iso_from_ms_or_none(left.due_ms) or "unknown"
+    return (
+        f"{told}; {left.namespaces:,} namespace{'' if left.namespaces == 1 else 's'} in a change of embedding model: "
+        f"{left.missing:,} vectors missing, expected end {due}"
+    )
 
 
 async def check_lag(settings: Settings) -> list[Check]:

@@ -18,7 +18,7 @@ from highwater.connectors.backup.statements import QUERIES
 
 # Of this server and moment: leases, which begin at the clock; a restore; the migrations, which the manifest names. And the sums
 # of words, which triggers make of the rows of `chunks`: with rows of their own they would count twice. And a day of charts, which
-# after a restore would show another system's day.
+# after a restore would show another system's day. And vectors of a next model, which are made again.
 NOT_COPIED = frozenset(
     {
         "leases",
@@ -27,6 +27,7 @@ NOT_COPIED = frozenset(
         "schema_migrations",
         "chunk_words",
         "history_samples",
+        "chunk_next_vectors",
         "history_watched",
     }
 )

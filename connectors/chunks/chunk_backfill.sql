@@ -82,8 +82,10 @@ WHERE ns IN (SELECT ns FROM chunk_namespaces
              WHERE ns = ANY ($1::text[]) AND embedding_model IS NULL AND coalesce(dimensions = $3, true)
              ORDER BY ns FOR UPDATE)
 
+-- Those of these namespaces whose vectors are of the model; they stay so until the transaction ends.
 -- name: namespaces_of_model
 SELECT ns FROM chunk_namespaces WHERE ns = ANY ($1::text[]) AND embedding_model = $2 AND dimensions = $3
+ORDER BY ns FOR KEY SHARE
 
 -- name: hold_sources_to_fill
 SELECT FROM chunk_sources AS h
@@ -108,7 +110,7 @@ SELECT count(*) FROM (
 -- Namespaces with chunks that nobody makes vectors for, since theirs are another's. $1 what makes them, $2 their length
 -- name: namespaces_not_filled
 SELECT ns, embedding_model, dimensions FROM chunk_namespaces AS n
-WHERE (n.embedding_model <> $1 OR n.dimensions <> $2::int)
+WHERE (n.embedding_model <> $1 OR n.dimensions <> $2::int) AND n.next_model IS DISTINCT FROM $1
   AND EXISTS (SELECT FROM chunks AS c WHERE c.ns = n.ns AND (c.embedding IS NULL OR c.embedding_stale) AND NOT c.to_delete)
 ORDER BY ns
 

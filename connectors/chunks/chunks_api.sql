@@ -53,7 +53,8 @@ ORDER BY ns, slot, source_id, chunk_no, content_hash LIMIT $2
 -- name: chunk_lifecycle_read
 SELECT n.*, held.*,
        (SELECT count(*) FROM chunk_sources AS s WHERE s.ns = n.ns) AS sources,
-       (SELECT count(*) FROM chunks_archive AS a WHERE a.ns = n.ns) AS archived
+       (SELECT count(*) FROM chunks_archive AS a WHERE a.ns = n.ns) AS archived,
+       (SELECT count(*) FROM chunk_next_vectors AS v WHERE v.ns = n.ns AND v.model = n.next_model) AS next_made
 FROM chunk_namespaces AS n CROSS JOIN LATERAL (
     SELECT count(*) FILTER (WHERE NOT to_delete) AS chunks,
            count(*) FILTER (WHERE NOT to_delete AND seconds <= n.ttl_days * 86400 AND n.is_hot AND seconds <= n.hot_days * 86400)

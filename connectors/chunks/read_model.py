@@ -116,7 +116,10 @@ class Ingest:
 
 @dataclass(frozen=True, slots=True)
 class Lifecycle:
-    """What a namespace holds at a moment; `row` is that of `chunk_namespaces`. Only `to_delete` counts what is marked."""
+    """What a namespace holds at a moment; `row` is that of `chunk_namespaces`. Only `to_delete` counts what is marked.
+
+    `next_made`: vectors of the model that it is switched to.
+    """
 
     row: Any
     chunks: int
@@ -127,6 +130,7 @@ class Lifecycle:
     to_delete: int
     sources: int
     archived: int
+    next_made: int
 
     @property
     def warm(self) -> int:
@@ -187,7 +191,17 @@ async def ingest_namespaces(pool: Pool, ingest_id: str) -> list[str]:
 _COUNTERS = ("inserted", "updated", "unchanged", "failures", "orphaned")
 _OF_SOURCE = ("ns", "slot", "source_id", "status", "is_full", "is_forced", "is_truncated", "expected", "position")
 _OF_FAILURE = ("ns", "slot", "source_id", "chunk_no", "reason", "detail", "position")
-_OF_LIFECYCLE = ("chunks", "hot", "cold", "without_embedding", "stale_embedding", "to_delete", "sources", "archived")
+_OF_LIFECYCLE = (
+    "chunks",
+    "hot",
+    "cold",
+    "without_embedding",
+    "stale_embedding",
+    "to_delete",
+    "sources",
+    "archived",
+    "next_made",
+)
 
 
 def _times(row: Any) -> dict[str, Any]:

@@ -29,6 +29,25 @@ class Statements(TypedDict):
     set_build_memory: str
     namespaces_to_fold: str
     fold_chunk_words: str
+    switches_to_change: str
+    begin_switch: str
+    end_switch: str
+    forget_next_vectors: str
+    namespaces_to_switch: str
+    switches_in_progress: str
+    note_switch_due: str
+    chunks_to_switch: str
+    store_next_vectors: str
+    index_of_namespace: str
+    hold_namespace_to_switch: str
+    hold_sources_of_namespace: str
+    has_sent_vectors: str
+    take_next_vectors: str
+    drop_other_vectors: str
+    drop_former_vectors: str
+    name_next_model: str
+    last_event_of_namespace: str
+    switches_behind: str
     chunk_namespace_read: str
     chunk_ingest_read: str
     chunk_ingest_statuses_read: str

@@ -14,6 +14,7 @@ from typing import Any
 from highwater.connectors.chunks import waiting as chunk_backfill
 from highwater.connectors.chunks.indexes import ChunkIndexes
 from highwater.connectors.chunks.statements import QUERIES
+from highwater.connectors.chunks.switching import Switching
 from highwater.connectors.chunks.waiting import START, Maker, SourceKey, Waiting
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Handler, Surroundings
@@ -72,7 +73,8 @@ class BackfillRequests(Handler[EmbeddingRequested, None]):
 class Backfill:
     """The connector: the consumer of requests, the workers, and the indexes of what they make.
 
-    `embedder` makes the vectors of new namespaces; each of `older` only those of namespaces that have vectors of it.
+    `embedder` makes the vectors of new namespaces, and those that take the place of others; each of `older` only those of
+    namespaces that have vectors of it.
     """
 
     group = BackfillRequests.group
@@ -119,7 +121,9 @@ class BackfillWorker:
         takes_new: bool = True,
         made_elsewhere: Sequence[str] = (),
     ) -> None:
-        """`takes_new`: namespaces without a vector become its own. `made_elsewhere`: models that others here make vectors by."""
+        """`takes_new`: namespaces without a vector, and then those of other models, become its own. `made_elsewhere`: models that
+        others here make vectors by.
+        """
         self._made_elsewhere = frozenset(made_elsewhere)
         self._takes_new = takes_new
         self._backlog = Backlog("chunks", "backfill")
@@ -128,6 +132,8 @@ class BackfillWorker:
         self._embedder = embedder
         self._wake = wake
         self._maker = Maker(embedder.basis_id, None)
+        self._switching = Switching(around.codec, around.clock, embedder.basis_id)
+        self._reviewed_at = float("-inf")
         self._aside: dict[str, tuple[int, float]] = {}  # by hash how often it was refused, and until when it is left
         self._refused: list[str] = []  # since a text was taken last
         self._named: set[str] = set()
@@ -166,8 +172,8 @@ class BackfillWorker:
         self._wake.clear()
         try:
             if self._takes_new and self._backlog.is_due():
-                self._backlog.show(await lane.connection.fetchval(QUERIES["chunks_behind"], BACKLOG_COUNTED_MAX))
-            done = await self._batch(lane)
+                await self._show_backlog(lane.connection)
+            done = await self._batch(lane) or await self._switch(lane)
         except (UnavailableError, EmbeddingError) as error:
             lane.failures += 1
             self._set_state(degraded=f"the embedder fails: {error}")
@@ -184,6 +190,35 @@ class BackfillWorker:
                 self._set_state()
             await self._look_for_others(lane.connection)
             await self._idle(stop, POLL_SECONDS)
+
+    async def _show_backlog(self, connection: Any) -> None:
+        """How many vectors are to be made, and when each namespace that is switched will have all of its own."""
+        left = await connection.fetchval(QUERIES["chunks_behind"], BACKLOG_COUNTED_MAX)
+        due = []
+        for one in await self._switching.progress(connection):
+            left += one.missing
+            seconds = self._backlog.seconds_for(
+                left
+            )  # what waits for a first vector, and namespaces before it, come first
+            if seconds is not None:
+                due.append((one.ns, self._around.clock() + 1_000 * seconds))
+        await self._switching.note_due(connection, due)
+        self._backlog.show(left)
+
+    async def _switch(self, lane: _Lane) -> int:
+        """Where no chunk waits for a vector: a batch of those that namespaces of another model lack; of how many."""
+        if not self._takes_new:
+            return 0
+        if monotonic_seconds() - self._reviewed_at >= _LOOK_SECONDS:
+            self._reviewed_at = monotonic_seconds()
+            await self._switching.review(lane.connection)
+        return await self._switching.turn(
+            lane.connection,
+            lambda chunks: self._vectors(lane, chunks),
+            most=lane.texts_max,
+            aside=self._left_aside(),
+            may_end=len(set(self._refused)) < _REFUSED_MAX,
+        )
 
     async def _batch(self, lane: _Lane) -> int:
         """Make the vectors of some chunks; of how many."""

@@ -35,6 +35,10 @@ class Backlog:
         yield
         self._pace = self._pace.after(texts, monotonic_seconds() - began)
 
+    def seconds_for(self, texts: int) -> int | None:
+        """How long so many will take; None while none was made."""
+        return self._pace.seconds_for(texts)
+
     def is_due(self) -> bool:
         """Whether it was not shown lately."""
         return monotonic_seconds() - self._shown_at >= _SHOWN_SECONDS

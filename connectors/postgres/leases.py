@@ -36,6 +36,7 @@ class LeaseKind(StrEnum):
     WORKER = "worker"  # a worker's number, which no two of any kind share
     CHUNK_SOURCE = "chunk-source"  # a source whose vectors are being made
     CHUNK_INDEXES = "chunk-indexes"  # `keeper`: who builds indexes of vectors
+    CHUNK_MODELS = "chunk-models"  # `maker`: who makes vectors of the model that namespaces are switched to
     FEED_BUILD = "feed-build"  # a user, whose feed's document is being built
     HISTORY = "history"  # `recorder`: the API process that records the history of figures
     USER_REBUILD = "user-rebuild"  # a user, while Redis is away

@@ -15,6 +15,10 @@
 SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('hnsw.iterative_scan', 'strict_order', true),
        set_config('hnsw.ef_search', $1, true), set_config('enable_sort', 'off', true), set_config('jit', 'off', true)
 
+-- Whose vectors a namespace has in this snapshot.
+-- name: model_of_namespace
+SELECT embedding_model FROM chunk_namespaces WHERE ns = $1
+
 -- The words of a question and how many chunks of a namespace have each; the word '' with all its chunks and their octets.
 -- name: words_asked
 SELECT a.word, coalesce(sum(c.chunks), 0)::bigint AS chunks, coalesce(sum(c.octets), 0)::bigint AS octets

@@ -247,6 +247,13 @@ async def search(
     limit = max(1, min(limit, RESULTS_MAX))
     async with snapshot(pool) as tx:
         await vectors.enable(tx)
+        if (
+            vector is not None
+            and await tx.fetchval(QUERIES["model_of_namespace"], asked.ns) != namespace["embedding_model"]
+        ):
+            # All vectors of the namespace became another model's since its row was read: words are left.
+            vector, asked = None, asked._replace(vector=None)
+            share = text_share_of(mode, has_vector=False, has_words=has_words, text_share=scoring.passport.text_share)
         found_words = await words_of(tx, asked.ns, words, WORDED_MAX) if words and share else None
         if vector is None and found_words is None and (q_vector is not None or has_words):
             raise NothingToCompareError

@@ -12,6 +12,7 @@ class Statements(TypedDict):
     """Each is the text of a statement."""
 
     search_settings: str
+    model_of_namespace: str
     words_asked: str
     count_chunks: str
     visible_chunks: str

@@ -92,7 +92,19 @@ def _namespaces(held: list[dict[str, Any]]) -> str:
         "searches a day#",
         "half-life#",
     )
-    return table_html(columns, lines, "Namespaces")
+    return table_html(columns, lines, "Namespaces") + "".join(map(switch_html, held))
+
+
+def switch_html(one: Mapping[str, Any]) -> str:
+    """How far the change of a namespace's embedding model is; nothing where there is none."""
+    switch = one["switch"]
+    if switch is None:
+        return ""
+    due = f", expected end {figures.iso_text(switch['due_at'])} UTC" if switch["due_at"] else ""
+    return (
+        f'<p class="hw-small"><b>{text(one["ns"])}</b>: {switch["made"]:,} of {one["chunks"]:,} vectors of '
+        f"{text(switch['embedding_model'])} are made{due}. Until then searches compare by {text(one['embedding_model'])}.</p>"
+    )
 
 
 def _ages(one: Mapping[str, Any]) -> str:

@@ -1,0 +1,201 @@
+"""Namespaces whose vectors another model is to make: in the background, by batches, and all of a namespace at once at the end.
+
+Laws. Vectors of two models are never compared: the new ones wait in a table of their own, where no search looks, and take the
+place of the others in one transaction, under the locks of the namespace and of its sources; a search reads in its own snapshot
+whose vectors it compares (`connectors/retrieval/search.py`). What waits for a first vector comes first. A namespace with vectors
+that were sent keeps its model: only the sender can make their like. One lane at a time does this, in all processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple
+
+from highwater.connectors.chunks.statements import QUERIES
+from highwater.connectors.chunks.waiting import TEXT_CHARACTERS_MAX, SourceKey, Waiting
+from highwater.connectors.pages.versions import bump
+from highwater.connectors.postgres import vectors
+from highwater.connectors.postgres.leases import LeaseKind, Leases
+from highwater.schemas.codec import Codec
+from highwater.schemas.positions import Position
+from highwater.streams.clock import Clock, to_datetime, to_ms_or_none
+from highwater.streams.telemetry import get_log
+
+_log = get_log("backfill")
+
+_SOURCE = "/connectors/workers/backfill"
+# As a batch of chunks: one call of an embedder, and the time to store it.
+_MAKER_SECONDS = 60.0
+# 100,000 chunks took 70 s on two cores under a load of 19; the sources of the namespace are locked meanwhile.
+_SWITCH_SECONDS_MAX = 600.0
+_SUBMITTED = "chunks.chunk-submitted"
+
+# What a switch does, in this order.
+_OF_MODEL = (QUERIES["take_next_vectors"], QUERIES["drop_other_vectors"], QUERIES["name_next_model"])
+_OF_NAMESPACE = (QUERIES["drop_former_vectors"], QUERIES["forget_next_vectors"])
+
+# Makes vectors of texts; nothing where the only text was refused.
+Make = Callable[[Sequence[Waiting]], Awaitable[list[bytes]]]
+
+
+class Place(NamedTuple):
+    """A chunk of a namespace, in the order in which they are read."""
+
+    slot: str
+    source_id: str
+    chunk_no: int
+
+
+_START = Place("", "", -1)
+
+
+class Lacking(NamedTuple):
+    """A chunk that lacks a vector of the next model; `vector_text` is the digest of its text."""
+
+    waiting: Waiting
+    vector_text: bytes
+
+
+class Progress(NamedTuple):
+    """A namespace in progress, and how many vectors it lacks."""
+
+    ns: str
+    missing: int
+
+
+class Behind(NamedTuple):
+    """How many namespaces are in progress, how many vectors they lack, and when the last is expected; None: unknown."""
+
+    namespaces: int
+    missing: int
+    due_ms: int | None
+
+
+async def behind(connection: Any) -> Behind:
+    """What is left to do for all namespaces, whatever their next model is."""
+    row = await connection.fetchrow(QUERIES["switches_behind"])
+    return Behind(row["namespaces"], row["missing"], to_ms_or_none(row["due_at"]))
+
+
+class Switching:
+    """What one worker does for namespaces that are to be compared by its model."""
+
+    def __init__(self, codec: Codec, clock: Clock, model: str) -> None:
+        self._codec = codec
+        self._clock = clock
+        self._model = model
+        self._after: dict[str, Place] = {}
+
+    async def progress(self, connection: Any) -> list[Progress]:
+        """Namespaces in progress, hot ones first."""
+        rows = await connection.fetch(QUERIES["switches_in_progress"], self._model)
+        return [Progress(row["ns"], row["missing"]) for row in rows]
+
+    async def note_due(self, connection: Any, due_ms: Sequence[tuple[str, int]]) -> None:
+        """Store when each namespace will have all its vectors."""
+        names, at = [ns for ns, _ in due_ms], [to_datetime(due) for _, due in due_ms]
+        await connection.execute(QUERIES["note_switch_due"], names, at)
+
+    async def review(self, connection: Any) -> None:
+        """Begin what is to be switched, and end what is no longer: the model was changed back, or vectors were sent."""
+        for row in await connection.fetch(QUERIES["switches_to_change"], self._model):
+            if row["is_to_begin"]:
+                await connection.execute(QUERIES["begin_switch"], self._model, row["ns"])
+                _log.info("switch_begun", ns=row["ns"], vectors_of=row["embedding_model"], next_model=self._model)
+            else:
+                async with connection.transaction():
+                    await connection.execute(QUERIES["end_switch"], row["ns"])
+                    await connection.execute(QUERIES["forget_next_vectors"], row["ns"])
+                _log.info("switch_given_up", ns=row["ns"], vectors_of=row["embedding_model"])
+
+    async def turn(self, connection: Any, make: Make, *, most: int, aside: Sequence[str], may_end: bool) -> int:
+        """One batch of the first namespace that lacks vectors, or the switch of one that has all; of how many chunks.
+
+        `may_end`: what is left aside is refused for what it is, so nothing more is to be waited for.
+        """
+        making = Leases(LeaseKind.CHUNK_MODELS, seconds=_MAKER_SECONDS)
+        if not await making.take(connection, ["maker"]):
+            return 0
+        try:
+            for row in await connection.fetch(QUERIES["namespaces_to_switch"], self._model):
+                ns: str = row["ns"]
+                lacking = await self._lacking(connection, ns, most, aside)
+                if lacking:
+                    made = await make([chunk.waiting for chunk in lacking])
+                    await self._store(connection, ns, lacking, made)
+                    return len(lacking)
+                if may_end and await self._switch(connection, ns):
+                    return 1
+            return 0
+        finally:
+            await making.release(connection)
+
+    async def _lacking(self, connection: Any, ns: str, most: int, aside: Sequence[str]) -> list[Lacking]:
+        """The next chunks that lack a vector, once more from the beginning after the last; none where none does."""
+        after = self._after.get(ns, _START)
+        for place in dict.fromkeys((after, _START)):
+            rows = await connection.fetch(
+                QUERIES["chunks_to_switch"],
+                self._model, ns, to_datetime(self._clock()), *place, TEXT_CHARACTERS_MAX, most, list(aside),
+            )  # fmt: skip
+            if rows:
+                last = rows[-1]
+                self._after[ns] = Place(last["slot"], last["source_id"], last["chunk_no"])
+                return [
+                    Lacking(
+                        Waiting(
+                            SourceKey(ns, row["slot"], row["source_id"]),
+                            row["chunk_no"],
+                            row["content_hash"],
+                            row["text"],
+                        ),
+                        row["vector_text"],
+                    )
+                    for row in rows
+                ]
+        self._after.pop(ns, None)
+        return []
+
+    async def _store(self, connection: Any, ns: str, lacking: Sequence[Lacking], made: Sequence[bytes]) -> None:
+        if not made:
+            return
+        rows = [
+            (one.waiting.source.slot, one.waiting.source.source_id, one.waiting.chunk_no, one.vector_text, vector)
+            for one, vector in zip(lacking, made, strict=True)
+        ]
+        await vectors.enable(connection)
+        columns = [list(column) for column in zip(*rows, strict=True)]
+        await connection.execute(QUERIES["store_next_vectors"], self._model, ns, *columns)
+
+    async def _switch(self, connection: Any, ns: str) -> bool:
+        """Have the vectors of a namespace take the place of the others; False: not now, or not at all."""
+        indexing = Leases(LeaseKind.CHUNK_INDEXES, seconds=_SWITCH_SECONDS_MAX)
+        if not await indexing.take(connection, ["keeper"]):
+            return False  # an index is being built; the old vectors serve
+        try:
+            for index in await connection.fetch(QUERIES["index_of_namespace"], ns):
+                await connection.execute(index["drop_statement"], timeout=_SWITCH_SECONDS_MAX)
+            async with connection.transaction():
+                return await self._exchange(connection, ns)
+        finally:
+            await indexing.release(connection)
+
+    async def _exchange(self, tx: Any, ns: str) -> bool:
+        if await tx.fetchrow(QUERIES["hold_namespace_to_switch"], self._model, ns) is None:
+            return False
+        await tx.execute(QUERIES["hold_sources_of_namespace"], ns)
+        if await tx.fetchval(QUERIES["has_sent_vectors"], ns):
+            return False  # it keeps its model; `review` gives it up
+        for statement in _OF_MODEL:
+            await tx.execute(statement, self._model, ns, timeout=_SWITCH_SECONDS_MAX)
+        for statement in _OF_NAMESPACE:
+            await tx.execute(statement, ns, timeout=_SWITCH_SECONDS_MAX)
+        last = await tx.fetchrow(QUERIES["last_event_of_namespace"], ns)
+        if last is not None:
+            behind = Position(_SUBMITTED, last["source_partition"], last["source_offset"])
+            await bump(
+                tx, self._codec, f"ns:{ns}",
+                caused_by=str(behind), now_ms=self._clock(), source=_SOURCE, reason="model_switched",
+            )  # fmt: skip
+        _log.info("switch_ended", ns=ns, vectors_of=self._model)
+        return True

@@ -1,0 +1,198 @@
+"""A namespace changes its embedding model while it is searched: by batches, with the old vectors until the last one is there."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from highwater.api.cli.checks import check_embedder
+from highwater.connectors.chunks import worker_backfill as backfill
+from highwater.connectors.chunks.switching import Switching
+from highwater.connectors.chunks.worker_backfill import Backfill
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.models.embeddings import BuiltInEmbedder
+from highwater.connectors.models.local_model import LocalEmbedder
+from highwater.connectors.postgres import vectors
+from highwater.connectors.postgres.pool import open_pool
+from highwater.connectors.retrieval.search import search
+from highwater.streams.chunks.identity import content_hash
+from highwater.streams.clock import ProductClock
+from highwater.streams.settings import read_settings
+from tests.integration.api_server import Seeds, running_api
+from tests.integration.chunks.making import store_chunk, store_namespace
+from tests.integration.connecting import surroundings, until
+
+CONTENTS = ["the suite was repaired by Anna", "apples and pears", "partitions of a topic"]
+
+
+@pytest.fixture
+async def around(stack, seeds, monkeypatch) -> AsyncIterator[Surroundings]:
+    """What a worker shares, on this module's database without the namespaces of other tests; it looks often."""
+    monkeypatch.setattr(backfill, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(backfill, "TEXTS_MAX", 1)
+    async with surroundings(stack) as made, await open_pool(seeds.url) as pool:
+        for table in ("chunks", "chunk_sources", "chunk_namespaces"):
+            await pool.execute(f"DELETE FROM {table}")
+        yield Surroundings(pool, made.client, made.admin, made.registry, made.codec, ProductClock())
+
+
+class Gated:
+    """An embedder that gives so many vectors and then waits."""
+
+    calls_at_once = 1
+
+    def __init__(self, made_by: Any, before_waiting: int) -> None:
+        self.made_by, self.basis_id, self.is_of_meaning = made_by, made_by.basis_id, made_by.is_of_meaning
+        self.left, self.gate = before_waiting, asyncio.Event()
+
+    async def embed(self, texts: Sequence[str]) -> list[bytes]:
+        """Vectors in order."""
+        if self.left < len(texts):
+            await self.gate.wait()
+        self.left -= len(texts)
+        made: list[bytes] = await self.made_by.embed(texts)
+        return made
+
+
+async def filled(seeds: Seeds, embedder: Any, **columns: Any) -> str:
+    """A namespace with vectors of a model; its name."""
+    ns = f"ns-{uuid.uuid4().hex[:8]}"
+    await store_namespace(seeds, ns, dimensions=384, embedding_model=embedder.basis_id)
+    await seeds.insert("chunk_sources", ns=ns, slot="main", source_id="readme", ingest_id="i")
+    for number, vector in enumerate(await embedder.embed(CONTENTS)):
+        text = "[" + ",".join(map(str, np.frombuffer(vector, "<f4"))) + "]"
+        named = {
+            "content": CONTENTS[number],
+            "content_hash": content_hash(ns, "main", "readme", number, CONTENTS[number]),
+        }
+        await store_chunk(
+            seeds, ns, number, **named, embedding=text, **{"embedding_model": embedder.basis_id, **columns}
+        )
+    return ns
+
+
+async def held(around: Surroundings, ns: str) -> dict[int, tuple[str | None, bytes | None]]:
+    """The vectors that searches compare, with their models, by number."""
+    async with around.pool.acquire() as tx:
+        await vectors.enable(tx)
+        rows = await tx.fetch("SELECT chunk_no, embedding_model, embedding FROM chunks WHERE ns = $1", ns)
+    return {row["chunk_no"]: (row["embedding_model"], row["embedding"]) for row in rows}
+
+
+async def passport(around: Surroundings, ns: str) -> Any:
+    """The row of a namespace."""
+    return await around.pool.fetchrow("SELECT * FROM chunk_namespaces WHERE ns = $1", ns)
+
+
+@asynccontextmanager
+async def working(seeds: Seeds, around: Surroundings, *embedders: Any) -> AsyncIterator[None]:
+    """The connector, with what makes vectors; it ends as a killed process does."""
+    connector = Backfill(seeds.url, around, *embedders)
+    task = asyncio.create_task(connector.run(asyncio.Event()))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def next_vectors(around: Surroundings, ns: str) -> int:
+    """How many vectors of another model a namespace has waiting."""
+    count: int = await around.pool.fetchval("SELECT count(*) FROM chunk_next_vectors WHERE ns = $1", ns)
+    return count
+
+
+async def test_built_in_vectors_become_those_of_the_local_model(own_settings, seeds, around):
+    """Half way the old ones are compared, and after a worker that was killed the next one goes on; at the end all change at once,
+    and what nobody finds now loses its own. The answer names the model that compared; progress is told while it lasts.
+    """
+    older, local = BuiltInEmbedder(), LocalEmbedder(read_settings({}).model_dir)
+    ns = await filled(seeds, older)
+    await store_chunk(seeds, ns, 3, content="gone", embedding="[" + ",".join(["1"] * 384) + "]", to_delete=True)
+    before = await held(around, ns)
+    with running_api(own_settings(HIGHWATER_EMBEDDER="local")) as api:
+
+        async def searched() -> tuple[str, list[int]]:
+            answer = (await api.get("/api/chunks/search", params={"ns": ns, "q": "who fixed the broken tests"})).json()
+            return answer["compared_by"], [one["chunk_no"] for one in answer["results"]]
+
+        gated = Gated(local, 2)
+        async with working(seeds, around, gated, older):
+            await until(lambda: _equals(next_vectors(around, ns), 2), "two of three vectors are made")
+            assert await held(around, ns) == before
+            compared_by, _ = await searched()
+            assert compared_by == older.basis_id
+            told = (await api.get("/api/chunks/lifecycle", params={"ns": ns})).json()
+            assert (told["embedding_model"], told["switch"]["embedding_model"]) == (older.basis_id, local.basis_id)
+            assert told["switch"]["made"] == 2
+            (checked,) = await check_embedder(own_settings(HIGHWATER_EMBEDDER="local"))
+            assert "; 1 namespace in a change of embedding model: 1 vectors missing, expected end " in checked.detail
+        assert await next_vectors(around, ns) == 2  # what was made stays
+        version = await around.pool.fetchval("SELECT version FROM resource_versions WHERE key = $1", f"ns:{ns}")
+        asked = Gated(local, 2)
+        async with working(seeds, around, asked, older):
+            await until(lambda: _is_of(around, ns, local.basis_id), "the namespace is of the local model")
+        assert asked.left == 1  # one text was left to be read
+        wanted = await local.embed(CONTENTS)
+        found = await held(around, ns)
+        assert found == {**{number: (local.basis_id, wanted[number]) for number in range(3)}, 3: (None, None)}
+        assert await next_vectors(around, ns) == 0
+        assert await searched() == (local.basis_id, [0, *[number for number in (await searched())[1] if number != 0]])
+        assert (await api.get("/api/chunks/lifecycle", params={"ns": ns})).json()["switch"] is None
+    after = await around.pool.fetchval("SELECT version FROM resource_versions WHERE key = $1", f"ns:{ns}")
+    assert after > (version or 0)
+
+
+async def _equals(value: Any, expected: int) -> bool:
+    return bool(await value == expected)
+
+
+async def _is_of(around: Surroundings, ns: str, model: str) -> bool:
+    row = await passport(around, ns)
+    return bool(row["embedding_model"] == model and row["next_model"] is None)
+
+
+async def test_a_search_that_began_before_compares_no_two_models(seeds, around):
+    """It read whose the vectors are, then all became another's: words are left, though both are of one length."""
+    older = BuiltInEmbedder()
+    ns = await filled(seeds, older)
+    row = await passport(around, ns)
+    (vector,) = await older.embed(CONTENTS[:1])
+    asked = {"q_vector": vector, "words": "pears", "limit": 3, "as_of_ms": around.clock()}
+    assert (await search(around.pool, row, **asked)).results[0].chunk_no == 0
+    await around.pool.execute("UPDATE chunk_namespaces SET embedding_model = 'next@384' WHERE ns = $1", ns)
+    found = (await search(around.pool, row, **asked)).results
+    assert (found[0].chunk_no, {one.similarity for one in found}) == (1, {0.0})
+
+
+async def test_what_is_begun_and_given_up(seeds, around):
+    """A model that is changed back has nothing switched, nor are vectors that were sent; a text that changed is read again."""
+    older, next_one = BuiltInEmbedder(), Gated(BuiltInEmbedder(), 99)
+    next_one.basis_id = "next@384"
+    ns, sent = await filled(seeds, older), await filled(seeds, older, embedding_model="sent")
+    switching, back = (Switching(around.codec, around.clock, one.basis_id) for one in (next_one, older))
+    async with around.pool.acquire() as tx:
+
+        async def turn() -> int:
+            return await switching.turn(
+                tx, lambda chunks: next_one.embed([one.text for one in chunks]), most=3, aside=(), may_end=True
+            )
+
+        await switching.review(tx)
+        assert [(await passport(around, one))["next_model"] for one in (ns, sent)] == ["next@384", None]
+        assert (await turn(), await next_vectors(around, ns)) == (3, 3)
+        await back.review(tx)
+        assert ((await passport(around, ns))["next_model"], await next_vectors(around, ns)) == (None, 0)
+        await switching.review(tx)
+        assert await turn() == 3
+        await around.pool.execute("UPDATE chunks SET title = 'Other' WHERE ns = $1 AND chunk_no = 1", ns)
+        assert (await turn(), (await passport(around, ns))["embedding_model"]) == (1, older.basis_id)
+        assert (await turn(), (await passport(around, ns))["embedding_model"]) == (1, "next@384")
+    (wanted,) = await older.embed([f"Other\n\n{CONTENTS[1]}"])
+    assert (await held(around, ns))[1] == ("next@384", wanted)
