@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install up test check docs lock generate clean
+.PHONY: install up test check docs lock generate dist clean
 
 install: $(STAMP)
 
@@ -45,6 +45,10 @@ generate: install
 # `python3 -m http.server -d build/site` shows it.
 docs: install
 	$(BIN)/python -m highwater.deploy.site.build
+
+# The files of a release in dist/, from what is committed (docs/releasing.md); DIST_ARGS=--dry-run builds a version that is not ready.
+dist: install
+	@$(BIN)/python -m highwater.deploy.release $(DIST_ARGS)
 
 # Needs uv. The lock carries hashes and no address, so that any index that has the same files will do.
 lock:

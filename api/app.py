@@ -240,7 +240,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
 
     application = Application(
         title="Highwater",
-        summary="Event streaming on Kafka: replay any answer to the log position that made it.",
+        summary="Event streaming on Kafka: every response names the log position that produced it.",
         version=__version__,
         lifespan=lifespan,
         redirect_slashes=False,

@@ -17,6 +17,7 @@ _REQUEST_ID = "0d9b6a5e-3a53-4f0f-9f0c-0a4b5f1f7a01"
 USER_ID = "11111111-1111-4111-8111-111111111111"
 JOB_ID, FAILED_JOB_ID = "5b8d3a52-6f0e-4f7c-8f5e-2f1d9a3c7b01", "5b8d3a52-6f0e-4f7c-8f5e-2f1d9a3c7b02"
 DECK_ID = "5b8d3a52-6f0e-4f7c-8f5e-2f1d9a3c7b03"
+WAITING_JOB_ID = "5b8d3a52-6f0e-4f7c-8f5e-2f1d9a3c7b04"
 DOCUMENT = "Highwater reads the log from any position.\n"
 DOCUMENT_SHA256 = "7feca6f3149229bd422edb078fcc5fd68d2e2bf02ce1bbedc6e3dcda55542b68"
 # Of parameters in paths, by name.
@@ -91,6 +92,10 @@ EXAMPLES: Mapping[str, Example] = {
     # Jobs.
     "post_job": Example(
         {"kind": "generation", "organization_id": "acme", "user_id": "ada", "args": {"query": "Consumer groups"}}
+    ),
+    "post_job_approval": Example(
+        {"outline": {"title": "Consumer groups", "slides": [{"title": "Rebalances", "points": ["Why they happen"]}]}},
+        {"job_id": WAITING_JOB_ID},
     ),
     "post_job_restart": Example(parameters={"job_id": FAILED_JOB_ID}),
     "put_blob": Example(DOCUMENT, {"organization_id": "acme", "filename": "readme.txt"}),

@@ -1,7 +1,7 @@
 """The application put together: what is shared, and over it what each slice adds, in the order of its starting and of its end.
 
-Laws. Slices do not know each other: what one hands to another passes through here. What tells something to the log is closed
-before the log is.
+Invariants. Slices do not know each other: what one hands to another passes through here. What tells something to the log is
+closed before the log is.
 """
 
 from __future__ import annotations

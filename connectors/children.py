@@ -39,7 +39,7 @@ def die_with_parent(parent_id: int) -> None:
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl")
     if os.getppid() != parent_id:  # it died before the call above
-        raise SystemExit("the parent is gone")
+        raise SystemExit("the parent process has ended")
 
 
 def limit_memory(memory_bytes_max: int) -> None:

@@ -1,4 +1,4 @@
-"""Waiting for what is away, or for what there is nothing to do before."""
+"""Waiting for what is unavailable, or for what there is nothing to do before."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 async def patiently(read: Callable[[], Awaitable[T]]) -> T:
-    """What is read, as soon as it can be: a part that is away changes nothing (R1.31)."""
+    """What is read, as soon as it can be: a part that is unavailable changes nothing (R1.31)."""
     attempt = 0
     while True:
         try:

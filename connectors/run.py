@@ -200,7 +200,7 @@ async def _surroundings(
     client = settings.kafka_client()
     refusal = await asyncio.to_thread(refusal_of, client)
     if refusal is not None:
-        raise AccessRefusedError(f"Kafka refuses us: {refusal}")
+        raise AccessRefusedError(f"Kafka refuses the connection: {refusal}")
     admin = Admin(client)
     await _when_available(admin.require_partitions, waiting, stop)
     doorbell = Doorbell(client)

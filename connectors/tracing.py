@@ -1,6 +1,6 @@
 """Spans to an OpenTelemetry collector by OTLP over HTTP as JSON (https://opentelemetry.io/docs/specs/otlp/), from a thread.
 
-Law: a collector that is slow or away costs spans, which are counted (`highwater_spans`), and nothing else.
+Invariant: a collector that is slow or away costs spans, which are counted (`highwater_spans`), and nothing else.
 """
 
 from __future__ import annotations

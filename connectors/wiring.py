@@ -98,7 +98,7 @@ class Wiring:
         return self._producer
 
     async def redis(self) -> RedisLink:
-        """The process's one link to Redis."""
+        """Open the Redis link that the whole process shares, or return it if it is open."""
         return await self._link(self.settings.redis)
 
     async def redis_of_cache(self) -> RedisLink:

@@ -11,14 +11,14 @@ from highwater.schemas.topic_names import TopicName
 
 
 class InvalidationRequested(TypedDict):
-    """A document is to get a new version whatever it says (R4.7)."""
+    """A document gets a new version, even if its content is unchanged."""
 
     key: str
     requested_at: int
 
 
 class PrewarmRequested(TypedDict):
-    """Make the pages of a season before they are asked for (R4.32)."""
+    """The pages of a season are to be built before readers request them."""
 
     season: str
     reason: str

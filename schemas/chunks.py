@@ -19,7 +19,7 @@ class ChangedChunk(TypedDict):
 
 
 class ChunkChanged(TypedDict):
-    """Chunks of a source changed in one way, those of one transaction together; what is unchanged is not told."""
+    """Chunks of a source changed in one way. One event covers the chunks of a transaction; unchanged chunks are not listed."""
 
     ns: str
     slot: str
@@ -31,7 +31,7 @@ class ChunkChanged(TypedDict):
 
 
 class ChunkSubmitted(TypedDict):
-    """A chunk of a source (R3.1)."""
+    """A producer submitted a chunk of a source."""
 
     ingest_id: str
     ns: str
@@ -47,7 +47,7 @@ class ChunkSubmitted(TypedDict):
 
 
 class EmbeddingRequested(TypedDict):
-    """Chunks of a source wait for their vectors (R3.13 to R3.15)."""
+    """Chunks of a source need vectors."""
 
     ns: str
     slot: str
@@ -58,7 +58,7 @@ class EmbeddingRequested(TypedDict):
 
 
 class IngestDecided(TypedDict):
-    """An ingest of a source has come to its end, and what that means for chunks that it did not name (R3.20)."""
+    """The decision that an ingest of a source has ended, and whether chunks that it did not submit are orphans."""
 
     ingest_id: str
     ns: str
@@ -81,7 +81,7 @@ class IngestDecided(TypedDict):
 
 
 class IngestFinished(TypedDict):
-    """All chunks of a source were submitted (R3.19, R3.20)."""
+    """All chunks of a source have been submitted."""
 
     ingest_id: str
     ns: str
@@ -96,7 +96,7 @@ class IngestFinished(TypedDict):
 
 
 class IngestProgressed(TypedDict):
-    """How far the ingest of a source is, absolute: one event a source and batch."""
+    """Progress of the ingest of a source, in absolute numbers: one event per source and batch."""
 
     ingest_id: str
     ns: str
@@ -117,7 +117,7 @@ class IngestProgressed(TypedDict):
 
 
 class IngestReported(TypedDict):
-    """What an ingest did, over all its sources (R3.24)."""
+    """Result of an ingest over all its sources."""
 
     ingest_id: str
     ns: str
@@ -134,7 +134,7 @@ class IngestReported(TypedDict):
 
 
 class NamespaceRated(TypedDict):
-    """A namespace became hot, or is so no longer (R3.21); once a day also one that is asked more or less."""
+    """A namespace became hot or stopped being hot. Once a day also published for namespaces whose search rate changed."""
 
     ns: str
     is_hot: bool
@@ -143,7 +143,7 @@ class NamespaceRated(TypedDict):
 
 
 class QueriesServed(TypedDict):
-    """Searches that one process answered in a namespace since it told last (R3.21)."""
+    """Number of searches that one process answered in a namespace since its previous event."""
 
     ns: str
     queries: int
@@ -152,7 +152,7 @@ class QueriesServed(TypedDict):
 
 
 class SweepRequested(TypedDict):
-    """Ends of grace and cold chunks are to be looked for (R3.20, R3.23)."""
+    """Once an hour: orphans whose grace period has ended, and cold chunks, are to be found."""
 
     sweep: str
     now: int

@@ -64,7 +64,7 @@ def _source_of(source: str) -> bytes:
         ValueError: it is none.
     """
     if _URI_REFERENCE.fullmatch(source) is None:
-        raise ValueError(f"{source!r} is no URI reference")
+        raise ValueError(f"{source!r} is not a URI reference")
     return source.encode()
 
 

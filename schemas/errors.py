@@ -36,7 +36,7 @@ class UnavailableError(HighwaterError):
 
 
 class ModelUnavailableError(UnavailableError):
-    """A model service does not answer. What needs it waits and is retried; check its URL and key."""
+    """A model service does not answer. Work that needs it waits and is retried; check its URL and key."""
 
     is_ready_without = True
 
@@ -50,11 +50,11 @@ class FencedError(HighwaterError):
 
 
 class TopicRecreatedError(HighwaterError):
-    """A topic was deleted and recreated, so stored positions mean nothing. Run `highwater reset GROUP --to earliest`."""
+    """A topic was deleted and recreated, so stored positions are invalid. Run `highwater reset GROUP --to earliest`."""
 
 
 class RowsLostError(HighwaterError):
-    """A changelog lost its beginning, and its table rows with it. Stop the workers, run `highwater recover-tables`."""
+    """A changelog has lost its beginning, and the table has lost these rows. Stop the workers, run `highwater recover-tables`."""
 
     def __init__(self, table: str, partition: int, log_start: int) -> None:
         super().__init__(
@@ -76,7 +76,7 @@ class InvalidEventError(HighwaterError):
 
 
 class UnknownSchemaError(HighwaterError):
-    """The bytes name a schema id that the registry has not given out. The event is dead-lettered."""
+    """The bytes name a schema id that the registry does not have. The event is dead-lettered."""
 
     def __init__(self, schema_id: int) -> None:
         super().__init__(f"schema id {schema_id} is not in the registry")

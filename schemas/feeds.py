@@ -11,7 +11,7 @@ from highwater.schemas.topic_names import TopicName
 
 
 class BasisChanged(TypedDict):
-    """Vectors are compared in another basis from now on; all but those that came from outside are in it."""
+    """The embedding model version changed. All vectors except those that producers supplied have been recomputed."""
 
     basis_id: str
     previous_basis_id: str
@@ -22,7 +22,7 @@ class BasisChanged(TypedDict):
 
 
 class ChannelAdvanced(TypedDict):
-    """A batch moved the head of a channel, or retracted insights of it."""
+    """A batch added insights to a channel or retracted some."""
 
     channel_id: str
     head: int
@@ -31,7 +31,7 @@ class ChannelAdvanced(TypedDict):
 
 
 class ChannelDirty(TypedDict):
-    """A tick found that a channel moved since the last one; its subscribers are to be told."""
+    """A channel changed since the last tick; its subscribers are to be notified."""
 
     channel_id: str
     head: int
@@ -41,7 +41,7 @@ class ChannelDirty(TypedDict):
 
 
 class ClusterEvolved(TypedDict):
-    """What happened to one cluster between two versions of a user's clusters; one that stayed as it was is not told."""
+    """A cluster changed between two versions of a user's clusters. Clusters that stayed the same have no event."""
 
     user_id: str
     cluster_version: int
@@ -68,7 +68,7 @@ class ClusterPart(TypedDict):
 
 
 class ClustersCurated(TypedDict):
-    """A reader renamed, merged or split clusters, or undid that. It holds in every later version until it is undone."""
+    """A reader renamed, merged or split clusters, or undid that. It applies to every later version until it is undone."""
 
     user_id: str
     ts: int
@@ -98,7 +98,7 @@ class ClustersRebuilt(TypedDict):
 
 
 class InsightConflicted(TypedDict):
-    """An insight came again under its id with other content; the first one stays, and this one changed nothing."""
+    """An insight arrived again under its id with different content. The first one is kept and this one is ignored."""
 
     insight_id: str
     channel_id: str
@@ -109,7 +109,7 @@ class InsightConflicted(TypedDict):
 
 
 class InsightIngested(TypedDict):
-    """An insight arrived in a channel (R0.13)."""
+    """A producer published an insight of a channel."""
 
     insight_id: str
     channel_id: str
@@ -121,7 +121,7 @@ class InsightIngested(TypedDict):
 
 
 class InsightRetracted(TypedDict):
-    """An insight was taken back: it keeps its number and is left out of later rebuilds and reads."""
+    """An insight was retracted: it keeps its number, and later rebuilds and reads leave it out."""
 
     insight_id: str
     channel_id: str
@@ -138,13 +138,13 @@ class ChannelHead(TypedDict):
 
 
 class NoveltyFound(TypedDict):
-    """Heads of channels for those subscribers whose keys hash to the record's partition."""
+    """New heads of channels, for the subscribers whose keys belong to the partition of the record."""
 
     heads: list[ChannelHead]
 
 
 class PlanChanged(TypedDict):
-    """A user's plan changed (R0.10)."""
+    """A user's plan changed."""
 
     user_id: str
     plan: str
@@ -161,7 +161,7 @@ class RebuildDemanded(TypedDict):
 
 
 class RebuildFinished(TypedDict):
-    """What became of a request to rebuild: whoever asked is always told."""
+    """Outcome of a rebuild request; every request has one."""
 
     user_id: str
     request_position: str
@@ -176,7 +176,7 @@ class RebuildFinished(TypedDict):
 
 
 class RebuildRequested(TypedDict):
-    """The decision to rebuild a user's clusters, with all it was made from."""
+    """The decision to rebuild a user's clusters, with its inputs."""
 
     user_id: str
     trigger: str
@@ -195,7 +195,7 @@ class RebuildRequested(TypedDict):
 
 
 class SubscriptionChanged(TypedDict):
-    """A user subscribed to a channel or left it."""
+    """A user subscribed to a channel or unsubscribed from it."""
 
     user_id: str
     channel_id: str
@@ -204,7 +204,7 @@ class SubscriptionChanged(TypedDict):
 
 
 class SubscriptionsReplaced(TypedDict):
-    """A user's whole set of subscriptions was replaced."""
+    """A user's complete list of subscriptions was replaced."""
 
     user_id: str
     channels: list[str]
@@ -212,14 +212,14 @@ class SubscriptionsReplaced(TypedDict):
 
 
 class UserActive(TypedDict):
-    """A user was active (R0.7)."""
+    """A user was active."""
 
     user_id: str
     ts: int
 
 
 class UserChanged(TypedDict):
-    """What a user's own events changed, in the order the sink stored them."""
+    """Changes of a user's plan, activity or subscriptions, in the order in which they were stored."""
 
     user_id: str
     revision: int
@@ -233,7 +233,7 @@ class UserChanged(TypedDict):
 
 
 class UserErased(TypedDict):
-    """A user's data is to be erased."""
+    """A request to erase a user's data."""
 
     user_id: str
     ts: int

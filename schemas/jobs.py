@@ -11,7 +11,7 @@ from highwater.schemas.topic_names import TopicName
 
 
 class CheckpointSaved(TypedDict):
-    """How far a job is: what the next worker goes on from (R2.11). A tombstone says that its result is stored (R2.13)."""
+    """Progress of a job, from which another worker can continue. A tombstone means that the result is stored."""
 
     job_id: str
     presentation_id: str
@@ -27,7 +27,7 @@ class CheckpointSaved(TypedDict):
 
 
 class ExportRequested(TypedDict):
-    """A job of the kind export is to be worked on; each kind has its own topic (R2.39)."""
+    """A deck is to be written as a file; each kind of job has its own topic."""
 
     job_id: str
     organization_id: str
@@ -38,7 +38,7 @@ class ExportRequested(TypedDict):
 
 
 class GenerationRequested(TypedDict):
-    """A job of the kind generation is to be worked on; each kind has its own topic (R2.39)."""
+    """A deck is to be generated; each kind of job has its own topic."""
 
     job_id: str
     organization_id: str
@@ -49,7 +49,7 @@ class GenerationRequested(TypedDict):
 
 
 class IngestionRequested(TypedDict):
-    """A job of the kind ingestion is to be worked on; each kind has its own topic (R2.39)."""
+    """A document is to be cut into chunks; each kind of job has its own topic."""
 
     job_id: str
     organization_id: str
@@ -60,16 +60,17 @@ class IngestionRequested(TypedDict):
 
 
 class JobControl(TypedDict):
-    """A job is to be revoked, or asked for again (R2.40, R2.41)."""
+    """A job is to be revoked or published to its workers again, or its outline is approved."""
 
     job_id: str
     action: str
     reason: str
     ts: int
+    outline: str | None
 
 
 class JobProgressed(TypedDict):
-    """A step of a job, as its watchers are told (R2.17)."""
+    """A step of a job, as its watchers see it."""
 
     job_id: str
     organization_id: str
@@ -85,7 +86,7 @@ class JobProgressed(TypedDict):
 
 
 class JobSubmitted(TypedDict):
-    """Somebody wants a deck made, a document cut into chunks, or a deck written as a file."""
+    """A user requested a job: a deck, the ingest of a document, or the export of a deck."""
 
     job_id: str
     kind: str
@@ -97,7 +98,7 @@ class JobSubmitted(TypedDict):
 
 
 class PlanChanged(TypedDict):
-    """An organization has another plan, or its subscription another status (R2.34)."""
+    """An organization's plan or subscription status changed."""
 
     organization_id: str
     plan: str
@@ -107,7 +108,7 @@ class PlanChanged(TypedDict):
 
 
 class RoleChanged(TypedDict):
-    """A user has another role; sessions that carry the old one are void (R2.9)."""
+    """A user's role changed; sessions with the old role become invalid."""
 
     user_id: str
     role: str
@@ -115,7 +116,7 @@ class RoleChanged(TypedDict):
 
 
 class TokensUsed(TypedDict):
-    """Tokens that were paid for outside jobs and queries: the question of a search, embedded by a service (R2.36)."""
+    """Tokens paid for outside jobs and queries: a service embedded the question of a search."""
 
     organization_id: str
     use_id: str
@@ -125,7 +126,7 @@ class TokensUsed(TypedDict):
 
 
 class UsageFlushed(TypedDict):
-    """The totals of a period as of now (R2.37): absolute, so that a repeat changes nothing."""
+    """An organization's usage in a period so far: absolute totals, so repeated events change nothing."""
 
     organization_id: str
     period: str
@@ -138,7 +139,7 @@ class UsageFlushed(TypedDict):
 
 
 class UsageRecorded(TypedDict):
-    """What a job or a query used, each thing once (R2.36)."""
+    """Usage of a job or a query; each use is counted once."""
 
     organization_id: str
     job_id: str
@@ -152,7 +153,7 @@ class UsageRecorded(TypedDict):
 
 
 class ViewRecorded(TypedDict):
-    """A public deck was looked at (R2.42)."""
+    """A public deck was viewed."""
 
     presentation_id: str
     ts: int

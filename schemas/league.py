@@ -11,7 +11,7 @@ from highwater.schemas.topic_names import TopicName
 
 
 class AdChanged(TypedDict):
-    """An advertisement was put or taken away (R4.24)."""
+    """An advertisement was added, changed or removed."""
 
     ad_id: str
     deleted: bool
@@ -20,7 +20,7 @@ class AdChanged(TypedDict):
 
 
 class CommentPosted(TypedDict):
-    """A comment on a match (R4.18)."""
+    """A user commented on a match."""
 
     match_id: str
     user_id: str
@@ -29,7 +29,7 @@ class CommentPosted(TypedDict):
 
 
 class MatchChanged(TypedDict):
-    """A match as stored, after something of it changed."""
+    """A stored match changed; the event has its new state."""
 
     match_id: str
     season: str
@@ -47,7 +47,7 @@ class MatchChanged(TypedDict):
 
 
 class MatchFinalized(TypedDict):
-    """The result of a match, or a correction of it (R4.30)."""
+    """The final result of a match, or a correction of it."""
 
     match_id: str
     season: str
@@ -57,7 +57,7 @@ class MatchFinalized(TypedDict):
 
 
 class MatchScheduled(TypedDict):
-    """A match has a date, or another one (R4.9)."""
+    """A match was scheduled or rescheduled."""
 
     match_id: str
     season: str
@@ -70,7 +70,7 @@ class MatchScheduled(TypedDict):
 
 
 class MatchUpdated(TypedDict):
-    """The score of a match in play (R4.17)."""
+    """The score of a match in play."""
 
     match_id: str
     season: str
@@ -80,7 +80,7 @@ class MatchUpdated(TypedDict):
 
 
 class PredictionMade(TypedDict):
-    """The result that a user predicts; the last one counts (R4.33)."""
+    """A user predicted the result of a match; the last prediction counts."""
 
     match_id: str
     user_id: str
@@ -90,7 +90,7 @@ class PredictionMade(TypedDict):
 
 
 class RefreshRequested(TypedDict):
-    """Documents may have changed: make those anew that somebody has asked for before."""
+    """A change may have made documents outdated; those that were requested before are to be rebuilt."""
 
     scope: str
     keys: list[str]
@@ -100,7 +100,7 @@ class RefreshRequested(TypedDict):
 
 
 class VoteCast(TypedDict):
-    """What a user thinks will come of a match; the last one counts (R4.33)."""
+    """A user voted on the outcome of a match; the last vote counts."""
 
     match_id: str
     user_id: str

@@ -11,7 +11,7 @@ from highwater.schemas.topic_names import TopicName
 
 
 class PipelineStage(TypedDict):
-    """A run was made or its status changed (R1.15)."""
+    """A run was created, or its status changed."""
 
     id: str
     user_id: str
@@ -27,7 +27,7 @@ class PipelineStage(TypedDict):
 
 
 class PromptChanged(TypedDict):
-    """An administrator gives a role of the pipeline another prompt, or none (R1.11)."""
+    """An administrator changed or disabled the prompt of a pipeline role."""
 
     role_name: str
     prompt_template: str
@@ -36,7 +36,7 @@ class PromptChanged(TypedDict):
 
 
 class QuerySubmitted(TypedDict):
-    """A user asks; one run of the pipeline answers (R1.12)."""
+    """A user asked a question; one run of the pipeline answers it."""
 
     request_id: str
     user_id: str
@@ -46,7 +46,7 @@ class QuerySubmitted(TypedDict):
 
 
 class RunArchived(TypedDict):
-    """The memory of a completed run was stored, or could not be: the user's next run may begin (R1.26, R1.28)."""
+    """The memory of a completed run was stored, or storing it failed. The user's next run may start."""
 
     request_id: str
     user_id: str
@@ -58,7 +58,7 @@ class RunArchived(TypedDict):
 
 
 class RunControlled(TypedDict):
-    """A run is to be cancelled, or begun again from a stage as a new run."""
+    """A run is to be cancelled, or restarted from a stage as a new run."""
 
     request_id: str
     user_id: str
@@ -69,7 +69,7 @@ class RunControlled(TypedDict):
 
 
 class RunFailed(TypedDict):
-    """A run, or the archiving of a completed one, failed; what an operator needs to know of it (R1.35)."""
+    """A run, or the archiving of a completed run, failed."""
 
     request_id: str
     user_id: str
@@ -82,7 +82,7 @@ class RunFailed(TypedDict):
 
 
 class StageRequested(TypedDict):
-    """The decision that a waiting run is worked on, with its inputs."""
+    """The decision to run a stage of a waiting run, with its inputs."""
 
     request_id: str
     user_id: str

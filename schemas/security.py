@@ -11,7 +11,7 @@ from highwater.schemas.topic_names import TopicName
 
 
 class ActionRecorded(TypedDict):
-    """Somebody was refused, or did something that takes the role admin. Never holds a key, a session or a body."""
+    """A request was refused, or a privileged action was performed. The event never contains a key, a session or a body."""
 
     action: str
     outcome: str

@@ -11,7 +11,7 @@ from highwater.schemas.topic_names import TopicName
 
 
 class DeadLetterHandled(TypedDict):
-    """Somebody sent a dead letter again, as it was or edited, or deleted dead letters."""
+    """A dead letter was sent again, as it was or edited, or dead letters were deleted."""
 
     topic: str
     letter: str
@@ -26,7 +26,7 @@ class DeadLetterHandled(TypedDict):
 
 
 class Tick(TypedDict):
-    """The clock in the log: one record a partition and tick."""
+    """The clock of the log: one record per partition and tick."""
 
     number: int
     now: int

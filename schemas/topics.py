@@ -117,55 +117,145 @@ def _outside(name: str, schema: str, key: str, sink: str, about: str) -> Topic:
 
 
 _TOPICS = (
-    _outside("feeds.insight-ingested", "feeds/InsightIngested.v1", "channel_id", "insights", "insights as they come"),
-    _outside("feeds.insight-retracted", "feeds/InsightRetracted.v1", "channel_id", "insights", "insights taken back"),
+    _outside(
+        "feeds.insight-ingested",
+        "feeds/InsightIngested.v1",
+        "channel_id",
+        "insights",
+        "an insight arrived in a channel",
+    ),
+    _outside(
+        "feeds.insight-retracted",
+        "feeds/InsightRetracted.v1",
+        "channel_id",
+        "insights",
+        "an insight was retracted; later rebuilds and reads leave it out",
+    ),
     Topic(
         "feeds.insight-conflicted",
         "feeds/InsightConflicted.v1",
         "channel_id",
         ("outbox",),
         (),
-        about="insights that came again with other content",
+        about="an insight arrived again under its id with different content; the first one is kept",
     ),
-    _outside("feeds.subscription-changed", "feeds/SubscriptionChanged.v1", "user_id", "users", "one subscription"),
-    _outside("feeds.subscriptions-replaced", "feeds/SubscriptionsReplaced.v1", "user_id", "users", "a set of them"),
-    _outside("feeds.user-active", "feeds/UserActive.v1", "user_id", "users", "activity of users"),
-    _outside("feeds.plan-changed", "feeds/PlanChanged.v1", "user_id", "users", "plans of users"),
     _outside(
-        "feeds.rebuild-demanded", "feeds/RebuildDemanded.v1", "user_id", "users", "an operator asks for a rebuild"
+        "feeds.subscription-changed",
+        "feeds/SubscriptionChanged.v1",
+        "user_id",
+        "users",
+        "a user subscribed to one channel or unsubscribed from it",
+    ),
+    _outside(
+        "feeds.subscriptions-replaced",
+        "feeds/SubscriptionsReplaced.v1",
+        "user_id",
+        "users",
+        "a user's complete list of subscriptions was replaced",
+    ),
+    _outside(
+        "feeds.user-active",
+        "feeds/UserActive.v1",
+        "user_id",
+        "users",
+        "a user was active; clusters of inactive users are not rebuilt",
+    ),
+    _outside(
+        "feeds.plan-changed",
+        "feeds/PlanChanged.v1",
+        "user_id",
+        "users",
+        "a user's plan changed; it decides how often clusters are rebuilt",
+    ),
+    _outside(
+        "feeds.rebuild-demanded",
+        "feeds/RebuildDemanded.v1",
+        "user_id",
+        "users",
+        "an immediate rebuild of a user's clusters was requested",
     ),
     _outside(
         "feeds.clusters-curated",
         "feeds/ClustersCurated.v1",
         "user_id",
         "users",
-        "a reader names, merges or splits clusters",
+        "a reader renamed, merged or split clusters, or undid that",
     ),
-    _outside("feeds.user-erased", "feeds/UserErased.v1", "user_id", "users", "a user is to be erased"),
-    _outside("league.match-scheduled", "league/MatchScheduled.v1", "season", "fixtures", "matches and their dates"),
-    _outside("league.match-updated", "league/MatchUpdated.v1", "season", "results", "scores of matches in play"),
-    _outside("league.match-finalized", "league/MatchFinalized.v1", "season", "results", "results, and corrections"),
-    _outside("league.vote-cast", "league/VoteCast.v1", "match_id", "votes", "what users think will come of a match"),
-    _outside("league.prediction-made", "league/PredictionMade.v1", "match_id", "votes", "results that users predict"),
-    _outside("league.comment-posted", "league/CommentPosted.v1", "match_id", "posts", "comments on matches"),
-    _outside("league.ad-changed", "league/AdChanged.v1", "ad_id", "posts", "advertisements put and taken away"),
-    _outside("queries.query-submitted", "queries/QuerySubmitted.v1", "user_id", "queries", "what users ask"),
+    _outside("feeds.user-erased", "feeds/UserErased.v1", "user_id", "users", "a request to erase a user's data"),
     _outside(
-        "queries.run-controlled", "queries/RunControlled.v1", "user_id", "controls", "runs cancelled or restarted"
+        "league.match-scheduled",
+        "league/MatchScheduled.v1",
+        "season",
+        "fixtures",
+        "a match was scheduled or rescheduled",
     ),
-    _outside("queries.prompt-changed", "queries/PromptChanged.v1", "role_name", "queries", "prompts of the pipeline"),
-    _outside("jobs.job-submitted", "jobs/JobSubmitted.v1", "job_id", "jobs", "decks, ingests and exports wanted"),
-    _outside("jobs.view-recorded", "jobs/ViewRecorded.v1", "presentation_id", "views", "views of public decks"),
-    _outside("jobs.plan-changed", "jobs/PlanChanged.v1", "organization_id", "organizations", "plans of organizations"),
-    _outside("jobs.role-changed", "jobs/RoleChanged.v1", "user_id", "organizations", "roles of users"),
+    _outside("league.match-updated", "league/MatchUpdated.v1", "season", "results", "the score of a match in play"),
+    _outside(
+        "league.match-finalized",
+        "league/MatchFinalized.v1",
+        "season",
+        "results",
+        "the final result of a match, or a correction of it",
+    ),
+    _outside("league.vote-cast", "league/VoteCast.v1", "match_id", "votes", "a user's vote on the outcome of a match"),
+    _outside(
+        "league.prediction-made", "league/PredictionMade.v1", "match_id", "votes", "a user's prediction of a result"
+    ),
+    _outside("league.comment-posted", "league/CommentPosted.v1", "match_id", "posts", "a user's comment on a match"),
+    _outside(
+        "league.ad-changed", "league/AdChanged.v1", "ad_id", "posts", "an advertisement was added, changed or removed"
+    ),
+    _outside("queries.query-submitted", "queries/QuerySubmitted.v1", "user_id", "queries", "a user asked a question"),
+    _outside(
+        "queries.run-controlled",
+        "queries/RunControlled.v1",
+        "user_id",
+        "controls",
+        "a request to cancel a run, or to restart it from a stage",
+    ),
+    _outside(
+        "queries.prompt-changed",
+        "queries/PromptChanged.v1",
+        "role_name",
+        "queries",
+        "an administrator changed the prompt of a pipeline role",
+    ),
+    _outside(
+        "jobs.job-submitted",
+        "jobs/JobSubmitted.v1",
+        "job_id",
+        "jobs",
+        "a user requested a deck, the ingest of a document, or an export",
+    ),
+    _outside("jobs.view-recorded", "jobs/ViewRecorded.v1", "presentation_id", "views", "a public deck was viewed"),
+    _outside(
+        "jobs.plan-changed",
+        "jobs/PlanChanged.v1",
+        "organization_id",
+        "organizations",
+        "an organization's plan or subscription status changed",
+    ),
+    _outside(
+        "jobs.role-changed",
+        "jobs/RoleChanged.v1",
+        "user_id",
+        "organizations",
+        "a user's role changed; sessions with the old role become invalid",
+    ),
     _outside(
         "chunks.chunk-submitted",
         "chunks/ChunkSubmitted.v1",
         "ns|slot|source_id",
         "chunks",
-        "chunks of sources, as they come",
+        "a chunk of a source was submitted",
     ),
-    _outside("chunks.ingest-finished", "chunks/IngestFinished.v1", "ns|slot|source_id", "chunks", "ends of ingests"),
+    _outside(
+        "chunks.ingest-finished",
+        "chunks/IngestFinished.v1",
+        "ns|slot|source_id",
+        "chunks",
+        "all chunks of a source have been submitted",
+    ),
     Topic(
         "streams.tick",
         "streams/Tick.v1",
@@ -173,7 +263,7 @@ _TOPICS = (
         ("worker",),
         ("worker", "mirror", "ratings"),
         retention_ms=7 * DAY_MS,
-        about="the clock in the log, one record a partition and tick",
+        about="the clock of the log: one record per partition and tick",
     ),
     Topic(
         "streams.dead-letter-handled",
@@ -182,7 +272,7 @@ _TOPICS = (
         ("operator", "api"),
         (),
         fixed_partitions=1,  # what people did, in the order in which they did it
-        about="dead letters sent again or deleted, and by whom",
+        about="a dead letter was sent again, edited or deleted, and by whom",
     ),
     Topic(
         "security.action-recorded",
@@ -191,7 +281,7 @@ _TOPICS = (
         ("operator", "api", "outbox"),
         (),
         fixed_partitions=1,  # refused and privileged actions in the order in which they happened; kept for good
-        about="every refused and every privileged action, and who asked for it",
+        about="a refused or privileged action, and who requested it",
     ),
     Topic(
         "feeds.channel-advanced",
@@ -199,7 +289,7 @@ _TOPICS = (
         "channel_id",
         ("outbox",),
         ("worker", "mirror"),
-        about="a channel has a new head",
+        about="insights were added to a channel or retracted from it",
     ),
     Topic(
         "feeds.channel-dirty",
@@ -207,7 +297,7 @@ _TOPICS = (
         "channel_id",
         ("worker",),
         ("fanout", "mirror"),
-        about="a channel moved since the last tick",
+        about="a channel changed since the last tick",
     ),
     Topic(
         "feeds.user-changed",
@@ -215,16 +305,23 @@ _TOPICS = (
         "user_id",
         ("outbox",),
         ("worker", "fanout", "mirror"),
-        about="plan, activity and subscriptions as stored",
+        about="a change of a user's plan, activity or subscriptions, as stored",
     ),
-    Topic("feeds.novelty", "feeds/NoveltyFound.v1", "", ("fanout",), ("worker",), about="heads for the subscribers"),
+    Topic(
+        "feeds.novelty",
+        "feeds/NoveltyFound.v1",
+        "",
+        ("fanout",),
+        ("worker",),
+        about="new heads of channels, for the subscribers of one partition",
+    ),
     Topic(
         "feeds.rebuild-requested",
         "feeds/RebuildRequested.v1",
         "user_id",
         ("worker",),
         ("rebuild", "mirror"),
-        about="the decision to rebuild, with its inputs",
+        about="the decision to rebuild a user's clusters, with its inputs",
     ),
     Topic(
         "feeds.rebuild-finished",
@@ -232,7 +329,7 @@ _TOPICS = (
         "user_id",
         ("outbox",),
         ("worker", "mirror"),
-        about="what became of it",
+        about="the outcome of a rebuild request: rebuilt, skipped or failed",
     ),
     Topic(
         "feeds.clusters-rebuilt",
@@ -240,7 +337,7 @@ _TOPICS = (
         "user_id",
         ("outbox",),
         ("mirror",),
-        about="a new version of a user's clusters",
+        about="a new version of a user's clusters was stored",
     ),
     Topic(
         "feeds.cluster-evolved",
@@ -248,7 +345,7 @@ _TOPICS = (
         "user_id",
         ("outbox",),
         (),
-        about="what became of one cluster between two versions",
+        about="one cluster changed between two versions of a user's clusters",
     ),
     Topic(
         "feeds.basis-changed",
@@ -257,7 +354,7 @@ _TOPICS = (
         ("outbox",),
         (),
         fixed_partitions=1,  # a handful in the life of a store, in their order
-        about="vectors are compared in another basis from now on",
+        about="the embedding model version changed; vectors of two versions are never compared",
     ),
     Topic(
         "league.match-changed",
@@ -265,7 +362,7 @@ _TOPICS = (
         "season",
         ("outbox",),
         ("worker", "ratings"),
-        about="a match as stored, after a change",
+        about="a stored match changed; its new state",
     ),
     Topic(
         "league.refresh-requested",
@@ -273,7 +370,7 @@ _TOPICS = (
         "scope",
         ("worker", "outbox"),
         ("documents",),
-        about="documents that a change has made old",
+        about="documents that a change has made outdated, to be rebuilt",
     ),
     Topic(
         "queries.pipeline-stage",
@@ -281,7 +378,7 @@ _TOPICS = (
         "user_id",
         ("outbox",),
         ("timeline", "worker"),
-        about="a run of the pipeline was made or changed its status",
+        about="a run was created, or its status changed",
     ),
     Topic(
         "queries.stage-requested",
@@ -289,7 +386,7 @@ _TOPICS = (
         "user_id",
         ("worker",),
         ("stages",),
-        about="a run is to be worked on, with the inputs of that decision",
+        about="the decision to run a stage of a waiting run, with its inputs",
     ),
     Topic(
         "queries.run-archived",
@@ -297,7 +394,7 @@ _TOPICS = (
         "user_id",
         ("outbox",),
         ("timeline", "worker"),
-        about="a run's memory is stored; its user's next run may begin",
+        about="the memory of a completed run was stored; its user's next run may start",
     ),
     Topic(
         "queries.run-failed",
@@ -305,7 +402,7 @@ _TOPICS = (
         "request_id",
         ("outbox",),
         ("alerts",),
-        about="failures, with what an operator needs to know",
+        about="a run failed, with what an operator needs to know",
     ),
     Topic(
         "jobs.control",
@@ -313,7 +410,7 @@ _TOPICS = (
         "job_id",
         ("api", "outbox"),
         ("jobcontrols",),
-        about="jobs revoked, or asked for again",
+        about="a request to revoke a job, to publish it to its workers again, or to approve its outline",
     ),
     Topic(
         "jobs.generation-requested",
@@ -321,7 +418,7 @@ _TOPICS = (
         "job_id",
         ("outbox",),
         ("generation",),
-        about="decks to be made",
+        about="a deck is to be generated",
     ),
     Topic(
         "jobs.ingestion-requested",
@@ -329,7 +426,7 @@ _TOPICS = (
         "job_id",
         ("outbox",),
         ("ingestion",),
-        about="documents to be cut into chunks",
+        about="a document is to be cut into chunks",
     ),
     Topic(
         "jobs.export-requested",
@@ -337,7 +434,7 @@ _TOPICS = (
         "job_id",
         ("outbox",),
         ("export",),
-        about="decks to be written as files",
+        about="a deck is to be written as a file",
     ),
     Topic(
         "jobs.checkpoint-saved",
@@ -346,7 +443,7 @@ _TOPICS = (
         ("outbox",),
         ("progress",),
         cleanup="compact",
-        about="how far each job is; a tombstone when its result is stored",
+        about="the progress of a job, from which another worker can continue; a tombstone once its result is stored",
     ),
     Topic(
         "jobs.progress",
@@ -354,7 +451,7 @@ _TOPICS = (
         "job_id",
         ("outbox",),
         ("progress",),
-        about="steps of jobs, as their watchers are told",
+        about="a step of a job, as its watchers see it",
     ),
     Topic(
         "jobs.tokens-used",
@@ -362,7 +459,7 @@ _TOPICS = (
         "organization_id",
         ("api",),
         ("tokens",),
-        about="tokens paid for outside jobs and queries: embedded questions of searches",
+        about="tokens paid for outside jobs and queries: the question of a search was embedded",
     ),
     Topic(
         "jobs.usage-recorded",
@@ -370,7 +467,7 @@ _TOPICS = (
         "organization_id",
         ("outbox",),
         ("progress", "worker"),
-        about="what jobs, queries and searches used",
+        about="what a job, a query or a search used",
     ),
     Topic(
         "jobs.usage-flushed",
@@ -378,7 +475,7 @@ _TOPICS = (
         "organization_id",
         ("worker",),
         ("usage",),
-        about="totals of a period, absolute",
+        about="an organization's usage in a period so far, in absolute totals",
     ),
     Topic(
         "chunks.ingest-progressed",
@@ -386,7 +483,7 @@ _TOPICS = (
         "ns|slot|source_id",
         ("outbox",),
         ("worker",),
-        about="how far the ingest of a source is",
+        about="the progress of the ingest of a source",
     ),
     Topic(
         "chunks.ingest-decided",
@@ -394,7 +491,7 @@ _TOPICS = (
         "ns|slot|source_id",
         ("worker",),
         ("ingests",),
-        about="an ingest has come to its end, with the inputs of that decision",
+        about="the decision that an ingest of a source has ended, with its inputs",
     ),
     Topic(
         "chunks.ingest-reported",
@@ -403,7 +500,7 @@ _TOPICS = (
         ("outbox",),
         (),
         cleanup="compact",
-        about="what each ingest did",
+        about="the result of an ingest over all its sources",
     ),
     Topic(
         "chunks.chunk-changed",
@@ -411,7 +508,7 @@ _TOPICS = (
         "ns|slot|source_id",
         ("outbox",),
         (),
-        about="chunks inserted, updated, revived, orphaned, archived, removed or embedded",
+        about="chunks were inserted, updated, revived, orphaned, archived, removed or embedded",
     ),
     Topic(
         "chunks.embedding-requested",
@@ -419,7 +516,7 @@ _TOPICS = (
         "ns|slot|source_id",
         ("outbox",),
         ("backfill",),
-        about="chunks that wait for their vectors",
+        about="chunks of a source need vectors",
     ),
     Topic(
         "chunks.queries-served",
@@ -427,7 +524,7 @@ _TOPICS = (
         "ns",
         ("api",),
         ("worker",),
-        about="searches answered in each namespace",
+        about="the number of searches answered in a namespace",
     ),
     Topic(
         "chunks.namespace-rated",
@@ -435,7 +532,7 @@ _TOPICS = (
         "ns",
         ("worker",),
         ("namespaces",),
-        about="how much namespaces are asked, and which are hot",
+        about="how often a namespace is searched, and whether it is hot",
     ),
     Topic(
         "chunks.sweep-requested",
@@ -444,7 +541,7 @@ _TOPICS = (
         ("worker",),
         ("namespaces",),
         fixed_partitions=1,  # one an hour, each done before the next
-        about="ends of grace and cold chunks are to be looked for",
+        about="once an hour: find orphans whose grace period has ended, and cold chunks",
     ),
     Topic(
         "cache.prewarm-requested",
@@ -452,7 +549,7 @@ _TOPICS = (
         "season",
         ("api", "worker"),
         ("documents",),
-        about="make a season's pages before they are asked for",
+        about="the pages of a season are to be built before readers request them",
     ),
     Topic(
         "cache.invalidation-requested",
@@ -460,7 +557,7 @@ _TOPICS = (
         "key",
         ("api",),
         ("documents",),
-        about="an operator asks for a new version of a document",
+        about="an operator requested a new version of a document",
     ),
     Topic(
         "cache.version-bumped",

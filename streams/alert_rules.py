@@ -94,7 +94,7 @@ ALERTS = (
     ),
     Alert(
         "DeadLettersOpen", "max by (topic) (highwater_dead_letters_open) > 0", 15, TICKET,
-        "{{ $value }} dead letters of {{ $labels.topic }} wait for somebody",
+        "{{ $value }} dead letters of {{ $labels.topic }} are open",
         {'highwater_dead_letters_open{topic="feeds.insight-ingested"}': "3x30"},
     ),
     Alert(
@@ -110,7 +110,7 @@ ALERTS = (
     ),
     Alert(
         "WritesShed", "sum by (reason) (rate(highwater_writes_shed_total[5m])) > 0", 1, PAGE,
-        "writes are refused with 429: {{ $labels.reason }} has passed its bound",
+        "writes are refused with 429: {{ $labels.reason }} is above its bound",
         {'highwater_writes_shed_total{reason="lag", instance="api:8080"}': "0+5x10"},
         fires_at=5,
     ),
@@ -118,7 +118,7 @@ ALERTS = (
         "ErrorsHigh",
         'sum(rate(highwater_http_seconds_count{status=~"5.."}[5m])) / sum(rate(highwater_http_seconds_count[5m])) > 0.01',
         5, PAGE,
-        "{{ $value | humanizePercentage }} of the answers are errors of ours",
+        "{{ $value | humanizePercentage }} of the responses are server errors (5xx)",
         {
             'highwater_http_seconds_count{status="200", route="/api/feed", method="GET"}': "0+90x20",
             'highwater_http_seconds_count{status="503", route="/api/feed", method="GET"}': "0+10x20",
@@ -127,7 +127,7 @@ ALERTS = (
     ),
     Alert(
         "TicksLate", "max(highwater_tick_lag_seconds) > 180", 2, PAGE,
-        "the worker's newest tick is {{ $value | humanizeDuration }} old: nothing is decided by time",
+        "the worker's newest tick is {{ $value | humanizeDuration }} old: no decision that depends on time is made",
         {"highwater_tick_lag_seconds": "181+60x10"},
     ),
     Alert(
@@ -137,7 +137,7 @@ ALERTS = (
     ),
     Alert(
         "RedisDown", "min by (instance) (highwater_redis_up) == 0", 2, TICKET,
-        "{{ $labels.instance }} does not reach Redis: reads go on from PostgreSQL, slower",
+        "{{ $labels.instance }} cannot reach Redis: reads continue from PostgreSQL, more slowly",
         {'highwater_redis_up{instance="api:8080"}': "0x10"},
     ),
     Alert(
@@ -164,7 +164,7 @@ ALERTS = (
     ),
     Alert(
         "SpansDropped", 'sum by (instance, outcome) (rate(highwater_spans_total{outcome!="exported"}[15m])) > 0', 15, TICKET,
-        "traces of {{ $labels.instance }} have holes: spans are {{ $labels.outcome }}",
+        "traces of {{ $labels.instance }} are incomplete: spans are {{ $labels.outcome }}",
         {'highwater_spans_total{outcome="dropped", instance="connect:8090"}': "0+5x60"},
         fires_at=35,
     ),

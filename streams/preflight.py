@@ -176,7 +176,7 @@ async def _connect(settings: Settings) -> Any:
             await admin.close()
             refusal = await kafka_refusal(access)
             if refusal is not None:
-                raise AccessRefusedError(f"Kafka refuses us: {refusal}") from error
+                raise AccessRefusedError(f"Kafka refuses the connection: {refusal}") from error
             if attempt == 1:
                 _log.error("broker_away", brokers=settings.kafka, error=str(error), effect="waiting for it")
             await asyncio.sleep(unavailable_seconds(attempt))

@@ -22,6 +22,8 @@ _log = logging.getLogger("highwater.settings")
 PREFIX = "HIGHWATER_"
 # What makes vectors (`connectors/models/opening.py`).
 EMBEDDERS = ("builtin", "local", "service")
+# What counts beside the scores of hybrid searches (`connectors/models/opening.py`).
+RERANKERS = ("local", "service")
 
 
 def _text(raw: str) -> str:
@@ -83,6 +85,12 @@ def _within(low: float, high: float, more: str = "") -> Callable[[str], float]:
 def _embedder(raw: str) -> str:
     if raw not in EMBEDDERS:
         raise ValueError(f"must be one of {', '.join(EMBEDDERS)}")
+    return raw
+
+
+def _reranker(raw: str) -> str:
+    if raw not in RERANKERS:
+        raise ValueError(f"must be one of {', '.join(RERANKERS)}")
     return raw
 
 
@@ -230,11 +238,11 @@ class Settings:
         "HIGHWATER_GOOGLE_ACCESS_TOKEN",
         _text,
         None,
-        "an OAuth token of Google instead, with the scope drive.file",
+        "OAuth token of Google instead, with the scope drive.file",
         True,
     )
     google_folder_id: str | None = _setting(
-        "HIGHWATER_GOOGLE_FOLDER_ID", _text, None, "the folder of Google Drive that exports are put into"
+        "HIGHWATER_GOOGLE_FOLDER_ID", _text, None, "folder in Google Drive for exports"
     )
     google_api_url: str = _setting(
         "HIGHWATER_GOOGLE_API_URL", _text, "https://www.googleapis.com", "the address of Google's API"
@@ -265,15 +273,24 @@ class Settings:
     )
     embeddings_key: str | None = _setting("EMBEDDINGS_API_KEY", _text, None, "its key", True)
     embeddings_model: str = _setting("EMBEDDINGS_MODEL", _text, "text-embedding-3-small", "its model")
+    reranker: str | None = _setting(
+        "HIGHWATER_RERANKER",
+        _reranker,
+        None,
+        "reranker of hybrid searches: local or service; unset = service if configured, else none",
+    )
     rerank_url: str | None = _setting(
         "HIGHWATER_RERANK_BASE_URL",
         _text,
         None,
-        "reranking service for searches, which has /rerank as text-embeddings-inference, Cohere or Jina; unset = none",
+        "reranking service for searches, with /rerank like text-embeddings-inference, Cohere or Jina; unset = none",
     )
     rerank_key: str | None = _setting("HIGHWATER_RERANK_API_KEY", _text, None, "its key", True)
     rerank_model: str | None = _setting(
-        "HIGHWATER_RERANK_MODEL", _text, None, "its model; unset = it has one, as text-embeddings-inference does"
+        "HIGHWATER_RERANK_MODEL",
+        _text,
+        None,
+        "its model; unset = the service has only one, like text-embeddings-inference",
     )
     embedder: str | None = _setting(
         "HIGHWATER_EMBEDDER",
@@ -436,7 +453,7 @@ class Settings:
         "HIGHWATER_VOTE_WINDOW_SECONDS",
         _within(5, 10, " (R4.33)"),
         5.0,
-        "votes are gathered for this long and then stored together",
+        "votes are collected for this time and then stored together",
     )
     lease_seconds: float = _setting(
         "HIGHWATER_LEASE_SECONDS",

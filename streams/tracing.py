@@ -182,7 +182,7 @@ def begin_hops(group: str, places: Sequence[tuple[str, int, int]], arrived_ms: S
 
 
 def end_hop(hop: Hop, group: str, start_ns: int, end_ns: int, *, is_error: bool = False) -> None:
-    """Record the span of a hop."""
+    """Record the span of a processed event; does nothing if tracing is off."""
     if hop.context.span_id == hop.parent.span_id:
         return  # nobody collects
     attributes: dict[str, AttributeValue] = {

@@ -22,6 +22,9 @@ from highwater.streams.settings import Settings, read_settings
 # Leaders are chosen within a second; this long on a machine that others keep busy.
 _LEADERS_SECONDS_MAX = 60
 
+# As every process of the product has it (api/cli/main.py); numpy is not imported yet.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 # No test fails for the machine's speed.
 hypothesis.settings.register_profile("highwater", deadline=None)
 hypothesis.settings.load_profile("highwater")

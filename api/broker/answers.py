@@ -75,9 +75,9 @@ class TopicSchema(TypedDict):
 
 
 class BrokerTopic(TypedDict):
-    """A topic as the broker has it, with its declaration where the catalogue has one.
+    """A topic on the broker, with its declaration if the catalogue has one.
 
-    `events`: offsets that it holds; a compacted topic holds fewer records. `size_bytes`: of one copy of each partition.
+    `events`: number of offsets; a compacted topic has fewer records. `size_bytes`: one copy of each partition.
     `takes_events`: whether `POST /api/events/{topic}` accepts events for it.
     """
 
@@ -136,7 +136,7 @@ class GroupMember(TypedDict):
 
 
 class GroupPartition(TypedDict):
-    """Where a group stands in a partition. `next` null: it has not read there; `member`: the client that reads it.
+    """The position of a group in a partition. `next` null: it has not read the partition; `member`: the client that reads it.
 
     `stopped`: why its consumer stopped this partition, if it did.
     """
@@ -151,7 +151,7 @@ class GroupPartition(TypedDict):
 
 
 class ConsumerGroup(ListedGroup):
-    """A consumer group with its members and where it stands. `coordinator`: the broker that manages it."""
+    """A consumer group with its members and positions. `coordinator`: the broker that manages it."""
 
     assignor: str
     coordinator: str | None
@@ -169,7 +169,7 @@ class ResetPartition(TypedDict):
 
 
 class GroupReset(TypedDict):
-    """What a reset changes, or has changed. While `live_members` is not 0, it is refused."""
+    """The changes of a reset, planned or applied. It is refused while `live_members` is not 0."""
 
     group: str
     executed: bool

@@ -29,7 +29,7 @@ _Partition = Annotated[int, Field(ge=0, le=999_999)]
 
 
 class ResetRequest(BaseModel):
-    """Where a group reads next. No topics: all that it reads; partitions need exactly one topic."""
+    """Where a group continues reading. No topics: all topics of the group; partitions need exactly one topic."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -116,7 +116,7 @@ async def schema_check(sources: Sources, name: str, text: str) -> SchemaCheck:
     try:
         verdict = await checked_schema(sources.registry, name, text, subject.versions[-1].kind)
     except InvalidSchemaError as error:
-        raise UnprocessableError(f"this is no schema: {error}", field="schema") from error
+        raise UnprocessableError(f"this is not a schema: {error}", field="schema") from error
     if verdict is None:
         raise NotFoundError(f"the schema registry has no subject {name[:250]!r}")
     return {

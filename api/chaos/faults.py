@@ -1,7 +1,7 @@
 """Each kind of fault: what begins it and what ends it.
 
-Law: what was begun is ended, also when the run is interrupted in between; beginning and ending wait for nothing but servers that
-start, so that a fault's length is the plan's.
+Invariant: what was begun is ended, also when the run is interrupted in between; beginning and ending wait for nothing but
+servers that start, so that a fault's length is the plan's.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A stack of its own to make faults on: servers, a proxy in front of each, and roles that know the proxies only.
 
-Law: nothing of the surroundings reaches it. What somebody has set is unset for its roles, and its data is in one folder.
+Invariant: nothing of the surroundings reaches it. What somebody has set is unset for its roles, and its data is in one folder.
 """
 
 from __future__ import annotations
@@ -330,7 +330,7 @@ def _send(pid: int, number: signal.Signals) -> None:
 
 
 def is_answered(question: Callable[[], object]) -> bool:
-    """Whether what is asked is answered with something true, by parts that may be away."""
+    """Whether what is asked is answered with something true, by parts that may be unavailable."""
     try:
         return bool(question())
     except UnavailableError:

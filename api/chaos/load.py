@@ -1,7 +1,7 @@
 """The load of a run: events of every subsystem, round by round, requests to the API beside them, and what they come to.
 
-Law: what is sent follows from the number of its round. What the broker did not acknowledge is sent again until it does, so that
-in the end everything is there, and some of it twice in the log.
+Invariant: what is sent follows from the number of its round. What the broker did not acknowledge is sent again until it does,
+so that in the end everything is there, and some of it twice in the log.
 """
 
 from __future__ import annotations

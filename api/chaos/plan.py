@@ -1,7 +1,7 @@
 """Which faults a seed stands for, in which order, and how long each lasts.
 
-Law: the plan is a function of the seed and the minutes alone, also on another machine and another Python, so that a seed that has
-failed makes the same faults again. What happens at which moment of the product is not in it: that is the machine's.
+Invariant: the plan is a function of the seed and the minutes alone, also on another machine and another Python, so that a seed
+that has failed makes the same faults again. What happens at which moment of the product is not in it: that is the machine's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """TCP proxies between roles and servers that cut, slow, hold and delay what passes.
 
-Law: while nothing is wrong they pass on every byte in order. Each fault is one that a network makes: no byte is changed, and none
-is left out of the middle of a connection that goes on.
+Invariant: while nothing is wrong they pass on every byte in order. Each fault is one that a network makes: no byte is changed,
+and none is left out of the middle of a connection that goes on.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One run of `highwater chaos`: the faults of a plan one after the other under load, and what is true in the end.
 
-Law: every wait has a limit, and a wait that reaches it is a finding. A run ends with its stack stopped, whatever happened.
+Invariant: every wait has a limit, and a wait that reaches it is a finding. A run ends with its stack stopped, whatever happened.
 """
 
 from __future__ import annotations

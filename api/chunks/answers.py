@@ -21,7 +21,7 @@ Window: TypeAlias = dict[str, Any]
 
 
 class IngestedSource(TypedDict):
-    """What an ingest did to a source."""
+    """The outcome of an ingest for a source."""
 
     ns: str
     slot: str
@@ -58,7 +58,7 @@ class RefusedChunk(TypedDict):
 
 
 class Ingest(TypedDict):
-    """What an ingest did. `received` is the sum of the four counters after it; `statuses`: how many sources ended how."""
+    """The outcome of an ingest. `received` is the sum of the four counters after it; `statuses`: number of sources by outcome."""
 
     ingest_id: str
     status: IngestStatus
@@ -90,10 +90,10 @@ class NeighbourChunk(TypedDict):
 
 
 class FoundChunk(TypedDict):
-    """A result with its scores; `before` and `after` are there where neighbours were asked for.
+    """A result with its scores; `before` and `after` are present if neighbours were requested.
 
-    `valid_until`: when the text was replaced or taken out; null for a current text. `rerank_score`: by the reranking
-    service, 0 to 1.
+    `valid_until`: when the text was replaced or removed; null for a current text. `rerank_score`: by the reranker,
+    0 to 1.
     """
 
     ns: str
@@ -121,7 +121,7 @@ class FoundChunk(TypedDict):
 
 
 class FoundChunks(TypedDict):
-    """The results of a search, the best first. `compared_by`: a model, `sent` or `words`; null: nothing was asked for.
+    """The results of a search, the best first. `compared_by`: a model, `sent` or `words`; null: the search had no question.
 
     `texts`: `as_of` if the texts are those that were stored at that time, `now` if they are the current ones.
     """
@@ -139,7 +139,7 @@ class FoundChunks(TypedDict):
 
 
 class NamespacePassport(TypedDict):
-    """What the configuration says of a namespace; ages in days."""
+    """The settings of a namespace; ages in days."""
 
     half_life_days: float
     ttl_days: float
@@ -156,7 +156,7 @@ class NamespacePassport(TypedDict):
 
 
 class NamespaceLifecycle(TypedDict):
-    """How many chunks of a namespace are how old."""
+    """Number of chunks of a namespace by age."""
 
     ns: str
     as_of: Time
@@ -178,7 +178,7 @@ class NamespaceLifecycle(TypedDict):
 
 
 class NamespaceLifecycles(TypedDict):
-    """The same of every namespace."""
+    """Number of chunks by age, for every namespace."""
 
     as_of: Time
     namespaces: list[NamespaceLifecycle]

@@ -81,7 +81,7 @@ def ingest(
                 sending.take(client, number, document)
             sending.finish(client, {"full": full, "force": force, "truncated": truncated})
         except KeyboardInterrupt:
-            warn(f"ingest {sending.ingest_id} is cut off; what is not finished marks nothing")
+            warn(f"ingest {sending.ingest_id} was interrupted; an unfinished ingest marks nothing")
             click.get_current_context().exit(INTERRUPTED)
         taken = {"ingest_id": sending.ingest_id, "positions": sorted(sending.positions.values())}
         if no_wait:
@@ -134,7 +134,7 @@ class _Sending:
         named = {name: document.pop(name, default) for name, default in self._defaults.items()}
         missing = [name for name, value in named.items() if not isinstance(value, str)]
         if missing:
-            raise CommandFailedError(f"line {number} has no {missing[0]}, and none was given for all")
+            raise CommandFailedError(f"line {number} has no {missing[0]}, and no default was given")
         key = (named["ns"], named["slot"], named["source_id"])
         source = self._sources.setdefault(key, _Source())
         document.setdefault("chunk_no", source.next)
@@ -211,16 +211,16 @@ def _waited(client: httpx.Client, taken: dict[str, Any], sources: int, timeout_s
                 request(client, "GET", path)
             if monotonic_seconds() > until:
                 raise CommandFailedError(
-                    f"ingest {taken['ingest_id']} is not through within {timeout_seconds:g} s; "
+                    f"ingest {taken['ingest_id']} has not ended within {timeout_seconds:g} s; "
                     f"`highwater chunks show {taken['ingest_id']}` shows its status"
                 )
             time.sleep(_LOOK_SECONDS)
     except httpx.HTTPError as error:
         raise CommandFailedError(
-            f"the API does not answer ({str(error) or type(error).__name__}); the ingest goes on without this command"
+            f"the API does not answer ({str(error) or type(error).__name__}); the ingest continues without this command"
         ) from error
     except KeyboardInterrupt:
-        warn(f"ingest {taken['ingest_id']} goes on without this command")
+        warn(f"ingest {taken['ingest_id']} continues without this command")
         click.get_current_context().exit(INTERRUPTED)
 
 
@@ -265,7 +265,7 @@ def show(ingest_id: str, as_json: bool) -> None:
 @click.option("--source", "source_ids", multiple=True, help="Search only this source (may be repeated).")
 @click.option("--limit", type=click.IntRange(1, 100), default=10, show_default=True, help="Maximum number of results.")
 @click.option("--mode", type=click.Choice(["semantic", "hybrid"]), default="hybrid", show_default=True)
-@click.option("--no-rerank", is_flag=True, help="Do not reorder the results by the reranking service.")
+@click.option("--no-rerank", is_flag=True, help="Order the results without the reranker.")
 @click.option("--per-source", type=click.IntRange(1, 100), help="Maximum number of chunks per source.")
 @click.option("--from", "published_from", help="Published at this time (ISO 8601) or later.")
 @click.option("--to", "published_to", help="Published at this time or earlier.")
@@ -309,7 +309,7 @@ def search(
     if as_of is not None and found["texts"] == "now":
         warn(f"former texts of {ns} are not kept from before this time: these are the current texts")
     if found["ranking"] == "reranker_unavailable":
-        warn("the reranking service does not answer: the results are in the order of their scores")
+        warn("the reranker does not answer: the results are in the order of their scores")
     rows = [_result_row(one) for one in found["results"]]
     numbers = ("final", "similarity", "decay", "age days")
     print_table((*numbers, "", "source", "no", "text"), rows, right=(*numbers, "no"))

@@ -139,11 +139,11 @@ def git(
     context = click.get_current_context()
     if kind == "insights":
         if ns or slot or full or force or include or url:
-            raise click.UsageError("--ns, --slot, --full, --force, --include and --url are of --as chunks", context)
+            raise click.UsageError("--ns, --slot, --full, --force, --include and --url need --as chunks", context)
         _publish_insights(Repository(folder, rev), channel, as_json=as_json)
         return
     if ns is None or channel is not None:
-        raise click.UsageError("--as chunks needs --ns, and has no --channel", context)
+        raise click.UsageError("--as chunks needs --ns, and excludes --channel", context)
     repository = Repository(folder, rev)
     wanted = _wanted(ns, slot or repository.name, full, force, lasts=True)
     origin = Commit(repository, patterns=include, url=url)
@@ -198,9 +198,9 @@ def github(
 
     context = click.get_current_context()
     if not is_repository(repository):
-        raise click.UsageError(f"{repository!r} is no OWNER/REPO", context)
+        raise click.UsageError(f"{repository!r} is not OWNER/REPO", context)
     if since is not None and (cursor is not None or not KINDS[what].takes_since):
-        raise click.UsageError(f"--since is not for {what}, nor with --cursor", context)
+        raise click.UsageError(f"--since does not apply to {what}, nor with --cursor", context)
     since = None if since is None else _since(since)
     wanted = _wanted(ns, slot or repository, full, force)
     settings = stack_settings(*_PARTS)
@@ -236,7 +236,7 @@ def _since(told: str) -> str:
     try:
         return iso_from_ms(ms_from_iso(told) // 1000 * 1000)
     except (ValueError, OverflowError) as error:
-        raise click.UsageError(f"--since {told!r} is no ISO 8601 time", click.get_current_context()) from error
+        raise click.UsageError(f"--since {told!r} is not an ISO 8601 time", click.get_current_context()) from error
 
 
 def _publish_insights(repository: Repository, channel: str | None, *, as_json: bool) -> None:

@@ -81,7 +81,7 @@ class Wanted:
             except InvalidEventError as error:
                 raise click.UsageError(str(error), context) from error
         if self.forces and not self.asks_full:
-            raise click.UsageError("--force says what --full is to do; say both", context)
+            raise click.UsageError("--force changes --full; give both", context)
 
 
 @dataclass(slots=True)

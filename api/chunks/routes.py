@@ -90,7 +90,7 @@ async def post_ingest(body: IngestSubmission, services: Wired) -> IngestAccepted
         check_key_part(name, source[name])
     check_id("ingest_id", ingest_id)
     if not body.chunks and not body.finish:
-        raise UnprocessableError("there are no chunks, and the source is not finished either", field="chunks")
+        raise UnprocessableError("the request has neither chunks nor `finish`", field="chunks")
     events = [_chunk_event(number, chunk, source) for number, chunk in enumerate(body.chunks)]
     encoded = [_encoded(services, number, event) for number, event in enumerate(events)]
     ended = (
@@ -132,7 +132,9 @@ def _encoded(services: Services, number: int, event: Mapping[str, Any]) -> tuple
     except InvalidEventError as error:
         raise _refused(number, error) from error
     if len(key) * 4 + len(value) + _RECORD_OVERHEAD_BYTES > TOPICS[CHUNK_SUBMITTED].message_bytes_max:
-        raise _refused(number, InvalidEventError("too_large", "it is larger than a record may be", field="content"))
+        raise _refused(
+            number, InvalidEventError("too_large", "the chunk is larger than the largest record", field="content")
+        )
     return key, value
 
 
@@ -212,7 +214,7 @@ def _source_place(cursor: str) -> tuple[str, str, str]:
         for part in place:
             check_id("cursor", part)
     except InvalidEventError as error:  # what PostgreSQL would not take
-        raise BadRequestError("cursor is not one that this list gave", field="cursor") from error
+        raise BadRequestError("cursor does not come from this list", field="cursor") from error
     return place
 
 

@@ -85,9 +85,9 @@ class Asked(BaseModel):
             description="query vector instead of that of `q`: base64 of float32",
         ),
     ] = None
-    limit: Annotated[int, Field(ge=1, le=RESULTS_MAX, description="how many at most")] = RESULTS_DEFAULT
-    slot: Annotated[str | None, Field(description="of this slot only")] = None
-    source_id: Annotated[list[str], Field(max_length=SOURCES_MAX, description="of these sources only")] = []
+    limit: Annotated[int, Field(ge=1, le=RESULTS_MAX, description="maximum number")] = RESULTS_DEFAULT
+    slot: Annotated[str | None, Field(description="only this slot")] = None
+    source_id: Annotated[list[str], Field(max_length=SOURCES_MAX, description="only these sources")] = []
     mode: Annotated[
         Mode,
         Field(description="semantic: by vectors only, as `similarity` says; hybrid: by vectors and words, finds more"),
@@ -96,7 +96,7 @@ class Asked(BaseModel):
         int | None, Field(ge=1, le=RESULTS_MAX, description="maximum number of chunks per source")
     ] = None
     rerank: Annotated[
-        bool, Field(description="hybrid mode: reorder the results by the reranking service, if one is configured")
+        bool, Field(description="hybrid mode: let the reranker count in the order of the results, if one is configured")
     ] = True
     neighbours: Annotated[
         int,
@@ -132,8 +132,8 @@ async def get_search(
     With `as_of`, texts that were replaced or removed since then are found as they were (`texts` is `as_of`). They are kept for
     90 days. For an earlier time, and in a namespace whose removals are hard, the current texts are searched (`texts` is `now`).
 
-    If a reranking service is configured, hybrid searches order their results by `rerank_score` instead of similarity; `ranking`
-    says whether they are. `complete` and `exact` refer to the scores.
+    If a reranker is configured, `rerank_score` counts beside similarity in the order of the results of hybrid searches;
+    `ranking` says whether it did. `complete` and `exact` refer to the scores.
 
     If an embedding service is configured, the tokens of a new question count towards the usage of the caller's
     organization.
@@ -144,7 +144,7 @@ async def get_search(
     check_text("q", asked.q, 4 * QUESTION_CHARACTERS_MAX)
     if asked.q and not asked.q.strip():
         raise UnprocessableError(
-            "q is blank: leave it out to list the youngest", field="q", reason="nothing_to_compare"
+            "q is blank: omit it to list the youngest chunks", field="q", reason="nothing_to_compare"
         )
     vector = None if asked.vector is None else _vector(asked.vector)
     as_of_ms = services.clock() // MINUTE_MS * MINUTE_MS if asked.as_of is None else _moment("as_of", asked.as_of)
@@ -184,7 +184,7 @@ def _search_head(services: Services, chunks: ChunkServices, found: Namespace, as
 
 
 def _reranker(chunks: ChunkServices, asked: Asked) -> Reranker | None:
-    """The service that puts the results in order, if one does."""
+    """The reranker of this search, if there is one."""
     return chunks.reranker if asked.rerank and asked.q and asked.mode is Mode.HYBRID else None
 
 

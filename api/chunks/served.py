@@ -1,8 +1,8 @@
 """Searches served in each namespace, counted in this process and told every ten seconds (R3.21).
 
-Laws. A search never waits for the count. What could not be told is kept and told with the next; a process that is killed loses at
-most ten seconds of it, and what it told is counted by the log alone. Only namespaces that exist are counted, so that nobody fills
-the memory of a process by asking for names.
+Invariants. A search never waits for the count. What could not be told is kept and told with the next; a process that is killed
+loses at most ten seconds of it, and what it told is counted by the log alone. Only namespaces that exist are counted, so that
+nobody fills the memory of a process by asking for names.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from highwater.api.chunks.query_vectors import QueryVectors
 from highwater.api.chunks.served import ServedSearches
 from highwater.api.chunks.tokens_used import UsedTokens
 from highwater.api.core.services import Services
-from highwater.connectors.models.opening import open_embedders
-from highwater.connectors.models.reranker import Reranker, open_reranker
+from highwater.connectors.models.opening import open_embedders, open_reranker
+from highwater.connectors.models.reranker import Reranker
 from highwater.schemas.chunks import QUERIES_SERVED
 from highwater.schemas.jobs import TOKENS_USED
 from highwater.streams.chunks.passports import Passports
@@ -44,7 +44,7 @@ def make_chunks(core: Services) -> ChunkServices:
     """Wire them.
 
     Raises:
-        ConfigurationError: the embedder or the reranking service cannot be used.
+        ConfigurationError: the embedder or the reranker cannot be used.
     """
 
     async def publish_served(events: Sequence[Mapping[str, Any]]) -> None:

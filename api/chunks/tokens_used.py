@@ -46,7 +46,7 @@ class UsedTokens:
         self._ending = asyncio.Event()
 
     def note(self, organization_id: str, tokens: int, cost_cents: int) -> None:
-        """Tokens were used for an organization; returns at once."""
+        """Queue the tokens that an organization used for publishing, without waiting."""
         event: TokensUsed = {
             "organization_id": organization_id,
             "use_id": str(uuid4()),

@@ -1,7 +1,7 @@
 """`python -m highwater.api.cli.alert_rules [--check]` writes what Prometheus and Grafana read, from the catalogues of the code.
 
 `deploy/prometheus/alerts.yml` (rules), `deploy/prometheus/alerts_test.yml` (each rule on its example, for `promtool test rules`)
-and `deploy/grafana/highwater.json` (the dashboard). Law: nobody edits those files; a contract test compares them with this.
+and `deploy/grafana/highwater.json` (the dashboard). Invariant: nobody edits those files; a contract test compares them with this.
 """
 
 from __future__ import annotations

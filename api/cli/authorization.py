@@ -1,6 +1,6 @@
 """Writes `docs/authorization.md`: every operation by every kind of principal; `--check` fails when the page is out of date.
 
-Law: the table is drawn from the declarations beside the routes; what is written above it here says how to read it.
+Invariant: the table is drawn from the declarations beside the routes; what is written above it here says how to read it.
 """
 
 from __future__ import annotations

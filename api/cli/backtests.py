@@ -17,10 +17,12 @@ _DEFAULT = "policies"
 class _WithDefault(Group):
     """A group whose default command needs not be named."""
 
+    default_command = _DEFAULT
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """The arguments, with the default command in front unless one is named or help is asked for."""
         is_named = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
-        return super().parse_args(ctx, args if is_named else [_DEFAULT, *args])
+        return super().parse_args(ctx, args if is_named else [self.default_command, *args])
 
 
 @click.group(cls=_WithDefault)

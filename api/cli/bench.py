@@ -100,7 +100,7 @@ def bench(
 def _results_module() -> Any:
     """`tests.bench.results`, which a checkout alone has."""
     if not bench_names(_CHECKOUT):
-        raise CommandFailedError("the benchmarks are part of a checkout of Highwater and this is not one")
+        raise CommandFailedError("benchmarks run only in a checkout of the Highwater repository")
     if str(_CHECKOUT) not in sys.path:
         sys.path.insert(0, str(_CHECKOUT))
     return importlib.import_module("tests.bench.results")

@@ -29,11 +29,11 @@ def capacity(users: int, channels: int, insights_per_day: int, as_json: bool) ->
         worst = step.parts[0]
         rows.append((f"{step.load.users:,}", f"{step.load.insights_per_day:,}", worst.name, f"{worst.share:.0%}"))
     print_table(
-        ["users", "insights a day", "fullest part", "of its limit"],
+        ["users", "insights a day", "fullest component", "of its limit"],
         rows,
         right=["users", "insights a day", "of its limit"],
     )
-    click.echo(f"In these proportions nothing is fuller than 70 % up to {reach(load):,} users.")
+    click.echo(f"In these proportions no component exceeds 70 % of its limit up to {reach(load):,} users.")
     told: set[str] = set()
     for step in found:
         for part in step.breaks:

@@ -131,7 +131,7 @@ def _folder(kept: Path | None) -> Iterator[Path]:
             yield Path(made)
         return
     if kept.exists():
-        raise CommandFailedError(f"{kept} is there already; --keep takes the name of a new folder")
+        raise CommandFailedError(f"{kept} exists already; --keep needs the name of a new folder")
     kept.mkdir(parents=True)
     yield kept.absolute()
 
@@ -153,7 +153,7 @@ def _print(outcome: Outcome, minutes: float) -> None:
         )
     for problem in outcome.problems:
         click.echo(printable(problem))
-    found = f"{len(outcome.problems)} problems" if outcome.problems else "nothing lost, doubled or stuck"
+    found = f"{len(outcome.problems)} problems" if outcome.problems else "nothing lost, duplicated or stuck"
     click.echo(
         f"seed {outcome.seed}, {len(outcome.recovered)} of {len(outcome.planned)} faults, {outcome.compared:,} compared: {found}"
     )

@@ -63,7 +63,7 @@ async def check_all(settings: Settings) -> list[Check]:
     return found
 
 
-_REMEDY_AWAY = "see the checks above it, and the part's log"
+_REMEDY_AWAY = "see the checks above, and the log of the service"
 
 
 async def check_platform(_: Settings) -> list[Check]:
@@ -87,7 +87,9 @@ def disk_verdict(free_bytes: int, data_dir: Path) -> Check:
     """What so many free bytes mean."""
     state = BAD if free_bytes < DISK_BYTES_BAD else WARNING if free_bytes < DISK_BYTES_WARNING else OK
     remedy = (
-        "" if state == OK else f"free some space, or set HIGHWATER_DATA_DIR to a larger disk than that of {data_dir}"
+        ""
+        if state == OK
+        else f"free some space, or set HIGHWATER_DATA_DIR to a larger disk than the one with {data_dir}"
     )
     return Check("disk", state, f"{free_bytes / _GIB:,.1f} GiB free", remedy)
 
@@ -104,9 +106,9 @@ def clock_verdict(clock_file: Path | None) -> Check:
     try:
         offset = float(clock_file.read_text(encoding="ascii").strip() or "0")
     except FileNotFoundError:
-        return Check("clock", WARNING, f"{clock_file} is not there: no offset", "write an offset in seconds into it")
+        return Check("clock", WARNING, f"{clock_file} does not exist: no offset", "write an offset in seconds into it")
     except ValueError:
-        remedy = f"{clock_file} must hold one number of seconds; until then the last readable one counts"
+        remedy = f"{clock_file} must hold one number of seconds; until then the last readable number counts"
         return Check("clock", BAD, "unreadable", remedy)
     return Check(
         "clock",
@@ -121,7 +123,9 @@ async def check_addresses(settings: Settings) -> list[Check]:
     missing = [name for field, name in ADDRESSES.items() if getattr(settings, field) is None]
     if not missing:
         return [Check("addresses", OK, "all known")]
-    return [Check("addresses", BAD, f"unknown: {', '.join(missing)}", "`highwater up` starts what is not set")]
+    return [
+        Check("addresses", BAD, f"unknown: {', '.join(missing)}", "`highwater up` starts each service that is not set")
+    ]
 
 
 async def check_kafka(settings: Settings) -> list[Check]:
@@ -155,7 +159,7 @@ async def check_kafka(settings: Settings) -> list[Check]:
         there = [topic for topic in all_topics() if topic.name in metadata.topics]
         await Admin(client).ensure_topics(there, replication_factor=settings.replication_factor)
     except CatalogueMismatchError as error:
-        remedy = "change the topic to what the catalogue says, or recreate it; of partitions, the setting"
+        remedy = "change the topic to match the catalogue, or recreate it; for partitions, change the setting"
         found.append(Check("topics", BAD, str(error), remedy))
     if len(found) == 1:
         found.append(Check("topics", OK, f"{len(there)} as in the catalogue"))
@@ -170,7 +174,7 @@ def replicas_verdict(replicas: Sequence[tuple[int, int]]) -> Check:
         return Check("replicas", OK, f"{len(replicas):,} partitions, every replica in sync")
     detail = f"{behind:,} of {len(replicas):,} partitions have replicas that are not in sync"
     remedy = (
-        "a broker does not run or catches up: start it, and wait; with one more lost, writes to these partitions stop"
+        "a broker is stopped or is catching up: start it and wait; if one more is lost, writes to these partitions stop"
     )
     return Check("replicas", WARNING, detail, remedy)
 
@@ -268,7 +272,7 @@ async def check_redis(settings: Settings) -> list[Check]:
         try:
             found.append(Check(name, OK, f"Redis {await ask_once(address, _ANSWER_SECONDS, setting)}"))
         except UnavailableError as error:
-            remedy = f"start it, or correct {setting}; reads go on from PostgreSQL meanwhile"
+            remedy = f"start it, or correct {setting}; reads continue from PostgreSQL meanwhile"
             found.append(Check(name, BAD, f"{error}", remedy))
     return found
 
@@ -284,13 +288,13 @@ async def check_embedder(settings: Settings) -> list[Check]:
         if chosen == "local":
             read_files(settings.model_dir)
     except ConfigurationError as error:
-        return [Check("embedder", BAD, str(error), "correct HIGHWATER_EMBEDDER, or install what it names")]
+        return [Check("embedder", BAD, str(error), "correct HIGHWATER_EMBEDDER, or install the model it names")]
     except EmbeddingError as error:
         remedy = "`python -m highwater.deploy.local.fetch --models`, or HIGHWATER_EMBEDDER=builtin"
         return [Check("embedder", BAD, str(error), remedy)]
     behind = await _vectors_behind(settings)
     if chosen == "builtin" and settings.embedder is None:
-        remedy = "`make install` installs it; HIGHWATER_EMBEDDER=builtin says that it is not wanted"
+        remedy = "`make install` installs it; or set HIGHWATER_EMBEDDER=builtin to do without it"
         return [Check("embedder", WARNING, f"builtin: {MINILM.why_missing(settings.model_dir)}{behind}", remedy)]
     name = {"local": MINILM.basis_id, "service": settings.embeddings_model}.get(chosen)
     return [Check("embedder", OK, chosen + (f": {name}" if name else "") + behind)]
@@ -324,11 +328,11 @@ async def check_lag(settings: Settings) -> list[Check]:
             never = all(standing.next is None for standing in group.standings)
             remedy = "`highwater up`, or its role on some machine" if never else "see `highwater reset --help`"
             if group.stopped:
-                remedy = "mend the producer, then run " + ", ".join(f"`{stop.command}`" for stop in group.stopped)
+                remedy = "correct the producer, then run " + ", ".join(f"`{stop.command}`" for stop in group.stopped)
             state = WARNING if never and not group.events else BAD
             found.append(Check(f"consumer {group.group}", state, f"{group.problem}; {detail}", remedy))
         elif late:
-            remedy = "see whether its role runs (`highwater status`), and `highwater dlq list`"
+            remedy = "check that its role runs (`highwater status`), and read `highwater dlq list`"
             found.append(Check(f"consumer {group.group}", WARNING, detail, remedy))
         else:
             found.append(Check(f"consumer {group.group}", OK, detail))
@@ -341,13 +345,15 @@ def bottleneck_verdict(behind: Sequence[tuple[str, int, float]]) -> Check:
     name = "next bottleneck"
     group, events, seconds = max(behind, key=lambda one: (one[2], one[1]), default=("", 0, 0.0))
     if not events:
-        return Check(name, OK, "none: no consumer that runs is behind")
+        return Check(name, OK, "none: no running consumer is behind")
     detail = f"consumer {group}, the furthest behind: {events:,} events, {seconds:,.1f} s"
     if seconds <= LAG_SECONDS_NOTED:
         return Check(name, OK, detail)
     command = "highwater worker" if group == WORKER else f"highwater connect {group}"
     most = keyed_partitions()
-    remedy = f"run another process of it (`{command}`), up to one a partition ({most}); then a larger PostgreSQL"
+    remedy = (
+        f"run another process of this role (`{command}`), up to one per partition ({most}); then a larger PostgreSQL"
+    )
     return Check(name, OK, detail, remedy)
 
 

@@ -26,13 +26,16 @@ _TOP_DEFAULT = 20
     "--by", metavar="EXPR", help="A field (channel_id), key, partition, or any expression in CEL (time.getHours())."
 )
 @click.option("--from", "begin", metavar="WHERE", help="First record: offset, PARTITION/OFFSET, time, age (7d, -1h).")
-@click.option(
-    "--to", "end", metavar="WHERE", help="Where to stop, itself not included (default: the end as it is now)."
-)
-@click.option("--where", "condition", metavar="CEL", help="Only these, e.g. 'value.seq > 3'.")
+@click.option("--to", "end", metavar="WHERE", help="Where to stop, exclusive [default: the current end].")
+@click.option("--where", "condition", metavar="CEL", help="Only matching records, e.g. 'value.seq > 3'.")
 @click.option("--key", metavar="KEY", help="Only the records of this key.")
 @click.option(
-    "-n", "--top", type=click.IntRange(1, 100_000), default=_TOP_DEFAULT, show_default=True, help="Values shown."
+    "-n",
+    "--top",
+    type=click.IntRange(1, 100_000),
+    default=_TOP_DEFAULT,
+    show_default=True,
+    help="Maximum number of values to show.",
 )
 @json_option
 def count(
@@ -45,7 +48,7 @@ def count(
     top: int,
     as_json: bool,
 ) -> None:
-    """Count the records of TOPIC, in all or by the value of an expression, the most frequent first."""
+    """Count the records of TOPIC, in total or by the value of an expression, the most frequent first."""
     settings = stack_settings("kafka", "schema_registry")
     with without_pandas(), conditions_shown():
         selecting = Selecting(settings, topic)
@@ -65,7 +68,9 @@ def count(
         }
     _tell(told, counting, as_json=as_json)
     if selecting.counts.unanswered:
-        warn(f"highwater: --where has no answer for {selecting.counts.unanswered:,} records, which were left out")
+        warn(
+            f"highwater: --where could not be evaluated for {selecting.counts.unanswered:,} records, which were left out"
+        )
 
 
 def _counting(selecting: Selecting, by: str) -> Counting:
@@ -93,7 +98,8 @@ def _tell(told: dict[str, Any], counting: Counting | None, *, as_json: bool) -> 
     )
     if counting.without_answer:
         warn(
-            f"highwater: --by has no answer for {counting.without_answer:,} records (the first: {counting.first_failure})"
+            f"highwater: --by could not be evaluated for {counting.without_answer:,} records"
+            f" (the first: {counting.first_failure})"
         )
 
 

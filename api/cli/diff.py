@@ -26,12 +26,19 @@ _TOPIC = TopicArgument(dead_letters=True)
 @click.command(cls=Command)
 @click.argument("topic", type=_TOPIC)
 @click.argument("other", type=_TOPIC, required=False)
-@click.option("--from", "begin", metavar="WHERE", help="Of one topic: the earlier state (1d, a time, an offset).")
-@click.option("--to", "end", metavar="WHERE", help="The state there (default: the end as it is now).")
+@click.option("--from", "begin", metavar="WHERE", help="With one topic: the earlier state (1d, a time, an offset).")
+@click.option("--to", "end", metavar="WHERE", help="The later state [default: the current end].")
 @click.option("--where", "condition", metavar="CEL", help="Only records that meet this condition.")
 @click.option("--key", metavar="KEY", help="Only this key.")
-@click.option("--ignore", "ignored", multiple=True, metavar="FIELD", help="Leave out this field; may be repeated.")
-@click.option("-n", "--top", type=click.IntRange(min=1), default=_SHOWN_DEFAULT, show_default=True, help="Keys shown.")
+@click.option("--ignore", "ignored", multiple=True, metavar="FIELD", help="Ignore this field (may be repeated).")
+@click.option(
+    "-n",
+    "--top",
+    type=click.IntRange(min=1),
+    default=_SHOWN_DEFAULT,
+    show_default=True,
+    help="Maximum number of keys to show.",
+)
 @json_option
 def diff(
     topic: Topic,
@@ -46,7 +53,8 @@ def diff(
 ) -> None:
     """Compare the latest event of each key: of TOPIC and OTHER, or of TOPIC at --from and at --to.
 
-    Shows keys that were added (+), removed (-) or changed (~), with the fields that differ. Ends with 1 where anything differs.
+    Shows keys that were added (+), removed (-) or changed (~), with the fields that differ.
+    The exit status is 1 if anything differs.
     """
     if (other is None) is (begin is None):
         raise click.UsageError("name a second topic, or the earlier time with --from", click.get_current_context())

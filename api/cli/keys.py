@@ -144,7 +144,7 @@ def _end_ms(text: str, now_ms: int) -> int:
     except ValueError as error:
         raise click.BadParameter("neither 90d, 12h, 30m nor an ISO 8601 time", param_hint="--expires") from error
     if end_ms <= now_ms:
-        raise click.BadParameter("that is not in the future", param_hint="--expires")
+        raise click.BadParameter("the time is not in the future", param_hint="--expires")
     return end_ms
 
 

@@ -171,7 +171,7 @@ class _Run:
         except (OSError, EOFError) as error:
             publisher.flush()
             raise CommandFailedError(
-                f"the file cannot be read to its end: {error}; {publisher.acknowledged:,} events were published"
+                f"the file cannot be read completely: {error}; {publisher.acknowledged:,} events were published"
             ) from error
         publisher.flush()
         return publisher, interrupted
@@ -248,8 +248,8 @@ def _key_field(topic: Topic, given: str | None) -> str:
     fields = {field["name"]: field["type"] for field in json.loads(schema_text(topic.schema))["fields"]}
     if given is not None and fields.get(given) not in ("string", ["null", "string"]):
         texts = ", ".join(name for name, kind in fields.items() if kind in ("string", ["null", "string"]))
-        raise click.UsageError(f"--key-field {given!r} is no text field of {topic.name}; there are {texts}", context)
+        raise click.UsageError(f"--key-field {given!r} is not a text field of {topic.name}; there are {texts}", context)
     name = given or topic.key
     if not name:
-        raise click.UsageError(f"{topic.name} has no key field and is written by the system alone", context)
+        raise click.UsageError(f"{topic.name} has no key field and is written only by the system", context)
     return name

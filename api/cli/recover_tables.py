@@ -1,6 +1,6 @@
 """`highwater recover-tables`: rows that a changelog lost, made again from the events. Exit 1 if that cannot be done.
 
-Law: it writes nothing where no changelog lost its beginning, and nothing while a worker runs.
+Invariant: it writes nothing where no changelog lost its beginning, and nothing while a worker runs.
 """
 
 from __future__ import annotations

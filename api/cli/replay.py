@@ -102,7 +102,7 @@ def replay(
     output = None if output is None or str(output) == "-" else output
     kind = kind or _format_of(output)
     if into is None and output is None and kind in ("parquet", "avro") and sys.stdout.isatty():
-        raise click.UsageError(f"a terminal cannot show {kind}; say --output FILE", click.get_current_context())
+        raise click.UsageError(f"a terminal cannot show {kind}; use --output FILE", click.get_current_context())
     settings = stack_settings("kafka", "schema_registry")
     with without_pandas(), conditions_shown():
         meant = _Replay(settings, topic, begin, end)
@@ -300,11 +300,11 @@ class _Replay:
     def _told(self, to: str) -> dict[str, Any]:
         if self._counts.unanswered:
             warn(
-                f"highwater: --where has no answer for {self._counts.unanswered:,} records, which were left out"
+                f"highwater: --where could not be evaluated for {self._counts.unanswered:,} records, which were left out"
                 f" (the first: {self._counts.first_failure})"
             )
         if self._counts.undecodable:
-            warn(f"highwater: {self._counts.undecodable:,} records are no events; their bytes were written")
+            warn(f"highwater: {self._counts.undecodable:,} records are not events; their bytes were written")
         return {
             "topic": self._topic.name,
             "to": to,

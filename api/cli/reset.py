@@ -56,7 +56,7 @@ def reset(
         ) from error
     settings = stack_settings("kafka", "database", *(["schema_registry"] if execute else []))
     if partitions and len(topics) != 1:
-        raise click.UsageError("--partition needs one --topic", click.get_current_context())
+        raise click.UsageError("--partition needs exactly one --topic", click.get_current_context())
     chosen = Chosen(topics, partitions)
     named = " ".join([group, *topics, *map(str, partitions), "to", to])
     with recorded(settings, "reset", named) if execute else nullcontext():
@@ -69,10 +69,10 @@ def reset(
     print_table(["topic", "partition", "now", "then"], shown, right=["partition", "now", "then"])
     when = f" (records from {iso_from_ms(target.value)} on)" if target.kind == "time" else ""
     if execute:
-        click.echo(f"{group} reads on from there{when}")
+        click.echo(f"{group} continues from there{when}")
     else:
         hint = f"; stop its live members ({plan.members}) first" if plan.members else ""
-        click.echo(f"dry run{when}: nothing was changed, --execute does it{hint}")
+        click.echo(f"dry run{when}: nothing was changed; --execute applies it{hint}")
 
 
 async def _reset(settings: Settings, group: str, target: Target, chosen: Chosen, *, execute: bool) -> ResetPlan:

@@ -1,6 +1,6 @@
 """One role each, for running on many machines: `init`, `worker`, `connect`, `api`, and `health` that asks them.
 
-Law: a role runs in the foreground until SIGTERM or Ctrl-C; what it needs and cannot find is one line at its start.
+Invariant: a role runs in the foreground until SIGTERM or Ctrl-C; what it needs and cannot find is one line at its start.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def worker() -> None:
 
 
 async def _codec_when_there(settings: Settings) -> Codec:
-    """The codec; a registry that is away, or was not told of the schemas yet, is waited for and said once."""
+    """The codec; a registry that is unavailable, or was not told of the schemas yet, is waited for and said once."""
     from highwater.connectors.kafka.registry import Registry
     from highwater.schemas.errors import AccessRefusedError, ConfigurationError, UnavailableError
     from highwater.streams.retry import unavailable_seconds

@@ -3,7 +3,7 @@
 The season is the English Premier League 2018/19 as openfootball/football.json has it (`2018-19/en.1.json`, public domain, CC0
 1.0). Its times are taken as UTC, as `highwater import openfootball` does unless told otherwise, so that both agree.
 
-Law: loaded on the first start of a data folder only; loading it twice changes nothing, since its ids are the same.
+Invariant: loaded on the first start of a data folder only; loading it twice changes nothing, since its ids are the same.
 """
 
 from __future__ import annotations

@@ -32,16 +32,23 @@ _ALL_TABLES = """
 @click.command(cls=Command)
 @click.argument("query", required=False)
 @click.option("--tables", "lists_tables", is_flag=True, help="List the tables and their columns instead.")
-@click.option("--format", "kind", type=click.Choice(_FORMATS), help="Default: by the file's name, else a table.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="The file; `-`, the default, is standard output.")
+@click.option(
+    "--format", "kind", type=click.Choice(_FORMATS), help="Output format [default: by file name, else a table]."
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Output file [default: `-`, standard output].")
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
     metavar="N",
-    help=f"Rows at most (default: {_TABLE_ROWS:,} of a table or of --json, {_FILE_ROWS:,} otherwise).",
+    help=f"Maximum number of rows (default: {_TABLE_ROWS:,} for a table or --json, {_FILE_ROWS:,} otherwise).",
 )
 @click.option(
-    "--timeout", "seconds", type=click.FloatRange(min=0.1), default=_SECONDS, show_default=True, help="Seconds at most."
+    "--timeout",
+    "seconds",
+    type=click.FloatRange(min=0.1),
+    default=_SECONDS,
+    show_default=True,
+    help="Time limit in seconds.",
 )
 @json_option
 def sql(
@@ -70,7 +77,7 @@ def sql(
         raise click.UsageError("--json is a format of its own; leave out --format", click.get_current_context())
     kind = kind or _format_of(output)
     if output is None and kind == "parquet" and sys.stdout.isatty():
-        raise click.UsageError("a terminal cannot show parquet; say --output FILE", click.get_current_context())
+        raise click.UsageError("a terminal cannot show Parquet; use --output FILE", click.get_current_context())
     text = _ALL_TABLES if query is None else sys.stdin.read() if query == "-" else query
     from highwater.connectors.sql.engine import answered
     from highwater.connectors.sql.query_task import Limits

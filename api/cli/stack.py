@@ -19,7 +19,7 @@ import click
 
 from highwater.api.command.command import FAILED, Command, CommandFailedError, RoleCommand, json_option
 from highwater.api.command.connection import own_settings, stack_settings
-from highwater.api.command.terminal import print_json, print_table, warn
+from highwater.api.command.terminal import print_json, print_result, print_table, warn
 from highwater.streams.settings import environment_with_file
 
 if TYPE_CHECKING:
@@ -74,13 +74,25 @@ def _local() -> Any:
     "--workers",
     type=click.IntRange(1, WORKERS_MAX),
     default=1,
-    help="Number of processes of each role but the API [default: 1].",
+    help="Number of processes of each role except the API [default: 1].",
 )
 @click.option(
     "--services-only", is_flag=True, help="Start Kafka, registry, PostgreSQL and Redis only, as `restore` needs."
 )
-def up(detach: bool, no_sample: bool, secure: bool, brokers: str | None, workers: int, services_only: bool) -> None:
-    """Start the whole local stack: services, workers and API."""
+@json_option
+def up(
+    detach: bool,
+    no_sample: bool,
+    secure: bool,
+    brokers: str | None,
+    workers: int,
+    services_only: bool,
+    as_json: bool,
+) -> None:
+    """Start the whole local stack: services, workers and API.
+
+    With --json, what `highwater status --json` prints once everything is ready, passwords included.
+    """
     control = _local()
     from highwater.deploy.local.supervisor import Plan
 
@@ -88,18 +100,19 @@ def up(detach: bool, no_sample: bool, secure: bool, brokers: str | None, workers
     os.umask(_UMASK)
     running = control.status(settings.data_dir, _given(settings))
     if running["running"]:
-        click.echo(f"a local stack is already running on {running['data_dir']}")
+        click.echo(f"a local stack is already running on {running['data_dir']}", err=as_json)
         if detach and not running["ready"]:
             plan = Plan(settings.data_dir, _given(settings), late_seconds=settings.up_timeout_seconds)
-            _load_sample_and_greet(control.await_ready(plan, report=_report), settings.data_dir, no_sample=no_sample)
+            ready = control.await_ready(plan, report=_report)
+            _load_sample_and_greet(ready, settings.data_dir, no_sample=no_sample, as_json=as_json)
             return
-        _print_addresses(running)
+        _print_status(running, as_json=as_json)
         click.get_current_context().exit(0 if detach else FAILED)
     if services_only and not detach:
-        raise click.UsageError("--services-only goes with --detach", click.get_current_context())
+        raise click.UsageError("--services-only needs --detach", click.get_current_context())
     _check_keys(settings)
     if brokers is not None and settings.kafka is not None:
-        raise click.UsageError("--brokers is of the embedded Kafka, and KAFKA_BOOTSTRAP_SERVERS names another")
+        raise click.UsageError("--brokers applies to the embedded Kafka, but KAFKA_BOOTSTRAP_SERVERS names another")
     if None in (settings.kafka, settings.schema_registry, settings.redis):
         _fetch_parts()
     asked = None if brokers is None else int(brokers)
@@ -110,11 +123,13 @@ def up(detach: bool, no_sample: bool, secure: bool, brokers: str | None, workers
     if detach:
         status = control.start_detached(plan, report=_report)
         if services_only:
-            click.echo("the services are ready, no role runs; `highwater down` stops them")
+            print_result(
+                status, as_json=as_json, line="the services are ready, no role runs; `highwater down` stops them"
+            )
             return
-        _load_sample_and_greet(status, plan.data_dir, no_sample=no_sample)
+        _load_sample_and_greet(status, plan.data_dir, no_sample=no_sample, as_json=as_json)
         return
-    _run_in_foreground(control, plan, no_sample=no_sample)
+    _run_in_foreground(control, plan, no_sample=no_sample, as_json=as_json)
 
 
 def _check_keys(settings: Settings) -> None:
@@ -245,7 +260,7 @@ def _given(settings: Settings) -> Addresses:
     )
 
 
-def _run_in_foreground(control: Any, plan: Plan, *, no_sample: bool) -> None:
+def _run_in_foreground(control: Any, plan: Plan, *, no_sample: bool, as_json: bool) -> None:
     """Supervise here until Ctrl-C; another thread greets once everything is ready."""
     from highwater.deploy.local.supervisor import Supervisor
 
@@ -256,7 +271,7 @@ def _run_in_foreground(control: Any, plan: Plan, *, no_sample: bool) -> None:
             status = control.status(plan.data_dir, plan.given)
             if status["ready"]:
                 try:
-                    _load_sample_and_greet(status, plan.data_dir, no_sample=no_sample)
+                    _load_sample_and_greet(status, plan.data_dir, no_sample=no_sample, as_json=as_json)
                 except Exception as error:  # noqa: BLE001 - said, since nobody waits for this thread; the stack itself runs
                     warn(f"highwater: the sample was not loaded: {error}")
                 return
@@ -268,13 +283,20 @@ def _run_in_foreground(control: Any, plan: Plan, *, no_sample: bool) -> None:
         ended.set()
 
 
-def greet(status: Mapping[str, Any]) -> None:
+def greet(status: Mapping[str, Any], *, as_json: bool = False) -> None:
     """Print where everything is, and who else may come in."""
-    _print_addresses(status)
+    _print_status(status, as_json=as_json)
     _hint_at_neighbours(status)
 
 
-def _load_sample_and_greet(status: Mapping[str, Any], data_dir: Path, *, no_sample: bool) -> None:
+def _print_status(status: Mapping[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(status)
+    else:
+        _print_addresses(status)
+
+
+def _load_sample_and_greet(status: Mapping[str, Any], data_dir: Path, *, no_sample: bool, as_json: bool) -> None:
     """Load the sample if it is due, and print where everything is."""
     from highwater.api.cli import sample
 
@@ -285,7 +307,7 @@ def _load_sample_and_greet(status: Mapping[str, Any], data_dir: Path, *, no_samp
             count = sample.load_sample(stack_settings("kafka", "schema_registry", "database"))
             sample.remember(data_dir, "loaded")
             click.echo(f"loaded the sample: {count:,} insights, read by user {sample.READER}", err=True)
-    greet(status)
+    greet(status, as_json=as_json)
 
 
 def _readiness(part: Mapping[str, Any]) -> str:
@@ -338,14 +360,14 @@ def _report(line: str) -> None:
 
 
 @click.command(cls=Command)
-def down() -> None:
+@json_option
+def down(as_json: bool) -> None:
     """Stop the local stack."""
     control = _local()
-    settings = own_settings()
-    if control.stop(settings.data_dir):
-        click.echo("stopped")
-    else:
-        click.echo(f"no local stack was running on {settings.data_dir.absolute()}")
+    data_dir = own_settings().data_dir
+    was_running = control.stop(data_dir)
+    line = "stopped" if was_running else f"no local stack was running on {data_dir.absolute()}"
+    print_result({"was_running": was_running, "data_dir": str(data_dir.absolute())}, as_json=as_json, line=line)
 
 
 @click.command(cls=Command)

@@ -39,21 +39,28 @@ _NUMBERS = ("records/s", "records", "behind", "seconds", "p95 ms", "mean ms", "t
 
 
 @click.command(cls=Command)
-@click.option("--once", is_flag=True, help="Print once and end, as where the output is no terminal.")
+@click.option("--once", is_flag=True, help="Print once and end; the default if the output is not a terminal.")
 @click.option(
     "--interval",
     type=click.FloatRange(0.5, 60),
     default=_SECONDS_DEFAULT,
     show_default=True,
     metavar="SECONDS",
-    help="Between two looks.",
+    help="Time between two measurements.",
 )
-@click.option("-n", "--rows", type=click.IntRange(1, 1_000), default=10, show_default=True, help="Rows of each table.")
+@click.option(
+    "-n",
+    "--rows",
+    type=click.IntRange(1, 1_000),
+    default=10,
+    show_default=True,
+    help="Maximum number of rows per table.",
+)
 @json_option
 def top(once: bool, interval: float, rows: int, as_json: bool) -> None:
-    """Show what flows and what is slow: rates of topics, lag of consumers, slowest routes and stages, memory.
+    """Show what is busy and what is slow: rates of topics, lag of consumers, slowest routes and stages, memory.
 
-    Ctrl-C ends it. With --once or --json it looks twice, an interval apart, and ends with 1 where something could not be asked.
+    Ctrl-C ends it. With --once or --json it measures twice, one interval apart. The exit status is 1 if a service did not answer.
     """
     looking = _Looking(stack_settings("kafka"))
     if once or as_json or not sys.stdout.isatty():

@@ -87,10 +87,13 @@ def migrations_pending(wanted: Mapping[str, str], applied: Mapping[str, str]) ->
             "migrations", BAD, f"of a newer version: {_some(newer)}", "this version is the older one; install the newer"
         )
     if changed:
-        return Check("migrations", BAD, f"not those that were applied: {_some(changed)}", "restore their files")
+        return Check("migrations", BAD, f"differ from the applied ones: {_some(changed)}", "restore their files")
     if pending:
         return Check(
-            "migrations", OK, f"{len(pending)} to apply: {_some(pending)}", "`highwater init` applies them, roles go on"
+            "migrations",
+            OK,
+            f"{len(pending)} to apply: {_some(pending)}",
+            "`highwater init` applies them, roles keep running",
         )
     return Check("migrations", OK, f"all {len(applied)} applied")
 
@@ -99,9 +102,9 @@ def versions_verdict(sessions: Mapping[str, int], own: str) -> Check:
     """Which versions are connected to the database, by what their sessions say of themselves."""
     told = ", ".join(f"{name.partition('/')[2]} ({count} connections)" for name, count in sorted(sessions.items()))
     if len(sessions) > 1:
-        return Check("roles", WARNING, f"of several versions: {told}", "restart those of the older one")
+        return Check("roles", WARNING, f"of several versions: {told}", "restart the roles of the older version")
     if not sessions:
-        return Check("roles", OK, "none is connected to the database")
+        return Check("roles", OK, "no role is connected to the database")
     is_own = own in sessions
     return Check("roles", OK, f"all of {told}{', this version' if is_own else ''}")
 

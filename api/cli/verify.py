@@ -1,6 +1,7 @@
 """`highwater verify`: whether what is stored and decided is what the log says. Exit 1 on a difference.
 
-Law: it changes nothing that is live. It reads the log outside any group, and the sinks that it runs fill a database of its own.
+Invariant: it changes nothing that is live. It reads the log outside any group, and the sinks that it runs fill a database of
+its own.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ _TOPICS = {topic.name: topic for topic in all_topics()}
 
 
 class RefusedError(HighwaterError):
-    """The API refused what was asked. `status` is the HTTP status."""
+    """The API refused the request. `status` is the HTTP status."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(f"the API answered {status}: {detail}")
@@ -53,7 +53,7 @@ class RefusedError(HighwaterError):
 
 
 class NoTopicError(HighwaterError):
-    """There is no topic of that name. `Client.topics()` lists those there are."""
+    """There is no topic with this name. `Client.topics()` lists the topics."""
 
 
 class Client:
@@ -343,7 +343,7 @@ def _frame(model: ReadModel, rows: list[dict[str, Any]], headers: httpx.Headers)
 def _topic(name: str) -> Topic:
     topic = _TOPICS.get(name)
     if topic is None:
-        raise NoTopicError(f"there is no topic {name!r}; `Client().topics()` lists those there are")
+        raise NoTopicError(f"there is no topic {name!r}; `Client().topics()` lists the topics")
     return topic
 
 

@@ -25,7 +25,7 @@ TIME = pa.timestamp("ms", "UTC")
 
 
 class MissingLibraryError(HighwaterError):
-    """A library that is asked for is not installed. Run `pip install 'highwater[notebook]'`."""
+    """A required library is not installed. Run `pip install 'highwater[notebook]'`."""
 
 
 class Frame:

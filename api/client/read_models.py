@@ -1,6 +1,6 @@
 """Owns the catalogue of read models as tables: where each is served, which rows it has, and their types.
 
-Law: a row is what the API served, reshaped and never computed; a page is read to its end.
+Invariant: a row is what the API served, reshaped and never computed; a page is read to its end.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Owns topics as tables: the records of a selection, decoded, as batches of constant memory or as one table.
 
-Laws: the ends are fixed before the first record is read, and nobody's offsets move. An event's fields are columns of its own
-name and type; what the log says of a record stands beside them under a name that begins with `_`.
+Invariants: the ends are fixed before the first record is read, and nobody's offsets move. An event's fields are columns of its
+own name and type; what the log says of a record stands beside them under a name that begins with `_`.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def topic_batches(
 
     Raises:
         InvalidSelectionError: a bound is none, or not in the topic.
-        UnavailableError: Kafka or the registry is away.
+        UnavailableError: Kafka or the registry is unavailable.
     """
     with ThreadPoolExecutor(1, "highwater-read") as thread:
         reading = _read(client, schema_registry, selection, now_ms)

@@ -77,7 +77,9 @@ async def _publish(settings: Settings, event: ActionRecorded) -> None:
     topic = TOPICS[ACTION_RECORDED]
     client = kafka_client(settings)
     if topic.name not in await Admin(client).partition_counts():
-        raise CommandFailedError(f"{topic.name} is not on the broker, and nothing is done unrecorded: `highwater init`")
+        raise CommandFailedError(
+            f"{topic.name} is not on the broker, and every action must be recorded: run `highwater init`"
+        )
     codec = await Registry(settings.schema_registry).codec([topic])
     headers = make_headers(
         event_id=fresh_id(), event_type=topic.name, source=_SOURCE, now_ms=event["recorded_at"], caused_by=None

@@ -56,7 +56,7 @@ def key_for(settings: Settings, user_id: str) -> str | None:
         has_payer = one.role is Role.ADMIN or not one.is_bound or one.organization_id is not None
         if has_payer and owner_refusal(asking, one, Owner(user_id)) is None:
             return key.secret.decode()
-    raise CommandFailedError(f"none of HIGHWATER_API_KEYS may ask for {user_id}")
+    raise CommandFailedError(f"no key in HIGHWATER_API_KEYS may call {user_id}")
 
 
 @contextmanager

@@ -23,7 +23,7 @@ DEBUG = "--debug"
 
 
 class CommandFailedError(HighwaterError):
-    """The command could not do what was asked. The line says why."""
+    """The command failed. The message says why."""
 
 
 class Command(click.Command):
@@ -123,7 +123,7 @@ class TopicArgument(click.ParamType):
             return value
         topic = self._topics.get(value)
         if topic is None:
-            hint = _nearest(value, self._topics) or "; `highwater topics` lists those there are"
+            hint = _nearest(value, self._topics) or "; `highwater topics` lists the topics"
             self.fail(f"there is no topic {value!r}{hint}", param, ctx)
         return topic
 

@@ -1,7 +1,7 @@
 """How a command ends on SIGTERM: as on Ctrl-C, and hard when it does not end in time.
 
-Laws. SIGTERM ends every command, also one that is inside a C library and hears nothing; the exit status is 143 either way. A role
-(`up`, `worker`, `connect`, `api`) ends itself in its own order, and whoever started it has a limit of its own.
+Invariants. SIGTERM ends every command, also one that is inside a C library and hears nothing; the exit status is 143 either
+way. A role (`up`, `worker`, `connect`, `api`) ends itself in its own order, and whoever started it has a limit of its own.
 
 Python runs a signal's handler between two instructions of its own, so a call into C that does not return is never interrupted,
 and a thread that watched over it would wait for the same lock. The watcher is therefore a process: the interpreter writes the

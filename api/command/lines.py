@@ -1,6 +1,6 @@
 """A file of JSON lines as events: lines with their numbers, events checked and moved in time.
 
-Law: what a line becomes depends on the line and the shift alone; a bad one is an `InvalidEventError`, never a crash.
+Invariant: what a line becomes depends on the line and the shift alone; a bad one is an `InvalidEventError`, never a crash.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class Publisher:
                 time.sleep(_FULL_QUEUE_SECONDS)
                 continue
             except KafkaException as error:
-                raise UnavailableError(f"Kafka does not take the record: {error.args[0].str()}") from error
+                raise UnavailableError(f"Kafka refuses the record: {error.args[0].str()}") from error
             self.handed_over += 1
             return
 

@@ -98,5 +98,5 @@ def confirm(question: str, *, assume_yes: bool) -> None:
     if assume_yes:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError(f"{question} Say --yes", click.get_current_context(silent=True))
+        raise click.UsageError(f"{question} Use --yes", click.get_current_context(silent=True))
     click.confirm(question, abort=True, err=True)

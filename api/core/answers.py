@@ -25,7 +25,7 @@ Time: TypeAlias = Annotated[str, Field(json_schema_extra={"format": "date-time"}
 
 
 class DocumentPending(TypedDict):
-    """202: the document is being made. `Retry-After` says when to ask again."""
+    """202: the document is being built. `Retry-After` says when to try again."""
 
     status: Annotated[str, Field(json_schema_extra={"const": "pending"})]
     detail: str

@@ -1,6 +1,6 @@
 """The form of the ids of runs, jobs, decks, and of the users who ask.
 
-Law: they are UUIDs, in lower case with hyphens wherever they are kept, so one run or user has one name.
+Invariant: they are UUIDs, in lower case with hyphens wherever they are kept, so one run or user has one name.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ _ABOUT = (
 @router.get("/asyncapi.json")
 @declared(PUBLIC)
 async def asyncapi(request: Request) -> Response:
-    """The document."""
+    """Serve the AsyncAPI document of this version."""
     return Response(
         orjson.dumps(document(request.app.version)),
         media_type=MEDIA_TYPE,
@@ -89,11 +89,19 @@ def message_name(topic: Topic) -> str:
     return f"{subsystem}.{event.partition('.')[0]}"
 
 
+def describe(topic: Topic) -> str:
+    """What a topic's events say, their key, who publishes them and who reads them, as sentences."""
+    key = f"Keyed by `{topic.key}`." if topic.key else "Without a key; published to each partition."
+    publishers = " and ".join("any client" if name == "outside" else f"`{name}`" for name in topic.producers)
+    readers = " and ".join(f"`{name}`" for name in topic.consumers) or "analysts only"
+    return f"{topic.about[0].upper()}{topic.about[1:]}. {key} Published by {publishers}; read by {readers}."
+
+
 def _channel(topic: Topic) -> dict[str, Any]:
     config = topic.config()
     return {
         "address": topic.name,
-        "description": topic.about,
+        "description": describe(topic),
         "messages": {message_name(topic): {"$ref": f"#/components/messages/{message_name(topic)}"}},
         "tags": [{"name": topic.name.partition(".")[0]}, *([{"name": "outside"}] if topic.outsider else [])],
         "bindings": {

@@ -2,8 +2,8 @@
 
 Tokens of people, which an OpenID provider issues, are read in `oidc.py`.
 
-Laws. A role includes those below it. Keys are looked up by their hash, so that no time taken tells of a key. Without keys the API
-is open, and then it listens on loopback only. What a principal may do is decided in `access.py`.
+Invariants. A role includes those below it. Keys are looked up by their hash, so that no time taken tells of a key. Without keys
+the API is open, and then it listens on loopback only. What a principal may do is decided in `access.py`.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class Authenticator:
 
         Raises:
             UnauthorizedError: nobody.
-            UnavailableError: it is a session and Redis is away, or a token and the OpenID provider's keys are not known.
+            UnavailableError: it is a session and Redis is unavailable, or a token and the OpenID provider's keys are not known.
         """
         scheme, _, token = (authorization or "").partition(" ")
         token = token.strip()
@@ -229,7 +229,7 @@ async def authenticated(authenticator: Authenticator, authorization: str | None,
     Raises:
         UnauthorizedError: nobody.
         TooManyRequestsError: the address has sent too many wrong ones, and this one was not looked at.
-        UnavailableError: it is a session and Redis is away.
+        UnavailableError: it is a session and Redis is unavailable.
     """
     if authorization is None or _is_session(authorization):
         return await authenticator.principal(authorization)

@@ -1,7 +1,7 @@
 """What a body may be: its media type and its coding, judged before it is read.
 
-Laws. A body says what it is (415 otherwise): a form or a text, which a page of any site may send without being asked, is no JSON.
-No coding of a body is taken, since what 16 MiB decode to has no bound; answers are another matter (`encodings.py`).
+Invariants. A body says what it is (415 otherwise): a form or a text, which a page of any site may send without being asked, is
+no JSON. No coding of a body is taken, since what 16 MiB decode to has no bound; answers are another matter (`encodings.py`).
 """
 
 from __future__ import annotations

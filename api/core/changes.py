@@ -52,7 +52,7 @@ def parse_last_event_id(text: str) -> dict[int, int]:
         try:
             position = parse_position(text)
         except InvalidEventError as error:
-            raise BadRequestError("Last-Event-ID is not one that this stream gave") from error
+            raise BadRequestError("Last-Event-ID does not come from this stream") from error
         if position.topic != TOPIC:
             raise BadRequestError(f"Last-Event-ID is not a position of {TOPIC}")
         places = {position.partition: position.offset + 1}

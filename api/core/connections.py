@@ -1,7 +1,7 @@
 """How many connections the API holds at once: of everybody, and of one address.
 
-Law: what is admitted is counted until it is let go, once, whatever becomes of it between. A trusted proxy has no limit of its
-own, since it stands for many.
+Invariant: what is admitted is counted until it is let go, once, whatever becomes of it between. A trusted proxy has no limit of
+its own, since it stands for many.
 """
 
 from __future__ import annotations

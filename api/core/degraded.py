@@ -66,6 +66,6 @@ class Degraded:
         if self._restored_from is not None:
             found["restore"] = (
                 f"a restore from {self._restored_from} is in progress or was interrupted: answers may be older than the log;"
-                " wait for its end, or run it again with --force"
+                " wait until it ends, or run it again with --force"
             )
         return found

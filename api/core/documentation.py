@@ -1,6 +1,6 @@
 """What the OpenAPI document says of every route alike: the refusals of the entrance and of the connection.
 
-Law: a status that any request may be answered with is in the document, with the form that it has.
+Invariant: a status that any request may be answered with is in the document, with the form that it has.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The entrance of the application: what is decided of a request before anything of it is routed or read.
 
-Laws. Nothing behind it sees a request of a site that may not send it, or with a body that nobody takes. Every answer leaves with
-the policies. A read that comes through no proxy costs a look at its host and no more: the short cut to pages lies behind.
+Invariants. Nothing behind it sees a request of a site that may not send it, or with a body that nobody takes. Every answer
+leaves with the policies. A read that comes through no proxy costs a look at its host and no more: the short cut to pages lies
+behind.
 """
 
 from __future__ import annotations

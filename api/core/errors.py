@@ -48,7 +48,7 @@ class BadRequestError(ProblemError):
 
 
 class UnauthorizedError(ProblemError):
-    """A valid API key or session is needed in `Authorization: Bearer`. Send one."""
+    """The request needs a valid API key or session in `Authorization: Bearer`. Send one."""
 
     status = HTTPStatus.UNAUTHORIZED
 
@@ -90,7 +90,7 @@ class GoneError(ProblemError):
 
 
 class TooLargeError(ProblemError):
-    """The request body is larger than the API takes. Send it in parts."""
+    """The request body is larger than the API accepts. Send it in parts."""
 
     status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 

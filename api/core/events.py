@@ -58,7 +58,7 @@ def _check_topic(name: str) -> None:
     if topic is None:
         raise NotFoundError(f"there is no topic {name[:250]!r}")
     if not topic.outsider:
-        raise ForbiddenError(f"{name} is written by the system alone")
+        raise ForbiddenError(f"{name} is written only by the system")
 
 
 def _lines(body: bytes, is_ndjson: bool) -> Iterator[tuple[int, bytes]]:
@@ -96,7 +96,9 @@ def _check_owner(called: Asker, topic: str, event: dict[str, Any]) -> None:
     payer = None if topic == QUERY_SUBMITTED else event.get("organization_id")
     owner = Owner(event.get("user_id"), payer)
     if not may_act_for(called.principal, owner):
-        raise ForbiddenError(f"this key or session is bound and may publish only what is its own to {topic}")
+        raise ForbiddenError(
+            f"this key or session is bound to a user or organization and may publish only its own events to {topic}"
+        )
 
 
 # Also what the dashboard offers its buttons by.
@@ -123,7 +125,7 @@ ADMIN_TOPICS = frozenset(
 
 
 class PublishedEvents(TypedDict):
-    """The position of each event, in order; `conflicts`: of those that say something else under a known id."""
+    """The position of each event, in order; `conflicts`: positions of events that have a known id and other content."""
 
     positions: list[str]
     conflicts: NotRequired[list[str]]
@@ -156,7 +158,7 @@ def _encode_all(topic: str, body: bytes, is_ndjson: bool, called: Asker, publish
         if len(encoded) > EVENTS_MAX:
             raise UnprocessableError(f"more than {EVENTS_MAX} events in one request", line=number, reason="too_many")
     if not encoded:
-        raise UnprocessableError("the body holds no event", line=1, reason="empty")
+        raise UnprocessableError("the body has no event", line=1, reason="empty")
     return _Checked(events, encoded)
 
 
@@ -177,7 +179,7 @@ def _parsed(line: bytes) -> Any:
             **answer(PublishedEvents)[200],
             "headers": {
                 CONFLICTS: {
-                    "description": "How many insights, jobs or queries say something else under a known id; only if any does.",
+                    "description": "Number of insights, jobs or queries with a known id and other content; absent if none.",
                     "schema": {"type": "integer"},
                 }
             },

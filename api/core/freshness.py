@@ -71,11 +71,11 @@ class KeepPositionedFromCaches:
 
 
 class BeyondEndError(BadRequestError):
-    """A position is past the end of the log. Send one that an answer gave."""
+    """A position is past the end of the log. Send one that a response contained."""
 
 
 class NotYetError(UnavailableError):
-    """The named positions are not accounted for yet. Ask again; see `highwater lag` when it lasts."""
+    """The named positions are not processed yet. Try again; if this continues, see `highwater lag`."""
 
 
 def group_of(topic: str) -> str:

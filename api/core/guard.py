@@ -53,7 +53,7 @@ class UndeclaredAccessError(HighwaterError):
 
 
 class UncheckedOwnerError(HighwaterError):
-    """An operation answered without having checked whose it is. Check the owner first."""
+    """An operation answered without checking the owner of the resource. Check the owner first."""
 
 
 class Asker:
@@ -362,7 +362,7 @@ def require_limited(declaration: Access, name: str) -> None:
         UndeclaredAccessError: it does.
     """
     if not declaration.has_limit:
-        raise UndeclaredAccessError(f"{name} does not declare what limits its calls and what one counts for")
+        raise UndeclaredAccessError(f"{name} does not declare the limit of its calls and the cost of one call")
 
 
 class GuardedRoute(APIRoute):

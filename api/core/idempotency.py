@@ -1,6 +1,6 @@
 """The `Idempotency-Key` of a request: a repeat under the same key is the same request.
 
-Law: what a key makes of a request is the slice's; here it is only read, and refused when it is none.
+Invariant: what a key makes of a request is the slice's; here it is only read, and refused when it is none.
 """
 
 from __future__ import annotations

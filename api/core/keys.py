@@ -132,7 +132,7 @@ def parse_key_file(text: str) -> tuple[StoredKey, ...]:
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigurationError('it is not {"version": 1, "keys": […]}, as `highwater keys add` writes it') from error
     if version != FORMAT_VERSION or not isinstance(entries, list):
-        raise ConfigurationError(f"it is not of version {FORMAT_VERSION}")
+        raise ConfigurationError(f"its version is not {FORMAT_VERSION}")
     keys: list[StoredKey] = []
     for number, entry in enumerate(entries, start=1):
         try:
@@ -140,7 +140,7 @@ def parse_key_file(text: str) -> tuple[StoredKey, ...]:
         except ConfigurationError as error:
             raise ConfigurationError(f"key {number}: {error}") from error
     if len({key.sha256 for key in keys}) != len(keys):
-        raise ConfigurationError("a key is in it twice")
+        raise ConfigurationError("it contains a key twice")
     return tuple(keys)
 
 
@@ -149,10 +149,10 @@ def _parse_entry(entry: Any) -> StoredKey:
         raise ConfigurationError(f"it is not an object of {', '.join(sorted(_FIELDS))}")
     scopes = entry.get("scopes")
     if scopes is not None and not (isinstance(scopes, list) and all(isinstance(one, str) for one in scopes)):
-        raise ConfigurationError("scopes is not a list of texts")
+        raise ConfigurationError("scopes is not a list of strings")
     texts: dict[str, str | None] = {name: entry.get(name) for name in _FIELDS - {"scopes"}}
     if not all(value is None or isinstance(value, str) for value in texts.values()):
-        raise ConfigurationError("a field is not a text")
+        raise ConfigurationError("a field is not a string")
     try:
         created, expires, revoked_at = (None if (at := texts[name]) is None else ms_from_iso(at) for name in _TIMES)
     except ValueError as error:
@@ -184,7 +184,9 @@ def read_key_file(path: Path) -> tuple[StoredKey, ...]:
             content = stream.read(FILE_BYTES_MAX)  # cut off it is no JSON, and refused
         return parse_key_file(content.decode())
     except FileNotFoundError as error:
-        raise ConfigurationError(f"HIGHWATER_API_KEYS_FILE={path} is missing; `highwater keys add` makes it") from error
+        raise ConfigurationError(
+            f"HIGHWATER_API_KEYS_FILE={path} is missing; `highwater keys add` creates it"
+        ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"HIGHWATER_API_KEYS_FILE={path} cannot be read: {error}") from error
     except ConfigurationError as error:
@@ -193,7 +195,7 @@ def read_key_file(path: Path) -> tuple[StoredKey, ...]:
 
 def _check_owner(status: os.stat_result) -> None:
     if stat.S_IMODE(status.st_mode) & _OTHERS:
-        raise ConfigurationError("others than its owner may open it; chmod 600")
+        raise ConfigurationError("users other than its owner may open it; run chmod 600")
     # Root may be given files of any user, as in a container; anybody else would take orders from a stranger.
     if os.geteuid() not in {0, status.st_uid} and status.st_uid != 0:
         raise ConfigurationError("it belongs to another user")

@@ -11,7 +11,7 @@ from highwater.streams.engines.work import call_key
 
 
 def call_document(run_id: str, call: Mapping[str, Any]) -> dict[str, Any]:
-    """One attempt, from its stored row; null where nothing is known yet.
+    """One attempt, from its stored row; null if unknown.
 
     Args:
         run_id: the query or job that made the call.

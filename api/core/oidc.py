@@ -165,7 +165,7 @@ def read_header(token: str, rules: TokenRules) -> TokenHeader:
     if not (kind is None or isinstance(kind, str)) or (kind and kind.lower()) not in _TOKEN_TYPES:
         raise InvalidTokenError("the token is of a type that grants no access")
     if not (kid is None or isinstance(kid, str)):
-        raise InvalidTokenError("the token's key id is not a text")
+        raise InvalidTokenError("the token's key id is not a string")
     return TokenHeader(header["alg"], kid)
 
 
@@ -222,7 +222,7 @@ def principal_of(claims: Mapping[str, Any], rules: TokenRules) -> Principal:
         raise InvalidTokenError(f"the token has no claim {rules.user_claim}")
     if rules.user_claim == "email" and claims.get("email_verified") is not True:
         # Anybody can claim an address at a provider that does not verify it.
-        raise InvalidTokenError("the token's address is not verified by the OpenID provider")
+        raise InvalidTokenError("the OpenID provider has not verified the address in the token")
     organization = None if rules.organization_claim is None else _id_in(claims, rules.organization_claim)
     named = claim_at(claims, rules.role_claim)
     values = named.split() if isinstance(named, str) else named if isinstance(named, list) else []
@@ -247,7 +247,7 @@ def _id_in(claims: Mapping[str, Any], name: str) -> str | None:
         return None
     try:
         if not isinstance(value, str):
-            raise InvalidTokenError(f"the token's claim {name} is not a text")
+            raise InvalidTokenError(f"the token's claim {name} is not a string")
         check_id(name, value)
     except InvalidEventError as error:
         raise InvalidTokenError(f"the token's claim: {error}") from error
@@ -283,7 +283,7 @@ class TokenReader:
             raise InvalidTokenError("the token was issued to another client")
         said = claims.get("nonce")
         if not isinstance(said, str) or not compare_digest(said.encode(), nonce.encode()):
-            raise InvalidTokenError("the token was made for another sign-in")
+            raise InvalidTokenError("the token belongs to another sign-in")
         email = claims.get("email")
         return principal_of(claims, self.rules), email if isinstance(email, str) else ""
 

@@ -84,7 +84,7 @@ class Overload:
             return
         WRITES_SHED.labels(shed.reason.value).inc()
         raise TooManyRequestsError(
-            f"{shed.detail}; nothing of this request was taken", headers={"Retry-After": str(RETRY_AFTER_SECONDS)},
+            f"{shed.detail}; nothing in this request was accepted", headers={"Retry-After": str(RETRY_AFTER_SECONDS)},
             reason=shed.reason.value,
         )  # fmt: skip
 

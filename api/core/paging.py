@@ -15,7 +15,7 @@ from highwater.api.core.errors import BadRequestError, UnprocessableError
 LIMIT_DEFAULT = 100
 LIMIT_MAX = 1_000
 
-Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX, description="how many at most")]
+Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX, description="maximum number")]
 Cursor = Annotated[str | None, Query(max_length=4_096, description="`next_cursor` of the previous page")]
 
 
@@ -47,10 +47,10 @@ def decode_cursor(cursor: str, *kinds: type) -> tuple[str | int, ...]:
         padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
         place = orjson.loads(base64.urlsafe_b64decode(padded))
     except (UnicodeEncodeError, binascii.Error, ValueError) as error:
-        raise BadRequestError("cursor is not one that this list gave", field="cursor") from error
+        raise BadRequestError("cursor does not come from this list", field="cursor") from error
     if not isinstance(place, list) or [type(part) for part in place] != list(kinds):
-        raise BadRequestError("cursor is not one that this list gave", field="cursor")
+        raise BadRequestError("cursor does not come from this list", field="cursor")
     # No id holds it, and PostgreSQL refuses the text.
     if any(isinstance(part, str) and "\0" in part for part in place):
-        raise BadRequestError("cursor is not one that this list gave", field="cursor")
+        raise BadRequestError("cursor does not come from this list", field="cursor")
     return tuple(place)

@@ -1,7 +1,7 @@
 """What every answer forbids to a browser: guessing types, framing, telling others where it was, and running what is not ours.
 
-Laws. Every answer carries these fields, an error and a file too. An answer that is no page may load nothing at all. A page names
-its own scripts by a nonce that no other answer has.
+Invariants. Every answer carries these fields, an error and a file too. An answer that is no page may load nothing at all. A
+page names its own scripts by a nonce that no other answer has.
 """
 
 from __future__ import annotations

@@ -42,14 +42,14 @@ KINDS: tuple[ProblemKind, ...] = (
     ProblemKind(
         "unauthorized",
         HTTPStatus.UNAUTHORIZED,
-        "The API asks for a key or a session, and none that is valid was sent.",
+        "The API needs a key or a session, and the request has no valid one.",
         "Send it as `Authorization: Bearer`.",
     ),
     ProblemKind(
         "plan-limit",
         HTTPStatus.PAYMENT_REQUIRED,
         "The organization has reached a limit of its plan.",
-        "`limit` names what is used up; wait for the next period or change the plan.",
+        "`limit` names the limit; wait for the next period or change the plan.",
     ),
     ProblemKind(
         "forbidden",
@@ -58,18 +58,21 @@ KINDS: tuple[ProblemKind, ...] = (
         "Use another key, or ask for the role that `detail` names.",
     ),
     ProblemKind(
-        "not-found", HTTPStatus.NOT_FOUND, "There is no such resource, or it belongs to others.", "Check the ids."
+        "not-found",
+        HTTPStatus.NOT_FOUND,
+        "There is no such resource, or it belongs to another user or organization.",
+        "Check the ids.",
     ),
     ProblemKind(
         "method-not-allowed",
         HTTPStatus.METHOD_NOT_ALLOWED,
-        "The resource does not take this method.",
-        "`Allow` names the methods that it takes.",
+        "The resource does not support this method.",
+        "`Allow` names the supported methods.",
     ),
     ProblemKind(
         "not-acceptable",
         HTTPStatus.NOT_ACCEPTABLE,
-        "The answer exists in none of the content codings that the request accepts.",
+        "The response is not available in any content coding that the request accepts.",
         "Allow `identity`, `gzip` or `br` in `Accept-Encoding`.",
     ),
     ProblemKind(
@@ -81,28 +84,28 @@ KINDS: tuple[ProblemKind, ...] = (
     ProblemKind(
         "conflict",
         HTTPStatus.CONFLICT,
-        "The request does not fit the state of the resource.",
+        "The request conflicts with the state of the resource.",
         "Read `detail` and the resource, then decide again.",
     ),
     ProblemKind(
-        "gone", HTTPStatus.GONE, "The resource was retracted or erased.", "Nothing brings it back; remove your copy."
+        "gone", HTTPStatus.GONE, "The resource was retracted or erased.", "It cannot be restored; delete your copy."
     ),
     ProblemKind(
         "too-large",
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-        "The body of the request is larger than the API takes.",
+        "The body of the request is larger than the API accepts.",
         "Send it in parts.",
     ),
     ProblemKind(
         "unsupported-media-type",
         HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-        "The route does not take this media type, or the body is compressed.",
+        "The route does not accept this media type, or the body is compressed.",
         "`/docs` names the media types of each route; send the body without `Content-Encoding`.",
     ),
     ProblemKind(
         "misdirected-request",
         HTTPStatus.MISDIRECTED_REQUEST,
-        "An API without keys answers only to names of this machine, and `Host` is another.",
+        "An API without keys answers only to names of this machine, and `Host` has another name.",
         "Use `localhost`, or set up keys (`highwater keys`).",
     ),
     ProblemKind(

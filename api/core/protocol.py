@@ -353,7 +353,7 @@ class LimitedHttp(ReadyHttp):
         self._timer = self.loop.call_later(_LINGER_SECONDS, self.transport.close)
 
     def _is_answered(self) -> bool:
-        """Whether there is no room for an answer: one is being sent, or this request, whose body goes on, has had its own."""
+        """Whether there is no space for an answer: one is being sent, or this request, whose body goes on, has had its own."""
         cycle = self.cycle
         return cycle is not None and cycle.response_started and not (cycle.response_complete and self._in_headers)
 

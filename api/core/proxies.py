@@ -1,7 +1,8 @@
 """Who is behind a proxy: `X-Forwarded-For`, `-Proto` and `-Host`, believed only from proxies that are named in the settings.
 
-Laws. What counts is what the trusted proxies wrote, never what a client wrote before them. Whatever needs an address, a scheme or
-a host reads the scope of the request, where these stand once they are known: limits, attempts, sessions, cookies, logs.
+Invariants. What counts is what the trusted proxies wrote, never what a client wrote before them. Whatever needs an address, a
+scheme or a host reads the scope of the request, where these stand once they are known: limits, attempts, sessions, cookies,
+logs.
 """
 
 from __future__ import annotations

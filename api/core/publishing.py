@@ -1,6 +1,6 @@
-"""Writes: an event is validated, produced with acks=all, and its position is the answer.
+"""Publishes the events of write requests: validates them, produces them with acks=all and returns their positions.
 
-Law: everything in a request is validated before any of it is produced.
+Invariant: all events of a request are validated before the first one is produced.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _log = get_log("api")
 
 
 class NotTakenError(UnavailableError):
-    """Kafka did not take all of the events. Send them again; those in `positions` were taken and repeats change nothing."""
+    """Kafka did not accept all events. Send them again; those in `positions` were accepted, and repeats change nothing."""
 
     def __init__(self, message: str, positions: Sequence[str]) -> None:
         super().__init__(message)

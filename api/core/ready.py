@@ -48,7 +48,7 @@ class Fields:
         if own is not self._own:
             pairs = (*own, *self.pairs)
             if any(HEADER_VALUE_RE.search(value) for _, value in pairs):
-                raise ValueError("a field of an answer has a control character")
+                raise ValueError("a header of the response has a control character")
             lines = [b"%b: %b\r\n" % pair for pair in pairs]
             self._encoded = b"".join([STATUS_LINE[self.status], *lines, b"\r\n"])
             self._own = own

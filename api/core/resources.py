@@ -98,7 +98,7 @@ async def require_job_args(services: Services, principal: Principal, organizatio
     Raises:
         ForbiddenError: an ingestion, by less than an admin: it writes chunks as `POST /api/chunks/ingest` does.
         NotFoundError: the deck or a document does not exist for whoever submits.
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     if isinstance(args, IngestionArgs) and principal.role is not Role.ADMIN:
         raise ForbiddenError("an ingestion writes chunks: this needs the role admin")

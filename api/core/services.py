@@ -106,7 +106,7 @@ class Services:
         )
 
     async def accounted(self, request: Request, position: Position) -> None:
-        """Wait for one position as if `X-Min-Position` named it."""
+        """Wait until the read models include a position, as for a request with `X-Min-Position`."""
         await wait_for(
             {position[:2]: position.offset}, max_wait_ms(request), watcher=self.watcher,
             read_positions=self.read_positions, admin=lambda: self.admin,

@@ -1,9 +1,9 @@
 """Which site a request may come from: the names that the API answers to, and the pages that may write to it.
 
-Laws. Without API keys everybody who reaches the API is an admin, so it answers to loopback names only (a page that has its own
-name resolved to this machine is refused, 421), and takes no write and no socket from a page of another site (403). The same holds
-with keys wherever a browser signs in by itself, by the cookie of the dashboard. A key that a page sends is a decision of that
-page, and is judged as a key.
+Invariants. Without API keys everybody who reaches the API is an admin, so it answers to loopback names only (a page that has
+its own name resolved to this machine is refused, 421), and takes no write and no socket from a page of another site (403). The
+same holds with keys wherever a browser signs in by itself, by the cookie of the dashboard. A key that a page sends is a
+decision of that page, and is judged as a key.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ _log = get_log("sockets")
 
 
 class EndingError(HighwaterError):
-    """The server stops. Connect again."""
+    """The server is stopping. Connect again."""
 
 
 class MalformedError(ProblemError):
@@ -123,7 +123,7 @@ class Socket:
         try:
             text = await asyncio.wait_for(self._received(), AUTH_SECONDS_MAX)
         except TimeoutError:
-            raise UnauthorizedError("nothing said who this is") from None
+            raise UnauthorizedError("the socket was not authenticated") from None
         message = parsed(text)
         token = message.get("token") if message is not None and message.get("type") == "auth" else None
         if not isinstance(token, str):

@@ -32,7 +32,7 @@ class Alive(TypedDict):
 
 
 class Readiness(TypedDict):
-    """Whether the API can do its work; `degraded`: by name, what does not work meanwhile."""
+    """Whether the API is ready; `degraded`: what does not work, by name."""
 
     ready: bool
     not_ready: list[str]

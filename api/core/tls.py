@@ -23,7 +23,7 @@ def check_tls(settings: Settings) -> None:
     if certificate is None and key is None:
         return
     if certificate is None or key is None:
-        raise ConfigurationError("HIGHWATER_TLS_CERT_FILE and HIGHWATER_TLS_KEY_FILE are set together or not at all")
+        raise ConfigurationError("HIGHWATER_TLS_CERT_FILE and HIGHWATER_TLS_KEY_FILE must be set together")
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
     except (OSError, ValueError) as error:  # SSLError is an OSError

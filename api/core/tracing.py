@@ -1,6 +1,7 @@
 """Requests in traces: `traceparent` is taken from the caller, and the first answer that shows a write ends its trace.
 
-Law: without a collector a request costs a look at the names of its headers, and its context is carried on with what it publishes.
+Invariant: without a collector a request costs a look at the names of its headers, and its context is carried on with what it
+publishes.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def _by_time(kept: Sequence[Kept], at: str) -> Choice:
         return Choice(None, f"{at} is not an ISO 8601 time; the newest version is shown.")
     found = [one for one in kept if one.made_ms <= at_ms]
     if not found:
-        return Choice(None, f"No version of that time is kept: {_range(kept)}. The newest is shown.")
+        return Choice(None, f"No version from that time is kept: {_range(kept)}. The newest is shown.")
     return Choice(None if found[-1] == kept[-1] else found[-1].version)
 
 
@@ -69,7 +69,7 @@ def _range(kept: Sequence[Kept]) -> str:
 def described(kept: Sequence[Kept], version: int | None) -> str:
     """The version that is shown, in words."""
     if not kept:
-        return "No version yet: the first rebuild makes one."
+        return "No version yet: the first rebuild creates one."
     shown = kept[-1] if version is None else next(one for one in kept if one.version == version)
     state = "now" if version is None else f"as of then; version {kept[-1].version} is the newest"
     return f"Version {shown.version} ({state}), made {figures.moment(shown.made_ms)} UTC"

@@ -61,7 +61,7 @@ class Browsing:
             UnprocessableError: the partition is no number.
         """
         if self.partition and not (self.partition.isascii() and self.partition.isdigit() and len(self.partition) < 7):
-            raise UnprocessableError(f"{self.partition[:100]!r} is no number of a partition", field="partition")
+            raise UnprocessableError(f"{self.partition[:100]!r} is not a partition number", field="partition")
         return Search(
             topic_named(self.topic),
             self.since or None,

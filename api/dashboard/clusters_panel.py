@@ -59,7 +59,9 @@ class ClustersPanel:
         with ui.column().classes("hw-card"):
             heading("History of the clusters")
             self._river = ui.html("", sanitize=False).classes("full-width")
-            note("A band is a cluster, as thick as it has insights. A grey one is not in the version that is shown.")
+            note(
+                "Each band is a cluster; its thickness is the number of insights. A grey cluster is not in the version shown."
+            )
         self._feed = ui.html("", sanitize=False).classes("hw-card")
         self._versions = ui.html("", sanitize=False).classes("hw-card")
 

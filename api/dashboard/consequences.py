@@ -71,7 +71,7 @@ def cancel_query(timeline: Mapping[str, Any]) -> Consequence:
         "Cancel this query?",
         (
             f"The query fails as cancelled; it stands at {timeline['status'].lower()}.",
-            f"{used:,} tokens that were used so far stay paid. A query that ends first keeps its answer.",
+            f"{used:,} tokens used so far must still be paid. A query that ends first keeps its answer.",
         ),
         "Cancel the query",
     )
@@ -84,9 +84,9 @@ def restart_query(timeline: Mapping[str, Any], stage: Stage) -> Consequence:
     return Consequence(
         f"Restart from the {stage.value}?",
         (
-            f"The answer is asked again from stage {stage.value.capitalize()}; {_price(expected_tokens(timeline, stage))}.",
+            f"The answer is computed again from stage {stage.value.capitalize()}; {_price(expected_tokens(timeline, stage))}.",
             f"The result of the {said} is reused." if kept else "Nothing of this run is reused.",
-            "A new query is made; this one stays as it is. The action is recorded.",
+            "A new query is created; this one does not change. The action is recorded.",
         ),
         "Restart",
     )
@@ -99,7 +99,7 @@ def ask_again(timeline: Mapping[str, Any]) -> Consequence:
         (
             f"“{shortened(timeline['query'])}” is asked again for {timeline['user_id']}.",
             f"It begins at the first stage; {_price(expected_tokens(timeline, Stage.ANALYZER))}.",
-            "A new query is made; this one stays as it is.",
+            "A new query is created; this one does not change.",
         ),
         "Ask again",
     )
@@ -119,7 +119,7 @@ def revoke_job(job: Mapping[str, Any]) -> Consequence:
         "Cancel this job?",
         (
             f"The {job['kind']} stops after {job['steps_done']} of {job['steps_total']} steps.",
-            "What its worker still makes is not stored.",
+            "Further results of its worker are not stored.",
             "A job that was cancelled cannot be restarted. A job that ends first keeps its result.",
         ),
         "Cancel the job",
@@ -129,22 +129,35 @@ def revoke_job(job: Mapping[str, Any]) -> Consequence:
 def restart_job(job: Mapping[str, Any]) -> Consequence:
     """Restarting a failed job."""
     done, total = job["steps_done"], job["steps_total"]
-    left = f"{total - done} of {total} steps are left." if total else "No step was made yet."
+    left = f"{total - done} of {total} steps are left." if total else "No step is finished yet."
     price = f" The steps so far took {job['tokens']:,} tokens." if job["tokens"] else ""
     return Consequence(
         "Restart this job?",
         (
-            f"The {job['kind']} goes on after its last stored step; {left}",
-            f"Nothing is made or paid twice.{price} {job['organization_id']} is charged for the rest.",
+            f"The {job['kind']} continues after its last stored step; {left}",
+            f"No step is repeated or paid twice.{price} {job['organization_id']} is charged for the rest.",
         ),
         "Restart the job",
+    )
+
+
+def approve_waiting_outline(slides: int, *, is_edited: bool) -> Consequence:
+    """Having the slides made of an outline that waits."""
+    return Consequence(
+        "Make the slides of this outline?",
+        (
+            f"The job makes {slides} slide{'' if slides == 1 else 's'}, each with a call of the language model.",
+            "Your changes replace the outline." if is_edited else "The outline is used as it is.",
+            "An approval cannot be undone; the job can be cancelled.",
+        ),
+        "Approve",
     )
 
 
 def approve_outline(slides: int, organization_id: str) -> Consequence:
     """Having a deck made of an outline."""
     return Consequence(
-        "Make the deck of this outline?",
+        "Make a deck from this outline?",
         (
             f"A new job makes {slides} slide{'' if slides == 1 else 's'}, each with a call of the language model.",
             f"{organization_id} is charged for the deck.",
@@ -181,26 +194,26 @@ def redrive_letters(topic: str, count: int, sent_before: int, refused: Mapping[s
     if sent_before:
         happens.append(f"{sent_before:,} of them were sent before and will be sent once more.")
     happens += [f"{number:,} more cannot be sent: they {why}." for why, number in refused.items()]
-    happens.append("For 10 seconds nothing is sent and you can stop it. Each letter that is sent leaves a trace.")
+    happens.append("For 10 seconds nothing is sent, and you can stop it. Each dead letter that is sent is recorded.")
     return Consequence(f"Redrive {_letters(count)}?", tuple(happens), "Redrive")
 
 
 def drop_letters(topic: str, last_offset: int, found: int, others_open: int) -> Consequence:
     """Deleting dead letters up to the last one that is meant."""
     happens = [
-        f"Kafka deletes every dead letter of {topic} up to and including offset {last_offset:,}; {found:,} of them are meant.",
-        "They cannot be brought back. For 10 seconds nothing is deleted and you can stop it.",
+        f"Kafka deletes every dead letter of {topic} up to and including offset {last_offset:,}; {found:,} are selected.",
+        "They cannot be restored. For 10 seconds nothing is deleted, and you can stop it.",
     ]
     if others_open:
         happens.insert(
-            1, f"{_letters(others_open)} that you did not choose and nobody has sent again would be deleted too."
+            1, f"{_letters(others_open)} that you did not select and that were not sent again would be deleted too."
         )
     return Consequence("Delete dead letters?", tuple(happens), "Delete", typed=topic)
 
 
 def send_edited_letter(letter: str, topic: str, changes: Sequence[str]) -> Consequence:
     """Sending what replaces a dead letter."""
-    changed = [f"{one}." for one in changes] or ["No field differs: it is sent as it was decoded."]
+    changed = [f"{one}." for one in changes] or ["No field was changed: the event is sent as it was decoded."]
     return Consequence(
         "Send the edited event?",
         (
@@ -233,9 +246,9 @@ def erase_user(user_id: str) -> Consequence:
     return Consequence(
         f"Erase the data of {user_id}?",
         (
-            "Everything that is kept of the user is deleted: subscriptions, clusters and feed; queries, jobs and decks.",
-            "Votes, predictions, comments and sessions go too.",
-            "Nothing brings it back. The action is recorded; what was paid stays counted.",
+            "All data of the user is deleted: subscriptions, clusters and feed; queries, jobs and decks.",
+            "Votes, predictions, comments and sessions are deleted too.",
+            "It cannot be restored. The action is recorded; paid usage stays counted.",
         ),
         "Erase",
         typed=user_id,
@@ -243,13 +256,13 @@ def erase_user(user_id: str) -> Consequence:
 
 
 def retract_insight(insight_id: str, channel_id: str) -> Consequence:
-    """Taking an insight back."""
+    """Describe the consequences of retracting an insight."""
     return Consequence(
         "Retract this insight?",
         (
-            f"{insight_id} of channel {channel_id} is left out of reads at once, and of clusters and feeds at the next rebuild.",
+            f"{insight_id} of channel {channel_id} leaves reads at once, and clusters and feeds at the next rebuild.",
             "Answers that were made from it are withdrawn.",
-            "It keeps its number; nothing brings it back.",
+            "It keeps its number and cannot be restored.",
         ),
         "Retract",
     )
@@ -260,9 +273,11 @@ def finalize_match(meta: Mapping[str, Any], home_goals: int, away_goals: int) ->
     result = f"{meta['home']} {home_goals} : {away_goals} {meta['away']}"
     known = meta.get("result")
     was = None if known is None else (known["home_goals"], known["away_goals"])
-    happens = [f"The result is {result}. Table, results, statistics and the rating of {meta['season']} follow from it."]
+    happens = [
+        f"The result is {result}. Table, results, statistics and the rating of {meta['season']} are computed from it."
+    ]
     if was == (home_goals, away_goals):
-        happens.append("It is the result that is known already, so nothing changes.")
+        happens.append("This result is already known, so nothing changes.")
     elif was is not None:
         happens.append(f"It corrects the result {was[0]} : {was[1]}, which has been published.")
     happens.append("The action is recorded.")
@@ -279,7 +294,7 @@ def publish_event(topic: str, consumers: Sequence[str], event: str) -> Consequen
     read = f" {', '.join(consumers)} will read it." if consumers else ""
     happens = (
         f"One event is appended to {topic}.{read}",
-        "A log is never changed: the event stays until its topic no longer keeps it.",
+        "An event cannot be changed: it stays until the retention of its topic ends.",
         f"The event: {event if len(event) <= _EVENT_CHARACTERS else event[: _EVENT_CHARACTERS - 1] + '…'}",
     )
     return Consequence("Publish this event?", happens, "Publish")
@@ -289,10 +304,12 @@ def reset_group(group: str, changed: Sequence[Mapping[str, Any]]) -> Consequence
     """Setting where a group reads next; `changed` are the partitions whose place changes."""
     again = sum(max(0, (one["before"] or 0) - one["after"]) for one in changed)
     skipped = sum(max(0, one["after"] - one["before"]) for one in changed if one["before"] is not None)
-    happens = [f"{group} reads on from another offset in {len(changed):,} partition{'' if len(changed) == 1 else 's'}."]
+    happens = [
+        f"{group} continues from another offset in {len(changed):,} partition{'' if len(changed) == 1 else 's'}."
+    ]
     if again:
-        happens.append(f"It reads {again:,} events again and repeats their effects, unless it knows them already.")
+        happens.append(f"It reads {again:,} events again and repeats their effects, unless it recognizes them.")
     if skipped:
         happens.append(f"It skips {skipped:,} events.")
-    happens.append("Kafka refuses the reset if the group runs again by then. The action is recorded.")
+    happens.append("Kafka refuses the reset if the group is running again. The action is recorded.")
     return Consequence(f"Reset {group}?", tuple(happens), "Reset")

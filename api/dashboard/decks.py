@@ -30,7 +30,7 @@ def outline_html(outline: Mapping[str, Any]) -> str:
     )
     return _card(
         outline["title"],
-        f"an outline of {len(outline['slides'])} slides; no slide is made before it is approved",
+        f"an outline of {len(outline['slides'])} slides; slides are made after it is approved",
         slides,
     )
 

@@ -93,7 +93,7 @@ class Door:
         """Take the key or session of the form."""
         body = await request.body()
         if len(body) > FORM_BYTES_MAX:
-            return self._form(wanted, "this is no sign-in form", status=413)
+            return self._form(wanted, "this is not a sign-in form", status=413)
         sent = parse_qs(body.decode("utf-8", "replace"))
         authorization = f"Bearer {sent.get('key', [''])[0].strip()}"
         refused = await self._refused(authorization, address_of(request.scope), wanted)
@@ -124,7 +124,7 @@ class Door:
         except (SignInRefusedError, UnauthorizedError) as error:
             return self._openid.forget(self._form("/", f"You are not signed in: {error}", status=401))
         except UnavailableError as error:
-            return self._form("/", f"Nobody can be signed in now: {error}", status=503)
+            return self._form("/", f"Sign-in is unavailable: {error}", status=503)
         # The cookie is strict, so a redirect that began at the provider would come without it: a page of ours leads on.
         target = escape(_own_path(signed_in.wanted), quote=True)
         answer = HTMLResponse(_SIGNED_IN.format(target=target), headers={"Cache-Control": "no-store"})

@@ -25,7 +25,7 @@ def explain_card(view: View, title: str, ask: Ask) -> None:
     with ui.column().classes("hw-card"):
         ui.html(f'<h2 class="hw" id="explain">{text(title)}</h2>', sanitize=False)
         note(
-            "The events behind what is served now, the newest first, each with its place in the log and the time to the next."
+            "The events behind the current answer, newest first, each with its position in the log and the time to the next."
         )
         button = ui.button("Explain", icon="account_tree").props("outline no-caps")
         state = ui.html("", sanitize=False).classes("full-width hw-muted").props("role=status")
@@ -52,7 +52,7 @@ def explain_card(view: View, title: str, ask: Ask) -> None:
             view.tell(None)
         except Exception as error:  # noqa: BLE001 - whatever it is, the page says it and stays
             view.tell(str(error))
-            state.set_content("It could not be explained; the reason is above the page. Try again.")
+            state.set_content("No explanation is available; the reason is at the top of the page. Try again.")
         finally:
             button.enable()
 

@@ -60,7 +60,7 @@ async def _given(
     try:
         admit(declaration, principal)
         if owner_refusal(declaration, principal, Owner()) is not None:
-            raise ForbiddenError("topics hold the events of everybody; this key is bound to one user")
+            raise ForbiddenError("topics contain events of all users; this key is bound to one user")
         await services.rate_limiter.admit(declaration, principal, request.scope)
         kind = request.query_params.get("format", "")
         if kind not in MEDIA_TYPES:

@@ -1,6 +1,6 @@
 """Numbers, times and small pictures as text: the same on every page.
 
-Law: whatever comes from outside is escaped here before it stands in a picture.
+Invariant: whatever comes from outside is escaped here before it stands in a picture.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What is looked at for all browsers together: ends of topics, lag of consumers, the tails that are open.
 
-Laws. However many browsers look, the broker is asked once a sample and a topic is read once. Nobody looking means that nothing is
-asked. What a page shows is what was sampled last; a part that is away is said, and sampling goes on.
+Invariants. However many browsers look, the broker is asked once a sample and a topic is read once. Nobody looking means that
+nothing is asked. What a page shows is what was sampled last; a part that is unavailable is said, and sampling goes on.
 """
 
 from __future__ import annotations

@@ -71,9 +71,9 @@ class LetterDialog:
         self._before = await asyncio.to_thread(self._box.document_of, self._letter)
         with ui.expansion("Edit and redrive", icon="edit").classes("full-width"):
             if self._letter.origin is None:
-                note("It does not say where it came from, so it cannot be sent again. Drop it.")
+                note("The dead letter does not name its origin, so it cannot be sent again. Drop it.")
                 return
-            note("The event as JSON; what its topic would refuse is refused here.")
+            note("The event as JSON; it is checked like any event of its topic.")
             self._editor = ui.textarea("Event", value=_pretty(self._before)).props("outlined autogrow")
             self._editor.classes("full-width hw-mono")
             self._problem = ui.html("", sanitize=False).props("role=alert").classes("full-width")
@@ -106,7 +106,7 @@ class LetterDialog:
         """What would be sent.
 
         Raises:
-            InvalidEventError: it is no JSON object, or no event of the topic.
+            InvalidEventError: it is not a JSON object, or no event of the topic.
             UnavailableError: the registry does not answer.
         """
         services = self._view.services
@@ -124,7 +124,7 @@ def parsed_event(words: str) -> dict[str, Any]:
     try:
         found = orjson.loads(words)
     except orjson.JSONDecodeError as error:
-        raise InvalidEventError("not_json", f"this is no JSON: {error}") from error
+        raise InvalidEventError("not_json", f"this is not JSON: {error}") from error
     if not isinstance(found, dict):
         raise InvalidEventError("not_json", "an event is a JSON object")
     return found

@@ -1,6 +1,6 @@
 """NiceGUI, loaded once a process: its application with our pages, and nothing that reaches outside.
 
-Law: this module is imported only when the first browser comes (`api/dashboard/mount.py`).
+Invariant: this module is imported only when the first browser comes (`api/dashboard/mount.py`).
 """
 
 from __future__ import annotations

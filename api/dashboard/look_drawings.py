@@ -1,6 +1,6 @@
 """How drawings look: the graph of an explanation, the map of clusters, the history of clusters, the slider of versions.
 
-Law: as in `look.py`; a drawing uses the colours that are set there.
+Invariant: as in `look.py`; a drawing uses the colours that are set there.
 """
 
 from __future__ import annotations

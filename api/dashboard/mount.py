@@ -70,7 +70,7 @@ _DECLARED: Mapping[str, Access] = {**ACCESS, EXPORT_PATH: SEARCH, SQL_EXPORT_PAT
 # Pages of one thing each, which their address names.
 _NAMED = tuple(compile_path(path)[0] for path in ACCESS if "{" in path)
 _ASSETS = ("/_nicegui/", "/_nicegui_ws/")
-_AWAY = "the dashboard is served by another application of this process"
+_AWAY = "the console is served by another application of this process"
 
 _log = get_log("dashboard")
 # The library keeps its state in its modules, so one application of a process has it at a time.
@@ -100,14 +100,14 @@ class Dashboard:
     def services(self) -> DashboardServices:
         """What the pages stand on."""
         if self._services is None:
-            raise RuntimeError("the dashboard is asked before the application has started")
+            raise RuntimeError("the console was opened before the application started")
         return self._services
 
     @property
     def hub(self) -> Hub:
         """What is sampled for all browsers."""
         if self._hub is None:
-            raise RuntimeError("a page asks before the dashboard was opened")
+            raise RuntimeError("a page was requested before the console was opened")
         return self._hub
 
     def _authenticator(self) -> Any:

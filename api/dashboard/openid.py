@@ -79,9 +79,9 @@ def code_of(attempt: Attempt | None, state: str, error: str, issuer: str | None,
         SignInRefusedError: the answer belongs to no attempt of this browser, is another provider's (RFC 9207), or refuses.
     """
     if attempt is None or not compare_digest(attempt.state.encode(), state.encode()):
-        raise SignInRefusedError("this browser did not begin this sign-in, or too long ago")
+        raise SignInRefusedError("this browser did not begin this sign-in, or the sign-in has expired")
     if issuer is not None and issuer != own_issuer:
-        raise SignInRefusedError("the answer is of another OpenID provider")
+        raise SignInRefusedError("the response comes from another OpenID provider")
     if error or not code:
         word = error if _ERROR_WORD.fullmatch(error) else "it gave no code"
         raise SignInRefusedError(f"the OpenID provider refuses ({word})")

@@ -42,7 +42,7 @@ class Publish:
         """Put the elements in their places, folded."""
         with ui.expansion("Publish an event", icon="send").classes("hw-card full-width"):
             note(
-                "The form is made from the topic's schema. Fields marked * are required; times are ISO 8601 or milliseconds."
+                "The form follows the topic's schema. Fields marked * are required; times are ISO 8601 or milliseconds."
             )
             for field in self._fields:
                 self._inputs[field.name] = self._input(field)

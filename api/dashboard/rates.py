@@ -1,7 +1,7 @@
 """What flows how fast: ends of topics at moments, and the rates between them.
 
-Law: a rate is what was appended between two looks, over the time between them; it is never below nothing, also where a topic
-was made anew.
+Invariant: a rate is what was appended between two looks, over the time between them; it is never below nothing, also where a
+topic was recreated.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ async def show_record(view: View, position: Position) -> None:
     decoder = await Decoder.of(position.topic, Registry(access))
     record = await asyncio.to_thread(_read, view.services.settings.kafka_client(), position)
     if record is None:
-        ui.notify(f"{position} is not in the log; it was deleted, or compacted away", type="warning")
+        ui.notify(f"{position} is not in the log; it was deleted or compacted", type="warning")
         return
     document = await asyncio.to_thread(decoder.shown, record)
     value = document.get("value", document.get("undecodable"))
@@ -88,7 +88,7 @@ def _facts(record: Record, document: Mapping[str, Any]) -> dict[str, str]:
             f'<a href="{text(_effects_address(topic, record.position, document))}">in {text(topic)}</a>'
             for topic in effect_topics(record.topic)
         )
-        or "no other topic of its subsystem is written by the product"
+        or "the product writes no other topic of its subsystem"
     )
     return told
 

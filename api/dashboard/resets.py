@@ -43,7 +43,7 @@ class Reset:
                 sanitize=False,
             )
             with ui.row().classes("hw-row"):
-                self._to = ui.input("Read on from", value="earliest", autocomplete=list(_PLACES)).props(
+                self._to = ui.input("Continue from", value="earliest", autocomplete=list(_PLACES)).props(
                     "dense outlined"
                 )
                 self._topic = ui.select([_ALL], value=_ALL, label="Topic").props("dense outlined")
@@ -81,11 +81,11 @@ class Reset:
     async def _execute(self) -> None:
         planned = self._planned
         if planned is None or planned != self._wanted():
-            self._actions.tell("The form was changed; show what would change first.", is_wrong=True)
+            self._actions.tell("The form was changed; click “Show what would change” first.", is_wrong=True)
             return
         done = await self._actions.run(
             consequences.reset_group(self._group, changed({"partitions": self._steps})),
-            f"{self._group} reads on from there.",
+            f"{self._group} continues from there.",
             lambda: self._view.send("POST", self._path, body=planned),
         )
         if done:

@@ -46,7 +46,7 @@ class Results:
 
     @property
     def next_cursor(self) -> str | None:
-        """Where the next page goes on; None: everything was read, or the search still runs."""
+        """Where the next page goes on; None: all records were read, or the search still runs."""
         cursor: str | None = None if self.is_running else self.state.get("cursor")
         return cursor
 
@@ -80,8 +80,12 @@ class Results:
         if self.is_running:
             return f"{read} …"
         unread = state["total"] - state["scanned"]
-        rest = "everything was read" if state["event"] == "end" and not unread else f"{unread:,} were not read yet"
-        why = {"stopped": "stopped; ", "end": ""}.get(state["event"], "broken off; ")
+        rest = "all records were read" if state["event"] == "end" and not unread else f"{unread:,} are not read yet"
+        why = {"stopped": "stopped; ", "end": ""}.get(state["event"], "interrupted; ")
         unanswered = state.get("without_answer", 0)
-        left_out = f"; the condition has no answer for {unanswered:,} ({state['first_failure']})" if unanswered else ""
+        left_out = (
+            f"; the condition could not be evaluated for {unanswered:,} ({state['first_failure']})"
+            if unanswered
+            else ""
+        )
         return f"{read}; {why}{rest}{left_out}"

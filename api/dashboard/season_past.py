@@ -52,7 +52,7 @@ class SeasonPast:
         """Put the elements in their places; an address that names a position has the log read at once."""
         with ui.column().classes("hw-card"):
             heading(f"Season {self._season} as of an earlier change")
-            note("Reads every change of a match of the season from the log, then a slider goes back over them.")
+            note("Reads every change of the season's matches from the log. A slider then shows earlier states.")
             self._button = ui.button("Read the log", icon="history", on_click=self._read).props("outline no-caps")
             with ui.element("div").classes("hw-as-of"):
                 self._slider = Slider("Place in the log", self._moved)
@@ -77,12 +77,12 @@ class SeasonPast:
             "" if found.is_complete else "The log does not go back to the first change, so matches may be missing."
         )
         if not found.changes:
-            set_html(self._shown, "The log has no change of this season yet: a match that is scheduled is the first.")
+            set_html(self._shown, "The log has no change of this season yet: the first is a scheduled match.")
             return
         asked = self._view.asked("position")
         step = place_of(found.changes, asked)
         if step is None:
-            problem = f"The log holds no change of this season at {asked}; the newest is shown. {problem}"
+            problem = f"The log has no change of this season at {asked}; the newest is shown. {problem}"
         self._show(len(found.changes) - 1 if step is None else step, problem)
 
     async def _moved(self, step: int) -> None:

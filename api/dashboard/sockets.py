@@ -1,8 +1,8 @@
 """The sockets of browsers: who may speak for a page.
 
-Law: a page listens to the browser that it was sent to and to nobody else. The id of a page stands in the address of its socket,
-and so in the logs of whatever lies between: it opens nothing to whoever reads it there. A browser is known by its sign-in cookie.
-Where the API is open there is none, and the id, which no other site can read, keeps other sites out.
+Invariant: a page listens to the browser that it was sent to and to nobody else. The id of a page stands in the address of its
+socket, and so in the logs of whatever lies between: it opens nothing to whoever reads it there. A browser is known by its
+sign-in cookie. Where the API is open there is none, and the id, which no other site can read, keeps other sites out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Live tails: one reader a topic for all browsers that follow it, the latest records kept decoded.
 
-Laws. A tail joins no group and moves nobody's offsets. What is kept is bounded in records and in bytes; what came faster than
-anybody reads is counted and not shown. A tail that nobody has looked at for a while ends.
+Invariants. A tail joins no group and moves nobody's offsets. What is kept is bounded in records and in bytes; what came faster
+than anybody reads is counted and not shown. A tail that nobody has looked at for a while ends.
 """
 
 from __future__ import annotations

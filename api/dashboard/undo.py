@@ -41,7 +41,7 @@ class Move(StrEnum):
 
 
 class IllegalUndoMoveError(HighwaterError):
-    """A delayed action cannot move so from where it stands. Nothing was changed; this is a defect, see the log."""
+    """A delayed action cannot change its state in this way. Nothing was changed; this is a defect, see the log."""
 
 
 MOVES: Mapping[tuple[Phase, Move], Phase] = {
@@ -113,7 +113,7 @@ class UndoWindow:
     def open(self, what: str, total: int, work: Work, result: Callable[[], str]) -> None:
         """Begin the window: `what` will be done to `total` things; `result` says in the end what became of it."""
         if self.is_busy:
-            ui.notify("Another action is in progress; wait for it, or stop it.", type="warning")
+            ui.notify("Another action is in progress; wait until it ends, or stop it.", type="warning")
             return
         self._what, self._work, self._result = what, work, result
         self._action = Delayed(total, monotonic_seconds() + UNDO_SECONDS)

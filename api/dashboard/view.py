@@ -67,7 +67,7 @@ _NOT_FOUND = (404, 422)
 
 
 class ReadRefusedError(HighwaterError):
-    """The API does not answer with what was asked. The page shows what it says."""
+    """The API refused the request. The page shows the reason."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(detail)
@@ -137,7 +137,7 @@ class View:
         """
         found = await self.dashboard.door.visitor(self.request)
         if found is None:
-            raise UnauthorizedError("this browser has signed out, or its key is valid no more")
+            raise UnauthorizedError("this browser has signed out, or its key is no longer valid")
         admit(Access(role, Scope.SYSTEM), found.principal)
         return found.principal
 

@@ -50,24 +50,24 @@ def why(facts: UserFacts, channels: int, policy: Policy, now_ms: int) -> Why:
 
 def _verdict(decision: Rebuild | Wait | Idle, facts: UserFacts, now_ms: int) -> str:
     if isinstance(decision, Rebuild):
-        return f"due now, by {decision.trigger.value}: the next tick asks for a rebuild"
+        return f"due now because of {decision.trigger.value}: the next tick requests a rebuild"
     if isinstance(decision, Idle):
-        return f"not due: {decision.reason}; an event of the user changes that"
+        return f"not due: {decision.reason}; only an event of the user changes this"
     left = seconds(max(0.0, round((decision.until_ms - now_ms) / 1000)))
     if facts.in_flight_until is not None and now_ms < facts.in_flight_until:
-        return f"a rebuild is in progress; it is waited for until {moment(decision.until_ms)}"
-    return f"not due before {moment(decision.until_ms)}, in {left}, unless an event of the user comes first"
+        return f"a rebuild is in progress; it has until {moment(decision.until_ms)}"
+    return f"not due before {moment(decision.until_ms)}, in {left}, unless an event of the user arrives earlier"
 
 
 def _subscribed(facts: UserFacts, channels: int) -> Condition:
     """Who has left every channel is still rebuilt once: what was in them is to go."""
-    told = f"to {count(channels)} channels" if facts.is_subscribed or not facts.is_changed else "to none any more"
+    told = f"to {count(channels)} channels" if facts.is_subscribed or not facts.is_changed else "to no channel any more"
     return Condition("subscribed", facts.is_subscribed or facts.is_changed, told)
 
 
 def _changed(facts: UserFacts) -> Condition:
     told = "channels joined or left, or insights retracted, since the last rebuild or check"
-    return Condition("what is shown has changed", facts.is_changed, told if facts.is_changed else f"no {told}")
+    return Condition("the shown insights have changed", facts.is_changed, told if facts.is_changed else f"no {told}")
 
 
 def _seen(facts: UserFacts, policy: Policy, now_ms: int) -> Condition:
@@ -81,7 +81,9 @@ def _seen(facts: UserFacts, policy: Policy, now_ms: int) -> Condition:
 def _novelty(facts: UserFacts, policy: Policy) -> Condition:
     wanted = policy.plan(facts.plan).novelty_count_min
     return Condition(
-        "enough is new", facts.pending >= wanted, f"{count(facts.pending)} pending of the {count(wanted)} that suffice"
+        "enough new insights",
+        facts.pending >= wanted,
+        f"{count(facts.pending)} pending of {count(wanted)} that suffice",
     )
 
 
@@ -90,9 +92,9 @@ def _time(facts: UserFacts, policy: Policy, now_ms: int) -> Condition:
     looked = max((at for at in (facts.last_clustered_at, facts.last_checked_at) if at is not None), default=None)
     is_due = looked is None or looked + plan.rebuild_interval_ms <= now_ms
     return Condition(
-        "enough time passed",
+        "enough time has passed",
         is_due,
-        f"checked {ago(looked, now_ms)}; time alone suffices after {seconds(plan.rebuild_interval_seconds)}",
+        f"checked {ago(looked, now_ms)}; time alone is enough after {seconds(plan.rebuild_interval_seconds)}",
     )
 
 
@@ -108,7 +110,7 @@ def _cooldown(facts: UserFacts, policy: Policy, now_ms: int) -> Condition:
 def _in_flight(facts: UserFacts, now_ms: int) -> Condition:
     until = facts.in_flight_until
     if until is None:
-        return Condition("no rebuild in progress", True, "no rebuild of this user is being made")
+        return Condition("no rebuild in progress", True, "no rebuild of this user is running")
     is_free = now_ms >= until
-    told = "one was asked for and never answered" if is_free else f"one is being made, until {moment(until)} at most"
+    told = "one was requested and never answered" if is_free else f"one is running, until {moment(until)} at most"
     return Condition("no rebuild in progress", is_free, told)

@@ -118,7 +118,7 @@ def show(topic: Topic, offset: int | None, count: int, bytes_to: Path | None, as
             _print_letter(box.shown(letter), letter)
     if not found:
         where = "" if offset is None else f" at {offset}"
-        raise CommandFailedError(f"{name_of(topic)} holds no dead letter{where}")
+        raise CommandFailedError(f"{name_of(topic)} has no dead letter{where}")
 
 
 def _print_letter(document: dict[str, Any], letter: Letter) -> None:
@@ -163,7 +163,7 @@ def _print_value(document: dict[str, Any], line: Any) -> None:
 @dlq.command()
 @click.argument("topic", type=LETTER_TOPIC)
 @click.option("--offset", "offsets", type=click.IntRange(min=0), multiple=True, help="Only this one (may be repeated).")
-@click.option("--reason", help="Only those with this reason.")
+@click.option("--reason", help="Only dead letters with this reason.")
 @click.option("--again", is_flag=True, help="Also dead letters that have already been published again.")
 @NOTE
 @json_option
@@ -205,13 +205,15 @@ def _conclude_redrive(name: str, outcome: Any, *, as_json: bool) -> None:
         counted = {why: skipped[why] for why in ("sent_before", "without_origin", "without_bytes", "too_large")}
         print_json({"redriven": sent, **counted, "positions": positions})
     else:
-        before = f"; {skipped['sent_before']:,} were sent before (--again)" if skipped["sent_before"] else ""
+        before = (
+            f"; {skipped['sent_before']:,} were already sent (use --again to repeat)" if skipped["sent_before"] else ""
+        )
         click.echo(f"sent {sent:,} dead letters of {name} again{before}")
     if outcome.refused:
         for line in outcome.refused[:5]:
             warn(line)
         raise CommandFailedError(
-            f"{len(outcome.refused):,} dead letters cannot be sent as they are; `highwater dlq show`, `edit` or `drop`"
+            f"{len(outcome.refused):,} dead letters cannot be sent unchanged; use `highwater dlq show`, `edit` or `drop`"
         )
 
 

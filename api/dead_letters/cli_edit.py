@@ -65,9 +65,9 @@ def edit(
     box = box_of(settings)
     letter = next(box.letters([topic], only=offset), None)
     if letter is None:
-        raise CommandFailedError(f"{name_of(topic)} holds no dead letter at {offset}")
+        raise CommandFailedError(f"{name_of(topic)} has no dead letter at {offset}")
     if not letter.is_open and not again:
-        raise CommandFailedError(f"{letter.position} was sent again before, see `highwater dlq show`; --again sends it")
+        raise CommandFailedError(f"{letter.position} was already sent again (`highwater dlq show`); --again repeats it")
     if raw is not None:
         from highwater.api.dead_letters.handling import replaced_bytes
 

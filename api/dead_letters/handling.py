@@ -147,7 +147,7 @@ class Handler:
         """Send what replaces a letter; its position.
 
         Raises:
-            RefusedLetterError: it does not say where it came from.
+            RefusedLetterError: it does not name its origin.
             UnavailableError: Kafka did not take it.
             InvalidEventError: it is larger than its topic takes.
         """

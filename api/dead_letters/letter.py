@@ -205,14 +205,14 @@ def plan_sending(
     partition's; an edited one with another key goes where that key belongs.
 
     Raises:
-        RefusedLetterError: it does not say where it came from, or its bytes are not in it.
+        RefusedLetterError: it does not name its origin, or its bytes are not in it.
     """
     origin = letter.origin
     if origin is None:
-        raise RefusedLetterError(f"{letter.position} does not say where it came from")
+        raise RefusedLetterError(f"{letter.position} does not name its origin")
     if replacement is None and letter.omitted_bytes is not None:
         raise RefusedLetterError(
-            f"{letter.position} was too large to be kept ({letter.omitted_bytes} bytes): the event is at {origin} only"
+            f"{letter.position} was too large to be stored ({letter.omitted_bytes} bytes): the event is only at {origin}"
         )
     record = letter.record
     key, value = (record.key, record.value) if replacement is None else (replacement.key, replacement.value)

@@ -1,6 +1,7 @@
 """How many dead letters are open, as the gauge of the API says: those that nobody has sent again, edited or dropped.
 
-Law: a look costs a question for ends; of the deeds only those since the last look are read, and letters are not read at all.
+Invariant: a look costs a question for ends; of the deeds only those since the last look are read, and letters are not read at
+all.
 """
 
 from __future__ import annotations

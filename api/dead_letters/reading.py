@@ -1,6 +1,6 @@
 """Dead letters from the log, with what was done with them. Blocking: from a loop, call it in a thread.
 
-Law: reading joins no consumer group and moves nobody's offsets; its end is fixed before it begins.
+Invariant: reading joins no consumer group and moves nobody's offsets; its end is fixed before it begins.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class LetterBox:
         """Dead letters of topics in order: all, the latest of each, or the one at an offset.
 
         Raises:
-            UnavailableError: Kafka is away.
+            UnavailableError: Kafka is unavailable.
         """
         handled: dict[Position, list[Handling]] | None = None
         for record in self._records([dead_letters_of(topic) for topic in topics], latest=latest, only=only):

@@ -13,9 +13,9 @@ from highwater.api.core.answers import Time
 
 
 class ExplainedStep(TypedDict):
-    """A step from an event to what is served. `missing` says why a step has no position; `numbers` depend on `kind`.
+    """A step from an event to the served resource. `missing` says why a step has no position; `numbers` depend on `kind`.
 
-    `trace_id` is the trace of its event, and `trace_url` the page of that, where HIGHWATER_TRACE_URL is set.
+    `trace_id` is the trace of its event; `trace_url` is the page of this trace, if HIGHWATER_TRACE_URL is set.
     """
 
     kind: str
@@ -30,13 +30,13 @@ class ExplainedStep(TypedDict):
 
 
 class ExplainedTree(ExplainedStep):
-    """A step with those that caused it, the one that had waited longest first."""
+    """A step with the steps that caused it, the one that waited longest first."""
 
     causes: list[ExplainedTree]
 
 
 class Explanation(TypedDict):
-    """Why a resource is served as it is: the way from the first event, and all causes as a tree."""
+    """The explanation of a resource: the chain from the first event, and all causes as a tree."""
 
     resource: str
     version: int

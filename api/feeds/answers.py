@@ -27,7 +27,7 @@ class FeedInsight(TypedDict):
 
 
 class FeedItem(TypedDict):
-    """A cluster as a feed shows it; `entered`: pairs of a cluster version and how many of its members entered then.
+    """A cluster as a feed shows it; `entered`: pairs of a cluster version and the number of members that entered then.
 
     With `since`, `is_new` is true if the cluster is younger, and `new_count` is the number of insights that entered it later.
     """
@@ -48,7 +48,7 @@ class FeedItem(TypedDict):
 
 
 class Feed(TypedDict):
-    """The feed of a user, the largest cluster first; `since` is there where it was asked for, with only what is newer."""
+    """The feed of a user, largest cluster first; with `since`, only newer content."""
 
     user_id: str
     cluster_version: int
@@ -58,8 +58,8 @@ class Feed(TypedDict):
 
 
 class ClusterOfUser(TypedDict):
-    """A cluster of a version. Lists beside `insight_ids` run parallel to it; a version from before clusters had an identity
-    has no more than its first members.
+    """A cluster of a version. The lists are parallel to `insight_ids`; a version from before clusters had an identity
+    has only its first members.
     """
 
     cluster_id: str
@@ -103,7 +103,7 @@ class DiedCluster(TypedDict):
 
 
 class Clusters(TypedDict):
-    """The clusters of a user in one version; `next_cursor` is there in pages, `since`, `died` and `complete` with `since`."""
+    """The clusters of a user in one version; pages have `next_cursor`; `since`, `died` and `complete` only with `since`."""
 
     user_id: str
     cluster_version: int
@@ -138,7 +138,7 @@ class ClusterLifeEvent(TypedDict):
 
 
 class ClusterHistory(TypedDict):
-    """The life of a cluster, the oldest change first; `complete`: its birth is among what is kept."""
+    """The history of a cluster, oldest change first; `complete`: the history includes its birth."""
 
     user_id: str
     cluster_id: str
@@ -191,7 +191,7 @@ class Channels(TypedDict):
 
 
 class Insight(TypedDict):
-    """An insight as it came."""
+    """An insight as it was published."""
 
     insight_id: str
     channel_id: str
@@ -224,7 +224,7 @@ class CurationPart(TypedDict):
 
 
 class CurationOfUser(TypedDict):
-    """A rename, merge or split; `is_resting`: the current version has none of the clusters that it is about."""
+    """A rename, merge or split; `is_resting`: the current version has none of its clusters."""
 
     curation_id: str
     kind: Literal["rename", "merge", "split"]

@@ -86,7 +86,7 @@ def backtest(
     if len(policies) > POLICIES_MAX:
         raise click.UsageError(f"{len(policies)} policies; at most {POLICIES_MAX} beside the live one", context)
     if insights is not None and population is None:
-        raise click.UsageError("--insights needs --population: a file names no users", context)
+        raise click.UsageError("--insights needs --population: a file has no users", context)
     if plot is not None and plot.suffix.lower() not in (".svg", ".png"):
         raise click.UsageError("--plot takes FILE.svg or FILE.png", context)
     settings = own_settings() if insights is not None else stack_settings("kafka", "schema_registry", "database")
@@ -105,7 +105,7 @@ def backtest(
         _print(document)
     check = document["live_check"]
     if check is not None and (check["missing"] or check["extra"]):
-        warn(f"{check['missing']} recorded requests were not asked for again, {check['extra']} others were")
+        warn(f"{check['missing']} recorded requests were not repeated, {check['extra']} other requests were made")
         context.exit(FAILED)
 
 
@@ -152,7 +152,7 @@ def _recorded(
                 break
             except UnknownSchemaError as error:  # of another version of the program: learn it and read again
                 if error.schema_id in learnt:
-                    raise CommandFailedError("the log names more schemas of others than are kept in memory") from error
+                    raise CommandFailedError("the log uses more foreign schemas than are kept in memory") from error
                 learnt.add(error.schema_id)
                 try:
                     codec.teach(error.schema_id, asyncio.run(registry.text_of(error.schema_id)))
@@ -206,7 +206,7 @@ def _file_arrivals(path: Path) -> Arrivals:
             at_ms.append(event["ts"])
             channel_ids.append(event["channel_id"])
     if refused:
-        warn(f"{refused:,} lines of {path} are no insights and were left out")
+        warn(f"{refused:,} lines of {path} are not insights and were left out")
     if not at_ms:
         raise CommandFailedError(f"{path} holds no insights")
     return Arrivals(np.array(at_ms, dtype=np.int64), tuple(channel_ids))
@@ -231,7 +231,7 @@ def _populated(
     begin_ms = _at(bounds[0], last_ms)
     begin_ms = int(arrivals.at_ms.min()) if begin_ms is None else begin_ms
     if begin_ms >= end_ms:
-        raise CommandFailedError("--from is not before --to, or no insight came between them")
+        raise CommandFailedError("--from is not before --to, or no insight arrived between them")
     world = make_population(
         arrivals.at_ms, arrivals.channel_ids, users,
         begin_ms=begin_ms, end_ms=end_ms, tick_ms=int(settings.tick_seconds * 1000), seed=seed,
@@ -281,7 +281,7 @@ def _print(document: dict[str, Any]) -> None:
         order = f", {check['reordered']} by another order of arrival" if check["reordered"] else ""
         if check["other_policy"]:
             order += f"; {check['other_policy']:,} were made by another policy than the one that is live now"
-        click.echo(f"live: {check['same']:,} of {check['recorded']:,} recorded requests asked for again{order}")
+        click.echo(f"live: {check['same']:,} of {check['recorded']:,} recorded requests repeated{order}")
 
 
 def _duration(seconds: float | None) -> str:

@@ -26,7 +26,7 @@ async def require_known_user(services: Services, user_id: str) -> None:
 
     Raises:
         NotFoundError: there is no such user.
-        UnavailableError: PostgreSQL or Kafka is away.
+        UnavailableError: PostgreSQL or Kafka is unavailable.
     """
     pool = services.database.require()
     if await is_user_known(pool, user_id):

@@ -1,6 +1,7 @@
 """Bars and lines of a backtest as a picture: laid out once, written as SVG or drawn as PNG.
 
-Law: the picture says what the table says; every bar carries its number and its policy's name, so that no colour has to be known.
+Invariant: the picture says what the table says; every bar carries its number and its policy's name, so that no colour has to be
+known.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The short ways to a 304, what almost every read of a feed is: on the connection itself, and without what FastAPI does else.
 
-Law: they answer only what the usual way would answer, to a caller that was admitted, with the same headers and counted in the
-same metrics; in doubt they step aside. All ask Redis for the same heads and judge them by the same functions, so that what is
-known here is never older than on the usual way.
+Invariant: they answer only what the usual way would answer, to a caller that was admitted, with the same headers and counted in
+the same metrics; in doubt they step aside. All ask Redis for the same heads and judge them by the same functions, so that what
+is known here is never older than on the usual way.
 """
 
 from __future__ import annotations

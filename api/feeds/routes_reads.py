@@ -122,7 +122,7 @@ async def _feed_since(feeds: FeedServices, user: str, document: FeedDocument, si
         news = feed_news(document.payload, since)
     if news is None:
         raise UnavailableError(
-            "the last feed was stored in a former format without changes, and no other could be built"
+            "the last feed is stored in an older format without changes, and no new one could be built"
         )
     return _news_document(document, news, since)
 
@@ -189,7 +189,7 @@ def _version_place(cursor: str) -> tuple[int, int]:
     """The version and the place in it that a cursor names."""
     version, place = (int(part) for part in decode_cursor(cursor, int, int))
     if not (0 <= version <= VERSION_MAX and 0 <= place < PLACES_MAX):
-        raise BadRequestError("cursor is not one that this list gave", field="cursor")
+        raise BadRequestError("cursor does not come from this list", field="cursor")
     return version, place
 
 

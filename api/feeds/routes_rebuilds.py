@@ -62,7 +62,7 @@ async def get_rebuild(
         else:
             demand = await demand_at(services.database.require(), user, str(asked))
     if demand is None:
-        raise NotFoundError(f"user {user!r} has no rebuild asked for at {asked}")
+        raise NotFoundError(f"user {user!r} has no rebuild request at {asked}")
     return Response(
         orjson.dumps(_document(user, demand)), headers={"Cache-Control": CACHE_NEVER}, media_type=conditional.JSON
     )
@@ -74,7 +74,7 @@ def _position_of(text: str) -> Position:
     except InvalidEventError as error:
         raise BadRequestError(str(error), field="position") from error
     if position.topic != REBUILD_DEMANDED:
-        raise BadRequestError(f"{position} is no position of {REBUILD_DEMANDED}", field="position")
+        raise BadRequestError(f"{position} is not a position of {REBUILD_DEMANDED}", field="position")
     return position
 
 

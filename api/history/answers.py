@@ -13,14 +13,14 @@ from highwater.api.core.answers import Time
 
 
 class HistorySeries(TypedDict):
-    """One line of a chart; `values` has a value per step, null where nothing was recorded."""
+    """One line of a chart; `values` has a value per step, null if nothing was recorded."""
 
     name: str
     values: list[float | None]
 
 
 class History(TypedDict):
-    """A metric over a span: `about` says what it counts, `label` what its series are."""
+    """A metric over a span: `about` says what it counts, `label` names its series."""
 
     metric: str
     title: str

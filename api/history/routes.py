@@ -48,7 +48,7 @@ async def get_history(
         str | None, Query(alias="to", max_length=_CHARACTERS_MAX, description="ISO 8601; by default now.")
     ] = None,
 ) -> Response:
-    """A value per step, null where nothing was recorded. Samples are taken every minute and kept for 24 hours."""
+    """A value per step, null if nothing was recorded. Samples are taken every minute and kept for 24 hours."""
     to_ms = services.clock() if end is None else _time(end, "to")
     from_ms = to_ms - _SPAN_MS if begin is None else _time(begin, "from")
     if not 0 < to_ms - from_ms <= KEPT_MS:

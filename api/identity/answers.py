@@ -32,7 +32,7 @@ class OrganizationLimits(TypedDict):
 
 
 class PlanChanged(TypedDict):
-    """The plan of an organization from now on, and where the event is."""
+    """The new plan of an organization, and the position of the event."""
 
     organization_id: str
     plan: str
@@ -60,7 +60,7 @@ class SessionsRevoked(TypedDict):
 
 
 class RoleChanged(TypedDict):
-    """The role of a user from now on, how many sessions it ended, and where the event is."""
+    """The new role of a user, the number of sessions it ended, and the position of the event."""
 
     user_id: str
     role: str

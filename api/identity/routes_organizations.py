@@ -1,7 +1,7 @@
 """What organizations may: their limits, and the change of their plan (R2.32 to R2.34).
 
-Laws. A change is an event first. It is stored, and the copy of the limits taken away, before it is answered; where that cannot
-be, the event stands and its sink does it.
+Invariants. A change is an event first. It is stored, and the copy of the limits taken away, before it is answered; where that
+cannot be, the event stands and its sink does it.
 """
 
 from __future__ import annotations

@@ -66,12 +66,12 @@ def _organization_of(called: Asker, body: SessionRequest) -> str:
     called.user(body.user_id)
     creator = called.principal
     if creator.scopes is not None:
-        raise ForbiddenError("a key with scopes makes no session, which would have all of them")
+        raise ForbiddenError("a key with scopes cannot create a session, because a session would have all scopes")
     if called.is_operator:
         return body.organization_id or creator.organization_id or ""
     # Else a user would choose whose limits and usage count, and how many requests are allowed.
     if body.plan or body.organization_id not in ("", creator.organization_id):
-        raise ForbiddenError("a key that is bound to a user names no other organization and no plan")
+        raise ForbiddenError("a key that is bound to a user cannot name another organization or a plan")
     return creator.organization_id or ""
 
 

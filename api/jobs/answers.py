@@ -33,7 +33,7 @@ class IngestedDocuments(TypedDict):
 
 
 class ExportedFile(TypedDict):
-    """The result of an export to a file; `symbols_left_out`: how many symbols no font has."""
+    """The result of an export to a file; `symbols_left_out`: number of symbols that no font contains."""
 
     sha256: str
     media_type: str
@@ -53,18 +53,50 @@ class ExportedToGoogle(TypedDict):
     format: str
 
 
+class PlannedSlide(TypedDict):
+    """A slide of an outline."""
+
+    title: str
+    points: list[str]
+
+
+class Outline(TypedDict):
+    """The outline of a deck."""
+
+    title: str
+    slides: list[PlannedSlide]
+
+
+class OutlineResult(TypedDict):
+    """The result of a generation with `outline_only`."""
+
+    outline: Outline
+
+
+class ApprovalWait(TypedDict):
+    """The job waits for the approval of its outline, which lists of jobs leave out; at `until` it fails."""
+
+    event: Literal["approval"]
+    until: Time
+    outline: NotRequired[Outline]
+
+
 class Job(TypedDict):
-    """The state of a job. Null: unknown yet; `expires_at` is a number if the given time is not a date."""
+    """The state of a job. Null: unknown yet; `expires_at` is a number if the given time is not a date.
+
+    `waiting_for`: what a running job waits for, or null.
+    """
 
     job_id: str
     kind: Literal["generation", "ingestion", "export"]
     organization_id: str
     user_id: str
     status: JobStatus
+    waiting_for: ApprovalWait | None
     progress_pct: int
     steps_done: int
     steps_total: int | None
-    result: GeneratedDeck | IngestedDocuments | ExportedFile | ExportedToGoogle | None
+    result: GeneratedDeck | OutlineResult | IngestedDocuments | ExportedFile | ExportedToGoogle | None
     result_url: str | None
     error: str | None
     tokens: int
@@ -87,7 +119,7 @@ class JobsOfOrganization(TypedDict):
 
 
 class BulletSource(TypedDict):
-    """Where a bullet is from: a document, the headings above the passage, and its place, from 0."""
+    """The source of a bullet: a document, the headings above the passage, and the number of the passage, from 0."""
 
     document: str
     name: str | None
@@ -96,7 +128,7 @@ class BulletSource(TypedDict):
 
 
 class SlideTable(TypedDict):
-    """A table of a slide; `rows_total`: of the whole table, where these are its first rows."""
+    """A table of a slide; `rows_total`: rows of the whole table, if these are only the first."""
 
     header: list[str]
     rows: list[list[str]]
@@ -129,7 +161,7 @@ class Presentation(TypedDict):
 
 
 class UsageOfMonth(TypedDict):
-    """What an organization used in a month; `upto_seq` and `upto`: the last job that is counted."""
+    """The usage of an organization in a month; `upto_seq` and `upto`: the last job that is counted."""
 
     organization_id: str
     period: str

@@ -1,4 +1,4 @@
-"""`highwater jobs`: jobs of the running API submitted, listed, watched, revoked and restarted; documents put and files saved.
+"""`highwater jobs`: jobs of the running API submitted, listed, watched, approved, revoked and restarted; documents and files.
 
 Laws. A job belongs to the product, not to this command: whoever stops watching leaves it alone. Watching goes on where it was
 when the connection is lost, so no step is shown twice or left out.
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from highwater.api.command.client import any_key, api_client, ask_api, ask_pages, check, key_for, request
-from highwater.api.command.command import FAILED, INTERRUPTED, Group, json_option
+from highwater.api.command.command import FAILED, INTERRUPTED, CommandFailedError, Group, json_option
 from highwater.api.command.connection import database as open_database
 from highwater.api.command.connection import own_settings, stack_settings
 from highwater.api.command.terminal import print_json, print_result, print_table, printable, progress, warn
@@ -38,7 +38,7 @@ class Told(NamedTuple):
 
 @click.group(cls=Group)
 def jobs() -> None:
-    """Submit, list, watch, revoke and restart jobs: presentations, ingestions, exports."""
+    """Submit, list, watch, approve, revoke and restart jobs: presentations, ingestions, exports."""
 
 
 @jobs.command()
@@ -140,14 +140,54 @@ def revoke(job_id: str, as_json: bool) -> None:
 
 @jobs.command()
 @click.argument("job_id")
+def outline(job_id: str) -> None:
+    """Print the outline of job JOB_ID as JSON, to be edited for `jobs approve --outline`."""
+    document = ask_api("GET", f"/api/jobs/{job_id}")
+    found = {**(document["result"] or {}), **(document["waiting_for"] or {})}.get("outline")
+    if found is None:
+        raise CommandFailedError(f"job {job_id} has no outline that waits for approval")
+    print_json(found)
+
+
+@jobs.command()
+@click.argument("job_id")
+@click.option(
+    "--outline",
+    "file",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
+    help="JSON file with another outline for the deck (`-` = standard input).",
+)
+@click.option("--watch", "is_watched", is_flag=True, help="Watch the job until it ends.")
+@json_option
+def approve(job_id: str, file: str | None, is_watched: bool, as_json: bool) -> None:
+    """Approve the outline of job JOB_ID, so that its slides are made."""
+    import orjson
+
+    body: dict[str, Any] = {}
+    if file is not None:
+        with click.open_file(file, "rb") as stream:
+            try:
+                body["outline"] = orjson.loads(stream.read())
+            except orjson.JSONDecodeError as error:
+                raise click.UsageError(f"{file} is not JSON: {error}", click.get_current_context()) from error
+    _changed(job_id, "approve", body, is_watched=is_watched, as_json=as_json)
+
+
+@jobs.command()
+@click.argument("job_id")
 @click.option("--watch", "is_watched", is_flag=True, help="Watch the job until it ends.")
 @json_option
 def restart(job_id: str, is_watched: bool, as_json: bool) -> None:
     """Restart failed job JOB_ID from its last stored step; finished steps are not repeated or paid again."""
+    _changed(job_id, "restart", None, is_watched=is_watched, as_json=as_json)
+
+
+def _changed(job_id: str, action: str, body: Any, *, is_watched: bool, as_json: bool) -> None:
+    """Ask for an action on a job; watch what the job does after it."""
     settings = own_settings()
     with api_client(settings, any_key(settings)) as client:
         before = request(client, "GET", f"/api/jobs/{job_id}").json()
-        answer = request(client, "POST", f"/api/jobs/{job_id}/restart").json()
+        answer = request(client, "POST", f"/api/jobs/{job_id}/{action}", json=body).json()
         if not is_watched:
             print_result(answer, as_json=as_json, line=answer["job_id"])
             return
@@ -267,14 +307,20 @@ def _watched(
     client: httpx.Client, job_id: str, positions: str | None, *, as_json: bool, after: str | None = None
 ) -> None:
     """Tell of a job until it has ended, and how it ended; `after` this event."""
+    from highwater.streams.jobs.progress import OUTLINE_READY
+
     context = click.get_current_context()
     try:
         with progress("job", 100) as bar:
             for told in _events(client, job_id, positions, after):
                 _show(told, bar, as_json=as_json)
+                if told.document["event_type"] == OUTLINE_READY:
+                    warn(
+                        f"the outline waits for approval: highwater jobs outline {job_id}, highwater jobs approve {job_id}"
+                    )
         document = request(client, "GET", f"/api/jobs/{job_id}").json()
     except KeyboardInterrupt:
-        warn(f"job {job_id} goes on without this command")
+        warn(f"job {job_id} continues without this command")
         context.exit(INTERRUPTED)
     said = document["error"] or document["result_url"] or document["result"] or ""
     print_result(document, as_json=as_json, line=f"{document['status']} {said}".rstrip())

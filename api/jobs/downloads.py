@@ -50,7 +50,7 @@ def save(
             return None
         place = output or Path(_name_of(answer, sha256))
         if place.exists() and not is_replaced:
-            raise CommandFailedError(f"{place} is there already; `--force` replaces it")
+            raise CommandFailedError(f"{place} exists already; `--force` replaces it")
         handle, written = tempfile.mkstemp(prefix=".highwater-", dir=place.parent)
         try:
             with os.fdopen(handle, "wb") as file:
@@ -70,9 +70,9 @@ def _copied(answer: httpx.Response, file: BinaryIO, sha256: str) -> None:
             digest.update(part)
             file.write(part)
     except httpx.TransportError as error:
-        raise CommandFailedError(f"the download broke off ({str(error) or type(error).__name__})") from error
+        raise CommandFailedError(f"the download was interrupted ({str(error) or type(error).__name__})") from error
     if digest.hexdigest() != sha256.lower():
-        raise CommandFailedError(f"what came is not {sha256}; try again")
+        raise CommandFailedError(f"the received bytes are not {sha256}; try again")
 
 
 def _name_of(answer: httpx.Response, sha256: str) -> str:

@@ -1,4 +1,4 @@
-"""Jobs: submitted, looked at, listed, revoked and watched; the decks that they make.
+"""Jobs: submitted, looked at, listed, revoked, approved and watched; the decks that they make.
 
 Laws. A job is an event first. What its organization may is asked before that, so that who may not is told at once with the name
 of the limit (R2.33); the sink asks again and has the last word. A repeat under one `Idempotency-Key` is the same job.
@@ -63,9 +63,9 @@ from highwater.schemas.jobs import (
 from highwater.schemas.json_events import event_from_json
 from highwater.streams.checks import TS_MS_MAX, TS_MS_MIN, check_id
 from highwater.streams.identity.rate_limits import RateLimit
-from highwater.streams.jobs.args import parse_args
+from highwater.streams.jobs.args import check_outline, parse_args
 from highwater.streams.jobs.states import JobStatus, Kind
-from highwater.streams.jobs.validation import RESTART, REVOKE
+from highwater.streams.jobs.validation import APPROVE, RESTART, REVOKE
 
 # A user's jobs end with the user; a deck also loses what it quotes of chunks that are deleted, when their ingest is decided. The
 # commands are what a job's own `X-Caused-By` names.
@@ -73,7 +73,7 @@ JOB_TOPICS: frozenset[str] = frozenset(
     {JOB_SUBMITTED, CONTROL, USER_ERASED, GENERATION_REQUESTED, INGESTION_REQUESTED, EXPORT_REQUESTED}
 )
 DECK_TOPICS: frozenset[str] = JOB_TOPICS | {INGEST_DECIDED}
-REVOKED_REASON, RESTARTED_REASON = "revoked", "restarted"
+REVOKED_REASON, RESTARTED_REASON, APPROVED_REASON = "revoked", "restarted", "approved"
 # The names of jobs under an idempotency key; any constant, and never another one.
 _JOBS = UUID("1f6c2a0e-52d7-4c11-9d4e-6f0b8f5f3c27")
 _ENTRY_ID = re.compile("([0-9]{1,18})(?:-0)?")
@@ -82,6 +82,7 @@ ACCEPTED = HTTPStatus.ACCEPTED
 READ_JOB = Access(Role.VIEWER, Scope.JOBS, Whose.JOB, limit=RateLimit.PLAN, cost=1)
 # Also what the dashboard offers its buttons by.
 RESTART_JOB = Access(Role.EDITOR, Scope.JOBS, Whose.JOB, limit=RateLimit.PLAN, cost=1)
+APPROVE_JOB = Access(Role.EDITOR, Scope.JOBS, Whose.JOB, limit=RateLimit.PLAN, cost=1)
 REVOKE_JOB = Access(Role.EDITOR, Scope.JOBS, Whose.JOB, own=Role.VIEWER, limit=RateLimit.PLAN, cost=1)
 SUBMIT_JOB = Access(Role.EDITOR, Scope.JOBS, Whose.SUBMISSION, limit=RateLimit.PLAN, cost=1)
 
@@ -97,6 +98,13 @@ class JobSubmission(BaseModel):
     user_id: str | None = None
     args: dict[str, Any]
     expires_at: str | int | None = None
+
+
+class Approval(BaseModel):
+    """An approval of an outline; `outline` replaces the one that waits."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    outline: dict[str, Any] | None = None
 
 
 class JobAccepted(BaseModel):
@@ -135,7 +143,7 @@ async def post_job(request: Request, body: JobSubmission, called: Called, servic
     document = {"job_id": job_id, "kind": body.kind, "organization_id": organization_id, "user_id": user_id}
     event = event_from_json(
         JOB_SUBMITTED,
-        {**document, "args": _args_text(body.args), "ts": services.clock(), "expires_at": body.expires_at},
+        {**document, "args": _json_text("args", body.args), "ts": services.clock(), "expires_at": body.expires_at},
     )
     encoded = services.publisher.encode(JOB_SUBMITTED, event)
     known = await _known(services, job_id, key_text)
@@ -155,11 +163,11 @@ async def post_job(request: Request, body: JobSubmission, called: Called, servic
     return JobAccepted(job_id=job_id, positions=positions)
 
 
-def _args_text(args: dict[str, Any]) -> str:
+def _json_text(name: str, value: dict[str, Any]) -> str:
     try:
-        return orjson.dumps(args).decode()
+        return orjson.dumps(value).decode()
     except TypeError as error:  # half a character, or a number that no reader takes
-        raise UnprocessableError(f"args: {error}", field="args") from error
+        raise UnprocessableError(f"{name}: {error}", field=name) from error
 
 
 async def _known(services: Services, job_id: str, key_text: str | None) -> JobRead | None:
@@ -231,6 +239,7 @@ def job_document(job: JobRead) -> dict[str, Any]:
         "organization_id": job.organization_id,
         "user_id": job.user_id,
         "status": job.status,
+        "waiting_for": _waiting_for(job),
         "progress_pct": job.progress_pct,
         "steps_done": job.steps_done,
         "steps_total": job.steps_total,
@@ -247,6 +256,13 @@ def job_document(job: JobRead) -> dict[str, Any]:
         "last_event_id": f"{job.seq}-0",
         "position": job.position,
     }
+
+
+def _waiting_for(job: JobRead) -> dict[str, Any] | None:
+    if not job.waits_for_approval:
+        return None
+    told = {"event": "approval", "until": iso_from_ms_or_none(job.approval_until_ms)}
+    return told if job.outline is None else {**told, "outline": orjson.loads(job.outline)}
 
 
 def result_url(kind: str, job_id: str, result: Mapping[str, Any] | None) -> str | None:
@@ -297,6 +313,31 @@ async def post_job_restart(request: Request, job_id: JobId, called: Called, serv
     return JobAccepted(job_id=job_id, positions=await services.publisher.commands(CONTROL, [event]))
 
 
+@router.post(
+    "/api/jobs/{job_id}/approve",
+    status_code=ACCEPTED,
+    summary="Approve the outline of a deck",
+    responses=problems(ConflictError),
+)
+@declared(APPROVE_JOB)
+async def post_job_approval(
+    request: Request, job_id: JobId, called: Called, services: Wired, body: Approval | None = None
+) -> JobAccepted:
+    """Makes the slides of a job that waits for the approval of its outline (`await_approval`), as it is or as it is given
+    here. Only the first approval counts.
+    """
+    found = await _fresh_job(request, called, job_id, services)
+    outline = None if body is None or body.outline is None else _json_text("outline", body.outline)
+    if outline is not None:
+        check_outline("outline", outline)
+    if not found.waits_for_approval:
+        told = f"the outline of {job_id} is not waiting for approval; the job is {found.status}"
+        raise ConflictError(told, job_id=job_id, job_status=found.status)
+    at_ms = services.clock()
+    event = {"job_id": job_id, "action": APPROVE, "reason": APPROVED_REASON, "ts": at_ms, "outline": outline}
+    return JobAccepted(job_id=job_id, positions=await services.publisher.commands(CONTROL, [event]))
+
+
 @router.get(
     "/api/organizations/{org:id}/jobs",
     summary="List the jobs of an organization, newest first",
@@ -322,7 +363,7 @@ async def get_jobs(
     require_known_parameters(request, ("limit", "cursor", "status", "kind", "user_id"))
     only = called.listed(org)
     if only is not None and user_id not in (None, only):
-        raise ForbiddenError(f"the jobs of {user_id} are not to be seen with this key", field="user_id")
+        raise ForbiddenError(f"the jobs of {user_id} cannot be read with this key", field="user_id")
     await services.fresh(request, JOB_TOPICS)
     before = _list_place(cursor)
     pool = services.database.require()
@@ -346,9 +387,9 @@ def _list_place(cursor: str | None) -> tuple[int, str]:
     try:
         place = int(at_ms), canonical_uuid("cursor", str(job_id))
     except UnprocessableError as error:
-        raise BadRequestError("cursor is not one that this list gave", field="cursor") from error
+        raise BadRequestError("cursor does not come from this list", field="cursor") from error
     if not TS_MS_MIN <= place[0] <= TS_MS_MAX:
-        raise BadRequestError("cursor is not one that this list gave", field="cursor")
+        raise BadRequestError("cursor does not come from this list", field="cursor")
     return place
 
 
@@ -365,7 +406,7 @@ def place_after(last_event_id: str | None, job: JobRead) -> int:
         return 0
     found = _ENTRY_ID.fullmatch(last_event_id.strip())
     if found is None or int(found[1]) > job.seq:
-        raise BadRequestError("the last event id is not one that this job has given", field="Last-Event-ID")
+        raise BadRequestError("the last event id does not belong to this job", field="Last-Event-ID")
     return int(found[1])
 
 

@@ -181,7 +181,7 @@ async def _taken(
     Raises:
         TooLargeError: it is above the plan's size.
         UnprocessableError: it is not what was announced.
-        PaymentRequiredError: there is no room for it.
+        PaymentRequiredError: there is no space for it.
         BadRequestError: it broke off.
         UnavailableError: too many are read at once, or PostgreSQL is away.
     """
@@ -235,10 +235,10 @@ def _media_type(request: Request) -> str:
     headers = request.headers
     if headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise UnprocessableError(
-            "a document is stored as it is sent; send it without a coding", field="Content-Encoding"
+            "a document is stored exactly as sent; send it without Content-Encoding", field="Content-Encoding"
         )
     if "content-range" in headers:  # RFC 9110, section 14.5
-        raise BadRequestError("a document is put whole; Content-Range is not taken")
+        raise BadRequestError("a document is uploaded as a whole; Content-Range is not supported")
     media_type = headers.get("content-type", MEDIA_TYPE_DEFAULT).strip()
     if len(media_type) > _MEDIA_TYPE_CHARACTERS_MAX or _MEDIA_TYPE.fullmatch(media_type) is None:
         raise UnprocessableError("Content-Type is not a media type", field="Content-Type")
@@ -256,7 +256,7 @@ def _expected(request: Request, sha256: str | None) -> dict[str, tuple[str, str]
     for member in text.split(",") if text.strip() else ():
         told = _DIGEST.fullmatch(member)
         if told is None:
-            raise UnprocessableError("Content-Digest is not as RFC 9530 has it", field="Content-Digest")
+            raise UnprocessableError("Content-Digest does not conform to RFC 9530", field="Content-Digest")
         if told[1] in _ALGORITHMS:
             algorithm = _ALGORITHMS[told[1]]
             found[f"Content-Digest {told[1]}"] = (algorithm, _decoded(told[2]))
@@ -290,4 +290,4 @@ def _check_digests(found: Spooled, expected: dict[str, tuple[str, str]]) -> None
     for where, (algorithm, digest) in expected.items():
         if getattr(found, algorithm) != digest:
             told: dict[str, Any] = {"field": where.split(" ", 1)[0], "sha256": found.sha256, "size": found.size_bytes}
-            raise UnprocessableError(f"{where} does not fit the bytes that came", **told)
+            raise UnprocessableError(f"{where} does not match the received bytes", **told)

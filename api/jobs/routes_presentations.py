@@ -1,6 +1,6 @@
 """Views of decks (R2.42, R2.43).
 
-Law: a view is an event first; what it adds to the number that is shown may be lost with Redis, what is stored may not.
+Invariant: a view is an event first; what it adds to the number that is shown may be lost with Redis, what is stored may not.
 """
 
 from __future__ import annotations

@@ -257,7 +257,7 @@ class JobHub:
         self._past: SharedReads[list[Frame]] = SharedReads()
         self._room = asyncio.Semaphore(CALLS_MAX)
         self._asking: dict[str, asyncio.Task[JobRead | None]] = {}
-        self.audience = Audience("watch jobs here", LISTENERS_MAX, JOB_LISTENERS)
+        self.audience = Audience("clients watch jobs on this process", LISTENERS_MAX, JOB_LISTENERS)
 
     # -- listeners that come and go -----------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from highwater.schemas.envelope import iso_from_ms, iso_from_ms_or_none
 
 
 class JobCall(TypedDict):
-    """A call of a language model; null where nothing is known yet."""
+    """A call of a language model; null if unknown."""
 
     attempt: int
     key: str
@@ -34,7 +34,7 @@ class JobCall(TypedDict):
 
 
 class JobStep(TypedDict):
-    """A step that called the language model, such as `outline` or `slide-3`; `ended_at` null: it still does."""
+    """A step that called the language model, such as `outline` or `slide-3`; `ended_at` null: it is still running."""
 
     step: str
     started_at: str

@@ -41,7 +41,7 @@ class Uploads:
             BadRequestError: it broke off.
         """
         if self._left == 0:
-            raise UnavailableError("this process takes as many documents as it can at once; send it again")
+            raise UnavailableError("this process receives its maximum of documents at once; send it again later")
         self._left -= 1
         try:
             async with blobs.spooled(self._pieces(request), bytes_max) as found:
@@ -56,9 +56,9 @@ class Uploads:
                 async with asyncio.timeout(self._silence_seconds_max):
                     piece = await anext(pieces, None)
             except ClientDisconnect as error:
-                raise BadRequestError("the body broke off") from error
+                raise BadRequestError("the body was interrupted") from error
             except TimeoutError as error:
-                raise BadRequestError(f"nothing of the body came for {self._silence_seconds_max:g} s") from error
+                raise BadRequestError(f"no bytes of the body arrived for {self._silence_seconds_max:g} s") from error
             if piece is None:
                 return
             yield piece

@@ -20,7 +20,7 @@ class Goals(TypedDict):
 
 
 class VoteCounts(TypedDict):
-    """How many voted for which outcome."""
+    """Number of votes per outcome."""
 
     home: int
     draw: int
@@ -28,7 +28,7 @@ class VoteCounts(TypedDict):
 
 
 class MatchMeta(TypedDict):
-    """What does not move while a match is played; `result` is there once it has one."""
+    """The part of a match that does not change while it is played; `result` is present once it is known."""
 
     match_id: str
     season: str
@@ -44,7 +44,7 @@ class MatchMeta(TypedDict):
 
 
 class Match(TypedDict):
-    """A match with its goals, null before there are any; `minute` is there while it is in play."""
+    """A match with its goals, null before kickoff; `minute` is present while it is in play."""
 
     match_id: str
     season: str
@@ -62,7 +62,7 @@ class Match(TypedDict):
 
 
 class MatchLive(TypedDict):
-    """What moves while a match is played."""
+    """The part of a match that changes while it is played."""
 
     match_id: str
     state: Literal["scheduled", "live", "final"]
@@ -73,7 +73,7 @@ class MatchLive(TypedDict):
 
 
 class MatchPage(TypedDict):
-    """A match; `live` is null once nothing of it moves any more."""
+    """A match; `live` is null once it no longer changes."""
 
     meta: MatchMeta
     live: MatchLive | None
@@ -106,14 +106,14 @@ class PredictedMatch(Match):
 
 
 class PredictionsOfUser(TypedDict):
-    """What a user predicted, the latest kickoff first."""
+    """The predictions of a user, latest kickoff first."""
 
     user_id: str
     predictions: list[PredictedMatch]
 
 
 class TeamRecord(TypedDict):
-    """What a team has reached."""
+    """The record of a team."""
 
     played: int
     won: int
@@ -161,7 +161,7 @@ class LeagueResults(TypedDict):
 
 
 class LongestRun(TypedDict):
-    """The longest run of matches of a kind, and whose it is."""
+    """The longest run of matches of a kind, and its team."""
 
     team: str
     matches: int
@@ -293,7 +293,7 @@ class Leaderboard(TypedDict):
 
 
 class Achievement(TypedDict):
-    """An achievement, and how far it is to it."""
+    """An achievement, and the progress towards it."""
 
     name: str
     reached: bool
@@ -302,14 +302,14 @@ class Achievement(TypedDict):
 
 
 class Achievements(TypedDict):
-    """What a user has achieved."""
+    """The achievements of a user."""
 
     user_id: str
     achievements: list[Achievement]
 
 
 class LeagueCounts(TypedDict):
-    """How much there is."""
+    """Total counts."""
 
     seasons: int
     matches: int
@@ -323,7 +323,7 @@ class LeagueCounts(TypedDict):
 
 
 class Advertisement(TypedDict):
-    """An advertisement; `payload` is what was put."""
+    """An advertisement; `payload` is its content."""
 
     ad_id: str
     payload: Any
@@ -336,14 +336,14 @@ class Advertisements(TypedDict):
 
 
 class UpgradeReason(TypedDict):
-    """Something that speaks for a larger Redis."""
+    """A reason for a larger Redis."""
 
     name: str
     text: str
 
 
 class RedisCounters(TypedDict):
-    """What Redis counts."""
+    """Counters of Redis."""
 
     is_up: bool
     hit_ratio: float
@@ -363,7 +363,7 @@ class ConnectionPool(TypedDict):
 
 
 class PostgresCounters(TypedDict):
-    """What PostgreSQL counts; `slow_statements_by`: measured by the extension, or found running at samples."""
+    """Counters of PostgreSQL; `slow_statements_by`: measured by the extension, or found running at samples."""
 
     is_up: bool
     pool: ConnectionPool
@@ -376,7 +376,7 @@ class PostgresCounters(TypedDict):
 
 
 class HttpReport(TypedDict):
-    """What this process has answered in the span."""
+    """Responses of this process in the span."""
 
     requests: int
     error_ratio: float
@@ -385,7 +385,7 @@ class HttpReport(TypedDict):
 
 
 class CacheVerdict(TypedDict):
-    """Whether the cache is large enough, and what says so."""
+    """Whether the cache is large enough, and the reasons."""
 
     should_upgrade: bool
     reasons: list[UpgradeReason]

@@ -174,9 +174,11 @@ def _read(file: Path) -> bytes:
             with file.open("rb") as stream:
                 data = unpacked(stream)
     except (OSError, EOFError, zlib.error) as error:
-        raise CommandFailedError(f"{file} cannot be read to its end: {error}") from error
+        raise CommandFailedError(f"{file} cannot be read completely: {error}") from error
     if len(data) > FILE_BYTES_MAX:
-        raise CommandFailedError(f"{file} is larger than {FILE_BYTES_MAX >> 20} MiB and no season of openfootball")
+        raise CommandFailedError(
+            f"{file} is larger than {FILE_BYTES_MAX >> 20} MiB; a season of openfootball is smaller"
+        )
     return data
 
 
@@ -200,7 +202,7 @@ def _zone(name: str) -> tzinfo:
         return zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise click.UsageError(
-            f"--timezone {name!r} is no time zone, for example Europe/London", click.get_current_context()
+            f"--timezone {name!r} is not a time zone such as Europe/London", click.get_current_context()
         ) from error
 
 
@@ -210,4 +212,4 @@ def _as_of_ms(told: str | None) -> int | None:
     try:
         return None if told is None else ms_from_iso(told)
     except (ValueError, OverflowError) as error:
-        raise click.UsageError(f"--as-of {told!r} is no ISO 8601 time", click.get_current_context()) from error
+        raise click.UsageError(f"--as-of {told!r} is not an ISO 8601 time", click.get_current_context()) from error

@@ -1,7 +1,8 @@
 """A match as one page: what does not move, and what moves during it, composed of exactly two document versions.
 
-Laws. The tag names both versions, so that it never names two bodies, and the number is their sum, which grows with either. After
-the live part was taken away (R4.17) its last version still counts, with one more for its absence: the number never falls.
+Invariants. The tag names both versions, so that it never names two bodies, and the number is their sum, which grows with
+either. After the live part was taken away (R4.17) its last version still counts, with one more for its absence: the number
+never falls.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Whether the parts beneath league pages are large enough: counters sampled, the verdict, and the same as metrics (R4.40, R4.41).
 Beside them the gauges of the queries, at the same times.
 
-Law: what is told is the increase over the last five minutes of what Redis, PostgreSQL and this process count by themselves. No
-figure is ever null: a part that is away says so (`is_up`) beside what it counted last, and sampling goes on; of nothing, a share
-of hits is 1, and a share of errors, a rate or a latency is 0. Without `pg_stat_statements` slow statements are sampled.
+Invariant: what is told is the increase over the last five minutes of what Redis, PostgreSQL and this process count by
+themselves. No figure is ever null: a part that is unavailable says so (`is_up`) beside what it counted last, and sampling goes
+on; of nothing, a share of hits is 1, and a share of errors, a rate or a latency is 0. Without `pg_stat_statements` slow
+statements are sampled.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class HttpCounters:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """All counters at one moment; None for a part that was away."""
+    """All counters at one moment; None for a part that was unavailable."""
 
     at_ms: int
     http: HttpCounters
@@ -234,7 +235,7 @@ def _http_report(first: HttpCounters, now: HttpCounters) -> dict[str, Any]:
 
 
 def _export(report: Mapping[str, Any]) -> None:
-    """As metrics; of a part that is away NaN, since a series has no `is_up` beside it."""
+    """As metrics; of a part that is unavailable NaN, since a series has no `is_up` beside it."""
     redis, database, http = report["redis"], report["database"], report["http"]
 
     def number(part: Mapping[str, Any], name: str) -> float:

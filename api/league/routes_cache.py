@@ -1,6 +1,6 @@
 """What operators and their timers do with the cache of league pages: prewarm it, and ask whether it is large enough.
 
-Law: nothing is made here. A request becomes an event, and whoever makes documents does the work (R4.32).
+Invariant: nothing is made here. A request becomes an event, and whoever makes documents does the work (R4.32).
 """
 
 from __future__ import annotations

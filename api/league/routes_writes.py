@@ -1,7 +1,7 @@
 """Writes of leagues: each is an event first, and answers with its position.
 
-Laws. A match is named by its id alone; its season, which orders its events, is read from PostgreSQL, and one that is not there
-is 404. A user votes, predicts and comments for nobody else.
+Invariants. A match is named by its id alone; its season, which orders its events, is read from PostgreSQL, and one that is not
+there is 404. A user votes, predicts and comments for nobody else.
 """
 
 from __future__ import annotations

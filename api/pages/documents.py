@@ -35,7 +35,7 @@ ATTEMPTS_MAX = 3
 
 
 class OvertakenError(UnavailableError):
-    """The document changed each time it was read. Ask again."""
+    """The document changed each time it was read. Try again."""
 
 
 async def serve(request: Request, pages: PageServices, found: Resource) -> Response:

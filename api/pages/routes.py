@@ -42,7 +42,7 @@ async def post_invalidate(body: Keys, services: Wired, pages: WiredPages) -> Pos
     for key in keys:
         found = pages.documents.page_of(key)
         if found is None:
-            raise UnprocessableError(f"{key[:250]!r} is no key of a document", field="keys")
+            raise UnprocessableError(f"{key[:250]!r} is not a key of a document", field="keys")
         if found.id:
             check_id("keys", found.id)
     now_ms = services.clock()

@@ -1,6 +1,6 @@
 """What pages are served from: the documents.
 
-Law: whose pages they are is not known here. The rules of documents and what builds them come from the slice, through
+Invariant: whose pages they are is not known here. The rules of documents and what builds them come from the slice, through
 `api/wiring.py`.
 """
 

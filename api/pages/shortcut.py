@@ -4,9 +4,9 @@ What memory answers is written by the connection itself (`Asked.ready`, for `api
 the request, else when Redis has counted it, in one question for all that came in the same turn. The rest is asked within ASGI
 (`answer`), and both take the same steps.
 
-Law: it answers only what the usual way would answer, with the same headers and the same checks of who asks, counted in the same
-metrics; in doubt it steps aside. A live page is counted per address first, and not again when it then goes the usual way. Private
-pages always do, since they belong to somebody.
+Invariant: it answers only what the usual way would answer, with the same headers and the same checks of who asks, counted in
+the same metrics; in doubt it steps aside. A live page is counted per address first, and not again when it then goes the usual
+way. Private pages always do, since they belong to somebody.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Source(Protocol):
         """From memory alone: the page as it may be served now; None where anything has to be asked."""
 
     async def near(self) -> Served | None:
-        """From memory, or with one question to Redis; None where that is not enough."""
+        """Return the page from memory or with a single request to Redis; None if that is not enough."""
 
     async def read(self, *, is_positioned: bool) -> tuple[Served, Any]:
         """The page as it may be served now; errors as of `Documents.read`."""

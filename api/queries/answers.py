@@ -18,7 +18,7 @@ RunArchiveStatus: TypeAlias = Literal["WAITING", "ARCHIVING", "STORED", "FAILED"
 
 
 class AnswerSource(TypedDict):
-    """What an answer was made from; of a chunk `channel_id` is its namespace. `text` is null once it was retracted."""
+    """A source of an answer; for a chunk, `channel_id` is its namespace. `text` is null after its retraction."""
 
     insight_id: str
     channel_id: str
@@ -58,7 +58,7 @@ class QueryFailed(TypedDict):
 
 
 class ModelCall(TypedDict):
-    """A call of a language model; null where nothing is known."""
+    """A call of a language model; null if unknown."""
 
     attempt: int
     key: str
@@ -75,7 +75,7 @@ class ModelCall(TypedDict):
 
 
 class TimelineStage(TypedDict):
-    """A stage that was begun, with its calls of the language model."""
+    """A started stage, with its calls of the language model."""
 
     stage: Literal["analyzer", "assembler", "responder", "archivist"]
     started_at: Time | None
@@ -97,7 +97,7 @@ class TimelineEvent(TypedDict):
 
 
 class TimelineTotals(TypedDict):
-    """What all calls used; the cost is null where no call has a price."""
+    """Totals over all calls; the cost is null if no call has a price."""
 
     calls: int
     sends: int
@@ -107,7 +107,7 @@ class TimelineTotals(TypedDict):
 
 
 class QueryTimeline(TypedDict):
-    """How a query went."""
+    """The timeline of a query."""
 
     request_id: str
     user_id: str
@@ -164,7 +164,7 @@ class PipelineMetrics(TypedDict):
 
 
 class StageMetrics(TypedDict):
-    """A stage: `mean_ms` with everything around its calls, `mean_llm_ms` of the calls that were answered."""
+    """A stage: `mean_ms` is its whole duration, `mean_llm_ms` that of its answered calls."""
 
     mean_ms: float | None
     mean_llm_ms: float | None
@@ -231,7 +231,7 @@ class AllModelTotals(ModelTotals):
 
 
 class QueryMetrics(TypedDict):
-    """How the pipeline of queries did in the last minutes; `database` by table."""
+    """Metrics of the query pipeline over the last minutes; `database` by table."""
 
     minutes: int
     pipeline: PipelineMetrics
@@ -251,7 +251,7 @@ class Prompt(TypedDict):
 
 
 class PromptOfRole(Prompt):
-    """The prompt in force; `history` and `next_cursor` are there where they were asked for."""
+    """The active prompt; `history` and `next_cursor` are present if requested."""
 
     history: NotRequired[list[Prompt]]
     next_cursor: NotRequired[str | None]

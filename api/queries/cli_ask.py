@@ -57,7 +57,7 @@ def ask(user: str, question: str, timeout_seconds: float, organization: str | No
             with _progress() as show:
                 document = _wait(client, asked, timeout_seconds, show)
         except KeyboardInterrupt:
-            warn(f"request {request_id} goes on without this command")
+            warn(f"request {request_id} continues without this command")
             context.exit(INTERRUPTED)
     if as_json:
         print_json(document)

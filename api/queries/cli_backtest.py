@@ -71,7 +71,7 @@ def prompts(since: int, given: tuple[tuple[str, str], ...], model: str | None, l
 
     context = click.get_current_context()
     if not given and not model:
-        raise click.UsageError("--prompt or --model says what to compare with", context)
+        raise click.UsageError("give --prompt or --model to compare with", context)
     if len(dict(given)) != len(given):
         raise click.UsageError("--prompt names a role twice", context)
     settings = stack_settings("database")
@@ -84,7 +84,7 @@ def prompts(since: int, given: tuple[tuple[str, str], ...], model: str | None, l
     else:
         _print(document)
     if failed := document["totals"]["failed"]:
-        warn(f"{failed} of {len(comparisons)} queries could not be answered again")
+        warn(f"{failed} of {len(comparisons)} queries could not be repeated")
         context.exit(FAILED)
 
 

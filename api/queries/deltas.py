@@ -1,7 +1,7 @@
 """Answers while they are written, told to the sockets that ask for it (`?deltas=true`): one reader of Redis a process.
 
-Laws. A delta goes to its own user's sockets alone, and none behind the answer itself. A socket that reads slowly is told more at
-once, and is never sent away for deltas: they are no part of what is resumed.
+Invariants. A delta goes to its own user's sockets alone, and none behind the answer itself. A socket that reads slowly is told
+more at once, and is never sent away for deltas: they are no part of what is resumed.
 """
 
 from __future__ import annotations

@@ -245,7 +245,7 @@ async def get_queries(
     await services.fresh(request, RUN_TOPICS)
     before = int(decode_cursor(cursor, int)[0]) if cursor else query_reads.PLACE_MAX
     if not 0 <= before <= query_reads.PLACE_MAX:
-        raise BadRequestError("cursor is not one that this list gave", field="cursor")
+        raise BadRequestError("cursor does not come from this list", field="cursor")
     found = await query_reads.runs_of_user(services.database.require(), user, before, limit + 1)
     page = found[:limit]
     document = {

@@ -101,7 +101,7 @@ async def get_prompt(
     if history:
         before = int(decode_cursor(cursor, int)[0]) if cursor else PLACE_MAX
         if not 0 <= before <= PLACE_MAX:
-            raise BadRequestError("cursor is not one that this list gave", field="cursor")
+            raise BadRequestError("cursor does not come from this list", field="cursor")
         found = await query_reads.prompt_history(pool, role, before, limit + 1)
         page = found[:limit]
         document["history"] = [_document(prompt) for prompt in page]

@@ -178,9 +178,9 @@ def _resume_offset(after: str | None, user_id: str) -> int | None:
     try:
         position = parse_position(after)
     except InvalidEventError as error:
-        raise MalformedError("after is not an id that was given here") from error
+        raise MalformedError("after is not an id that this server issued") from error
     if position.topic != TOPIC or position.partition != partition_of(user_id):
-        raise MalformedError("after is not an id that this user was given")
+        raise MalformedError("after is not an id that this user received")
     return position.offset
 
 

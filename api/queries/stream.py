@@ -383,7 +383,7 @@ class QueryHub:
 
 
 class ResumeError(HighwaterError):
-    """The id is past the end of the log. Resume with one that was given here."""
+    """The id is past the end of the log. Resume with one that this server issued."""
 
 
 def poll(consumer: Any) -> list[Seen]:

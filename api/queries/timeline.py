@@ -1,6 +1,6 @@
 """The timeline of a run as it is served: stages with their calls of the language model, events with their places in the log.
 
-Law: a pure function of what is stored, so the same rows give the same bytes. A stage is there once it was begun.
+Invariant: a pure function of what is stored, so the same rows give the same bytes. A stage is there once it was begun.
 """
 
 from __future__ import annotations

@@ -193,7 +193,7 @@ async def _item(visit: Visit, user: str, cluster: str) -> Mapping[str, Any]:
         if item["cluster_id"] == cluster:
             found: Mapping[str, Any] = item
             return found
-    raise NotFoundError("the feed has no such cluster any more; open the feed again and choose another one")
+    raise NotFoundError("the feed no longer has this cluster; open the feed again and choose another one")
 
 
 def _required_user(visit: Visit) -> str:
@@ -211,7 +211,7 @@ async def deck_form(visit: Visit) -> Response:
 
 def _deck_form(visit: Visit, item: Mapping[str, Any], told: str = "") -> str:
     asked = feed_pages.deck_form(item, _named(visit), str(uuid4()), has_organization=_has_organization(visit))
-    about = note("The deck is made of the summary and the latest insights of this cluster.")
+    about = note("The deck is made from the summary and the latest insights of this cluster.")
     return f"<h1>Make a deck: {text(item['title'])}</h1>{told}{about}{asked}"
 
 

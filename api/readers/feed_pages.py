@@ -46,9 +46,7 @@ def feed(document: Document, *, since: int | None = None, deck: str | None = Non
     """
     items = document["items"]
     if not items:
-        return note(
-            "The feed is empty. It is filled when the channels that you are subscribed to have enough insights."
-        )
+        return note("The feed is empty. It fills when the channels you are subscribed to have enough insights.")
     groups = themes(items)
     listed = "".join(
         f"<section><h2>{text(theme)}</h2>{''.join(cluster(item, since=since, deck=deck) for item in group)}</section>"

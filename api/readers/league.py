@@ -1,4 +1,4 @@
-"""Answers requests for the pages of leagues: the seasons, a season's tabs, a match and what a reader says of it."""
+"""Serves the league pages: the list of seasons, a season's tabs, and a match with votes, predictions and comments."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _SHOW = {
 }
 # What a reader has done, by the word in the address that the browser is sent to afterwards.
 _DONE = {
-    "vote": "Your vote is noted. The votes below include it within a few seconds.",
-    "prediction": "Your prediction is noted.",
-    "late": "It is noted, but the match has begun: it does not count for the rating.",
-    "comment": "Your comment is published.",
+    "vote": "Your vote was saved. The votes below include it within a few seconds.",
+    "prediction": "Your prediction was saved.",
+    "late": "It was saved, but the match has begun: it does not count for the rating.",
+    "comment": "Your comment was published.",
 }
 
 
@@ -139,13 +139,13 @@ def _stakes(visit: Visit, match_id: str, document: Mapping[str, Any]) -> str:
     if not match_pages.is_open(document):
         return ""
     if not visit.may(routes_writes.post_vote):
-        return note("You can vote and predict when you sign in with a key of your own user.")
+        return note("To vote and predict, sign in with a key of your own user.")
     return match_pages.stake_forms(match_id, visit.user, is_bound=visit.is_bound)
 
 
 def _comment(visit: Visit, match_id: str) -> str:
     if not visit.may(routes_writes.post_comment):
-        return note("You can comment when you sign in with a key of your own user.")
+        return note("To comment, sign in with a key of your own user.")
     return match_pages.comment_form(match_id, visit.user, is_bound=visit.is_bound)
 
 

@@ -34,7 +34,7 @@ def match(document: Document) -> str:
     home, away = shown.get("home_goals"), shown.get("away_goals")
     goals = DASH if home is None or away is None else f"{home}:{away}"
     minute = (live or {}).get("minute")
-    told = {"final": "Final result", "scheduled": "Not begun"}.get(
+    told = {"final": "Final result", "scheduled": "Not started"}.get(
         state, "Live" if minute is None else f"Live, minute {minute}"
     )
     mark = ' class="live" data-live' if state == "live" else ""

@@ -63,5 +63,5 @@ async def form(visit: Visit) -> dict[str, str]:
     try:
         sent = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=FIELDS_MAX, errors="strict")
     except ValueError as error:
-        raise UnprocessableError(f"this is no form: {error}") from error
+        raise UnprocessableError(f"this is not a form: {error}") from error
     return {name: values[-1] for name, values in sent.items()}

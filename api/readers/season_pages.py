@@ -97,7 +97,9 @@ def schedule(document: Document) -> str:
 def results(document: Document) -> str:
     """Matches with a result."""
     found = document["results"]
-    return card(match_list(found)) if found else note("No match has a result yet. The schedule shows what is to come.")
+    return (
+        card(match_list(found)) if found else note("No match has a result yet. The schedule shows the coming matches.")
+    )
 
 
 def stats(document: Document) -> str:

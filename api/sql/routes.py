@@ -45,7 +45,7 @@ class SqlQuery(BaseModel):
         min_length=1, max_length=QUERY_CHARACTERS_MAX, description="One SELECT in DuckDB's SQL.", examples=[_EXAMPLE]
     )
     limit: int = Field(
-        ROWS_DEFAULT, ge=1, le=ROWS_MAX, description="Rows at most; more are cut off, which `end` reports."
+        ROWS_DEFAULT, ge=1, le=ROWS_MAX, description="Maximum number of rows; `end` reports if there are more."
     )
 
 
@@ -108,7 +108,7 @@ async def query_log(wanted: SqlQuery, called: Called, services: Wired) -> Respon
 )
 @declared(QUERY)
 async def export_query(wanted: SqlExport, called: Called, services: Wired) -> Response:
-    """Gives up to a million rows. A file that breaks off is not whole."""
+    """Returns up to a million rows. An interrupted download is incomplete."""
     return await exported(services, called.principal, wanted.query, wanted.format)
 
 

@@ -143,7 +143,7 @@ class WebhookChannel:
     def __init__(self, url: str) -> None:
         parts = _split(url, "HIGHWATER_ALERT_WEBHOOK_URL")
         if parts.scheme not in ("http", "https"):
-            raise ConfigurationError("HIGHWATER_ALERT_WEBHOOK_URL is not an address of http:// or https://")
+            raise ConfigurationError("HIGHWATER_ALERT_WEBHOOK_URL is not an http:// or https:// address")
         self._url = url
         import httpx  # noqa: PLC0415 - only who has a webhook needs it
 
@@ -194,7 +194,7 @@ class MailChannel:
         self._user = None if parts.username is None else unquote(parts.username)
         self._password = unquote(parts.password or "")
         if not f"{self._user or ''}{self._password}".isascii():
-            raise ConfigurationError("HIGHWATER_ALERT_SMTP_URL: SMTP takes user and password in ASCII only")
+            raise ConfigurationError("HIGHWATER_ALERT_SMTP_URL: user and password must be ASCII")
         self._sender = _address(sender, "HIGHWATER_ALERT_EMAIL_FROM")
         self._to = [_address(one, "HIGHWATER_ALERT_EMAIL_TO") for one in to]
         self._clock = clock
@@ -332,7 +332,7 @@ def _split(url: str, name: str) -> SplitResult:
     except ValueError:
         raise ConfigurationError(f"{name} is not an address") from None
     if not parts.hostname:
-        raise ConfigurationError(f"{name} names no host")
+        raise ConfigurationError(f"{name} has no host")
     return parts
 
 
@@ -342,5 +342,5 @@ def _address(text: str, name: str) -> str:
     except (ValueError, IndexError, LookupError):
         found = None
     if found is None or not found.domain or not text.isascii() or not text.isprintable():
-        raise ConfigurationError(f"{name}: {text[:100]!r} is not an address of mail")
+        raise ConfigurationError(f"{name}: {text[:100]!r} is not an email address")
     return found.addr_spec

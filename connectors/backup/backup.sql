@@ -176,7 +176,8 @@ SELECT job_id::text AS job_id, kind, status, seq, epoch, error FROM jobs WHERE j
 UPDATE jobs AS j SET
     status = t.status, seq = greatest(j.seq, t.seq), progress_pct = greatest(j.progress_pct, t.progress_pct), error = t.error,
     completed_at = t.completed_at, checkpoint = t.checkpoint::jsonb, steps_done = t.steps_done, steps_total = t.steps_total,
-    epoch = greatest(j.epoch, t.epoch) + 1, worker = NULL, lease_until_ms = NULL, due_ms = NULL, command = NULL
+    epoch = greatest(j.epoch, t.epoch) + 1, worker = NULL, lease_until_ms = NULL, due_ms = NULL, command = NULL,
+    approval_until_ms = NULL
 FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::int[], $5::text[], $6::timestamptz[], $7::text[], $8::int[], $9::int[],
             $10::bigint[])
      AS t (job_id, status, seq, progress_pct, error, completed_at, checkpoint, steps_done, steps_total, epoch)

@@ -101,7 +101,7 @@ def read_manifest(folder: Path) -> Manifest:
         body: Any = sealed["manifest"]
         is_whole = hashlib.sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).hexdigest() == sealed[_SEAL]
     except FileNotFoundError:
-        raise BackupError(f"{folder} holds no backup: {MANIFEST} is missing (it is written last)") from None
+        raise BackupError(f"{folder} has no backup: {MANIFEST} is missing (it is written last)") from None
     except (orjson.JSONDecodeError, KeyError, TypeError):
         is_whole = False
     if not is_whole:
@@ -130,7 +130,7 @@ def check_files(folder: Path, manifest: Manifest) -> None:
                 while piece := opened.read(_PIECE_BYTES):
                     digest.update(piece)
         except FileNotFoundError:
-            raise BackupError(f"{path} is missing; the backup is not whole") from None
+            raise BackupError(f"{path} is missing; the backup is incomplete") from None
         if digest.hexdigest() != file["sha256"]:
             raise BackupError(f"{path} is damaged: its content does not match the manifest")
 

@@ -176,7 +176,7 @@ class Restore:
             )
         is_made = await connection.fetchval(QUERIES["has_positions"])
         if not is_forced and is_made and await connection.fetchval(QUERIES["is_read_into"]):
-            raise BackupError("the database is not empty; --force replaces all that is in it")
+            raise BackupError("the database is not empty; --force replaces its content")
 
     # -- the backup ------------------------------------------------------------------------------------------------------
 

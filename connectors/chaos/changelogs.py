@@ -1,6 +1,6 @@
 """The records that tables are restored from, deleted as a retention does that somebody has set on a changelog.
 
-The law: only what is a fault is done here; the policy of the topics is as before in the end.
+Invariant: only what is a fault is done here; the policy of the topics is as before in the end.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What is asked of the stores of a stack after faults: has everything come to its end, and is anything there that must not be.
 
-The law: what is true of any stack at rest is said here, by the stores alone; what was sent is known to whoever sent it.
+Invariant: what is true of any stack at rest is said here, by the stores alone; what was sent is known to whoever sent it.
 """
 
 from __future__ import annotations

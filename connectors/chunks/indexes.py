@@ -1,9 +1,9 @@
 """Keeps an index of vectors (HNSW) for each namespace that has too many to be compared one by one, and folds sums of words.
 
-Laws. Those of hot namespaces come first and are kept dense (R3.21). Chunks are read and written while an index is built. One
-process at a time builds; an index that was left half made is made again. Vectors stand in it at half precision, which halves it
-and finds the same (`tests/bench/chunks_search.py`): at unit length, so that no number is too large or too small for it. What is
-found is compared at full precision.
+Invariants. Those of hot namespaces come first and are kept dense (R3.21). Chunks are read and written while an index is built.
+One process at a time builds; an index that was left half made is made again. Vectors stand in it at half precision, which
+halves it and finds the same (`tests/bench/chunks_search.py`): at unit length, so that no number is too large or too small for
+it. What is found is compared at full precision.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ChunkIndexes:
         self._clock = clock
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Look until `stop` is set, which ends a build that is under way."""
+        """Look until `stop` is set, which ends a build that is in progress."""
         while not stop.is_set():
             look = asyncio.ensure_future(self._look())
             ending = asyncio.ensure_future(stop.wait())

@@ -92,7 +92,7 @@ class Gone(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """What is to be looked for in a namespace: orphans marked until a time, and chunks from before another."""
+    """What a sweep of one namespace removes: orphans marked up to `marked_until`, and cold chunks older than `cold_before`."""
 
     ns: str
     is_archived: bool

@@ -1,9 +1,9 @@
 """The sink of chunks: what is submitted becomes rows, and what each ingest did to its sources is counted (R3.1 to R3.13, R3.24).
 
-Laws. A batch is planned under the locks of its sources, by `streams.chunks.upserts`; it is one transaction, in which chunks that
-are unchanged are not written. A chunk that cannot be stored is counted in its ingest and keeps nobody up; it is dead-lettered,
-unless it is only too late (its ingest was superseded): there is nothing to mend in it. One that does not say whose it is belongs
-to no ingest, and is dead-lettered alone.
+Invariants. A batch is planned under the locks of its sources, by `streams.chunks.upserts`; it is one transaction, in which
+chunks that are unchanged are not written. A chunk that cannot be stored is counted in its ingest and keeps nobody up; it is
+dead-lettered, unless it is only too late (its ingest was superseded): there is nothing to mend in it. One that does not say
+whose it is belongs to no ingest, and is dead-lettered alone.
 """
 
 from __future__ import annotations

@@ -184,7 +184,7 @@ def _check(_topic: str, event: Mapping[str, object]) -> None:
     check_key_part("source_id", said["source_id"])
     check_id("ingest_id", said["ingest_id"])
     if said["outcome"] not in list(Outcome):
-        raise InvalidEventError("bad_outcome", f"outcome is none of {', '.join(Outcome)}", field="outcome")
+        raise InvalidEventError("bad_outcome", f"outcome is not one of {', '.join(Outcome)}", field="outcome")
 
 
 def _last_ones(events: Sequence[Event[IngestDecided]]) -> list[_Decision]:

@@ -1,8 +1,8 @@
 """The sink of namespaces: how much they are asked, and the sweeps that take away what is over (R3.20 to R3.23).
 
-Laws. A sweep takes away a bounded number of chunks in one transaction, with the events that tell of them, and is accounted for
-when nothing is left of it; so it holds nobody up for long, and one that was cut off is done again and finds the rest. Ages are
-taken at the tick that asked for it.
+Invariants. A sweep takes away a bounded number of chunks in one transaction, with the events that tell of them, and is
+accounted for when nothing is left of it; so it holds nobody up for long, and one that was cut off is done again and finds the
+rest. Ages are taken at the tick that asked for it.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ async def align(pool: _Pool, codec: Codec, passports: Passports, now_ms: int) ->
     """Bring the passports that are stored in line with the configuration, and their pages with them.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     async with transaction(pool) as tx:
         changed = await align_passports(tx, passports, now_ms)

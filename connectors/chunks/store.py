@@ -1,7 +1,7 @@
 """Chunks, their sources and ingests in PostgreSQL, as their sinks read and store them.
 
-Law: whoever changes chunks of a source holds its row, so what was planned on it still holds when it is stored; only vectors may
-come meanwhile, and a statement that writes a chunk looks at the vector that is there (`store_chunks`).
+Invariant: whoever changes chunks of a source holds its row, so what was planned on it still holds when it is stored; only
+vectors may come meanwhile, and a statement that writes a chunk looks at the vector that is there (`store_chunks`).
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Chunks that wait for their vectors: which, whose they are meanwhile, and how vectors are stored.
 
-Laws. A source is one lane's at a time, by a lease, so no two workers make a vector of one chunk; the lease is no row of chunks,
-so a writer of chunks never waits for it (R3.13). A lane that hangs past its lease costs one call of the embedder. A vector is
-stored only beside the text that it was made of (R3.14), with the event that tells of it, under the lock of its source. A text
-that only moved within its source keeps its vector, if the same model made it. In a namespace all vectors are of one length and,
-but for those that were sent, of one model.
+Invariants. A source is one lane's at a time, by a lease, so no two workers make a vector of one chunk; the lease is no row of
+chunks, so a writer of chunks never waits for it (R3.13). A lane that hangs past its lease costs one call of the embedder. A
+vector is stored only beside the text that it was made of (R3.14), with the event that tells of it, under the lock of its
+source. A text that only moved within its source keeps its vector, if the same model made it. In a namespace all vectors are of
+one length and, but for those that were sent, of one model.
 """
 
 from __future__ import annotations

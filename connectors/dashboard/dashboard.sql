@@ -44,7 +44,7 @@ ORDER BY created_at DESC LIMIT $2
 -- $1: of this user only (null: all), $2 how many
 -- name: dashboard_jobs
 SELECT job_id::text AS job_id, kind, organization_id, user_id, status, progress_pct, steps_done, steps_total, error, tokens,
-       cost_usd, attempt, position, created_at, updated_at, completed_at
+       cost_usd, attempt, approval_until_ms, position, created_at, updated_at, completed_at
 FROM jobs WHERE $1::text IS NULL OR user_id = $1
 ORDER BY created_at DESC LIMIT $2
 

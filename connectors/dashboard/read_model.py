@@ -78,10 +78,10 @@ async def documents(pool: Pool, beginning: str, limit: int) -> list[Row]:
 
 
 async def runs(pool: Pool, user_id: str | None, limit: int) -> list[Row]:
-    """The latest queries, of one user or of all.
+    """Return the latest queries of one user, or of all users.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     return await _fetch(pool, QUERIES["dashboard_runs"], user_id, limit)
 

@@ -1,7 +1,8 @@
 """The process that reads one document: from its standard input, to chunks on its standard output.
 
-Law: a document is from outside, and so is what it does to the libraries that read it. So it is read in a process of its own that
-is limited in memory and ends with the one that asked. The first line says how many chunks follow, or why there are none.
+Invariant: a document is from outside, and so is what it does to the libraries that read it. So it is read in a process of its
+own that is limited in memory and ends with the one that asked. The first line says how many chunks follow, or why there are
+none.
 """
 
 from __future__ import annotations

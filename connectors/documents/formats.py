@@ -39,11 +39,11 @@ def blocks_of(raw: bytes, media_type: str) -> list[Block]:
     """The blocks of a document.
 
     Raises:
-        UnreadableDocumentError: it cannot be read, or it holds no text.
+        UnreadableDocumentError: it cannot be read, or it has no text.
     """
     blocks = [block for block in _reader(raw, media_type)(raw) if block.text.strip()]
     if not blocks:
-        raise UnreadableDocumentError("it holds no text")
+        raise UnreadableDocumentError("it has no text")
     return blocks
 
 
@@ -60,7 +60,7 @@ def _reader(raw: bytes, media_type: str) -> Callable[[bytes], list[Block]]:
         return _pptx
     name = media_type.partition(";")[0].strip().lower()
     if name == "application/pdf" or "presentationml" in name:
-        raise UnreadableDocumentError(f"it is no {name}")
+        raise UnreadableDocumentError(f"it is not {name}")
     charset = html_charset if _TEXTS.get(name) is html_blocks else lambda _: None
     return lambda raw: text_blocks(decoded(raw, charset(raw)), name)
 
@@ -89,7 +89,7 @@ def _pdf(raw: bytes) -> list[Block]:
     except (UnreadableDocumentError, MemoryError):
         raise
     except Exception as error:  # (a broken file meets any line of the library)
-        raise UnreadableDocumentError(f"it is no PDF that can be read: {_line(error)}") from error
+        raise UnreadableDocumentError(f"it is not a readable PDF: {_line(error)}") from error
 
 
 def _runs(page: Any) -> list[Run]:
@@ -119,7 +119,7 @@ def _pptx(raw: bytes) -> list[Block]:
     except (UnreadableDocumentError, MemoryError):
         raise
     except Exception as error:
-        raise UnreadableDocumentError(f"it is no PPTX that can be read: {_line(error)}") from error
+        raise UnreadableDocumentError(f"it is not a readable PPTX: {_line(error)}") from error
 
 
 def _slide(slide: Any) -> Iterator[Block]:

@@ -79,7 +79,7 @@ class DocumentReader:
         """The chunks of a document; whoever is given them closes them.
 
         Raises:
-            UnreadableDocumentError: it cannot be read within the limits, or it holds no text.
+            UnreadableDocumentError: it cannot be read within the limits, or it has no text.
         """
         async with self._slots:
             with tempfile.TemporaryFile(prefix="highwater-document-") as document:
@@ -107,14 +107,14 @@ class DocumentReader:
             async with asyncio.timeout(self._seconds_max):
                 code = await process.wait()
         except TimeoutError as error:
-            raise UnreadableDocumentError(f"it takes longer than {self._seconds_max:g} s to read") from error
+            raise UnreadableDocumentError(f"reading takes longer than {self._seconds_max:g} s") from error
         finally:
             if process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
                     process.kill()
                 await process.wait()
         if code != 0:
-            raise UnreadableDocumentError(f"what reads it broke down (exit {code}); see the log")
+            raise UnreadableDocumentError(f"the process that reads it failed (exit {code}); see the log")
 
 
 def _chunked(chunks: IO[bytes]) -> Chunked:

@@ -1,6 +1,7 @@
 """The clock of leases: the product's time as PostgreSQL has it, so that all who share leases mean the same moment.
 
-Law: a process whose own clock is wrong neither takes from others what they hold, nor holds what it has for longer than a lease.
+Invariant: a process whose own clock is wrong neither takes from others what they hold, nor holds what it has for longer than a
+lease.
 """
 
 from __future__ import annotations

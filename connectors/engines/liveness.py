@@ -1,7 +1,7 @@
 """Who lives: a worker holds a lease under its number, which ends with its connection at once, and with its time if it hangs.
 
-Law: one is gone only if it was seen without its lease twice, since one whose connection was cut comes back with it in between.
-What a worker holds has a lease and an epoch of its own (`slots.py`), so one that is wrongly called gone does no harm.
+Invariant: one is gone only if it was seen without its lease twice, since one whose connection was cut comes back with it in
+between. What a worker holds has a lease and an epoch of its own (`slots.py`), so one that is wrongly called gone does no harm.
 """
 
 from __future__ import annotations

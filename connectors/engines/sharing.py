@@ -38,7 +38,7 @@ async def choose(
         tx: the transaction in which it is taken.
         lock: what whoever shares out this kind of work holds until the transaction ends.
         waiting: gives `work_id`, `organization_id` and `is_begun`, what has waited longest first.
-        in_progress: gives `organization_id`, `held` and `begun`.
+        in_progress: gives `organization_id`, `held`, `begun` and `awaiting`.
         slots: how many are free.
         share: of one organization.
     """
@@ -47,7 +47,7 @@ async def choose(
     held = await tx.fetch(in_progress.text, *in_progress.arguments)
     return share_out(
         [Waiting(row["work_id"], row["organization_id"], row["is_begun"]) for row in works],
-        {row["organization_id"]: InProgress(row["held"], row["begun"]) for row in held},
+        {row["organization_id"]: InProgress(row["held"], row["begun"], row["awaiting"]) for row in held},
         slots=slots,
         begun_max=share.begun_max,
         uncapped=share.uncapped,

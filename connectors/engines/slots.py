@@ -23,7 +23,7 @@ _log = get_log("slots")
 
 
 class ElsewhereError(Exception):
-    """What was held is no longer as it was taken: somebody else has it, or somebody ended it. What was made of it is dropped."""
+    """The work was lost to another worker, or it was ended. The result of this worker is dropped."""
 
 
 class Slots(ABC, Generic[T]):

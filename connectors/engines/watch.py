@@ -1,7 +1,7 @@
 """The watch over what workers hold: takes what is due, gives back what was lost, finds what was forgotten.
 
-Law: everything that was begun comes to its end (R1.37, R2.41), whatever ends a worker, a command or a wait. What a worker that is
-gone held is given back at once; one that is silent loses it when its lease ends.
+Invariant: everything that was begun comes to its end (R1.37, R2.41), whatever ends a worker, a command or a wait. What a worker
+that is gone held is given back at once; one that is silent loses it when its lease ends.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ Found = TypeVar("Found")
 
 
 class UnknownResourceError(HighwaterError):
-    """Nothing is stored under this key. `GET /api/changes` names keys as they change; a page has one once it was asked for."""
+    """Nothing is stored under this key. `GET /api/changes` names keys as they change; a page is stored after its first read."""
 
 
 class Explainer:

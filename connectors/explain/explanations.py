@@ -1,6 +1,6 @@
 """What an explanation is: a tree of steps, from what is served back to the events that made it.
 
-Laws. Every step names its place in the log and the broker's time there, or says what is missing and why; a delay is counted
+Invariants. Every step names its place in the log and the broker's time there, or says what is missing and why; a delay is counted
 between two times of the broker, never between its clock and the product's. No cause is later than its effect: a step that was
 only looked for in the log and came too late caused nothing, and what led to it takes its place; of one that its effect names the
 broker heard later (another relay carried it, another broker's clock stamped it), and it counts as known with its effect.

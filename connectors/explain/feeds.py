@@ -179,7 +179,7 @@ def _request_step(
         return Step("request", "asked for", str(facts.request), missing=_GONE, causes=ways)
     record, value = request
     demand = _demand(finder, facts.user_id, record) if value["trigger"] == "manual" else ()
-    changed = " and what is shown has changed" if value["is_changed"] else ""
+    changed = " and the shown insights have changed" if value["is_changed"] else ""
     about = f"{value['trigger']}: {value['pending']} pending{changed}, plan {value['plan']}"
     decided_from = {
         "trigger": value["trigger"],

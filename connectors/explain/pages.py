@@ -1,6 +1,6 @@
 """The way of a page of the leagues, and of whatever else has a version: its bump, the request for it, the change, the event.
 
-Law: that of `connectors/explain/explaining.py`. The text of an event is not shown: a page may be made of what users said.
+Invariant: that of `connectors/explain/explaining.py`. The text of an event is not shown: a page may be made of what users said.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the log says of a season: every change of one of its matches, in order.
 
-Law: a log that does not go back to its first record is said to be incomplete.
+Invariant: a log that does not go back to its first record is said to be incomplete.
 """
 
 from __future__ import annotations

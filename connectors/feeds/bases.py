@@ -1,6 +1,6 @@
 """Which basis new vectors are made in, and the embedders of those that are built in.
 
-Law: what is stored under the shared lock is in the basis that is active when it commits, and in the next one if there is
+Invariant: what is stored under the shared lock is in the basis that is active when it commits, and in the next one if there is
 one; a switch holds the lock alone, so no insight falls between two bases.
 """
 

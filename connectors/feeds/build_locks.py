@@ -1,7 +1,7 @@
 """One build a user at a time, over all processes: leases in PostgreSQL, taken on one session a process.
 
-Law: it saves work and refuses nobody. A process that dies lets go at once and one that hangs when its lease ends; past a reader's
-patience it builds as well, which is wasted work and no harm, since storing is decided by version.
+Invariant: it saves work and refuses nobody. A process that dies lets go at once and one that hangs when its lease ends; past a
+reader's patience it builds as well, which is wasted work and no harm, since storing is decided by version.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class BuildLocks:
         """Hold the lock of a user, waiting for it up to `seconds_max`; then go on without it.
 
         Raises:
-            UnavailableError: PostgreSQL is away.
+            UnavailableError: PostgreSQL is unavailable.
         """
         deadline = monotonic_seconds() + seconds_max
         while not await self._on_session(lambda session: self._leases.take(session, [user_id])):

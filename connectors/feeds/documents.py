@@ -94,7 +94,7 @@ def feed_news(payload: bytes, since: int) -> FeedNews | None:
 def feed_cluster(stored: dict[str, Any], version: int, told: ClusterInsights) -> FeedCluster:
     """A stored cluster of a version as the feed's writer takes it.
 
-    The words kept with it may tell what was retracted since, so then they are made anew of the insights that are left.
+    The stored words may contain what was retracted since; then they are rebuilt from the remaining insights.
     """
     tracked = feeds_reads.tracked_cluster(stored, version)
     label = str(stored.get("label") or "")
@@ -179,7 +179,7 @@ class FeedBuilder:
 
         Raises:
             ModelError: the model failed, and there is no earlier document.
-            UnavailableError: a part that is needed is away.
+            UnavailableError: a part that is needed is unavailable.
         """
         if head is not None:
             payload = await self._payload(user_id, head)
@@ -214,7 +214,7 @@ class FeedBuilder:
         return FeedDocument(found.head, stored[1], is_stale=True)
 
     async def _build_once(self, user_id: str) -> FeedDocument:
-        """Join the build under way in this process, or start it; it outlives whoever asked."""
+        """Join the build in progress in this process, or start it; it outlives whoever asked."""
         failed = self._failed.get(user_id)
         if failed is not None and monotonic_seconds() - failed[0] < FAILURE_SECONDS:
             raise ModelError(str(failed[1]))
@@ -287,7 +287,7 @@ class FeedBuilder:
     async def _tell(self, user_id: str, head: Head, payload: bytes) -> None:
         """Carry a new version to Redis before its first reader has it: afterwards nobody is served an older one from there.
 
-        A Redis that counts as up and missed it is waited out; one that is away is asked by nobody.
+        A Redis that counts as up and missed it is waited out; one that is unavailable is asked by nobody.
         """
         is_asked = self._cache.is_up
         try:
@@ -315,7 +315,7 @@ class FeedBuilder:
         return replace(head, basis=basis, expires_ms=expires_ms)
 
     async def close(self) -> None:
-        """End the builds under way; what they would have stored is built by the next reader."""
+        """End the builds in progress; what they would have stored is built by the next reader."""
         tasks = list(self._building.values())
         for task in tasks:
             task.cancel()

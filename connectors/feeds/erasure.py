@@ -1,7 +1,7 @@
 """What an erasure of users takes of the feeds: high-water marks, demands, curations, clusters with their history, and the feed's
 document.
 
-Law: it erases alone (`connectors/identity/erasures.py`). Channels and insights stay: they name no user.
+Invariant: it erases alone (`connectors/identity/erasures.py`). Channels and insights stay: they name no user.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ _DAY_MS = 86_400_000
 
 
 class TooMuchHistoryError(HighwaterError):
-    """The log holds more than a backtest of recorded users keeps in memory. Use `--population` over its insights."""
+    """The log has more events than a backtest of recorded users can keep in memory. Use `--population` instead."""
 
 
 class Arrivals(NamedTuple):

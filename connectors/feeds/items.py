@@ -177,7 +177,7 @@ def checked_answer(
             raise ModelError(f"the language model's answer lacks a title or a summary of cluster {cluster_id[:50]!r}")
         written[cluster_id] = {"title": title, "summary": summary}
     if written.keys() != set(asked):
-        raise ModelError("the language model's answer does not speak of the clusters it was asked about")
+        raise ModelError("the language model's answer does not cover the requested clusters")
     return written
 
 

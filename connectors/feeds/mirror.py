@@ -1,10 +1,10 @@
 """The mirror of PostgreSQL in Redis (R0.22 to R0.25): `ch:`, `hwm:`, `us:` and `dirty:channels`.
 
 An event only tells what to look at; the values always come from PostgreSQL, so order does not matter and a repeat is harmless.
-Law: a key that is there says what PostgreSQL said when its last event was mirrored. Beside the keys Redis holds to which position
-of the log they go, written after them. While Redis is away the events wait in the log, so a Redis that kept its data lacks
-nothing when it is back, not even an erasure. One whose positions are behind ours was emptied or lost its last writes: what is
-left of its keys is dropped, and everything is written again (R0.43).
+Invariant: a key that is there says what PostgreSQL said when its last event was mirrored. Beside the keys Redis holds to which
+position of the log they go, written after them. While Redis is unavailable the events wait in the log, so a Redis that kept its
+data lacks nothing when it is back, not even an erasure. One whose positions are behind ours was emptied or lost its last
+writes: what is left of its keys is dropped, and everything is written again (R0.43).
 """
 
 from __future__ import annotations

@@ -44,11 +44,11 @@ LENGTH = struct.Struct("<Q")
 
 
 class RebuildMemoryError(HighwaterError):
-    """A rebuild went over its memory limit. Lower HIGHWATER_REBUILD_INSIGHTS_MAX or give the workers more memory."""
+    """A rebuild exceeded its memory limit. Lower HIGHWATER_REBUILD_INSIGHTS_MAX or give the workers more memory."""
 
 
 class RebuildTimeoutError(HighwaterError):
-    """A rebuild took too long and was ended. It is retried; when it recurs, lower HIGHWATER_REBUILD_INSIGHTS_MAX."""
+    """A rebuild took too long and was ended. It is retried; if this recurs, lower HIGHWATER_REBUILD_INSIGHTS_MAX."""
 
     retriable = True
     retry_after_ms = 30_000
@@ -62,11 +62,11 @@ class RebuildWorkerLostError(HighwaterError):
 
 
 class RebuildInputError(HighwaterError):
-    """A rebuild's vectors or texts cannot be clustered. Read the message and mend the embeddings."""
+    """The vectors or texts of a rebuild cannot be clustered. Read the message and correct the embeddings."""
 
 
 class RebuildFailedError(HighwaterError):
-    """A rebuild failed in a way nobody foresaw. Report the message, which holds the traceback."""
+    """A rebuild failed unexpectedly. Report the message, which contains the traceback."""
 
 
 @dataclass(eq=False)

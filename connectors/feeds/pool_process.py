@@ -1,6 +1,6 @@
 """Owns one process of the pool that reclusters (`pool.py`): one reply per job, within its memory, as long as its parent lives.
 
-Law: it is the only process of the product that loads what clustering takes.
+Invariant: it is the only process of the product that loads what clustering takes.
 """
 
 import os

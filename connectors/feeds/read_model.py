@@ -1,6 +1,6 @@
 """What the API reads of feeds from PostgreSQL: values, never rows, and every time in milliseconds.
 
-Law: one function is one snapshot; what must agree (a version and what it names) is read by one statement.
+Invariant: one function is one snapshot; what must agree (a version and what it names) is read by one statement.
 """
 
 from __future__ import annotations
@@ -434,7 +434,7 @@ async def stored_insights(pool: Pool, insight_ids: Sequence[str]) -> dict[str, S
     """What is stored under these ids, those that are known.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     async with reading(pool) as connection:
         return await stored_contents(connection, insight_ids)
@@ -444,7 +444,7 @@ async def is_user_known(pool: Pool, user_id: str) -> bool:
     """Whether any event has told of this user.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     async with reading(pool) as connection:
         return bool(await connection.fetchval(QUERIES["is_user_known"], user_id))

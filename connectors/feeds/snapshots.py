@@ -1,6 +1,6 @@
 """What a rebuild knows of its user before it begins, whether it would change anything, and what its answer accounts for.
 
-Law: everything is counted up to numbers that were read before the data set was: what comes in between is not accounted for.
+Invariant: everything is counted up to numbers that were read before the data set was: what comes in between is not accounted for.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The titles of a version's clusters: what a language model says of each in a title and one sentence.
 
-Laws. A title is paid once: a cluster that goes on keeps what was written for it while at least half of its members were in it
-then. A rebuild never fails or waits for a title: without a usable answer, or past the number of clusters of one call, what was
-written before stays where there is something, else the built-in title and summary, and the next version asks again.
+Invariants. A title is paid once: a cluster that goes on keeps what was written for it while at least half of its members were
+in it then. A rebuild never fails or waits for a title: without a usable answer, or past the number of clusters of one call,
+what was written before stays where there is something, else the built-in title and summary, and the next version asks again.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class ClusterTitles:
 def keep_titles(version: NewVersion, last: LastVersion | None, *, is_outdated_too: bool = False) -> NewVersion:
     """The version with what was written for its clusters before, where that still speaks for half of their members.
 
-    `is_outdated_too`: also where it does not: a model that is away takes nothing back that was served. It is asked for again
-    with the next version, since it is as old as it was.
+    `is_outdated_too`: also where it does not: a model that is unavailable takes nothing back that was served. It is asked for
+    again with the next version, since it is as old as it was.
     """
     before = {one.cluster_id: one for one in (last.clusters if last else ())}
     kept = (_kept(one, before.get(one.cluster_id), is_outdated_too=is_outdated_too) for one in version.clusters)

@@ -1,11 +1,11 @@
-"""One rebuild of a user at a time: `lock:user:` in Redis, a lease in PostgreSQL when Redis is away (R0.26).
+"""One rebuild of a user at a time: `lock:user:` in Redis, a lease in PostgreSQL when Redis is unavailable (R0.26).
 
 The lock saves work; what keeps the data right is the version that the rebuild's transaction checks. Its token is the
 position of the request, so that a request redelivered after a crash finds its own lock and goes on.
 
-Law: a lock refuses nobody once its request has ended. Redis may bring back what was deleted (one that was stopped carries out an
-old `SET` when it goes on, a replica that took over lacks the last writes), so a request that finds another's lock asks PostgreSQL
-whether that one was answered.
+Invariant: a lock refuses nobody once its request has ended. Redis may bring back what was deleted (one that was stopped carries
+out an old `SET` when it goes on, a replica that took over lacks the last writes), so a request that finds another's lock asks
+PostgreSQL whether that one was answered.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class UserLock:
         """Take the lock for at most `seconds`; False when another request that has not ended holds it.
 
         Raises:
-            UnavailableError: PostgreSQL is away.
+            UnavailableError: PostgreSQL is unavailable.
         """
         try:
             return await self._acquire_in_redis(int(seconds))

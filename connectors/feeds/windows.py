@@ -1,6 +1,6 @@
 """What a rebuild reads and what it stores: the window in one basis, the version before, and the forms of the new one.
 
-Law: vectors of two bases never meet. A window is compared in the one basis that most of its insights have; what has no
+Invariant: vectors of two bases never meet. A window is compared in the one basis that most of its insights have; what has no
 vector in it is left out, counted and said, never compared. Where a local model has read all of a window, it is compared by that.
 """
 

@@ -1,9 +1,9 @@
 """Keeps the vectors of insights in one basis: makes those that are missing, fits a basis when one is due, rolls it out.
 
-Laws: one process at a time does this, by a lease that every transaction of it asks for; one that hangs is followed when its lease
-ends, and stores nothing more. What is to be done is what PostgreSQL says is to be done, so a kill costs at most one batch. A
-basis becomes active when every insight that has a vector of ours has one in it; until then nothing is compared in it. Vectors of
-producers are never touched.
+Invariants: one process at a time does this, by a lease that every transaction of it asks for; one that hangs is followed when
+its lease ends, and stores nothing more. What is to be done is what PostgreSQL says is to be done, so a kill costs at most one
+batch. A basis becomes active when every insight that has a vector of ours has one in it; until then nothing is compared in it.
+Vectors of producers are never touched.
 
 The vectors of a local model stand beside those of the active basis: its roll-out never ends in a switch, so that an insight has a
 vector at once, however far behind the model is (`windows.py` compares a window by the model where it has read all of it).

@@ -1,11 +1,12 @@
 """Rebuilds a user's clusters: judged again with PostgreSQL's numbers, on a snapshot, stored in one transaction.
 
-Law: the high-water mark moves to the heads read before the data set was, so what arrives during a rebuild stays
+Invariant: the high-water mark moves to the heads read before the data set was, so what arrives during a rebuild stays
 pending (R0.37); the version grows by exactly one, guarded by the version read at the start, or stays where the rebuilt one says
 the same; every request ends in an event (rebuilt, skipped or failed), written with its effects (R0.36, R0.38).
 
 A rebuild is judged by what it would change: by what is new and can be clustered now (the snapshot), and by the data set of the
-last version as it would be today. So neither missing vectors nor anything else that is away makes a version that shows less.
+last version as it would be today. So neither missing vectors nor anything else that is unavailable makes a version that shows
+less.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Users who were erased: what they said up to then is void, whenever it is read.
 
-Law: votes wait for their window, and a log may be read again from its beginning; neither brings back what an erasure took. The
-erased are known by a hash of their ids, the ids themselves are not kept. Who stores what users said shares a lock with others
-who do; an erasure holds it alone, so nothing slips between the two.
+Invariant: votes wait for their window, and a log may be read again from its beginning; neither brings back what an erasure
+took. The erased are known by a hash of their ids, the ids themselves are not kept. Who stores what users said shares a lock
+with others who do; an erasure holds it alone, so nothing slips between the two.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ _log = get_log("identity")
 
 
 class IssuerUnavailableError(UnavailableError):
-    """The OpenID provider does not answer as it should. Check HIGHWATER_OIDC_ISSUER and the provider; it is asked again."""
+    """The OpenID provider does not answer correctly. Check HIGHWATER_OIDC_ISSUER and the provider; the request is repeated."""
 
 
 class CodeRefusedError(HighwaterError):

@@ -1,8 +1,9 @@
 """Organizations: their plans as they were told, what they used of a month, and the copy of their limits in Redis.
 
-Laws. Of an organization the last word in the order of the broker's time counts, whoever stores it. Who decides on its jobs and
-who changes its plan take turns, so that no two jobs pass as the last one of a month. A copy in Redis is never older than the row
-was when the copy was begun: whoever changes the row takes the copy away after his commit, and with it the leave to store one.
+Invariants. Of an organization the last word in the order of the broker's time counts, whoever stores it. Who decides on its
+jobs and who changes its plan take turns, so that no two jobs pass as the last one of a month. A copy in Redis is never older
+than the row was when the copy was begun: whoever changes the row takes the copy away after his commit, and with it the leave to
+store one.
 """
 
 from __future__ import annotations

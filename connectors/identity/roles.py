@@ -1,8 +1,9 @@
 """Roles of users, and the revocation of the sessions that carry an earlier one (R2.9, R2.10).
 
-Law: a role and the revocation are one transaction under the user's session lock, so a session is made wholly before it, and dies
-of it, or wholly after it, and has the new role. Of a user the last word in the order of the broker's time counts. Redis is told
-after the commit, and of a word that was known it is told again what PostgreSQL holds: whoever stored it may have died in between.
+Invariant: a role and the revocation are one transaction under the user's session lock, so a session is made wholly before it,
+and dies of it, or wholly after it, and has the new role. Of a user the last word in the order of the broker's time counts.
+Redis is told after the commit, and of a word that was known it is told again what PostgreSQL holds: whoever stored it may have
+died in between.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Sessions in Redis (R2.4 to R2.10), and their revocation, which PostgreSQL remembers too.
 
-Laws. One request to a session is one write that also reads it, with no PostgreSQL (R2.5); a stored time decides, a TTL only
+Invariants. One request to a session is one write that also reads it, with no PostgreSQL (R2.5); a stored time decides, a TTL only
 collects garbage. A session made at or before its user's `revoked_at` is void, so one made between the reading of the set and
 its deletion does not survive (R2.10). A revocation is acknowledged only once Redis has it; one that found Redis
 away is written in PostgreSQL first and carried over before sessions are answered again. Redis knows a token by its hash only,
@@ -199,7 +199,7 @@ class SessionStore:
         """Once after Redis came (back): tell it of every revocation that could still matter.
 
         Raises:
-            UnavailableError: Redis is away again, or PostgreSQL is, so that nobody knows which sessions are void.
+            UnavailableError: Redis is unavailable again, or PostgreSQL is, so that nobody knows which sessions are void.
         """
         if self._carried_over_in == self._link.generation:
             return

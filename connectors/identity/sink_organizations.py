@@ -1,8 +1,8 @@
 """The sink of organizations: plans as they are told, and roles of users (R2.9, R2.34).
 
-Laws. PostgreSQL first: what changed is committed, then Redis loses the copy of the limits and the sessions, and only then is the
-event accounted for; with Redis away it waits, and PostgreSQL knows already. Whatever is repeated changes nothing, so what the
-administrator's request did at once is not done again: sessions made since then stay.
+Invariants. PostgreSQL first: what changed is committed, then Redis loses the copy of the limits and the sessions, and only then
+is the event accounted for; with Redis away it waits, and PostgreSQL knows already. Whatever is repeated changes nothing, so
+what the administrator's request did at once is not done again: sessions made since then stay.
 """
 
 from __future__ import annotations

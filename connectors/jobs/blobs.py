@@ -30,11 +30,11 @@ Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
 
 class BlobTooLargeError(HighwaterError):
-    """The bytes are more than may be put at once. Send a smaller document, or change the plan."""
+    """The document is larger than the plan allows. Send a smaller document, or change the plan."""
 
 
 class StorageFullError(HighwaterError):
-    """The organization has no room for these bytes. Change the plan."""
+    """The organization has no space left for this document. Change the plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ async def store(
         if storage_bytes_max is not None and held["stored_bytes"] + found.size_bytes > storage_bytes_max:
             raise StorageFullError(
                 f"{organization_id} stores {held['stored_bytes']} of {storage_bytes_max} bytes; "
-                f"there is no room for {found.size_bytes} more"
+                f"there is no space for {found.size_bytes} more"
             )
         if await tx.fetchval(QUERIES["store_blob"], found.sha256, found.size_bytes, at) is not None:
             await _store_parts(tx, found)

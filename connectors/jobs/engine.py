@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from highwater.connectors.engines.changes import Call
 from highwater.connectors.engines.engine import MESSAGE_CHARACTERS_MAX, Engine
-from highwater.connectors.jobs.steps import Ask, Done, Step, Steps
+from highwater.connectors.jobs.steps import Ask, Done, Step, Steps, Wait
 from highwater.connectors.jobs.store import Change, Jobs
 from highwater.connectors.models.calls import ChatCall
 from highwater.connectors.models.recorded_calls import ModelCalls
@@ -19,6 +19,7 @@ from highwater.connectors.patience import patiently
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.clock import Clock
 from highwater.streams.engines.work import begun
+from highwater.streams.jobs.approval import awaiting_approval, overdue_text
 from highwater.streams.jobs.jobs import Job, failed, finished, stepped
 from highwater.streams.jobs.progress import ERROR, Told, done_told
 from highwater.streams.jobs.states import JobStatus
@@ -66,6 +67,8 @@ class JobEngine(Engine[Job, Change]):
             return await self._ask(job, following)
         if isinstance(following, Step):
             return await self._go_on(job, following)
+        if isinstance(following, Wait):
+            return await self._wait(job, following)
         return await self._finish(job, following)
 
     async def _ask(self, job: Job, ask: Ask) -> Job:
@@ -99,6 +102,15 @@ class JobEngine(Engine[Job, Change]):
             job, step.checkpoint, step.done, step.total, lease_until_ms=now_ms + self.lease_ms, now_ms=now_ms
         )
         return await self._store(Change(job, after, now_ms, step.told, events=step.events, apply=step.apply))
+
+    async def _wait(self, job: Job, wait: Wait) -> Job:
+        """Put the job aside until somebody approves it; it fails where its deadline has come."""
+        now_ms = self._clock()
+        after = awaiting_approval(job, wait.timeout_ms, now_ms)
+        if after is None:
+            return await self._fail(job, overdue_text(job))
+        told = wait.told if job.approval_until_ms is None else ()
+        return await self._store(Change(job, after, now_ms, told))
 
     async def _finish(self, job: Job, done: Done) -> Job:
         """Store what the job made, and that it has come to its end."""

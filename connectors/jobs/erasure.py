@@ -1,8 +1,8 @@
 """What an erasure of users takes of the jobs: theirs, the decks they made, and the calls made for them.
 
-Law: it erases alone (`connectors/identity/erasures.py`); who stores jobs waits. Who watches a job that was under way is told that
-it ended, and its checkpoint goes; a worker that still holds it finds it gone and stores nothing. Usage stays, also of
-a job under way: it was paid, and names no user.
+Invariant: it erases alone (`connectors/identity/erasures.py`); who stores jobs waits. Who watches a job that was in progress is
+told that it ended, and its checkpoint goes; a worker that still holds it finds it gone and stores nothing. Usage stays, also of
+a job in progress: it was paid, and names no user.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ class ExportSteps:
             owned = await blobs.known(self._pool, [brand_kit.logo], job.organization_id)
             blob = owned.get(brand_kit.logo)
             if blob is None:
-                raise JobFailedError(f"the logo {brand_kit.logo} is not there; put it as a blob first")
+                raise JobFailedError(f"the logo {brand_kit.logo} does not exist; upload it first (PUT /api/blobs)")
             if blob.size_bytes > LOGO_BYTES_MAX:
                 raise JobFailedError(f"the logo {brand_kit.logo} is larger than {LOGO_BYTES_MAX} bytes")
             logo = b"".join([part async for part in blobs.read(self._pool, blob)])

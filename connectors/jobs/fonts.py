@@ -174,7 +174,7 @@ def missing_font(text: str) -> MissingFontError:
 
 
 def language_of(texts: Sequence[str]) -> str:
-    """The language whose Chinese characters a deck has: Japanese where it has kana, Korean where it has Hangul, else Chinese."""
+    """Choose the language for a deck's Chinese characters: Japanese if it has kana, Korean if it has Hangul, else Chinese."""
     letters = {letter for text in texts for letter in text}
     if any("\u3041" <= letter <= "\u30ff" for letter in letters):
         return "ja"

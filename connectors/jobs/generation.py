@@ -19,7 +19,7 @@ from highwater.connectors.jobs import blobs
 from highwater.connectors.jobs.kept_decks import kept_deck
 from highwater.connectors.jobs.semantic_cache import SemanticCache, Wanted
 from highwater.connectors.jobs.statements import QUERIES
-from highwater.connectors.jobs.steps import Ask, Done, JobFailedError, Step
+from highwater.connectors.jobs.steps import Ask, Done, JobFailedError, Step, Wait
 from highwater.connectors.jobs.store import Deck
 from highwater.connectors.models.calls import ChatCall
 from highwater.connectors.models.embedding_calls import CountedEmbedder, Work
@@ -29,6 +29,7 @@ from highwater.connectors.retrieval.context import ChunkContext
 from highwater.connectors.retrieval.insights import SHARE_MIN, InsightSearch
 from highwater.streams.clock import Clock, to_datetime
 from highwater.streams.documents.structure import UnreadableDocumentError, clean, markdown_blocks
+from highwater.streams.jobs.approval import is_approved
 from highwater.streams.jobs.args import GenerationArgs, parse_args
 from highwater.streams.jobs.decks import (
     NO_PLACE,
@@ -57,7 +58,7 @@ from highwater.streams.jobs.decks import (
 )
 from highwater.streams.jobs.jobs import Job
 from highwater.streams.jobs.local_deck import local_deck_answer
-from highwater.streams.jobs.progress import SLIDE_COMPLETED, SLIDE_STARTED, Told
+from highwater.streams.jobs.progress import OUTLINE_READY, SLIDE_COMPLETED, SLIDE_STARTED, Told
 from highwater.streams.jobs.questions import normalised
 from highwater.streams.models.answers import UnusableAnswerError, clean_text, json_object_in
 from highwater.streams.queries.words import query_words
@@ -108,8 +109,8 @@ class GenerationSteps:
         self._reader = DocumentReader()
         self._kept: OrderedDict[str, dict[str, list[Passage]]] = OrderedDict()
 
-    async def next(self, job: Job) -> Ask | Step | Done:
-        """The outline, the first slide that is not made, or the end.
+    async def next(self, job: Job) -> Ask | Step | Wait | Done:
+        """The outline, the wait for its approval, the first slide that is not made, or the end.
 
         Raises:
             JobFailedError: a document is not there, or cannot be read.
@@ -121,6 +122,8 @@ class GenerationSteps:
             return await self._begin(job, args)
         if args.outline_only:
             return Done({"outline": held["outline"]})
+        if args.await_approval and not is_approved(held):
+            return Wait(args.approval_timeout_seconds * 1_000, (Told(OUTLINE_READY),))
         if len(held["slides"]) < len(held["outline"]["slides"]):
             return await self._slide(job, args, held)
         return self._done(job, args, held)
@@ -175,7 +178,7 @@ class GenerationSteps:
             slide = _checked(lambda: read_slide(json_object_in(text), number, sources))
             slides = [one for _, one in sorted({**made, number: as_json(slide)}.items())]
             told = Told(SLIDE_COMPLETED, number, slide.slide_id, slide.title)
-            return Step(_checkpoint(outline, slides), len(slides), len(outline.slides), (told,))
+            return Step({**held, **_checkpoint(outline, slides)}, len(slides), len(outline.slides), (told,))
 
         started = Told(SLIDE_STARTED, number, slide_id(number), outline.slides[number - 1].title)
         return Ask(slide_stage(number), self._model, system, user, concluded, _TEMPERATURE, _SLIDE_TOKENS, (started,))
@@ -212,7 +215,7 @@ class GenerationSteps:
         owned = await blobs.known(self._pool, ids, job.organization_id)
         for one in ids:
             if one not in owned:
-                raise JobFailedError(f"the source document {one} is not there; put it as a blob first")
+                raise JobFailedError(f"the source document {one} does not exist; upload it first (PUT /api/blobs)")
         ingested, found = await self._chunks.of_documents(
             ids, wanted, Work(job.id, None), characters_max=characters_max, as_of_ms=self._clock()
         )

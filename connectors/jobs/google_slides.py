@@ -79,7 +79,7 @@ def read_credentials(settings: Settings) -> GoogleCredentials | None:
         raise ConfigurationError(f"{_SETTING}={path} cannot be read: {error.strerror}") from error
     except (KeyError, TypeError, ValueError, JoseError):
         # Not as a cause: it may cite the key.
-        raise ConfigurationError(f"{_SETTING}={path} holds no service account and no authorized user") from None
+        raise ConfigurationError(f"{_SETTING}={path} has neither a service account nor an authorized user") from None
 
 
 def _credentials_of(found: Any) -> GoogleCredentials:
@@ -119,7 +119,7 @@ class GoogleSlides:
             return None
         parts = urlsplit(settings.google_api_url)
         if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise ConfigurationError("HIGHWATER_GOOGLE_API_URL is no address of HTTP")
+            raise ConfigurationError("HIGHWATER_GOOGLE_API_URL is not an HTTP address")
         return cls(credentials, api_url=settings.google_api_url, folder_id=settings.google_folder_id)
 
     async def close(self) -> None:
@@ -222,7 +222,7 @@ class GoogleSlides:
                     async for part in answer.aiter_bytes():
                         body += part
                         if len(body) > ANSWER_BYTES_MAX:
-                            raise UnavailableError("Google answers with more than is to be read")
+                            raise UnavailableError("Google's response is too large")
                 finally:
                     await answer.aclose()
         # Not as a cause: the error of a library may cite the request with its token.

@@ -1,8 +1,8 @@
 """Ingestion: documents are cut into chunks, which are handed on as events (R2.39).
 
-Law: a document's chunks and the checkpoint behind them are stored together, so that whoever goes on with the job hands on nothing
-twice. A document is known by its SHA-256, so the chunks of one are the same whoever cuts it when. One that cannot be read fails
-the job, which names it.
+Invariant: a document's chunks and the checkpoint behind them are stored together, so that whoever goes on with the job hands on
+nothing twice. A document is known by its SHA-256, so the chunks of one are the same whoever cuts it when. One that cannot be
+read fails the job, which names it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class IngestionSteps:
 
         Raises:
             JobFailedError: a document is not there, or cannot be read.
-            UnavailableError: PostgreSQL is away.
+            UnavailableError: PostgreSQL is unavailable.
         """
         args = parse_args(Kind.INGESTION, job.args)
         assert isinstance(args, IngestionArgs)

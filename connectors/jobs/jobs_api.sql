@@ -4,7 +4,8 @@
 -- name: jobs_read
 SELECT job_id::text AS job_id, kind, organization_id, user_id, args::text AS args, status, seq, epoch + seq + 1 AS version,
        progress_pct, steps_done, steps_total, result::text AS result, tokens, cost_usd, cost_cents, error, position, caused_by,
-       expires_ms, created_at, updated_at, completed_at
+       expires_ms, approval_until_ms, CASE WHEN approval_until_ms IS NOT NULL THEN (checkpoint -> 'outline')::text END AS outline,
+       created_at, updated_at, completed_at
 FROM jobs WHERE job_id = ANY($1::uuid[])
 
 -- Jobs of an organization, the newest first. $2, $3 the place before which the page begins; $4 of this user only (null: of all),
@@ -12,7 +13,7 @@ FROM jobs WHERE job_id = ANY($1::uuid[])
 -- name: jobs_of_organization_read
 SELECT job_id::text AS job_id, kind, organization_id, user_id, args::text AS args, status, seq, epoch + seq + 1 AS version,
        progress_pct, steps_done, steps_total, result::text AS result, tokens, cost_usd, cost_cents, error, position, caused_by,
-       expires_ms, created_at, updated_at, completed_at
+       expires_ms, approval_until_ms, NULL AS outline, created_at, updated_at, completed_at
 FROM jobs
 WHERE organization_id = $1 AND (created_at, job_id) < ($2::timestamptz, $3::uuid) AND ($4::text IS NULL OR user_id = $4)
   AND ($5::text IS NULL OR status = $5) AND ($6::text IS NULL OR kind = $6)

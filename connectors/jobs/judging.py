@@ -1,7 +1,7 @@
 """Whether organizations may have jobs made, decided one job after the other in the order of the log.
 
-Law: the organizations are locked by whoever asks, before rows of their jobs, so that a month holds no more decks than the plan
-says. A job that is restarted is judged as a new one: it uses what is left, and nothing else.
+Invariant: the organizations are locked by whoever asks, before rows of their jobs, so that a month holds no more decks than the
+plan says. A job that is restarted is judged as a new one: it uses what is left, and nothing else.
 """
 
 from __future__ import annotations

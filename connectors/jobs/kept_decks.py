@@ -1,4 +1,4 @@
-"""Decks that are kept, for jobs that go on from one. Law: a deck of another organization is as one that is not there."""
+"""Decks that are kept, for jobs that go on from one. Invariant: a deck of another organization is as one that is not there."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def kept_deck(
 
     Raises:
         JobFailedError: there is none.
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     async with reading(pool) as connection:
         row = await connection.fetchrow(QUERIES["deck_to_export"], presentation_id, organization_id)

@@ -1,7 +1,7 @@
 """Decks as PDF.
 
-Law: the same deck gives the same bytes, whoever writes it when, so that a file written twice is one blob. All letters are in the
-file (`pdf_text.py`); a paragraph that runs from right to left begins at the right.
+Invariant: the same deck gives the same bytes, whoever writes it when, so that a file written twice is one blob. All letters are
+in the file (`pdf_text.py`); a paragraph that runs from right to left begins at the right.
 """
 
 from __future__ import annotations

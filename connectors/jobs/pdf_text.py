@@ -1,7 +1,7 @@
 """Text in a PDF: drawn glyph by glyph as HarfBuzz shapes it, in fonts that are embedded with the glyphs that are used.
 
-Law: what is read out of the file is the text that was written: a glyph stands for the letters of its first use, and what stands
-for others, or for several glyphs together, says so beside it (`ActualText`, PDF 32000-1, 14.9.4).
+Invariant: what is read out of the file is the text that was written: a glyph stands for the letters of its first use, and what
+stands for others, or for several glyphs together, says so beside it (`ActualText`, PDF 32000-1, 14.9.4).
 """
 
 from __future__ import annotations

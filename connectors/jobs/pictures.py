@@ -25,4 +25,4 @@ def check_logo(content: bytes) -> tuple[int, int]:
             picture.load()
             return width, height
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise UnreadableLogoError(f"the logo is no picture that can be read: {error}") from error
+        raise UnreadableLogoError(f"the logo is not a readable picture: {error}") from error

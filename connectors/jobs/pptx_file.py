@@ -1,8 +1,8 @@
 """Decks as PPTX.
 
-Law: the same deck gives the same bytes, whoever writes it when, so that a file written twice is one blob: the entries of its
-archive have one date, and so has the deck. Texts stand in the placeholders of titles and bodies, where programs look for them;
-charts are charts, with their numbers; colours are the theme's, so that whoever edits the deck changes them in one place.
+Invariant: the same deck gives the same bytes, whoever writes it when, so that a file written twice is one blob: the entries of
+its archive have one date, and so has the deck. Texts stand in the placeholders of titles and bodies, where programs look for
+them; charts are charts, with their numbers; colours are the theme's, so that whoever edits the deck changes them in one place.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The materializer of jobs in Redis: checkpoints, the streams that watchers read, usage of the month (R2.11 to R2.19, R2.35).
 
-Laws. What is read again changes nothing: an entry's id is the event's number, a checkpoint of a lower epoch never replaces one of
-a higher, and a usage is added only if it is the next one. Where usage does not follow on what Redis holds, it is read from
-PostgreSQL. While Redis is away the events wait in the log, so a Redis that kept its data lacks nothing when it is back.
+Invariants. What is read again changes nothing: an entry's id is the event's number, a checkpoint of a lower epoch never
+replaces one of a higher, and a usage is added only if it is the next one. Where usage does not follow on what Redis holds, it
+is read from PostgreSQL. While Redis is unavailable the events wait in the log, so a Redis that kept its data lacks nothing when
+it is back.
 """
 
 from __future__ import annotations

@@ -25,7 +25,10 @@ PLACE_MAX = (253_402_300_799_999, "ffffffff-ffff-ffff-ffff-ffffffffffff")
 
 @dataclass(frozen=True, slots=True)
 class JobRead:
-    """Where a job stands. `args` and `result` are JSON as stored; `seq` is the last progress told, `updated_ms` when."""
+    """Where a job stands. `args` and `result` are JSON as stored; `seq` is the last progress told, `updated_ms` when.
+
+    `approval_until_ms`: until when its outline waits for approval; `outline`, JSON, is read with a single job alone.
+    """
 
     job_id: str
     kind: str
@@ -49,11 +52,18 @@ class JobRead:
     created_ms: int
     updated_ms: int
     completed_ms: int | None
+    approval_until_ms: int | None = None
+    outline: str | None = None
 
     @property
     def has_ended(self) -> bool:
         """Whether nothing more comes of it."""
         return JobStatus(self.status) in ENDED
+
+    @property
+    def waits_for_approval(self) -> bool:
+        """Whether somebody can approve its outline."""
+        return self.status == JobStatus.RUNNING and self.approval_until_ms is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +146,7 @@ async def presentation(pool: Pool, presentation_id: str) -> Presentation | None:
 _AS_THEY_ARE = (
     *("job_id", "kind", "organization_id", "user_id", "args", "status", "seq", "version", "progress_pct", "steps_done"),
     *("steps_total", "result", "tokens", "cost_usd", "cost_cents", "error", "position", "caused_by", "expires_ms"),
+    *("approval_until_ms", "outline"),
 )
 
 

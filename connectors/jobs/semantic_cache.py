@@ -1,6 +1,6 @@
 """The semantic cache: decks by what was asked (R2.24 to R2.26).
 
-Law: an answer is only ever given within its organization, for the same documents, and to a question that asks the same
+Invariant: an answer is only ever given within its organization, for the same documents, and to a question that asks the same
 (`streams.jobs.questions`): near vectors find candidates and decide nothing. It is an accelerator: what is missing or
 away is a miss, never an error. A hit does not prolong its life, and one whose Redis key is gone is a miss whatever the index
 says.

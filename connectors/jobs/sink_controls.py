@@ -1,7 +1,7 @@
-"""The sink of what is said of jobs: they are revoked, restarted, or asked for again (R2.40, R2.41).
+"""The sink of what is said of jobs: they are revoked, restarted, approved, or asked for again (R2.40, R2.41).
 
 Invariant: what has ended stays as it ended, but for a failed job that is restarted, which its organization must be allowed as
-a new one. A revoked job is taken from its worker by its epoch, and is never begun.
+a new one. Of two approvals of one wait the first counts. A revoked job is taken from its worker by its epoch, and is never begun.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from highwater.schemas.errors import UnavailableError
 from highwater.schemas.jobs import CONTROL, JOB_SUBMITTED, JobControl
 from highwater.streams.clock import to_datetime
 from highwater.streams.identity.plans import Plan
-from highwater.streams.jobs.args import parse_args
+from highwater.streams.jobs.approval import approved, waits_for_approval
+from highwater.streams.jobs.args import outline_from_text, parse_args
 from highwater.streams.jobs.jobs import Job, request_event, restarted, revoked
 from highwater.streams.jobs.progress import ERROR, JOB_RESTARTED, Told
 from highwater.streams.jobs.states import ENDED, REQUESTED, JobStatus
-from highwater.streams.jobs.validation import REPUBLISH, RESTART, REVOKE, check_jobs_event
+from highwater.streams.jobs.validation import APPROVE, REPUBLISH, RESTART, REVOKE, check_jobs_event
 
 _SOURCE = "/connectors/sinks/jobcontrols"
 REVOKED = "revoked"
@@ -52,7 +53,7 @@ class Decided(NamedTuple):
 
 
 class JobControlsSink(ControlsSink[JobControl]):
-    """A revoked job ends under the lock of its row; a failed one goes on; one that waits is asked for again."""
+    """A revoked job ends under the lock of its row; a failed or approved one goes on; one that waits is asked for again."""
 
     group = "jobcontrols"
     topics = (CONTROL,)
@@ -78,7 +79,7 @@ class JobControlsSink(ControlsSink[JobControl]):
         changes, repeats, refused = _decided(held, prepared.events, judge, now_ms)
         for some in _rounds(changes):
             if len(await store_changes(tx, self._codec, some, source=_SOURCE)) < len(some):
-                raise UnavailableError("a job moved while it was locked; the batch is repeated")
+                raise UnavailableError("a job changed while it was locked; the batch is repeated")
         await tx.execute(QUERIES["republish_jobs"], [job.id for job, _ in repeats], to_datetime(now_ms))
         told = [
             self._tell.row(REQUESTED[job.kind], request_event(job, now_ms), now_ms, event.record.position)
@@ -131,12 +132,18 @@ def _rounds(changes: Sequence[Change]) -> list[list[Change]]:
 
 
 def _change(job: Job, event: Event[JobControl], judge: Judge, now_ms: int) -> Change | None:
-    """How a job changes by a revocation or a restart; None: it does not."""
+    """How a job changes by a revocation, an approval or a restart; None: it does not."""
     action, at = event.value["action"], str(event.record.position)
     if action == REVOKE and job.status not in ENDED:
         error = f"{REVOKED}: {event.value['reason']}" if event.value["reason"].strip() else REVOKED
         after = replace(revoked(job, error, now_ms), caused_by=at)
         return Change(job, after, now_ms, (Told(ERROR, error_message=error),))
+    if action == APPROVE and waits_for_approval(job):
+        outline = event.value.get("outline")
+        edited = None if outline is None else outline_from_text("outline", outline)
+        after = replace(approved(job, edited, now_ms), caused_by=at)
+        request = outbox_event(REQUESTED[job.kind], request_event(after, now_ms))
+        return Change(job, after, now_ms, events=(request,))
     if action == RESTART and job.status is JobStatus.FAILED:
         limit = judge.refused(job.kind, job.organization_id, parse_args(job.kind, job.args))
         if limit is not None:

@@ -1,7 +1,7 @@
 """The sink of usage: the totals of a period as they are told at the quarters of an hour (R2.37).
 
-Law: totals are absolute, and what is stored is only ever raised. An event that comes again never doubles, and one that says less
-(of a table that began anew) never lowers.
+Invariant: totals are absolute, and what is stored is only ever raised. An event that comes again never doubles, and one that
+says less (of a table that began anew) never lowers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The sink of views: gathered for a window, then stored by one statement (R2.43).
 
-Law: a window is a batch. Its views and the positions are one transaction, so a process that dies in the middle of a window loses
-nothing and counts nothing twice. The log is the buffer; what Redis shows meanwhile decides nothing.
+Invariant: a window is a batch. Its views and the positions are one transaction, so a process that dies in the middle of a
+window loses nothing and counts nothing twice. The log is the buffer; what Redis shows meanwhile decides nothing.
 """
 
 from __future__ import annotations

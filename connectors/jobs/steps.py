@@ -18,7 +18,7 @@ from highwater.streams.jobs.progress import Told
 
 
 class JobFailedError(HighwaterError):
-    """A job cannot be done, however often it is tried. Its message is shown to the user."""
+    """A job cannot succeed, even if it is retried. Its message is shown to the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +70,21 @@ class Ask:
     told: tuple[Told, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The job is to wait for somebody's approval, without a worker, for so long at most; then it fails.
+
+    `told`: said when the wait begins.
+    """
+
+    timeout_ms: int
+    told: tuple[Told, ...] = ()
+
+
 class Steps(Protocol):
     """How one kind of job is made."""
 
-    async def next(self, job: Job) -> Ask | Step | Done:
+    async def next(self, job: Job) -> Ask | Step | Wait | Done:
         """What is next; a step may be the work itself, which was done in here.
 
         Raises:

@@ -118,6 +118,7 @@ def job_of(row: Row) -> Job:
         args=row["args"],
         status=JobStatus(row["status"]),
         attempts_before=row["attempts_before"],
+        approval_until_ms=row["approval_until_ms"],
         expires_ms=row["expires_ms"],
         seq=row["seq"],
         progress_pct=row["progress_pct"],
@@ -313,6 +314,7 @@ def _row(change: Change) -> tuple[Any, ...]:
         to_datetime(job.updated_ms),
         None if job.completed_ms is None else to_datetime(job.completed_ms),
         job.attempts_before,
+        job.approval_until_ms,
     )
 
 

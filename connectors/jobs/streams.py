@@ -1,7 +1,7 @@
 """The streams of jobs in Redis as their watchers need them: entries after an id, wake-ups, and who holds sockets.
 
-Laws. What watchers are told comes from the stream, by id; a wake-up carries none of it and may be lost (R2.22). Nothing here is
-known of what Redis has lost: an entry that is missing shows by its number, since those of a job are dense.
+Invariants. What watchers are told comes from the stream, by id; a wake-up carries none of it and may be lost (R2.22). Nothing
+here is known of what Redis has lost: an entry that is missing shows by its number, since those of a job are dense.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Usage as PostgreSQL holds it: flushed totals, and the same counted anew from what jobs were counted for (R2.37).
 
-Law: stored totals are only ever raised. Each count is an entry of its own, written when its job ended, so counting them anew
-counts none twice. A flush lags by up to a quarter of an hour: it is compared with the entries up to its own position, and only
-what differs there is wrong.
+Invariant: stored totals are only ever raised. Each count is an entry of its own, written when its job ended, so counting them
+anew counts none twice. A flush lags by up to a quarter of an hour: it is compared with the entries up to its own position, and
+only what differs there is wrong.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ async def usage_of(pool: Pool, organization_id: str, period: str) -> Counted:
     """What an organization used in a period (YYYY-MM): the number that its limits are judged by too.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     async with reading(pool) as connection:
         return (await organizations.counted_of(connection, [organization_id], period))[organization_id]
@@ -125,7 +125,7 @@ async def recompute_usage(
         now_ms: when.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     async with transaction(pool) as tx:
         if period is not None:

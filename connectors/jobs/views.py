@@ -1,8 +1,9 @@
 """Views of decks that are not stored yet: a number a deck in Redis, shown on top of what PostgreSQL has (R2.42, R2.43).
 
-Laws. What is stored is a function of the log alone; the number in Redis only makes a view visible before its window is stored,
-and is never below 0. It is raised before its event is produced and lowered with the event's window, so what a crash between two
-systems hides is shown a window later. Only a process that dies between raising and producing leaves one view too many.
+Invariants. What is stored is a function of the log alone; the number in Redis only makes a view visible before its window is
+stored, and is never below 0. It is raised before its event is produced and lowered with the event's window, so what a crash
+between two systems hides is shown a window later. Only a process that dies between raising and producing leaves one view too
+many.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ async def owner_of(pool: asyncpg.Pool[asyncpg.Record], presentation_id: str) -> 
     """Whose a deck is; None: there is none of that id.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     async with reading(pool) as connection:
         row = await connection.fetchrow(QUERIES["presentation_owner"], presentation_id)
@@ -54,7 +55,7 @@ async def store(tx: Connection, counts: Mapping[str, int]) -> None:
 
 
 class ViewDeltas:
-    """The numbers in Redis. It may be away: then views are shown once they are stored."""
+    """The numbers in Redis. It may be unavailable: then views are shown once they are stored."""
 
     def __init__(self, link: RedisLink) -> None:
         self._link = link

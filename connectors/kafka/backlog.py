@@ -1,7 +1,8 @@
 """What waits, measured: how far the consumers of this process are behind, and what the outbox holds.
 
-Law: measuring costs the broker one request and PostgreSQL one statement in `LOOK_SECONDS`, however many consumers run, and holds
-up none of them. While a part is unavailable the lag goes on growing by the last known ends; the outbox is unknown (NaN).
+Invariant: measuring costs the broker one request and PostgreSQL one statement in `LOOK_SECONDS`, however many consumers run,
+and holds up none of them. While a part is unavailable the lag goes on growing by the last known ends; the outbox is unknown
+(NaN).
 """
 
 from __future__ import annotations

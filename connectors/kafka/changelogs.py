@@ -70,7 +70,7 @@ def _outlived(reader: Consumer, spans: Mapping[Place, Span]) -> dict[Place, int]
     except KafkaException as error:
         if error.args[0].retriable() or error.args[0].code() in _UNANSWERED:
             return None
-        raise UnavailableError(f"the changelogs cannot be asked for times: {error.args[0].str()}") from error
+        raise UnavailableError(f"the times of the changelogs cannot be read: {error.args[0].str()}") from error
     return {place: beginning for place, beginning in beginnings.items() if beginning < spans[place].first}
 
 

@@ -599,7 +599,7 @@ class BatchConsumer:
             )
 
     async def _read_from_stored(self) -> None:
-        """Read on from what is stored, in the partitions that are still ours (the next poll tells)."""
+        """Continue from what is stored, in the partitions that are still ours (the next poll tells)."""
 
         def again() -> None:
             self._has_strayed = False

@@ -1,6 +1,6 @@
 """What follows from a batch that could not be stored: a decision about the error, apart from how it is carried out.
 
-Law: no event is dead-lettered for a fault of PostgreSQL or of another service; such a batch is repeated without end.
+Invariant: no event is dead-lettered for a fault of PostgreSQL or of another service; such a batch is repeated without end.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Finding single events in the log: one by its position, or those of a partition that fit, from a time on.
 
-Law: nothing here joins a group or commits; every read has an end that was fixed before it began, and a search reads at most
+Invariant: nothing here joins a group or commits; every read has an end that was fixed before it began, and a search reads at most
 `RECORDS_MAX` records, so that whoever asks for what is not there gets an answer.
 """
 
@@ -36,8 +36,8 @@ _Name = TypeVar("_Name", bound=Hashable)
 class Finder:
     """Reads with one consumer, in the caller's thread. Calls block: from a coroutine they are made in a thread.
 
-    What it raises beside what is said: `UnavailableError` when the broker is away, `UnknownSchemaError` for a value under a
-    schema that the codec was not told of (teach it, or add its id to `absent`, and ask again).
+    What it raises beside what is said: `UnavailableError` when the broker is unavailable, `UnknownSchemaError` for a value
+    under a schema that the codec was not told of (teach it, or add its id to `absent`, and ask again).
     """
 
     def __init__(self, client: Mapping[str, str], codec: Codec, absent: Collection[int] = ()) -> None:

@@ -1,6 +1,6 @@
 """Consumer groups as they stand: where each is to read next, and where the log ends.
 
-Law: for a consumer of ours the table `positions` is the truth and the offsets in Kafka a courtesy; the worker's are in
+Invariant: for a consumer of ours the table `positions` is the truth and the offsets in Kafka a courtesy; the worker's are in
 Kafka alone. Nothing here writes.
 """
 

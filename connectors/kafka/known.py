@@ -1,8 +1,8 @@
 """The rule for events about something that is not known: wait for the topic that tells of it, then refuse.
 
-Law: an event is refused only if what it is about was in no event that the other topic held when it was looked at. That topic is
-read by another group, so that something is not yet stored says nothing by itself. By another group, and never by the asker's own:
-a batch that waits keeps its own group from reading on.
+Invariant: an event is refused only if what it is about was in no event that the other topic held when it was looked at. That
+topic is read by another group, so that something is not yet stored says nothing by itself. By another group, and never by the
+asker's own: a batch that waits keeps its own group from reading on.
 """
 
 from __future__ import annotations

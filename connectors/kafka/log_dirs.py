@@ -100,7 +100,7 @@ async def replica_bytes(
             *(kafka.send(broker, _DescribeLogDirs(asked)) for broker in brokers), return_exceptions=True
         )
     except (KafkaError, OSError) as error:
-        raise UnavailableError(f"Kafka does not tell sizes: {error or type(error).__name__}") from error
+        raise UnavailableError(f"Kafka does not report sizes: {error or type(error).__name__}") from error
     finally:
         await kafka.close()
     found: dict[Replica, int] = {}
@@ -113,7 +113,7 @@ async def replica_bytes(
         else:
             found |= sizes_of(broker, answer)
     if failed and len(failed) == len(brokers):
-        raise UnavailableError(f"Kafka does not tell sizes: {failed[0] or type(failed[0]).__name__}")
+        raise UnavailableError(f"Kafka does not report sizes: {failed[0] or type(failed[0]).__name__}")
     return found
 
 

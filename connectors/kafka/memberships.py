@@ -148,7 +148,7 @@ def _committed(client: Mapping[str, str], kafka_group: str, places: Sequence[Pla
     try:
         found = consumer.committed([TopicPartition(*place) for place in places], timeout=REQUEST_SECONDS)
     except KafkaException as error:
-        raise unavailable(client, f"Kafka does not tell offsets: {error.args[0].str()}") from error
+        raise unavailable(client, f"Kafka does not report offsets: {error.args[0].str()}") from error
     finally:
         consumer.close()
     return {(place.topic, place.partition): place.offset for place in found if place.offset >= 0}

@@ -26,7 +26,7 @@ def committed_offsets(client: Mapping[str, str], group: str) -> dict[tuple[str, 
         places = [TopicPartition(topic.topic, partition) for topic in topics for partition in topic.partitions]
         found = consumer.committed(places, timeout=REQUEST_SECONDS)
     except KafkaException as error:
-        raise unavailable(client, f"Kafka does not tell offsets: {error.args[0].str()}") from error
+        raise unavailable(client, f"Kafka does not report offsets: {error.args[0].str()}") from error
     finally:
         consumer.close()
     return {(place.topic, place.partition): place.offset for place in found if place.offset >= 0}

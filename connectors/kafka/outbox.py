@@ -171,7 +171,7 @@ class Relay:
         return {int(name) for name in self._leases.held}
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Relay until `stop` is set; a store or broker that is away is waited for."""
+        """Relay until `stop` is set; a store or broker that is unavailable is waited for."""
         attempt = 0
         while not stop.is_set():
             try:

@@ -101,7 +101,7 @@ class AsyncProducer:
         return await (await self.enqueue(topic, value, key=key, headers=headers))
 
     async def close(self) -> None:
-        """Wait for what is under way (bounded by the delivery limit), then stop."""
+        """Wait for what is in progress (bounded by the delivery limit), then stop."""
         await asyncio.to_thread(self._producer.flush, DELIVERY_MS_MAX / 1000)
         self._closing = True
         await self._polling

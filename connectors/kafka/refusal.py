@@ -15,7 +15,7 @@ def unavailable(client: Mapping[str, str], told: str) -> UnavailableError:
     Blocks for some seconds where there are credentials or certificates that may be refused.
     """
     refusal = refusal_of(client)
-    return UnavailableError(told) if refusal is None else AccessRefusedError(f"Kafka refuses us: {refusal}")
+    return UnavailableError(told) if refusal is None else AccessRefusedError(f"Kafka refuses the connection: {refusal}")
 
 
 def refusal_of(client: Mapping[str, str]) -> str | None:

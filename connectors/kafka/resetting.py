@@ -31,11 +31,13 @@ from highwater.connectors.kafka.reading import Place, kafka_error
 from highwater.connectors.kafka.stopped import resume
 from highwater.connectors.postgres.pool import transaction
 from highwater.schemas.envelope import ms_from_iso
-from highwater.schemas.errors import HighwaterError
+from highwater.schemas.errors import HighwaterError, UnavailableError
 
 if TYPE_CHECKING:
     import asyncpg
 
+# What Kafka answers to offsets of a group that is not empty.
+_HAS_MEMBERS = frozenset({KafkaError.NON_EMPTY_GROUP, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS})
 _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 SET_POSITIONS = """
@@ -55,7 +57,7 @@ class NotReadError(HighwaterError):
 
 
 class GroupRunningError(HighwaterError):
-    """The group has live members, which would go on from where they are. Stop them first."""
+    """The group has live members, which would continue from their own offsets. Stop them first."""
 
 
 class OffsetsRefusedError(HighwaterError):
@@ -220,10 +222,10 @@ async def apply_reset(client: Mapping[str, str], pool: asyncpg.Pool[asyncpg.Reco
     """Set the positions; Kafka refuses offsets of a live group, whose members commit them as they read on.
 
     Raises:
-        GroupRunningError: it has live members; nothing was changed.
+        GroupRunningError: it has live members, also since the plan was made; nothing was changed.
         NotReadError: none of its topics is on the broker.
-        OffsetsRefusedError: Kafka refuses an offset.
-        UnavailableError: Kafka or PostgreSQL does not answer.
+        OffsetsRefusedError: Kafka refuses an offset; no position of ours was changed.
+        UnavailableError: Kafka or PostgreSQL does not answer; no position of ours was changed.
     """
     group, steps = plan.group, plan.steps
     if plan.members:
@@ -241,8 +243,17 @@ async def apply_reset(client: Mapping[str, str], pool: asyncpg.Pool[asyncpg.Reco
         async with transaction(pool) as tx:
             await tx.execute(SET_POSITIONS, group.name, *columns)
             await resume(tx, group.name, [(step.topic, step.partition) for step in steps])
+            # Before the transaction ends: what Kafka refuses changes nothing here. A member that joins after it has accepted
+            # them and has read the former positions is fenced by the new ones, and reads those.
+            await _commit_offsets(client, plan)
+    else:
+        await _commit_offsets(client, plan)
+
+
+async def _commit_offsets(client: Mapping[str, str], plan: ResetPlan) -> None:
+    """Set the offsets in Kafka, where the plan has any."""
     if plan.is_committed:
-        await asyncio.to_thread(_commit, client, group.kafka_group, steps)
+        await asyncio.to_thread(_commit, client, plan.group.kafka_group, plan.steps)
 
 
 async def _offsets_at(client: Mapping[str, str], wanted: Sequence[Standing], target: Target) -> dict[Place, int]:
@@ -290,7 +301,13 @@ def _commit(client: Mapping[str, str], kafka_group: str, steps: Sequence[Step]) 
     try:
         futures = admin.alter_consumer_group_offsets(request, request_timeout=REQUEST_SECONDS)
         for place in futures[kafka_group].result(2 * REQUEST_SECONDS).topic_partitions:
+            if place.error is not None and place.error.code() in _HAS_MEMBERS:
+                raise GroupRunningError(f"{kafka_group} has live members by now; stop them, then reset")
             if place.error is not None:
                 raise OffsetsRefusedError(f"{place.topic}/{place.partition}: {place.error.str()}")
     except KafkaException as error:
+        if error.args[0].code() in _HAS_MEMBERS:
+            raise GroupRunningError(f"{kafka_group} has live members by now; stop them, then reset") from error
         raise kafka_error(error) from error
+    except TimeoutError as error:  # of the future: the request has had no answer
+        raise UnavailableError("Kafka does not answer to the offsets of a group") from error

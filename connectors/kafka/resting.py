@@ -6,9 +6,9 @@ at a time, so a partition whose queue was full when the fetch began waits for it
 built. The doorbell is never busy, so it may wait. It has two bells: a quick one that a newcomer waits for soon, and a patient one
 that takes those over who have rested for long, so that a process at rest makes a fetch in ten seconds.
 
-Law: a consumer stops fetching only after a fetch of the quick bell has taken its partitions in, and leaves that bell only after
-one of the patient bell has. It resumes as soon as a record is there, or when its rest has lasted `_REST_SECONDS_MAX`, whatever
-became of the doorbell. What is read, stored and committed is the consumer's alone.
+Invariant: a consumer stops fetching only after a fetch of the quick bell has taken its partitions in, and leaves that bell only
+after one of the patient bell has. It resumes as soon as a record is there, or when its rest has lasted `_REST_SECONDS_MAX`,
+whatever became of the doorbell. What is read, stored and committed is the consumer's alone.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class _Bell:
         )
 
     def _assign(self, consumer: Consumer) -> None:
-        """Wait for exactly those who wait now. A fetch under way goes on, and ends at the first record of those before."""
+        """Wait for exactly those who wait now. A fetch in progress goes on, and ends at the first record of those before."""
         with self._lock:
             if not self._has_changed:
                 return

@@ -17,7 +17,7 @@ _INVALID = 422
 
 
 class InvalidSchemaError(HighwaterError):
-    """The text is no schema. The registry's answer says why."""
+    """The text is not a schema. The registry's answer says why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """How each league document is made: one statement gathers its facts, pure functions decide it, and its bytes are JSON.
 
-The law: equal facts give equal bytes, in whatever order the rows come, so that a document made again is a new version only when
+Invariant: equal facts give equal bytes, in whatever order the rows come, so that a document made again is a new version only when
 something of it is new. One statement is one moment, so no document mixes two. `streams/league/` holds what a document says.
 """
 

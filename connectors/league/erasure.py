@@ -1,7 +1,7 @@
 """What an erasure of users takes of the leagues: all they said up to it, their ratings and their documents.
 
-Law: it erases alone (`connectors/identity/erasures.py`); who stores votes or comments waits. Votes of the matches are counted
-anew, and it is told which documents may have changed.
+Invariant: it erases alone (`connectors/identity/erasures.py`); who stores votes or comments waits. Votes of the matches are
+counted anew, and it is told which documents may have changed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How events of matches are stored: what the sinks of schedules and of results share.
 
-Law: the rows of a batch's seasons are locked first, then those of its matches, each in the order of keys; what is folded is
+Invariant: the rows of a batch's seasons are locked first, then those of its matches, each in the order of keys; what is folded is
 what was stored. A match that comes out as it was is neither written nor told. The pages that a change makes old are noted in its
 transaction, so that it shows on all of them at once (`connectors/pages/changes.py`).
 """

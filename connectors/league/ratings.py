@@ -1,6 +1,6 @@
 """The rating of users in PostgreSQL: a function of what they said and what came, computed as a whole each time.
 
-Law: a word that is stored before the result of its match is rated by the worker of ratings, any other one with itself. Both
+Invariant: a word that is stored before the result of its match is rated by the worker of ratings, any other one with itself. Both
 hold the row of the match while they store, so each sees the other or is seen by it.
 """
 

@@ -45,7 +45,7 @@ async def match_of(pool: Any, match_id: str) -> KnownMatch | None:
     """What a write has to know of a match; None when there is no such match.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     rows = await fetched(pool, QUERIES["match_of_write"], match_id, seconds_max=READ_SECONDS_MAX)
     return KnownMatch(rows[0]["season"], to_ms(rows[0]["kickoff"])) if rows else None
@@ -55,7 +55,7 @@ async def version_of(pool: Any, key: str) -> int:
     """The last version of a resource, also of one that was taken away; 0 when it never had one.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     return int(await _value(pool, QUERIES["version_of_resource"], key) or 0)
 
@@ -64,7 +64,7 @@ async def seasons(pool: Any, after: str, limit: int) -> Seasons:
     """Seasons in order, from the one after `after`.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     rows = await fetched(pool, QUERIES["seasons_after"], after, limit, seconds_max=READ_SECONDS_MAX)
     page = [row["season"] for row in rows if row["season"] is not None]
@@ -75,7 +75,7 @@ async def counters(pool: Any) -> DatabaseCounters:
     """The counters of this database.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     (row,) = await fetched(pool, QUERIES["database_counters"], SLOW_MS, seconds_max=READ_SECONDS_MAX)
     slow = await _slow_statements(pool) if row["has_statements"] else None

@@ -1,6 +1,6 @@
 """Rows of matches, votes and predictions as values: the one place that knows how a match is stored.
 
-Law: what was folded from events is what comes back, to the millisecond and to the event behind each part.
+Invariant: what was folded from events is what comes back, to the millisecond and to the event behind each part.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The sink of posts: comments on matches, and advertisements.
 
-Law: a comment is named by its position, so reading it again adds none. Of an advertisement the last word in the order of the
-broker's time counts; one that was taken away stays as a row without a payload, so that something older cannot bring it back.
+Invariant: a comment is named by its position, so reading it again adds none. Of an advertisement the last word in the order of
+the broker's time counts; one that was taken away stays as a row without a payload, so that something older cannot bring it
+back.
 """
 
 from __future__ import annotations

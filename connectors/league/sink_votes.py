@@ -1,8 +1,8 @@
 """The sink of votes and predictions: gathered for a window, then stored and told once (R4.33).
 
-Law: a window is a batch. Its votes, the counts, the ratings of those who spoke of a match that has its result, the requests to
-make documents anew and the positions are one transaction, so a process that dies in the middle of a window loses nothing and
-counts nothing twice. The log is the buffer.
+Invariant: a window is a batch. Its votes, the counts, the ratings of those who spoke of a match that has its result, the
+requests to make documents anew and the positions are one transaction, so a process that dies in the middle of a window loses
+nothing and counts nothing twice. The log is the buffer.
 """
 
 from __future__ import annotations

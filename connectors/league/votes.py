@@ -1,7 +1,7 @@
 """Votes and predictions as they are stored, and the counts of votes.
 
-Law: whoever changes votes of a match holds the row of the match (or erases alone), and counts before the transaction ends, so
-counts are those of the votes.
+Invariant: whoever changes votes of a match holds the row of the match (or erases alone), and counts before the transaction
+ends, so counts are those of the votes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Rates users by what they said of matches (R4.22, R4.34): those of a match when it has a result, and all each six hours.
 Whoever says something of a match that has one is rated by the sink that stores it (`sink_votes.py`).
 
-Law: a rating is a function of what is stored, computed as a whole each time, so a repeat changes nothing. One transaction rates
-at a time: a result that was committed before it began is in all of its ratings.
+Invariant: a rating is a function of what is stored, computed as a whole each time, so a repeat changes nothing. One transaction
+rates at a time: a result that was committed before it began is in all of its ratings.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class RatingsWorker(Handler[MatchChanged | Tick, Due]):
 
 
 def _requests(dropped: Sequence[Resource], cause: Position) -> list[RefreshRequest]:
-    """The rating is made anew; what users had read of their own is taken away, and made when they ask again."""
+    """Rebuild the ratings and delete the users' own documents; those are built again on request."""
     parts = [dropped[start : start + _DOCUMENTS_MAX] for start in range(0, len(dropped), _DOCUMENTS_MAX)]
     rating = [resource("leaderboard", "1")]
     return [RefreshRequest("ratings", rating, "ratings", str(cause), dropped=part) for part in parts or [()]]

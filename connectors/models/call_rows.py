@@ -1,7 +1,7 @@
 """Calls of the language model in PostgreSQL, for whoever makes them.
 
-Law: a call is written down before it is made, and its answer before anything follows from it, or in the same transaction; the
-first outcome of a call stays.
+Invariant: a call is written down before it is made, and its answer before anything follows from it, or in the same transaction;
+the first outcome of a call stays.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One call of a language model: the port of queries and jobs, and the built-in model behind it where no service is configured.
 
-Law: a call is one attempt within one time limit, and whatever comes of it is an answer or a `CallFailedError` with one of five
-failures. The service behind it: `chat_service.py`.
+Invariant: a call is one attempt within one time limit, and whatever comes of it is an answer or a `CallFailedError` with one of
+five failures. The service behind it: `chat_service.py`.
 """
 
 from __future__ import annotations

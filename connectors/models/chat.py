@@ -1,8 +1,7 @@
-"""The answer of a chat service as a JSON object, within one time limit: what feeds and titles are written with.
+"""Requests a JSON object from a chat service within one time limit; feeds and titles are written with it.
 
-The port: `ChatModel.object_for`. Whatever goes wrong (silence, an error page, half a document) is one error, `ModelError`,
-after as many attempts as fit the time; nothing of the service's answer reaches a caller unparsed. How
-one is made: `chat_service.py`.
+The interface is `ChatModel.object_for`. Every failure (no response, an error page, a truncated document) raises `ModelError`
+after as many attempts as fit into the time limit; callers only ever receive parsed objects. `chat_service.py` builds the client.
 """
 
 from __future__ import annotations

@@ -214,7 +214,7 @@ class ChatEndpoint:
             raise CallFailedError(Failure.UNUSABLE, f"the answer is not JSON: {page or '(empty)'}") from None
         text = _content_in(found)
         if text is None:
-            raise CallFailedError(Failure.UNUSABLE, "the answer is not a chat completion with a text")
+            raise CallFailedError(Failure.UNUSABLE, "the response is not a chat completion with text")
         text = clean_text(text)
         if not text.strip():
             raise CallFailedError(Failure.UNUSABLE, "the answer is empty")
@@ -352,8 +352,8 @@ def _checked_secrets(base_url: str, api_key: str | None) -> tuple[str, ...]:
     except ValueError:
         raise ConfigurationError("LLM_BASE_URL is not an address") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigurationError("LLM_BASE_URL is not an address of http:// or https://")
+        raise ConfigurationError("LLM_BASE_URL is not an http:// or https:// address")
     if api_key is not None and not _KEY.fullmatch(api_key):
-        raise ConfigurationError("LLM_API_KEY has characters that no header carries")
+        raise ConfigurationError("LLM_API_KEY has characters that a header cannot contain")
     passwords = (parts.password, unquote(parts.password)) if parts.password else ()
     return tuple(secret for secret in (api_key, *passwords) if secret)

@@ -38,7 +38,7 @@ class CountedEmbedder:
         """The vector of a text, once what it cost is stored.
 
         Raises:
-            UnavailableError: the service does not answer, or PostgreSQL is away.
+            UnavailableError: the service does not answer, or PostgreSQL is unavailable.
             EmbeddingError: it answers something else.
         """
         made = await self._embedder.embed_counted([text])

@@ -70,11 +70,11 @@ class RemoteEmbedder:
             raise
         except (OpenAIError, ValueError, TypeError, AttributeError) as error:
             MODEL_CALLS.labels("embedding", "failed").inc()
-            raise EmbeddingError(f"the embedding service answered something else: {error}") from error
+            raise EmbeddingError(f"the embedding service returned an unexpected response: {error}") from error
         if vectors.shape != (len(texts), self._dimensions) or not np.isfinite(vectors).all():
             MODEL_CALLS.labels("embedding", "failed").inc()
             raise EmbeddingError(
-                f"the embedding service gave vectors of shape {vectors.shape}, not {(len(texts), self._dimensions)}; "
+                f"the embedding service returned vectors of shape {vectors.shape}, not {(len(texts), self._dimensions)}; "
                 "set HIGHWATER_EMBEDDING_DIMENSIONS to the model's"
             )
         MODEL_CALLS.labels("embedding", "done").inc()

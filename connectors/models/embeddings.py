@@ -58,4 +58,4 @@ class BuiltInEmbedder:
 
 
 class EmbeddingError(HighwaterError):
-    """The embedding service answered something that is not the vectors asked for. Check its model and dimensions."""
+    """The embedding service did not return the requested vectors. Check its model and dimensions."""

@@ -92,7 +92,7 @@ def is_local_basis(basis_id: str) -> bool:
 
 
 class ModelDamagedError(EmbeddingError):
-    """A file of the local model is not the one that is locked.
+    """A file of the local model differs from the locked one.
 
     Run `python -m highwater.deploy.local.fetch --models`, or set HIGHWATER_EMBEDDER=builtin.
     """
@@ -193,7 +193,7 @@ def _locked(path: Path, sha256: str) -> bytes:
     except OSError as error:
         raise ModelDamagedError(f"{path} cannot be read: {error.strerror}") from error
     if hashlib.sha256(content).hexdigest() != sha256:
-        raise ModelDamagedError(f"{path} is not the file that is locked (sha256 {sha256[:12]}\u2026)")
+        raise ModelDamagedError(f"{path} differs from the locked file (sha256 {sha256[:12]}\u2026)")
     return content
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from highwater.connectors.models.calls import ChatPort, LocalAnswer, LocalChat
 from highwater.connectors.models.embeddings import BuiltInEmbedder, Embedder
 from highwater.connectors.models.local_model import MINILM, LocalEmbedder
+from highwater.connectors.models.local_reranker import open_local_reranker
+from highwater.connectors.models.reranker import Reranker, open_service
 from highwater.schemas.errors import ConfigurationError
 from highwater.streams.settings import Settings
 from highwater.streams.telemetry import get_log
@@ -86,3 +88,14 @@ def open_embedders(settings: Settings, *, in_background: bool = False) -> list[E
     """The same, and behind it the built-in embedder, whose vectors older namespaces have: it needs nothing and costs nothing."""
     embedder = open_embedder(settings, in_background=in_background)
     return [embedder] if isinstance(embedder, BuiltInEmbedder) else [embedder, BuiltInEmbedder()]
+
+
+def open_reranker(settings: Settings) -> Reranker | None:
+    """What counts beside the scores of hybrid searches: a service, the local model, or nothing.
+
+    Raises:
+        ConfigurationError: the one that is asked for is not there, or nothing can be asked at such an address.
+    """
+    if settings.reranker == "service" and settings.rerank_url is None:
+        raise ConfigurationError("HIGHWATER_RERANKER=service needs HIGHWATER_RERANK_BASE_URL")
+    return open_local_reranker() if settings.reranker == "local" else open_service(settings)

@@ -1,6 +1,6 @@
 """Calls of the language model that are written down: made once, their outcome stored before anything follows, and counted.
 
-Law: a call whose outcome is known is not made again; only one under way at a kill is, under the same key.
+Invariant: a call whose outcome is known is not made again; only one in progress at a kill is, under the same key.
 """
 
 from __future__ import annotations

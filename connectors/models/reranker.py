@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 import orjson
@@ -34,11 +34,28 @@ _log = get_log("reranker")
 
 
 class RerankError(HighwaterError):
-    """The reranking service did not answer in time, or with something else. The results are in the order of their scores."""
+    """The reranking service did not answer in time, or its answer was invalid. The results are in the order of their scores."""
 
 
-class Reranker:
-    """The client of one service. `name` is part of what an answer depends on."""
+class Reranker(Protocol):
+    """Says how well texts answer a question."""
+
+    name: str
+    """Part of what an answer depends on."""
+
+    async def scores(self, question: str, texts: Sequence[str]) -> list[float]:
+        """How well each text answers the question, from 0 to 1.
+
+        Raises:
+            RerankError: it does not say so in time.
+        """
+
+    async def close(self) -> None:
+        """Release what it holds."""
+
+
+class RerankingService:
+    """The client of one service."""
 
     def __init__(self, url: str, key: str | None, model: str | None) -> None:
         """`model` None: the service has one model, and is spoken to as text-embeddings-inference is.
@@ -47,7 +64,7 @@ class Reranker:
             ConfigurationError: nothing can be asked at such an address.
         """
         if urlsplit(url).scheme not in ("http", "https"):
-            raise ConfigurationError("HIGHWATER_RERANK_BASE_URL is not an address of http:// or https://")
+            raise ConfigurationError("HIGHWATER_RERANK_BASE_URL is not an http:// or https:// address")
         import httpx  # noqa: PLC0415 - only who has a service needs it
 
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
@@ -91,7 +108,7 @@ class Reranker:
         except (httpx.HTTPError, httpx.InvalidURL) as error:  # its text may hold the address
             raise RerankError(f"the service cannot be reached: {type(error).__name__}") from error
         except orjson.JSONDecodeError as error:
-            raise RerankError("the service answered with something that is not JSON") from error
+            raise RerankError("the service returned a response that is not JSON") from error
 
     def _body(self, question: str, texts: Sequence[str]) -> dict[str, Any]:
         if self._model is None:
@@ -125,19 +142,20 @@ def scores_of(answer: Any, count: int) -> list[float]:
             (row.get("index"), row.get("relevance_score", row.get("score"))) if isinstance(row, dict) else (None, None)
         )
         if not isinstance(index, int) or not isinstance(score, int | float) or not math.isfinite(score):
-            raise RerankError("the service answered with something that is no score")
+            raise RerankError("the service returned a value that is not a score")
         found[index] = float(score)
     if sorted(found) != list(range(count)):
-        raise RerankError(f"the service gave {len(found)} scores for {count} texts")
+        raise RerankError(f"the service returned {len(found)} scores for {count} texts")
     ordered = [found[place] for place in range(count)]
-    return ordered if all(0 <= score <= 1 for score in ordered) else [_probability(score) for score in ordered]
+    return ordered if all(0 <= score <= 1 for score in ordered) else [probability(score) for score in ordered]
 
 
-def _probability(logit: float) -> float:
+def probability(logit: float) -> float:
+    """A score as models give it, as a number from 0 to 1."""
     return (1 + math.tanh(logit / 2)) / 2
 
 
-def open_reranker(settings: Settings) -> Reranker | None:
+def open_service(settings: Settings) -> RerankingService | None:
     """The configured service, if there is one.
 
     Raises:
@@ -145,4 +163,4 @@ def open_reranker(settings: Settings) -> Reranker | None:
     """
     if settings.rerank_url is None:
         return None
-    return Reranker(settings.rerank_url, settings.rerank_key, settings.rerank_model)
+    return RerankingService(settings.rerank_url, settings.rerank_key, settings.rerank_model)

@@ -24,7 +24,7 @@ async def note_changes(tx: Connection, keys: Iterable[str]) -> None:
 
 
 async def share(tx: Connection) -> None:
-    """Make single pages, beside others who do, until the transaction ends."""
+    """Take the shared lock of pages until the transaction ends: others may build single pages at the same time."""
     await tx.execute(QUERIES["share_pages"], LockClass.PAGES)
 
 

@@ -1,6 +1,6 @@
 """Copies of documents in the memory of one process: the first of the two layers of R4.8.
 
-The law: a copy is served without asking only when it was verified, that is, when its version was found to be the current one
+Invariant: a copy is served without asking only when it was verified, that is, when its version was found to be the current one
 under the lease that is held now (`connectors/pages/leases.py`). Until then it spares a payload's way, never a question.
 """
 
@@ -126,7 +126,7 @@ class Copies:
     def verify(self, asked: list[str], versions: Mapping[str, int]) -> None:
         """Take what the store says of the documents asked about: same = verified, newer or gone = dropped.
 
-        A copy newer than the answer was put while the question was under way, and waits for the next one.
+        A copy newer than the answer was put while the question was in progress, and waits for the next one.
         """
         for key in asked:
             copy = self._copies.get(key)

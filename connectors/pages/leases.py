@@ -122,7 +122,7 @@ async def wait_until_told(pool: Any) -> None:
     """Wait until no process serves a copy from memory that is older than what was announced or committed before this call.
 
     Raises:
-        UnavailableError: PostgreSQL is away; the leases end by themselves within `LEASE_SECONDS`.
+        UnavailableError: PostgreSQL is unavailable; the leases end by themselves within `LEASE_SECONDS`.
     """
     async with reading(pool) as connection:
         barrier = await connection.fetchval(QUERIES["raise_copy_barrier"], CHANNEL)

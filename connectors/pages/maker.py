@@ -1,10 +1,10 @@
 """The making of documents: read the facts, make the bytes, and give them a version when they differ.
 
-Laws. One maker of a document at a time over all processes, and it reads the facts after it has the document to itself: what was
-begun before a change never overwrites what was made after it (R4.28). The same bytes keep their version (R4.7), also those of a
-document that was taken away and is made again; an explicit invalidation takes a new one whatever they are. Bytes, version and
-the event that tells of it are one transaction. All documents of a making are of one moment, and with one of them everything is
-made that has changed by then (`connectors/pages/changes.py`).
+Invariants. One maker of a document at a time over all processes, and it reads the facts after it has the document to itself:
+what was begun before a change never overwrites what was made after it (R4.28). The same bytes keep their version (R4.7), also
+those of a document that was taken away and is made again; an explicit invalidation takes a new one whatever they are. Bytes,
+version and the event that tells of it are one transaction. All documents of a making are of one moment, and with one of them
+everything is made that has changed by then (`connectors/pages/changes.py`).
 
 Before that transaction is committed the coming version is announced, and every lease on copies in memory is waited for: whoever
 learns of a version in any way (a page, an event, a position), nobody serves an older one after it. A maker that dies between the
@@ -138,7 +138,7 @@ class DocumentMaker:
         has called `changes.hold_alone`. What was made besides comes after what was wanted.
 
         Raises:
-            UnavailableError: PostgreSQL is away.
+            UnavailableError: PostgreSQL is unavailable.
         """
         plans = None if is_alone else await self._plan_beside_others(tx, pool, wanted)
         if plans is None:
@@ -262,7 +262,7 @@ class DocumentMaker:
         their user, and nobody announced it.
 
         Raises:
-            UnavailableError: PostgreSQL is away.
+            UnavailableError: PostgreSQL is unavailable.
         """
         now_ms = self._clock()
         window_key = self.rules.window.key

@@ -51,11 +51,11 @@ _log = get_log("documents")
 
 
 class NoSuchDocumentError(HighwaterError):
-    """There is no such thing. Check the identifier."""
+    """There is no such document. Check the identifier."""
 
 
 class DocumentPendingError(UnavailableError):
-    """The document is being made. Ask again in a second."""
+    """The document is being built. Try again in a second."""
 
 
 class Served(NamedTuple):

@@ -1,8 +1,8 @@
 """The materializer of documents: does what agents, sinks, the prewarm and operators ask for.
 
-Laws. A document that nobody has asked for is not made on a change (never work before it is needed); a prewarm makes the pages
-of a scope whoever asked (R4.32). Requests of a batch for one document make it once. All documents of a batch, the versions,
-the events and the positions are one transaction, in which no other document is made.
+Invariants. A document that nobody has asked for is not made on a change (never work before it is needed); a prewarm makes the
+pages of a scope whoever asked (R4.32). Requests of a batch for one document make it once. All documents of a batch, the
+versions, the events and the positions are one transaction, in which no other document is made.
 """
 
 from __future__ import annotations

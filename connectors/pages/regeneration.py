@@ -1,6 +1,6 @@
 """One regeneration of a document over all processes (R4.28): a lock in Redis with its owner's token.
 
-Law: a lock that ran out is nobody's, and only its owner takes it away. It spares work and guards nothing: what is stored is
+Invariant: a lock that ran out is nobody's, and only its owner takes it away. It spares work and guards nothing: what is stored is
 guarded by PostgreSQL (`connectors/pages/maker.py`), so that without Redis every process may try and one of them
 does the work.
 """

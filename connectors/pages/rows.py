@@ -46,7 +46,7 @@ async def announce(pool: Any, versions: Mapping[str, int]) -> None:
     """Say, before it is committed, that documents are about to get these versions.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     async with reading(pool) as connection:
         await connection.execute(QUERIES["announce_documents"], list(versions), list(versions.values()))
@@ -71,7 +71,7 @@ async def read_head(pool: Any, key: str, now_ms: int) -> Head | None:
     """The head of a stored document.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     rows = await fetched(pool, QUERIES["document_head"], key, seconds_max=READ_SECONDS_MAX)
     return _head(rows[0], now_ms) if rows else None
@@ -81,7 +81,7 @@ async def read(pool: Any, keys: Sequence[str], now_ms: int) -> dict[str, Documen
     """Stored documents by key.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     rows = await fetched(pool, QUERIES["documents_of"], list(keys), seconds_max=READ_SECONDS_MAX)
     return {row["key"]: Document(_head(row, now_ms), row["payload"]) for row in rows}

@@ -1,7 +1,8 @@
 """Group commit: what many tasks want stored at the same time is stored together, by one at a time.
 
-Law: each item's caller learns what became of that item and of no other. While PostgreSQL is away, or does not carry out the
-statements for reasons of its own, all of them wait (R1.31); an item that breaks a batch is found by storing each by itself.
+Invariant: each item's caller learns what became of that item and of no other. While PostgreSQL is unavailable, or does not
+carry out the statements for reasons of its own, all of them wait (R1.31); an item that breaks a batch is found by storing each
+by itself.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ async def refuse_half_restored(pool: asyncpg.Pool[asyncpg.Record]) -> None:
         source = await tx.fetchval(QUERIES["restore_in_progress"]) if known else None
     if source is not None:
         raise UnavailableError(
-            f"a restore from {source} is in progress or was interrupted: wait for its end, or run it again with --force"
+            f"a restore from {source} is in progress or was interrupted: wait until it ends, or run it again with --force"
         )
 
 

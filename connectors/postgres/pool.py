@@ -126,7 +126,7 @@ async def open_connection(url: str, **options: Any) -> asyncpg.Connection[asyncp
 
 
 def connecting_error(error: BaseException) -> UnavailableError:
-    """What a failure to connect means: a server that is away, or one that refuses us or that we refuse."""
+    """What a failure to connect means: a server that is unavailable, or one that refuses us or that we refuse."""
     untrusted = tls_refusal(error)
     if untrusted is not None:
         return AccessRefusedError(f"the server of DATABASE_URL is not trusted (sslrootcert, sslmode): {untrusted}")
@@ -139,7 +139,7 @@ def connecting_error(error: BaseException) -> UnavailableError:
 
 @asynccontextmanager
 async def transaction(pool: asyncpg.Pool[asyncpg.Record]) -> AsyncIterator[Connection]:
-    """One transaction at READ COMMITTED; a server that is away is an `UnavailableError`."""
+    """One transaction at READ COMMITTED; a server that is unavailable is an `UnavailableError`."""
     async with reading(pool) as connection, connection.transaction(), _closed_when_silent(connection):
         yield connection
 
@@ -162,7 +162,7 @@ async def snapshot(pool: asyncpg.Pool[asyncpg.Record]) -> AsyncIterator[Connecti
 
 @asynccontextmanager
 async def reading(pool: asyncpg.Pool[asyncpg.Record]) -> AsyncIterator[Connection]:
-    """A connection for statements that need not see the same moment; a server that is away is an `UnavailableError`.
+    """A connection for statements that need not see the same moment; a server that is unavailable is an `UnavailableError`.
 
     A connection whose statement takes too long is closed; `pool.fetch(…, timeout=…)` would wait for a server that hangs to say
     that it has cancelled the statement.
@@ -204,7 +204,7 @@ async def one_row(
 
 @contextmanager
 def unavailable_when_away() -> Iterator[None]:
-    """A server that is away, or that did not carry out a statement for reasons of its own, is an `UnavailableError`."""
+    """A server that is unavailable, or that did not carry out a statement for reasons of its own, is an `UnavailableError`."""
     try:
         yield
     except REFUSED as error:  # of a connection that a pool opens later
@@ -218,7 +218,7 @@ def unavailable_when_away() -> Iterator[None]:
 
 
 def is_away(error: BaseException) -> bool:
-    """Whether an error says that the server is away: `AWAY`, or uvloop's before asyncpg knows that a connection is cut."""
+    """Whether an error says that the server is unavailable: `AWAY`, or uvloop's before asyncpg knows that a connection is cut."""
     return isinstance(error, AWAY) or (isinstance(error, RuntimeError) and "the handler is closed" in str(error))
 
 

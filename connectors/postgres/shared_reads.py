@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class SharedReads(Generic[T]):
-    """Reads under way, by name."""
+    """Reads in progress, by name."""
 
     def __init__(self) -> None:
         self._under_way: dict[str, asyncio.Task[T]] = {}
@@ -41,8 +41,8 @@ async def _run(call: Callable[[], Awaitable[T]]) -> T:
 class FollowingReads(Generic[T]):
     """Reads by name, shared by all who ask before one begins.
 
-    Law: nobody joins a read that has begun, so whoever asks gets what was true when he asked or later: no older answer than one
-    who reads alone would get. At most two reads of a name at a time: one under way, one that waits for it.
+    Invariant: nobody joins a read that has begun, so whoever asks gets what was true when he asked or later: no older answer
+    than one who reads alone would get. At most two reads of a name at a time: one in progress, one that waits for it.
     """
 
     def __init__(self) -> None:

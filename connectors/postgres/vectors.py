@@ -1,7 +1,8 @@
 """Vectors of pgvector as their bytes: little-endian float32, as events carry them, in and out.
 
-Law: no value is ever written as text or as a list of numbers, which takes fifteen times as long; no bit of a vector changes.
-The wire form is that of `vector_send` (pgvector): a big-endian int16 with the length, one that is 0, then big-endian float32.
+Invariant: no value is ever written as text or as a list of numbers, which takes fifteen times as long; no bit of a vector
+changes. The wire form is that of `vector_send` (pgvector): a big-endian int16 with the length, one that is 0, then big-endian
+float32.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Replays recorded queries against another prompt or model: the recorded inputs, the stages from the first that changes on.
 
-Law: nothing is stored and no event is published. A call has a key of its own, so that a service that remembers answers by their
-key does not give the recorded one.
+Invariant: nothing is stored and no event is published. A call has a key of its own, so that a service that remembers answers by
+their key does not give the recorded one.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ async def read_history(pool: asyncpg.Pool[asyncpg.Record], since_ms: int, limit:
     """The newest recorded queries since a time.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     async with reading(pool) as tx:
         rows = await tx.fetch(QUERIES["recorded_queries"], to_datetime(since_ms), limit)

@@ -1,7 +1,7 @@
 """Answers while they are written, in Redis: workers add pieces, each process of the API reads those of its users.
 
-Laws. It is no part of the truth: with Redis away there are no deltas and the answer comes all the same. Nobody who writes an
-answer waits for Redis: pieces that come meanwhile are added together.
+Invariants. It is no part of the truth: with Redis away there are no deltas and the answer comes all the same. Nobody who writes
+an answer waits for Redis: pieces that come meanwhile are added together.
 """
 
 from __future__ import annotations

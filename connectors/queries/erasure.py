@@ -1,7 +1,7 @@
 """What an erasure of users takes of the queries: their runs, what was said and remembered in them, and the calls made for them.
 
-Law: it erases alone (`connectors/identity/erasures.py`); who stores queries waits. Of every run that held back its user's next
-one it is told that it ended, so that the queue does not wait for it; a worker that still holds it finds it gone and stores
+Invariant: it erases alone (`connectors/identity/erasures.py`); who stores queries waits. Of every run that held back its user's
+next one it is told that it ended, so that the queue does not wait for it; a worker that still holds it finds it gone and stores
 nothing.
 """
 

@@ -1,7 +1,7 @@
 """How the pipeline of queries does, from what is stored of it (R1.38 to R1.41).
 
-Law: what is told is of a span of the product's time, which the caller gives; only sizes and the backlog are of now. What was
-never measured is null, not 0.
+Invariant: what is told is of a span of the product's time, which the caller gives; only sizes and the backlog are of now. What
+was never measured is null, not 0.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ async def report(pool: Pool, now_ms: int, minutes: int) -> dict[str, Any]:
     """The last `minutes` before `now_ms`.
 
     Raises:
-        UnavailableError: PostgreSQL is away, or did not answer in time.
+        UnavailableError: PostgreSQL is unavailable, or did not answer in time.
     """
     span = (to_datetime(now_ms - minutes * 60_000), to_datetime(now_ms))
     async with transaction(pool) as tx:
@@ -56,7 +56,7 @@ async def backlog(pool: Pool) -> int:
     """Runs that nobody has begun to work on.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     (row,) = await fetched(pool, QUERIES["query_backlog"], seconds_max=_LOOK_SECONDS_MAX)
     return int(row[0])
@@ -66,7 +66,7 @@ async def store_bytes(pool: Pool) -> dict[str, int]:
     """The size of each table of the queries, with its indexes.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     rows = await fetched(pool, QUERIES["query_store_sizes"], seconds_max=_LOOK_SECONDS_MAX)
     return {row["table"]: row["bytes"] for row in rows}

@@ -63,7 +63,7 @@ ORDER BY created_at, work_id
 
 -- Runs at work or put aside, by organization, and how many of them hold a slot.
 -- name: runs_in_progress
-SELECT organization_id, count(worker) AS held, count(*) AS begun
+SELECT organization_id, count(worker) AS held, count(*) AS begun, 0 AS awaiting
 FROM (SELECT coalesce(organization_id, '') AS organization_id, worker FROM pipeline_runs WHERE worker IS NOT NULL
       UNION ALL
       SELECT coalesce(organization_id, ''), NULL FROM pipeline_runs WHERE due_ms IS NOT NULL) AS begun

@@ -1,7 +1,7 @@
 """The log of what was said (R1.9): one line a query, one an answer.
 
-Law: it is a courtesy: no run fails or waits long because a line cannot be written (R1.13, R1.25); what is missing is counted. To
-be called last in a transaction, since nothing after it waits for locks for long.
+Invariant: it is a courtesy: no run fails or waits long because a line cannot be written (R1.13, R1.25); what is missing is
+counted. To be called last in a transaction, since nothing after it waits for locks for long.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the API reads of the pipeline of queries from PostgreSQL: values, never rows, and every time in milliseconds.
 
-Law: one function is one statement, so what it gives is one snapshot.
+Invariant: one function is one statement, so what it gives is one snapshot.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ async def run(pool: Pool, request_id: str) -> Run | None:
     """A run; None when there is none of that id.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     rows = await _fetch(pool, QUERIES["run_read"], request_id)
     if not rows:
@@ -133,7 +133,7 @@ async def run_history(pool: Pool, request_id: str) -> RunHistory | None:
     """A run from end to end; None when there is none of that id.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     rows = await _fetch(pool, QUERIES["run_timeline_read"], request_id)
     if not rows:
@@ -169,7 +169,7 @@ async def runs_of_user(pool: Pool, user_id: str, before: int, limit: int) -> lis
     """Runs of a user, the newest first, from the one before a place on.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     return [
         RunLine(
@@ -192,7 +192,7 @@ async def answers(pool: Pool, request_ids: Sequence[str]) -> dict[str, Answer]:
     """The answers of those runs that are there and completed, by run.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     rows = await _fetch(pool, QUERIES["run_answers_read"], list(request_ids))
     return {row["request_id"]: Answer(row["user_id"], row["final_answer"] or "") for row in rows}
@@ -202,7 +202,7 @@ async def prompts(pool: Pool) -> list[Prompt]:
     """The prompts in force, one a role that has one.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     return [_prompt(row) for row in await _fetch(pool, QUERIES["prompts_read"])]
 
@@ -211,7 +211,7 @@ async def prompt_history(pool: Pool, role: str, before: int, limit: int) -> list
     """Prompts that a role has or had, the newest first, from the one before an id on.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     return [_prompt(row) for row in await _fetch(pool, QUERIES["prompt_history_read"], role, before, limit)]
 

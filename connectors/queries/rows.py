@@ -1,7 +1,7 @@
 """Rows of runs as the sinks of queries make and end them: places in the order of users, lines of the log, events.
 
-Law: rows of users are locked first and in the order of ids, and a place is given under its user's lock, so that places follow the
-log and events of a user's new runs are published in their order.
+Invariant: rows of users are locked first and in the order of ids, and a place is given under its user's lock, so that places
+follow the log and events of a user's new runs are published in their order.
 """
 
 from __future__ import annotations

@@ -217,7 +217,7 @@ async def _store(tx: Connection, batch: _Batch) -> None:
         ]
         status = await tx.execute(QUERIES["cancel_runs"], *map(list, zip(*rows, strict=True)), at)
         if status != f"UPDATE {len(rows)}":
-            raise UnavailableError("a run moved while it was locked; the batch is repeated")
+            raise UnavailableError("a run changed while it was locked; the batch is repeated")
     if batch.restarts:
         made = [
             (run.id, source_id, run.ordinal, run.status, event.record.arrived_ms, str(event.record.position))

@@ -1,7 +1,7 @@
 """The sink of queries: what users ask becomes runs of the pipeline, and what administrators say becomes its prompts.
 
-Law: a request id is one run, whoever sends it how often; what differs under a known id is refused. Runs of a user have dense
-places in the order of the log. A run whose turn it is when it arrives waits for a slot from its own transaction on: the
+Invariant: a request id is one run, whoever sends it how often; what differs under a known id is refused. Runs of a user have
+dense places in the order of the log. A run whose turn it is when it arrives waits for a slot from its own transaction on: the
 submission is its command, and the agent is told that it need not send one. Whether the organization that pays may ask is
 decided here for good, in the order of the log; a query that may not be asked is a run that failed, with the limit in its error,
 and calls no model. Of a role's prompts the last word in the order of the broker's time counts.

@@ -56,7 +56,7 @@ _ANALYZER, _ASSEMBLER, _MENTOR, _ARCHIVIST = "Analyzer", "Assembler", "Mentor", 
 
 
 class NoPromptError(HighwaterError):
-    """A role of the pipeline has no prompt in force. Give it one: `PUT /api/prompts/{role}`."""
+    """A role of the pipeline has no active prompt. Set one: `PUT /api/prompts/{role}`."""
 
 
 class Retrieved(NamedTuple):

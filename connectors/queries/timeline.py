@@ -1,6 +1,6 @@
 """The materializer of timelines: the way of each run, with the place in the log of every step.
 
-Laws. A row is named by its run and its position, so reading an event again adds none. Of a run that was erased nothing is
+Invariants. A row is named by its run and its position, so reading an event again adds none. Of a run that was erased nothing is
 written: the event outlives it in the log, the row must not outlive it here.
 """
 

@@ -1,6 +1,6 @@
 """Rows that a changelog lost with its beginning, made again from the events and written behind what is left of it.
 
-The law: what the changelog still has is newer than what is made again, so only keys that it does not name are written. The mark
+Invariant: what the changelog still has is newer than what is made again, so only keys that it does not name are written. The mark
 that a partition is complete is written when the broker has all of them; before that, everything can be done again.
 """
 

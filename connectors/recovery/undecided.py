@@ -1,6 +1,6 @@
 """What of a recovered row depends on the order in which an agent read two topics, taken from the events that told its decisions.
 
-The law: where the log leaves it open, the row is such that a decision is made again rather than never. A decision that is made
+Invariant: where the log leaves it open, the row is such that a decision is made again rather than never. A decision that is made
 again carries the inputs of its own moment, and whoever deals with it finds nothing new; one that is never made is lost.
 """
 

@@ -90,7 +90,7 @@ def open_client(url: str, setting: str, connections_max: int) -> tuple[Address, 
         address = read_address(url)
         return address, _client_of(address, connections_max)
     except (ValueError, TypeError, RedisClusterException) as error:
-        raise ConfigurationError(f"{setting} is no address of Redis: {error}") from error
+        raise ConfigurationError(f"{setting} is not a Redis address: {error}") from error
 
 
 def _client_of(address: Address, connections_max: int) -> Any:

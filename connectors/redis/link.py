@@ -78,7 +78,7 @@ return 1
 
 
 class RedisAwayError(UnavailableError):
-    """Redis does not answer. What needs nothing else is served from PostgreSQL; start Redis again."""
+    """Redis does not answer. Reads are served from PostgreSQL; start Redis again."""
 
     is_ready_without = True
 
@@ -324,7 +324,7 @@ class RedisLink:
         for node in primaries:
             state = (await self.client.cluster_info(target_nodes=node)).get("cluster_state")
             if state != "ok":
-                raise UnavailableError(f"the Redis Cluster is not whole: {node.name} says cluster_state:{state}")
+                raise UnavailableError(f"the Redis Cluster is incomplete: {node.name} says cluster_state:{state}")
         return frozenset(node.name for node in primaries)
 
     def _lost(self, reason: str) -> None:

@@ -1,6 +1,6 @@
 """Owns that Arrow comes alone: with the first array that it makes it loads pandas, where that is installed.
 
-Law: pandas is kept out of a process that has not loaded it, for as long as asked; it would take 40 MB and 0.2 s.
+Invariant: pandas is kept out of a process that has not loaded it, for as long as asked; it would take 40 MB and 0.2 s.
 """
 
 from __future__ import annotations

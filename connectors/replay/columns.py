@@ -1,10 +1,10 @@
-"""Owns events side by side: Avro's types as Arrow's, and the decoding of a whole batch of flat events at once.
+"""Decodes Avro events in columns: maps Avro types to Arrow types, and decodes a whole batch of flat events at once.
 
-Law: what the quick way gives is what the Avro library gives, record by record; where it cannot know that, it refuses, and
-the batch is read one by one.
+Invariant: the result equals what the Avro library returns for each record. If this module cannot guarantee that, it rejects the
+batch, and the caller decodes it record by record.
 
-A flat event has only numbers, booleans, strings, bytes, and unions of one of those with null. Its fields are read over all
-records together: a cursor a record, moved on by NumPy; the strings are cut out by Arrow. (Avro 1.12, "Binary encoding".)
+A flat event has only numbers, booleans, strings, bytes, and unions of one of these with null. Each field is decoded for all
+records together: NumPy moves one cursor per record, Arrow slices the strings. (Avro 1.12, "Binary encoding".)
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Owns the client that a replay reads with.
 
-Law: it joins no group and commits nothing, so nobody's offsets move; what it holds beside the batch in hand is bounded.
+Invariant: it joins no group and commits nothing, so nobody's offsets move; what it holds beside the batch in hand is bounded.
 """
 
 from __future__ import annotations

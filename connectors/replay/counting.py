@@ -22,7 +22,7 @@ VALUES_MAX = 500_000
 
 
 class TooManyValuesError(HighwaterError):
-    """There are more different values than are counted. Group by something coarser, or narrow the records."""
+    """There are too many different values. Group by a coarser expression, or narrow the records."""
 
 
 def expression_of(text: str, fields: Iterable[str]) -> str:
@@ -67,7 +67,9 @@ class Counting:
         self.counted += len(found)
         self._counts.update(found)
         if len(self._counts) > VALUES_MAX:
-            raise TooManyValuesError(f"--by has more than {VALUES_MAX:,} different values; group by something coarser")
+            raise TooManyValuesError(
+                f"--by has more than {VALUES_MAX:,} different values; group by a coarser expression"
+            )
 
     @property
     def distinct(self) -> int:

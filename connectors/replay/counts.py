@@ -1,6 +1,6 @@
 """Owns what a replay counts.
 
-Law: what is counted as written was handed to the file.
+Invariant: what is counted as written was handed to the file.
 """
 
 from __future__ import annotations

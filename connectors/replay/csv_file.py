@@ -1,6 +1,6 @@
 """Owns CSV files of a topic: a column for each field of the event (`value.text`); what is nested is JSON, bytes base64.
 
-Law: text is in quotes and a null is nothing at all, so that an empty text and a null stay apart.
+Invariant: text is in quotes and a null is nothing at all, so that an empty text and a null stay apart.
 """
 
 from __future__ import annotations

@@ -84,9 +84,9 @@ def parse_cursor(text: str, search: Search) -> Cursor:
         read = {int(partition): Share(int(low), int(high)) for partition, low, high in spans}
         cursor = Cursor(read, int(total), int(found))
     except (ValueError, TypeError, binascii.Error, RecursionError) as error:
-        raise InvalidCursorError("this is no cursor of a search; begin the search without it") from error
+        raise InvalidCursorError("this is not a search cursor; begin the search without it") from error
     if form != _FORM or fingerprint != search.fingerprint:
         raise InvalidCursorError("the cursor belongs to another search; begin this one without it")
     if any(not 0 <= span.low <= span.high for span in read.values()) or cursor.unread > cursor.total:
-        raise InvalidCursorError("the cursor names offsets that cannot be; begin the search without it")
+        raise InvalidCursorError("the cursor has impossible offsets; begin the search without it")
     return cursor

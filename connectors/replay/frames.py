@@ -30,7 +30,7 @@ class Kind(IntEnum):
 
 
 class LostError(Exception):
-    """The other side has gone in the middle."""
+    """The other process ended in the middle of a message."""
 
 
 @dataclass(frozen=True, slots=True)

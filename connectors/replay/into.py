@@ -26,7 +26,7 @@ _WAIT_SECONDS_MAX = 0.2
 
 
 class RefusedError(HighwaterError):
-    """A replay into this topic would do harm. Choose another topic, or say --i-know."""
+    """A replay into this topic would do harm. Choose another topic, or use --i-know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def check_target(source: Topic, into: str, *, i_know: bool) -> None:
     """
     reason = None if i_know else _objection(source, into)
     if reason is not None:
-        raise RefusedError(f"{into} {reason}; --i-know replays into it all the same")
+        raise RefusedError(f"{into} {reason}; --i-know replays into it anyway")
 
 
 def _objection(source: Topic, into: str) -> str | None:

@@ -1,6 +1,6 @@
 """Owns the file that a replay writes.
 
-Law: under its final name there is either the whole file or what was there before; a part of one never is.
+Invariant: under its final name there is either the whole file or what was there before; a part of one never is.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Owns one process of a replay that several work on: it reads its partitions and sends pieces of the file to its parent.
 
-Law: it ends when its parent does, and says why it ends before its part is whole. It is started by `connectors.replay.parts`.
+Invariant: it ends when its parent does, and says why it ends before its part is whole. It is started by
+`connectors.replay.parts`.
 """
 
 from __future__ import annotations

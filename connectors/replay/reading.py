@@ -62,7 +62,7 @@ class Batch:
         return len(self.values)
 
     def only(self, kept: Sequence[int]) -> Batch:
-        """The records at these places."""
+        """Return a batch with only the records at the given indexes."""
         return Batch(
             self.topic,
             self.partitions[kept],

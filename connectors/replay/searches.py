@@ -30,11 +30,11 @@ _CHUNK_BYTES = 1 << 16
 
 
 class SearchRefusedError(HighwaterError):
-    """The search cannot be made as it was asked for. Correct what the message names."""
+    """The search is invalid. Correct what the message names."""
 
 
 class TooManySearchesError(HighwaterError):
-    """As many searches run as this process allows. Stop one, or try again when one has ended."""
+    """This process runs its maximum number of searches. Stop one, or try again when one has ended."""
 
 
 class SearchLostError(UnavailableError):
@@ -64,7 +64,7 @@ class Searches:
         """
         if self._running.total() >= self._at_once_max or self._running[caller] >= self._of_caller_max:
             raise TooManySearchesError(
-                f"{self._running[caller]} searches of yours and {self._running.total()} in all are running; "
+                f"{self._running[caller]} of your searches and {self._running.total()} in all are running; "
                 f"at most {self._of_caller_max} and {self._at_once_max} run at once"
             )
         self._running[caller] += 1

@@ -129,11 +129,11 @@ class Searching:
         self._told_at = monotonic_seconds()
 
     def events(self) -> Iterator[bytes]:
-        """The lines of the answer, each as soon as it is known.
+        """Yield the lines of the response, each as soon as it is found.
 
         Raises:
-            UnavailableError: the broker went away.
-            WhereError: the condition's answer is not true or false.
+            UnavailableError: the broker became unavailable.
+            WhereError: the condition returned something other than true or false.
         """
         offsets, reason = self._limits.segment_offsets, "page"
         while self._given < self._limits.records:

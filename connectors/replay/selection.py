@@ -26,7 +26,7 @@ OffsetsAt = Callable[[int], Mapping[int, int]]
 
 
 class InvalidSelectionError(HighwaterError):
-    """What was asked for is not in the topic, or is no place or time. Correct `--from` or `--to`."""
+    """The requested place is not in the topic, or is not a place or time. Correct `--from` or `--to`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def parse_bound(text: str, *, topic: str, now_ms: int) -> Bound:
     try:
         return AtTime(max(0, ms_from_iso(text)))
     except ValueError as error:
-        raise InvalidSelectionError(f"{text[:100]!r} is none of: {FORMS}") from error
+        raise InvalidSelectionError(f"{text[:100]!r} is not one of: {FORMS}") from error
 
 
 def select(begin: Bound | None, end: Bound | None, ranges: Ranges, offsets_at: OffsetsAt, *, topic: str) -> Ranges:
@@ -89,7 +89,7 @@ def select(begin: Bound | None, end: Bound | None, ranges: Ranges, offsets_at: O
             beginning, so that nobody takes an empty answer for what the log holds.
     """
     if _is_reversed(begin, end):
-        raise InvalidSelectionError("the end is before the beginning; exchange them")
+        raise InvalidSelectionError("the end is before the beginning; swap them")
     lows = _offsets(begin or AtEnd(is_latest=False), ranges, offsets_at, topic)
     highs = _offsets(end or AtEnd(is_latest=True), ranges, offsets_at, topic)
     return {

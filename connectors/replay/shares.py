@@ -1,6 +1,6 @@
 """Owns whether a replay is worth more than one process, and which partitions each of them reads.
 
-Law: a partition is read by one process, so that its order is kept.
+Invariant: a partition is read by one process, so that its order is kept.
 """
 
 from __future__ import annotations

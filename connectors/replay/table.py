@@ -1,6 +1,6 @@
 """Owns the Arrow table of a batch: the columns that Parquet and CSV share.
 
-Law: every batch of a topic gives the same Arrow schema.
+Invariant: every batch of a topic gives the same Arrow schema.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Owns records as lines of JSON, made of columns for a whole batch at once or of rows one by one.
 
-Law: both ways give the same bytes. Times are ISO 8601, bytes base64, as `tail` and the API show them.
+Invariant: both ways give the same bytes. Times are ISO 8601, bytes base64, as `tail` and the API show them.
 """
 
 from __future__ import annotations

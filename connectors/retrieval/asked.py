@@ -1,6 +1,6 @@
 """The vector of a question, made once for all that it is compared with.
 
-Law: nobody waits long for it. While the embedder is away there is none, and words alone decide.
+Invariant: nobody waits long for it. While the embedder is unavailable there is none, and words alone decide.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What chunks tell of a question: to a query those of open namespaces, to a deck those of its documents.
 
-Laws. A user is told of no namespace that is not open, but of documents that he names and owns. What a vector is compared with was
-made by the same model; without one, and while the embedder is away, words alone are searched for.
+Invariants. A user is told of no namespace that is not open, but of documents that he names and owns. What a vector is compared
+with was made by the same model; without one, and while the embedder is unavailable, words alone are searched for.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ChunkContext:
         A search always finds something; what has none of the words is not told, as of insights.
 
         Raises:
-            UnavailableError: PostgreSQL is away.
+            UnavailableError: PostgreSQL is unavailable.
         """
         async with reading(self._pool) as tx:
             namespaces = await tx.fetch(QUERIES["open_namespaces"], NAMESPACES_MAX)
@@ -59,7 +59,7 @@ class ChunkContext:
         """Which of these documents were ingested as a whole, and the best of their chunks, in the order of documents.
 
         Raises:
-            UnavailableError: PostgreSQL is away.
+            UnavailableError: PostgreSQL is unavailable.
         """
         async with reading(self._pool) as tx:
             rows = await tx.fetch(QUERIES["places_of_documents"], list(document_ids))

@@ -1,7 +1,7 @@
 """Searches of insights for a question: by its words, the rarer the more, and by what it means, fused as for chunks.
 
-Laws. What is looked at is bounded: the newest insights with each word, and the newest of the channels that moved last by their
-vectors. A vector is compared with those of its own basis alone; without any, words decide. What is not near is not found.
+Invariants. What is looked at is bounded: the newest insights with each word, and the newest of the channels that moved last by
+their vectors. A vector is compared with those of its own basis alone; without any, words decide. What is not near is not found.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class InsightSearch:
         A word that names a channel also finds what that channel says of the other words, and what it said last.
 
         Raises:
-            UnavailableError: PostgreSQL is away.
+            UnavailableError: PostgreSQL is unavailable.
         """
         basis, vector = await self._vector(query, asked)
         async with reading(self._pool) as tx:
@@ -98,7 +98,7 @@ class InsightSearch:
         """How many insights have all of these words that any has; those that name a channel say where to count. None: no word.
 
         Raises:
-            UnavailableError: PostgreSQL is away.
+            UnavailableError: PostgreSQL is unavailable.
         """
         async with reading(self._pool) as tx:
             named = await _named(tx, words, channels)

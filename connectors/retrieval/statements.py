@@ -18,6 +18,8 @@ class Statements(TypedDict):
     visible_former_chunks: str
     all_candidates: str
     near_candidates: str
+    candidates_without_words: str
+    candidates_with_words: str
     best_candidates: str
     whole_chunks: str
     whole_former_chunks: str

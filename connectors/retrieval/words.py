@@ -5,7 +5,8 @@ Law: the weights are of exactly the chunks that the transaction sees: `chunk_wor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from itertools import accumulate
 from typing import NamedTuple
 
 from highwater.connectors.postgres.pool import Connection
@@ -37,22 +38,52 @@ class AskedWords(NamedTuple):
     Attributes:
         any_word: a tsquery of chunks that have any of them.
         all_words: of those that have all.
-        rare_words: of those that have one of the rare ones, which few enough chunks have; of the rarest where none is rare.
-        queries: a tsquery for each word.
+        queries: a tsquery for each word, the rarest first.
+        counts: how many chunks have each word.
         weights: of the words, together 1.
         saturation: the part of the saturation that is the same for all chunks.
         saturation_per_octet: the part that grows with the length of a chunk.
-        rest: what a chunk without any of the rare words scores at most.
+        rare: how many of the words are rare: few enough chunks have one of them.
     """
 
     any_word: str
     all_words: str
-    rare_words: str
     queries: list[str]
+    counts: list[int]
     weights: list[float]
     saturation: float
     saturation_per_octet: float
-    rest: float
+    rare: int
+
+    @property
+    def rare_words(self) -> str:
+        """A tsquery of chunks that have one of the rare words; of the rarest where none is rare."""
+        return " | ".join(self.queries[: max(1, self.rare)])
+
+    @property
+    def rest(self) -> float:
+        """What a chunk without any of the rare words scores at most."""
+        return sum(self.weights[self.rare :]) if self.rare else 1.0
+
+    def settling(self, is_settled: Callable[[float], bool], more_max: int) -> AskedWords | None:
+        """The same with as few more words looked for as settle a search; None where too many chunks have one of these.
+
+        Args:
+            is_settled: whether a search is settled if no other chunk scores more than this by its words.
+            more_max: how many more chunks may be looked at.
+        """
+        for rare in range(self.rare + 1, len(self.counts) + 1):
+            more = self._replace(rare=rare)
+            if more.candidates - self.candidates > more_max:
+                return None
+            if is_settled(more.rest):
+                return more
+        return None
+
+    @property
+    def candidates(self) -> int:
+        """How many chunks have one of the rare words, at most."""
+        return sum(self.counts[: self.rare])
 
 
 async def words_of(tx: Connection, ns: str, question: str, candidates_max: int) -> AskedWords | None:
@@ -71,28 +102,18 @@ async def words_of(tx: Connection, ns: str, question: str, candidates_max: int) 
     rarest = sorted(counts, key=lambda word: (counts[word], word))[:WORDS_MAX]
     if not rarest:
         return None
-    weights = word_weights([counts[word] for word in rarest], chunks)
-    found, rare = 0, 0
-    for word in rarest:
-        found += counts[word]
-        if found > candidates_max:
-            break
-        rare += 1
+    chunks_of = [counts[word] for word in rarest]
     queries = [_quoted(word) for word in rarest]
     return AskedWords(
         any_word=" | ".join(queries),
         all_words=" & ".join(queries),
-        rare_words=" | ".join(queries[: max(1, rare)]),
         queries=queries,
-        weights=weights,
+        counts=chunks_of,
+        weights=word_weights(chunks_of, chunks),
         saturation=SATURATION * (1 - LENGTH_SHARE),
         saturation_per_octet=SATURATION * LENGTH_SHARE * chunks / max(1, octets),
-        rest=_rest(weights, rare),
+        rare=sum(found <= candidates_max for found in accumulate(chunks_of)),
     )
-
-
-def _rest(weights: Sequence[float], rare: int) -> float:
-    return sum(weights[rare:]) if rare else 1.0
 
 
 def _quoted(word: str) -> str:

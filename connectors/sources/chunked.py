@@ -1,8 +1,8 @@
 """Documents of a source outside as events of chunks: cut by their structure, each source with the end that is true of it.
 
-Law: an end says `full` only when that was asked for and everything there is of the source was handed over; where something was
-left out, cut off or refused it says `truncated`, and then nothing is an orphan (R3.20). A document that cannot be read is a fault
-with its name, harms no other and ends nothing: what is stored of it stays as it is.
+Invariant: an end says `full` only when that was asked for and everything there is of the source was handed over; where
+something was left out, cut off or refused it says `truncated`, and then nothing is an orphan (R3.20). A document that cannot be
+read is a fault with its name, harms no other and ends nothing: what is stored of it stays as it is.
 """
 
 from __future__ import annotations

@@ -142,5 +142,5 @@ class Folder:
         opened = os.open(self._folder / path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         if not stat.S_ISREG(os.fstat(opened).st_mode):
             os.close(opened)
-            raise OSError(0, "it is no file any more")
+            raise OSError(0, "it is no longer a file")
         return os.fdopen(opened, "rb")

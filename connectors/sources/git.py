@@ -50,7 +50,7 @@ Read: TypeAlias = Callable[[bytes], bytes]
 
 
 class GitError(HighwaterError):
-    """Git cannot read the repository. See what it says, and whether the folder is one."""
+    """Git cannot read the repository. Read its message, and check that the folder is a repository."""
 
 
 class _File(NamedTuple):

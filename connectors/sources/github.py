@@ -55,7 +55,7 @@ def _text(entry: Mapping[str, Any], name: str) -> str:
     """A text of an entry; GitHub has null for an empty one."""
     value = entry.get(name)
     if value is not None and not isinstance(value, str):
-        raise InvalidEventError("wrong_type", f"its {name} is no text", field=name)
+        raise InvalidEventError("wrong_type", f"its {name} is not a string", field=name)
     return value or ""
 
 
@@ -95,7 +95,7 @@ def _time(told: str | None) -> int | None:
     try:
         return time_or_none(ms_from_iso(told)) if told else None
     except (ValueError, OverflowError) as error:
-        raise InvalidEventError("not_a_time", f"{told!r:.40} is no time") from error
+        raise InvalidEventError("not_a_time", f"{told!r:.40} is not a time") from error
 
 
 _OLDEST_FIRST = {"sort": "created", "direction": "asc"}
@@ -213,7 +213,7 @@ class Listing:
         else:
             answer = await self._api.get(url)
         if not isinstance(answer.document, list):
-            raise GitHubError(f"{urlsplit(url).path}: the answer is no list")
+            raise GitHubError(f"{urlsplit(url).path}: the response is not a list")
         items = [self._item(f"page {page}, entry {n}", entry) for n, entry in enumerate(answer.document, start=1)]
         found = [item for item in items if item is not None]
         named = [item.source_id for item in found if item.source_id is not None]

@@ -49,11 +49,11 @@ Sleep = Callable[[float], Awaitable[None]]
 
 
 class GitHubError(HighwaterError):
-    """GitHub does not give what was asked for. See what it says; a private repository needs GITHUB_TOKEN."""
+    """GitHub refused the request. Read its message; a private repository needs GITHUB_TOKEN."""
 
 
 class RateLimitedError(GitHubError):
-    """GitHub allows no more requests for now. Go on later, or with --wait."""
+    """GitHub allows no more requests for now. Continue later, or with --wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class GitHubApi:
         }
         if token is not None:
             if _TOKEN.fullmatch(token) is None:  # the client's own error would cite it
-                raise ConfigurationError("GITHUB_TOKEN holds what no header can")
+                raise ConfigurationError("GITHUB_TOKEN has characters that a header cannot contain")
             headers["Authorization"] = f"Bearer {token}"
         self._client = httpx.AsyncClient(headers=headers, timeout=_TIMEOUT_SECONDS, follow_redirects=False)
 
@@ -121,7 +121,7 @@ class GitHubApi:
             try:
                 response, body = await self._send(url, etag)
             except httpx.InvalidURL as error:
-                raise GitHubError(f"{url[:_DETAIL_CHARACTERS_MAX]} is no address: {error}") from error
+                raise GitHubError(f"{url[:_DETAIL_CHARACTERS_MAX]} is not an address: {error}") from error
             except httpx.RequestError as error:
                 attempt = await self._again(attempt, url, str(error) or type(error).__name__)
                 continue
@@ -139,7 +139,9 @@ class GitHubApi:
             GitHubError: it is not.
         """
         if _origin(url) != self._origin or len(url) > _URL_CHARACTERS_MAX:
-            raise GitHubError(f"GitHub points to {url[:_DETAIL_CHARACTERS_MAX]}, which is no address at {self.url}")
+            raise GitHubError(
+                f"GitHub redirects to {url[:_DETAIL_CHARACTERS_MAX]}, which is not an address at {self.url}"
+            )
         return url
 
     async def _send(self, url: str, etag: str | None) -> tuple[httpx.Response, bytes]:
@@ -187,7 +189,7 @@ class GitHubApi:
         due, self._due_seconds = self._due_seconds, 0.0
         if due > self._left_seconds:
             raise RateLimitedError(
-                f"GitHub allows no more requests for {due:,.0f} s; go on then, or with --wait {due:.0f}"
+                f"GitHub allows no more requests for {due:,.0f} s; continue then, or use --wait {due:.0f}"
             )
         if due > 0:
             self._left_seconds -= due
@@ -226,7 +228,7 @@ def _joined(base: str, address: str) -> str:
     try:
         return urljoin(base, address)
     except ValueError as error:
-        raise GitHubError(f"GitHub points to {address[:_DETAIL_CHARACTERS_MAX]}, which is no address") from error
+        raise GitHubError(f"GitHub redirects to {address[:_DETAIL_CHARACTERS_MAX]}, which is not an address") from error
 
 
 def next_link(header: str) -> str | None:

@@ -45,7 +45,7 @@ class JsonLines:
                 yield self._item(number, data)
         except (OSError, EOFError, zlib.error) as error:
             self.reading.is_whole = False
-            self.reading.why = f"the file cannot be read to its end: {error}"
+            self.reading.why = f"the file cannot be read completely: {error}"
 
     async def gone(self, source_ids: Sequence[str]) -> list[str]:
         """None: lines say what is there, and nothing of what is not."""
@@ -71,7 +71,7 @@ def _object(data: bytes | None) -> Mapping[str, Any]:
     except orjson.JSONDecodeError as error:
         raise InvalidEventError("not_json", f"not JSON: {error}") from error
     if not isinstance(said, dict):
-        raise InvalidEventError("not_an_object", "it is no JSON object")
+        raise InvalidEventError("not_an_object", "it is not a JSON object")
     return said
 
 

@@ -123,7 +123,7 @@ def _entries(document: Any) -> Iterator[tuple[Any, Any]]:
 
 def _fixture(entry: Any, season: str, matchday: Any, zone: tzinfo, as_of_ms: int | None) -> Fixture:
     if not isinstance(entry, dict):
-        raise InvalidEventError("not_an_object", "it is no object")
+        raise InvalidEventError("not_an_object", "it is not an object")
     home, away = _team(entry, "team1"), _team(entry, "team2")
     matchday = _told(matchday, "round")
     kickoff, time_unknown = _kickoff(entry, zone)
@@ -163,7 +163,7 @@ def _told(value: Any, name: str) -> str:
     if value is None or value == "":
         raise InvalidEventError("missing_field", f"no `{name}`", field=name)
     if not isinstance(value, str):
-        raise InvalidEventError("wrong_type", f"`{name}` is no text", field=name)
+        raise InvalidEventError("wrong_type", f"`{name}` is not a string", field=name)
     return value
 
 
@@ -179,13 +179,13 @@ def _kickoff(entry: Mapping[str, Any], zone: tzinfo) -> tuple[int, bool]:
     try:
         day = date.fromisoformat(told_day)
     except ValueError as error:
-        raise InvalidEventError("not_a_time", f"`date` is {told_day[:40]!r}, no date", field="date") from error
+        raise InvalidEventError("not_a_time", f"`date` is {told_day[:40]!r}, not a date", field="date") from error
     if told_time is None or told_time == "":
         return _ms(datetime.combine(day, UNKNOWN_TIME, zone)), True
     try:
         return _ms(datetime.combine(day, _clock_time(told_time, zone))), False
     except ValueError as error:
-        raise InvalidEventError("not_a_time", f"`time` is {str(told_time)[:40]!r}, no time", field="time") from error
+        raise InvalidEventError("not_a_time", f"`time` is {str(told_time)[:40]!r}, not a time", field="time") from error
 
 
 def _clock_time(told: Any, zone: tzinfo) -> time:
@@ -209,7 +209,7 @@ def _status(entry: Mapping[str, Any]) -> str | None:
     if told is None:
         return None
     if not isinstance(told, str):
-        raise InvalidEventError("wrong_type", "`status` is no text", field="status")
+        raise InvalidEventError("wrong_type", "`status` is not a string", field="status")
     return _STATUSES.get(told.strip().casefold())
 
 
@@ -222,5 +222,5 @@ def _goals(entry: Mapping[str, Any]) -> tuple[int, int] | None:
     if told is None or told in ([], [None, None]):
         return None
     if not isinstance(told, list) or len(told) != 2 or not all(type(goals) is int for goals in told):
-        raise InvalidEventError("bad_score", "the score is no pair of whole numbers", field="score")
+        raise InvalidEventError("bad_score", "the score is not a pair of whole numbers", field="score")
     return told[0], told[1]

@@ -25,11 +25,11 @@ _VERSION = 1
 
 
 class ImportRunsError(HighwaterError):
-    """The same is being imported by another process. Wait for its end."""
+    """Another process is importing the same source. Wait until it ends."""
 
 
 class MemoryUnreadableError(HighwaterError):
-    """What earlier imports brought cannot be read. Remove the file that is named: the next import reads everything again."""
+    """The record of earlier imports cannot be read. Remove the named file; the next import reads everything again."""
 
 
 @dataclass(slots=True)

@@ -146,10 +146,10 @@ def _check(query: str) -> None:
         raise InvalidQueryError(f"the query has {len(query):,} characters; at most {QUERY_CHARACTERS_MAX:,} are read")
     statements = duckdb.extract_statements(query)
     if len(statements) != 1:
-        raise InvalidQueryError(f"one statement is run at a time; this is {len(statements) or 'none'}")
+        raise InvalidQueryError(f"only one statement can be run at a time; this has {len(statements) or 'none'}")
     if statements[0].type != duckdb.StatementType.SELECT:
         raise InvalidQueryError(
-            f"only SELECT is run, since SQL reads the log and changes nothing; this is {statements[0].type.name}"
+            f"only SELECT is allowed, because SQL never changes anything; this is {statements[0].type.name}"
         )
 
 

@@ -27,7 +27,7 @@ _TYPES = {
 
 
 class ReadModelTooLargeError(HighwaterError):
-    """The read model has more rows than SQL copies. Read the topic that it is made of instead, narrowed by `_timestamp`."""
+    """The read model has too many rows for SQL. Query the topic that it is built from instead, narrowed by `_timestamp`."""
 
 
 async def fetch_read_models(url: str | None, names: Sequence[str], *, has_rows: bool = True) -> dict[str, pa.Table]:

@@ -1,6 +1,6 @@
 """(b) Decisions: every one that is recorded with its inputs is made again, and must come out as it did.
 
-The law: first all that told inputs is read, then the decisions, up to ends that were fixed in the opposite order; so an input
+Invariant: first all that told inputs is read, then the decisions, up to ends that were fixed in the opposite order; so an input
 that is missing was never told. Inputs are noted on disk; what a decision was made from lies in the partition of its number.
 """
 

@@ -1,6 +1,6 @@
 """(c) Effects: what is stored of work is held against the events that reported it.
 
-The law: rows are one snapshot, events are read afterwards to an end fixed then, so an effect without its event shows. A row
+Invariant: rows are one snapshot, events are read afterwards to an end fixed then, so an effect without its event shows. A row
 whose event is still on its way, or that moved meanwhile, is looked at once more; what differs both times in the same way is a
 difference. What events say is noted on disk and rows come a few at a time, so memory does not grow with either.
 """

@@ -144,7 +144,7 @@ def judge_rebuild(event: RebuildRequested, record: Record, told: Told, rules: Ru
     if str(caused_by(record.headers)) != event["tick_position"]:
         return "ce_causedby", event["tick_position"], str(caused_by(record.headers))
     if event["policy_hash"] != rules.policy.hash:
-        raise LeftOpenError("made by another policy than the one in force")
+        raise LeftOpenError("made by another policy than the active one")
     facts = UserFacts(
         plan=event["plan"],
         pending=event["pending"],

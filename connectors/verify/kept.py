@@ -1,7 +1,7 @@
 """(a) What a table keeps of the decisions made at ticks, against the events that told those decisions.
 
-The law: the shadow run cannot give these values, since which of a tick and another topic's event an agent read first is in no log
-(`rows.py`). But a decision is told before its row is written; so whatever a row keeps of one must stand in the log.
+Invariant: the shadow run cannot give these values, since which of a tick and another topic's event an agent read first is in no
+log (`rows.py`). But a decision is told before its row is written; so whatever a row keeps of one must stand in the log.
 """
 
 from __future__ import annotations

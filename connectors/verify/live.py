@@ -1,6 +1,6 @@
 """The live database as it is at one moment, and its rows a few at a time.
 
-The law: it is read in one transaction that may not write; what is compared with it is never held whole in memory.
+Invariant: it is read in one transaction that may not write; what is compared with it is never held whole in memory.
 """
 
 from __future__ import annotations

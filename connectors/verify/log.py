@@ -205,7 +205,7 @@ class _Reading:
         self._silent_polls = 0 if messages else self._silent_polls + 1
         if self._silent_polls * _POLL_SECONDS > _SILENCE_SECONDS:
             raise UnavailableError(
-                f"Kafka sent nothing for {_SILENCE_SECONDS:.0f} s of {topic}/{partition}, which it said goes up to "
+                f"Kafka sent nothing for {_SILENCE_SECONDS:.0f} s of {topic}/{partition}, which ends at "
                 f"{self.ends[topic, partition]}"
             )
         found = []

@@ -1,8 +1,8 @@
 """(a) Read models: the sinks store the log again in a database of its own, and its rows are compared with the live ones.
 
-The law: the live side is one snapshot, positions and rows together; the shadow ends exactly at those positions. What is no
+Invariant: the live side is one snapshot, positions and rows together; the shadow ends exactly at those positions. What is no
 function of the log is named in `MODELS` with why, and a row that the log leaves open is counted, never guessed. A model whose log
-has lost its beginning, or was made anew, is not compared and says so. Both sides come a few rows at a time.
+has lost its beginning, or was recreated, is not compared and says so. Both sides come a few rows at a time.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Noting(Protocol):
 
 
 class Notes:
-    """Notes in a folder. A key is a tuple of texts and numbers; a value is copied, so what is changed is noted again."""
+    """Notes stored in a folder. A key is a tuple of strings and numbers. Values are copied: store a changed value again."""
 
     def __init__(self, folder: str) -> None:
         options = Options()

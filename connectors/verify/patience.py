@@ -1,7 +1,7 @@
 """How long a part of a verification may take, and what it is at: a verification ends, whatever stops inside it.
 
-The law: whatever waits says before what it waits for, so that the end of patience names it. Loops that never give way look at the
-time themselves; what awaits is cancelled.
+Invariant: whatever waits says before what it waits for, so that the end of patience names it. Loops that never give way look at
+the time themselves; what awaits is cancelled.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a verification found: what was compared, what was not and why, and each difference with the event it starts at.
 
-The law: nothing is left out silently. What cannot be compared is named with a reason, what moved meanwhile is counted.
+Invariant: nothing is left out silently. What cannot be compared is named with a reason, what moved meanwhile is counted.
 """
 
 from __future__ import annotations

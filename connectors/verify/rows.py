@@ -1,6 +1,6 @@
 """What of a table's row the shadow run gives, table by table, and what it does not and why.
 
-The law: two rows are compared by the bytes of what is left when everything that is named here is taken out of both. An agent
+Invariant: two rows are compared by the bytes of what is left when everything that is named here is taken out of both. An agent
 reads several topics of a partition, and which of them it read first is in no log; so what depends on that is left out. Of what is
 left out, `kept.py` holds these against the events that told the decision: `dirty_since` of channels, `requested_offset` and
 `last_enqueued_at` of users, `decided_ms` of ingests, `since_ms` of usage (that there is one). `excluded` names the rest, which

@@ -31,8 +31,8 @@ async def verify(
     """Verify the parts that are named; `say` hears each as it begins, `patience` bounds each.
 
     Raises:
-        ConfigurationError: an address is missing, or a database may not be made.
-        UnavailableError: Kafka, the registry or PostgreSQL is away, another verification is under way, or a part took too long.
+        ConfigurationError: an address is missing, or a database may not be created.
+        UnavailableError: a service is unavailable, another verification is in progress, or a part took too long.
     """
     patience = patience or Patience()
     report = Report(excluded=excluded(parts))

@@ -226,7 +226,7 @@ async def _owner(url: str) -> AsyncIterator[Any]:
         while not await connection.fetchval(QUERIES["verify_lock"], _LOCK):
             if monotonic_seconds() > until:
                 raise UnavailableError(
-                    f"another verification is in progress on this database ({_NAME}); wait for its end"
+                    f"another verification is in progress on this database ({_NAME}); wait until it ends"
                 )
             await asyncio.sleep(_LOCK_POLL_SECONDS)
         yield connection

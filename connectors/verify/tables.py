@@ -1,6 +1,6 @@
 """(a) The agents' tables: the agents read the log again, without a broker, and their rows are compared with the changelogs.
 
-The law: nothing here reads a changelog to make what it compares with it. Nothing that the agents send leaves the process, and
+Invariant: nothing here reads a changelog to make what it compares with it. Nothing that the agents send leaves the process, and
 they keep their rows in memory: no group, application id or state folder is shared with a worker. Positions are fixed before: up
 to what the group had committed when the changelogs were read every row must be the same; a row that later events touch may be as
 it was before or after any of them. Partitions share nothing, so one is compared after the other, and only one's rows are held.

@@ -62,7 +62,7 @@ def _record(part: Part, base: Path, archive: Path) -> None:
         deadline = time.monotonic() + RECORD_SECONDS_MAX
         while _probe(part) is not None:
             if not part.process.is_alive() or time.monotonic() > deadline:
-                raise part.process.failure("did not come up to be archived")
+                raise part.process.failure("did not start, so it could not be archived")
             time.sleep(POLL_SECONDS)
     finally:
         part.process.stop(WRITE_SECONDS_MAX)

@@ -90,5 +90,5 @@ def _read(data_dir: Path) -> dict[str, object]:
     except ValueError as error:
         raise LocalStackError(f"{_path(data_dir)} is not readable: {error}; restore it from a backup") from error
     if not isinstance(found, dict):
-        raise LocalStackError(f"{_path(data_dir)} is not what a stack writes; restore it from a backup")
+        raise LocalStackError(f"{_path(data_dir)} was not written by a stack; restore it from a backup")
     return found

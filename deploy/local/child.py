@@ -52,7 +52,7 @@ def _reaching_capability() -> int:
     for capability in (CAP_DAC_READ_SEARCH, CAP_DAC_OVERRIDE):
         if held >> capability & 1:
             return capability
-    raise PermissionError("root here may not lend the right to pass through private folders")
+    raise PermissionError("root on this machine cannot grant the right to pass through private folders")
 
 
 def _become(libc: ctypes.CDLL, uid: int, gid: int, *, is_reaching: bool) -> None:

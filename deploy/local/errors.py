@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class LocalStackError(Exception):
-    """The local stack could not do what was asked: read the line and, where it names one, the log."""
+    """The local stack failed: read the message and, if it names one, the log."""
 
 
 class FetchError(LocalStackError):
@@ -12,7 +12,7 @@ class FetchError(LocalStackError):
 
 
 class PartFailedError(LocalStackError):
-    """A part of the stack did not start or died: its log, whose last lines are shown, says why."""
+    """A service of the stack did not start, or died: the last lines of its log, shown here, say why."""
 
     def __init__(self, part: str, reason: str, log_lines: list[str]) -> None:
         self.part = part
@@ -23,15 +23,15 @@ class PartFailedError(LocalStackError):
 
 
 class NotReadyYetError(LocalStackError):
-    """A service is late. Services that are ready stay; `highwater up --detach` waits on, `highwater down` stops everything."""
+    """A service is late. Ready services keep running; `highwater up --detach` waits again, `highwater down` stops all."""
 
 
 class PortTakenError(LocalStackError):
-    """A port that was asked for is in use: free it or name another."""
+    """The configured port is in use: free it or set another."""
 
 
 class AlreadyRunningError(LocalStackError):
-    """Another supervisor holds this data folder: use it, stop it (`highwater down`) or name another folder."""
+    """Another supervisor uses this data folder: use its stack, stop it (`highwater down`) or set another folder."""
 
 
 class StartCancelledError(LocalStackError):

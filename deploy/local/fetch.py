@@ -236,7 +236,7 @@ def _download(context: Any, file: LockedFile) -> Path:
         found = _sha256(path)
         if file.sha256 and found != file.sha256:
             path.unlink()
-            raise FetchError(f"{path.name} is not the locked file: sha256 {found}, expected {file.sha256}")
+            raise FetchError(f"{path.name} differs from the locked file: sha256 {found}, expected {file.sha256}")
         return path
     raise FetchError(f"{file.coordinate} could not be downloaded: {reason}")
 

@@ -236,13 +236,13 @@ class Kafka(Part):
         path = self._password_path()
         if not path.is_file():
             raise LocalStackError(
-                f"{self.folder} was made before Kafka had a password: run it without --secure, or set HIGHWATER_DATA_DIR to"
+                f"{self.folder} was created before Kafka had a password: run it without --secure, or set HIGHWATER_DATA_DIR to"
                 " a new folder"
             )
         if path.read_text(encoding="utf-8").strip() != fingerprint(self._password()):
             raise LocalStackError(
-                f"{self.folder} was made for another password than the one in {self.data_dir / SECRETS_FILE}: restore that file,"
-                " run without --secure, or set HIGHWATER_DATA_DIR to a new folder"
+                f"{self.folder} was created with another password than the one in {self.data_dir / SECRETS_FILE}: restore that"
+                " file, run without --secure, or set HIGHWATER_DATA_DIR to a new folder"
             )
 
     def _password(self) -> str:

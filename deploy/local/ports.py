@@ -95,7 +95,7 @@ class PortBook:
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
             # Links in it would have us make files wherever its owner likes.
             raise LocalStackError(
-                f"{folder} was made by another user: have it removed, or set TMPDIR to a folder of yours"
+                f"{folder} was created by another user: have it removed, or set TMPDIR to your own folder"
             )
         opened = os.open(folder / str(port), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:

@@ -225,7 +225,7 @@ class LocalStack:
         try:
             return self._parts[name]
         except KeyError:
-            raise LocalStackError(f"this stack does not run a part called {name}") from None
+            raise LocalStackError(f"this stack does not run a service called {name}") from None
 
     def _side_by_side(self) -> None:
         failed = threading.Event()
@@ -265,7 +265,7 @@ class LocalStack:
         reason: str | None = "was not asked"
         while self._late_seconds is not None or wait.seconds(time.monotonic()) < START_SECONDS_MAX:
             if self.cancelled.is_set() or (failed is not None and failed.is_set()):
-                raise StartCancelledError(f"{part.name}: the start was given up")
+                raise StartCancelledError(f"{part.name}: the start was abandoned")
             if not part.process.is_alive():
                 return False
             reason = self.probe(part.name)
@@ -286,6 +286,6 @@ class LocalStack:
                 self._report(f"{name} is used at {hidden_password(self.given.by_name()[name] or '')}")
                 return
             if time.monotonic() > deadline:
-                raise PartFailedError(name, f"the address that was set does not answer ({reason})", [])
+                raise PartFailedError(name, f"the configured address does not answer ({reason})", [])
             time.sleep(POLL_SECONDS)
-        raise StartCancelledError(f"{name}: the start was given up")
+        raise StartCancelledError(f"{name}: the start was abandoned")

@@ -159,7 +159,7 @@ class Supervisor:
     def _start_roles(self) -> None:
         for role, watched in zip(self.plan.roles, self._roles, strict=True):
             if self._stop_requested.is_set():
-                raise StartCancelledError(f"{role.name}: the start was given up")
+                raise StartCancelledError(f"{role.name}: the start was abandoned")
             self._waits[role.name] = Wait(role.name, time.monotonic(), self.plan.late_seconds)
             if role.oneshot:
                 self._run_oneshot(role, watched)
@@ -176,7 +176,7 @@ class Supervisor:
         self._record()
         while process.is_alive():
             if self._stop_requested.is_set():
-                raise StartCancelledError(f"{role.name}: the start was given up")
+                raise StartCancelledError(f"{role.name}: the start was abandoned")
             self._pause(REST_LOOK_SECONDS, process)
             for line in wait.lines(time.monotonic(), f"it has not ended; its log: {process.log_path}"):
                 self._report(line)

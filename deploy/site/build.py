@@ -32,7 +32,7 @@ NAVIGATION: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
         "How to",
         ("docs/clusters.md", "docs/leagues.md", "docs/queries.md", "docs/jobs.md", "docs/chunks.md", "docs/commands.md",
-         "docs/sql.md", "docs/notebook.md", "docs/driver.md"),
+         "docs/sql.md", "docs/notebook.md", "docs/clients.md", "docs/driver.md"),
     ),
     (
         "Operate",

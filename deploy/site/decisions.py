@@ -16,9 +16,11 @@ _HEAD = """\
 
 <!-- Written by `make generate` from the records beside it; do not edit. -->
 
-Where Highwater differs from its specification, and other choices that a reader may wonder about. A record says what the problem
-was, what was decided, and what that costs. To add one, take the next number: `NNNN-name.md` with a title, **Context**,
-**Decision** and **Consequence**. A record is not rewritten when the decision changes: a new one names the old one.
+For engineers who ask why something is as it is. The records explain where Highwater differs from its specification, and other
+choices that may surprise a reader. Each says what the problem was, what was decided, and what that costs.
+
+To add a record, take the next number: `NNNN-name.md` with a title, **Context**, **Decision** and **Consequence**. When a decision
+changes, write a new record that names the old one; do not rewrite the old one.
 
 """
 

@@ -50,7 +50,7 @@ def is_hot(queries_per_day: float, passport: Passport) -> bool:
 
 
 class IndexSize(NamedTuple):
-    """For how many vectors an index takes how many bytes."""
+    """The size of a vector index: the number of vectors and the bytes they take."""
 
     vectors: int
     bytes: int

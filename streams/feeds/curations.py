@@ -45,7 +45,7 @@ class CurationKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a split: the insights that were named for it, and its label, "" for one that `naming` gives."""
+    """One part of a split: its insights and its label; an empty label is replaced by one from `naming`."""
 
     insight_ids: tuple[str, ...]
     label: str = ""

@@ -69,7 +69,7 @@ class Rebuild:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing to do before this time, unless an event of the user comes first."""
+    """Nothing to do before this time, unless an event of the user arrives earlier."""
 
     until_ms: int
 

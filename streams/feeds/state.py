@@ -1,11 +1,11 @@
-"""What the user side knows of one user: a row of facts, and how events merge into it.
+"""The state that the worker keeps of each user, and how events are merged into it.
 
-The law: a merge is commutative and idempotent, so the log may redeliver. Numbers merge by maximum (head, high-water mark,
-times, answered requests); what a user's own events set is taken from the highest revision. An erasure voids everything up
-to its revision, and its revision is remembered for a while so that nothing late brings it back.
+Invariant: a merge is commutative and idempotent, so the log may redeliver events. Numbers (heads, high-water marks, times,
+answered requests) merge by maximum; values that a user's own events set come from the highest revision. An erasure voids all
+state up to its revision. The revision is kept for a while, so that a late event cannot restore the state.
 
-One row holds heads, marks and times together: a decision reads them together, a crash cannot part them, and recovery
-restores a third of the records that three tables would need.
+Heads, marks and times are in one row: a decision reads them together, a crash cannot separate them, and recovery restores a
+third of the records that three tables would need.
 """
 
 from __future__ import annotations

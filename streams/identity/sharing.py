@@ -2,8 +2,8 @@
 
 Invariant. A free slot goes to the organization that holds the fewest of those that wait, and of equals to the one that has waited
 longest; within an organization what was begun comes first, then what was asked for first. No organization has more in progress
-than the cap, whatever is free, except those that are not capped. So forty jobs of one organization hold up another's one for a
-job at most. Slots of jobs and of queries are shared out alike.
+than the cap, whatever is free, except those that are not capped; what waits for a person does not count. So forty jobs of one
+organization hold up another's one for a job at most. Slots of jobs and of queries are shared out alike.
 """
 
 from __future__ import annotations
@@ -24,10 +24,14 @@ class Waiting(NamedTuple):
 
 
 class InProgress(NamedTuple):
-    """Work of an organization in all processes: what holds a slot, and what was begun and has not ended."""
+    """Work of an organization in all processes: what holds a slot, and what was begun and has not ended.
+
+    `awaiting`: of that, what waits for a person; it is begun, and takes nobody's place.
+    """
 
     held: int = 0
     begun: int = 0
+    awaiting: int = 0
 
 
 def share_out(
@@ -47,7 +51,7 @@ def share_out(
         begun_max: how much one organization may have in progress.
         uncapped: organizations that may have any number in progress.
     """
-    left = {name: max(0, begun_max - one.begun) for name, one in in_progress.items()} | dict.fromkeys(
+    left = {name: max(0, begun_max - one.begun + one.awaiting) for name, one in in_progress.items()} | dict.fromkeys(
         uncapped, sys.maxsize
     )
     queues = _queues(waiting, left, begun_max)

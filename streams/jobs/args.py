@@ -17,6 +17,7 @@ from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.jobs import JobSubmitted
 from highwater.streams.checks import ID_BYTES_MAX, check_name, check_said, check_text, check_uuid
 from highwater.streams.identity.plans import BRAND_KIT
+from highwater.streams.jobs.approval import TIMEOUT_SECONDS_DEFAULT, TIMEOUT_SECONDS_MAX, TIMEOUT_SECONDS_MIN
 from highwater.streams.jobs.decks import BadDeckError, Outline, read_outline
 from highwater.streams.jobs.states import Kind
 
@@ -41,7 +42,8 @@ class GenerationArgs:
 
     `cache` False: it is made anew, also when one to the same query is there. `outline_only`: the outline is made, to be looked
     at and changed, and no slide is. `outline`: the deck is made of it. `remake`: numbers of slides of the deck `presentation_id`
-    that are made anew; the others are taken over.
+    that are made anew; the others are taken over. `await_approval`: no slide is made before somebody has approved the outline;
+    where nobody does in `approval_timeout_seconds`, the job fails.
     """
 
     query: str
@@ -52,11 +54,13 @@ class GenerationArgs:
     outline: Outline | None = None
     presentation_id: str | None = None
     remake: tuple[int, ...] = ()
+    await_approval: bool = False
+    approval_timeout_seconds: int = TIMEOUT_SECONDS_DEFAULT
 
     @property
     def is_of_query(self) -> bool:
         """Whether the whole deck is made of the query and its documents alone, so that it may be given again."""
-        return not (self.outline_only or self.outline is not None or self.remake)
+        return not (self.outline_only or self.outline is not None or self.remake or self.await_approval)
 
     @property
     def documents(self) -> tuple[str, ...]:
@@ -163,6 +167,8 @@ _FIELDS: Mapping[Kind, Mapping[str, bool]] = {
         "outline": False,
         "presentation_id": False,
         "remake": False,
+        "await_approval": False,
+        "approval_timeout_seconds": False,
     },
     Kind.INGESTION: {"document_ids": True, "ns": True, "slot": True},
     Kind.EXPORT: {"presentation_id": True, "format": True, "brand_kit": False},
@@ -193,7 +199,7 @@ def _generation(args: Mapping[str, Any]) -> GenerationArgs:
     slides = args.get("slides", SLIDES_DEFAULT)
     if type(slides) is not int or not SLIDES_MIN <= slides <= SLIDES_MAX:
         raise InvalidEventError("bad_slides", f"slides is not {SLIDES_MIN} to {SLIDES_MAX}", field="args.slides")
-    outline = _outline(args.get("outline"))
+    outline = None if args.get("outline") is None else _outline(args["outline"], "args.outline")
     if outline is not None and args.get("slides", len(outline.slides)) != len(outline.slides):
         detail = f"slides is {slides}, and the outline has {len(outline.slides)}"
         raise InvalidEventError("bad_slides", detail, field="args.slides")
@@ -202,6 +208,7 @@ def _generation(args: Mapping[str, Any]) -> GenerationArgs:
         "outline_only": _flag(args, "outline_only", default=False),
         "outline": outline is not None,
         "remake": bool(remake),
+        "await_approval": _flag(args, "await_approval", default=False),
     }
     asked = [name for name, is_asked in ways.items() if is_asked]
     if len(asked) > 1:
@@ -215,7 +222,20 @@ def _generation(args: Mapping[str, Any]) -> GenerationArgs:
         outline,
         presentation_id,
         remake,
+        ways["await_approval"],
+        _approval_timeout(args, is_awaited=ways["await_approval"]),
     )
+
+
+def _approval_timeout(args: Mapping[str, Any], *, is_awaited: bool) -> int:
+    seconds, field = args.get("approval_timeout_seconds", TIMEOUT_SECONDS_DEFAULT), "args.approval_timeout_seconds"
+    if "approval_timeout_seconds" in args and not is_awaited:
+        detail = "approval_timeout_seconds is given with await_approval alone"
+        raise InvalidEventError("contradiction", detail, field=field)
+    if type(seconds) is not int or not TIMEOUT_SECONDS_MIN <= seconds <= TIMEOUT_SECONDS_MAX:
+        detail = f"approval_timeout_seconds is not {TIMEOUT_SECONDS_MIN} to {TIMEOUT_SECONDS_MAX}"
+        raise InvalidEventError("bad_timeout", detail, field=field)
+    return seconds
 
 
 def _flag(args: Mapping[str, Any], name: str, *, default: bool) -> bool:
@@ -225,19 +245,36 @@ def _flag(args: Mapping[str, Any], name: str, *, default: bool) -> bool:
     return value
 
 
-def _outline(value: Any) -> Outline | None:
+def check_outline(name: str, text: str) -> None:
+    """Check that a field of an event is an outline as JSON.
+
+    Raises:
+        InvalidEventError: it is none; the message says what is wrong with it.
+    """
+    outline_from_text(name, text)
+
+
+def outline_from_text(name: str, text: str) -> Outline:
+    """The outline in a field of an event; errors as of `check_outline`."""
+    check_text(name, text, ARGS_BYTES_MAX)
+    try:
+        value = orjson.loads(text)
+    except (orjson.JSONDecodeError, UnicodeEncodeError) as error:
+        raise InvalidEventError("bad_outline", f"{name} is not JSON: {error}", field=name) from error
+    return _outline(value, name)
+
+
+def _outline(value: Any, field: str) -> Outline:
     """An outline as a job with `outline_only` gives it."""
-    if value is None:
-        return None
     slides = value.get("slides") if isinstance(value, dict) else None
     count = len(slides) if isinstance(slides, list) else 0
     if not SLIDES_MIN <= count <= SLIDES_MAX:
         detail = f"outline has not {SLIDES_MIN} to {SLIDES_MAX} slides"
-        raise InvalidEventError("bad_outline", detail, field="args.outline")
+        raise InvalidEventError("bad_outline", detail, field=field)
     try:
         return read_outline(value, count)
     except BadDeckError as error:
-        raise InvalidEventError("bad_outline", f"outline cannot be used: {error}", field="args.outline") from error
+        raise InvalidEventError("bad_outline", f"outline cannot be used: {error}", field=field) from error
 
 
 def _remake(args: Mapping[str, Any]) -> tuple[str | None, tuple[int, ...]]:

@@ -22,6 +22,7 @@ class Job(Work):
 
     `checkpoint` is what its steps left for the next one, None before the first. `attempts_before`: those calls of its present
     step that were made before the job was restarted; they are never made again.
+    `approval_until_ms`: until when it waits for somebody's approval, None = it does not.
     """
 
     id: str
@@ -31,6 +32,7 @@ class Job(Work):
     args: str
     status: JobStatus
     attempts_before: int = 0
+    approval_until_ms: int | None = None
     expires_ms: int | None = None
     seq: int = 0
     progress_pct: int = 0
@@ -123,7 +125,7 @@ def returned(job: Job, now_ms: int, *, is_counted: bool) -> Job:
 
 
 def _ended(job: Job, move: JobMove, now_ms: int) -> Job:
-    return replace(unheld(_moved(job, move, now_ms)), completed_ms=now_ms)
+    return replace(unheld(_moved(job, move, now_ms)), approval_until_ms=None, completed_ms=now_ms)
 
 
 def _moved(job: Job, move: JobMove, now_ms: int) -> Job:

@@ -25,6 +25,8 @@ SLIDE_STARTED, SLIDE_COMPLETED, GENERATION_DONE, ERROR = (
 JOB_STARTED, STEP_COMPLETED, JOB_DONE = "job_started", "step_completed", "job_done"
 # A failed job goes on: what follows comes after its `error`.
 JOB_RESTARTED = "job_restarted"
+# The outline is made, and no slide is before somebody approves it.
+OUTLINE_READY = "outline_ready"
 # After one of these nothing more is told, unless a failed job is restarted.
 ENDS = frozenset({GENERATION_DONE, JOB_DONE, ERROR})
 

@@ -39,7 +39,7 @@ class JobMove(StrEnum):
 
     TAKE = "take"  # a worker begins it, or goes on with it
     FINISH = "finish"
-    RETURN = "return"  # its worker ended or its lease expired
+    RETURN = "return"  # its worker ended, its lease expired, or what it waited for is there: it waits for a slot
     FAIL = "fail"
     REVOKE = "revoke"
     EXPIRE = "expire"

@@ -18,9 +18,9 @@ from highwater.streams.checks import (
     unless_null,
 )
 from highwater.streams.identity.plans import PLAN_NAMES, SUBSCRIPTIONS
-from highwater.streams.jobs.args import parse_args
+from highwater.streams.jobs.args import check_outline, parse_args
 
-REVOKE, REPUBLISH, RESTART = "revoke", "republish", "restart"
+REVOKE, REPUBLISH, RESTART, APPROVE = "revoke", "republish", "restart", "approve"
 ROLES = ("viewer", "editor", "admin")
 # A sentence or two, for people; it is shown beside the job.
 REASON_BYTES_MAX = 1 << 10
@@ -47,8 +47,9 @@ _FIELDS: Mapping[str, Check] = {
     "plan": one_of(PLAN_NAMES, "unknown_plan"),
     "subscription_status": unless_null(one_of(SUBSCRIPTIONS, "bad_status")),
     "role": one_of(ROLES, "bad_role"),
-    "action": one_of((REVOKE, REPUBLISH, RESTART), "bad_action"),
+    "action": one_of((REVOKE, REPUBLISH, RESTART, APPROVE), "bad_action"),
     "reason": _check_reason,
+    "outline": unless_null(check_outline),
     "tokens": _check_amount,
     "cost_cents": _check_amount,
     "ts": check_time,

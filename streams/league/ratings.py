@@ -54,7 +54,7 @@ class Stake:
 
 @dataclass(frozen=True, slots=True)
 class Rating:
-    """What a user's stakes came to; `correct` counts right outcomes, the exact ones among them."""
+    """A user's score over all votes and predictions. `correct` counts correct outcomes, including the `exact` results."""
 
     points: int = 0
     exact: int = 0

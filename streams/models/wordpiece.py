@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -66,6 +66,12 @@ class WordPieces:
         tokens, inner = self.tokens(text), tokens_max - 2
         starts = range(0, min(len(tokens), inner * windows_max), inner)
         return [[self._begin, *tokens[start : start + inner], self._end] for start in starts]
+
+    def pair(self, first: Sequence[int], second: Sequence[int], *, tokens_max: int) -> tuple[list[int], list[int]]:
+        """Two texts as one, their marked ends counted, the second cut to what is left; and of which text each token is."""
+        left = [self._begin, *first, self._end]
+        right = [*second[: max(0, tokens_max - len(left) - 1)], self._end]
+        return [*left, *right], [0] * len(left) + [1] * len(right)
 
     def _pieces(self, word: str) -> tuple[int, ...]:
         """The longest piece that is known, then the longest of the rest; unknown as a whole if some rest is."""

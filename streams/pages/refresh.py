@@ -1,7 +1,7 @@
 """How fresh a document is: whether it is served, and whether a newer one is to be made (R4.14, R4.27).
 
 The law: with the same windows, time only makes a document older: FRESH, then STALE, then COLD, never back. It is FRESH for
-at most its life outside a window, and from the start of a window for at most its life inside.
+at most its TTL outside a window, and from the start of a window for at most its TTL inside.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def first_active_ms(windows: Iterable[Window], at_ms: int) -> int | None:
 def expires_at_ms(built_ms: int, inside: CacheOptions, outside: CacheOptions, windows: Iterable[Window]) -> int:
     """When a page made at `built_ms` stops being fresh, by the windows as they are known now (R4.14).
 
-    The first instant at which its age has reached the life of that instant: the life outside a window ends it anywhere, that
+    The first instant at which its age has reached the life of that instant: the TTL outside a window ends it anywhere, that
     inside ends it in a window. A page with a week to live is thus old as soon as a window has begun and the life inside has
     passed since it was made. Windows that were learned later count, so this is asked at each read.
 

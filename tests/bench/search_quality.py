@@ -4,14 +4,17 @@ Two sets, both of the docstrings of installed packages (`search_corpus`), the sa
 *pairs*, 3,000 docstrings without their first lines, each to be found by its first line among all others; and *judged*, some 7,000
 chunks of the standard library and of libraries of services, with the questions of `search_questions.tsv`. These were written
 before any search, each with the names of the docstrings that answer it; a chunk of one of them is a hit. A question whose answers
-this environment has not is left out.
+this environment has not is left out. *judged, pooled* is the same set with the verdicts of `search_judgements.tsv`: what was
+found, read and answers as well is a hit too. A text that nobody read is none; *unread* is their share of the first five.
 
 A figure is the share of questions with a hit among the first 1, 5 and 10 results, or the mean of 1 / rank of the first hit (MRR,
 of ten results). Ours are searches as the API makes them, with the default passport; all chunks are of one age. The vectors are
 those of the configured embedder (`HIGHWATER_EMBEDDER`), for ours and for pgvector alike. *bm25s* is BM25 with its defaults and a
 stemmer, *ts_rank* is PostgreSQL's manual: `to_tsvector('english', ...)`, any word of the question.
 
-    python -m tests.bench.search_quality [--json]
+`--rerank`: also hybrid searches of the judged set with the local reranker (`HIGHWATER_RERANKER=local`), two minutes of one core.
+
+    python -m tests.bench.search_quality [--rerank] [--json]
 """
 
 from __future__ import annotations
@@ -28,21 +31,27 @@ from typing import Any
 
 import asyncpg
 
+from highwater.api.chunks.reranking import RERANKED_MIN, Ranking, reranked
 from highwater.connectors.models.embeddings import Embedder
+from highwater.connectors.models.local_reranker import open_local_reranker
 from highwater.connectors.models.opening import open_embedder
+from highwater.connectors.models.reranker import Reranker
 from highwater.connectors.postgres import vectors
 from highwater.connectors.postgres.migrate import migrate
 from highwater.connectors.postgres.pool import open_pool
-from highwater.connectors.retrieval.search import search
+from highwater.connectors.retrieval.search import Result, search
 from highwater.streams.chunks.scoring import Mode
 from highwater.streams.clock import to_datetime
 from highwater.streams.settings import environment_with_file, read_settings
 from tests.bench.chunks_search import BUILD_SECONDS_MAX, _postgres
 from tests.bench.figures import Figure, figure
 from tests.bench.search_corpus import pairs, texts
+from tests.bench.search_judgements import NOTHING_READ, text_key, verdicts
 
 QUESTIONS = Path(__file__).with_name("search_questions.tsv")
 LIMIT, DEPTHS = 10, (1, 5, 10)
+# Of every system so many results of each question were read.
+READ_DEPTH = 5
 NOW_MS = 1_800_000_000_000
 INSTALL = "the peer bm25s is not installed: pip install 'highwater[bench]'"
 # Texts that are embedded at a time, as the worker has them.
@@ -54,13 +63,18 @@ Ask = Callable[[int], Awaitable[Sequence[int]]]
 
 @dataclass(frozen=True)
 class Judged:
-    """Texts with the headings above them, questions, and by question the places of the texts that answer it."""
+    """Texts with the headings above them, questions, and by question the places of the texts that answer it.
+
+    `pooled`: those, and those that a reader found to answer; `read`: those that somebody judged. None: nobody read anything.
+    """
 
     name: str
     titles: list[str]
     contents: list[str]
     questions: list[str]
     answers: list[frozenset[int]]
+    pooled: list[frozenset[int]] | None = None
+    read: list[frozenset[int]] | None = None
 
 
 def sets() -> list[Judged]:
@@ -71,6 +85,11 @@ def sets() -> list[Judged]:
         by_name[text.name].add(place)
     asked = [(question, frozenset().union(*(by_name[name] for name in names))) for question, names in questions()]
     answered = [(question, answers) for question, answers in asked if answers]
+    keys = [text_key(text.title, text.content) for text in found]
+    given = verdicts()
+    read = [given.get(question, NOTHING_READ) for question, _ in answered]
+    also = [frozenset(place for place, key in enumerate(keys) if key in one.yes) for one in read]
+    not_so = [frozenset(place for place, key in enumerate(keys) if key in one.no) for one in read]
     return [
         Judged(
             "pairs", [""] * len(made), [one.rest for one in made], [one.summary for one in made],
@@ -79,6 +98,8 @@ def sets() -> list[Judged]:
         Judged(
             "judged", [one.title for one in found], [one.content for one in found], [one for one, _ in answered],
             [answers for _, answers in answered],
+            [answers | more for (_, answers), more in zip(answered, also, strict=True)],
+            [answers | more | no for (_, answers), more, no in zip(answered, also, not_so, strict=True)],
         ),
     ]  # fmt: skip
 
@@ -90,12 +111,12 @@ def questions() -> list[tuple[str, list[str]]]:
     return [(question, names.split()) for question, names in found]
 
 
-def run(runs: int = 1) -> list[Figure]:
+def run(runs: int = 1, *, with_reranker: bool = False) -> list[Figure]:
     """The figures. Every run finds the same, so there is one."""
     if importlib.util.find_spec("bm25s") is None:
         raise SystemExit(INSTALL)
     with _postgres() as part:
-        return asyncio.run(_measure(part.address))
+        return asyncio.run(_measure(part.address, open_local_reranker() if with_reranker else None))
 
 
 def table(figures: Sequence[Figure]) -> str:
@@ -103,14 +124,17 @@ def table(figures: Sequence[Figure]) -> str:
     rows: dict[str, dict[str, float]] = defaultdict(dict)
     for one in figures:
         name, _, measure = one["name"].rpartition(", ")
-        rows[f"{name:30} {one['system']:24}"][measure] = one["value"]
+        rows[f"{name:46} {one['system']:26}"][measure] = one["value"]
     measures = list(dict.fromkeys(one["name"].rpartition(", ")[2] for one in figures))
-    lines = [" " * 56 + "  ".join(f"{measure:>6}" for measure in measures)]
-    lines += [f"{row} " + "  ".join(f"{found[measure]:6.3f}" for measure in measures) for row, found in rows.items()]
+    lines = [" " * 74 + "  ".join(f"{measure:>6}" for measure in measures)]
+    lines += [
+        f"{row} " + "  ".join(f"{found[one]:6.3f}" if one in found else " " * 6 for one in measures)
+        for row, found in rows.items()
+    ]
     return "\n".join(lines)
 
 
-async def _measure(url: str) -> list[Figure]:
+async def _measure(url: str, reranker: Reranker | None) -> list[Figure]:
     embedder = open_embedder(read_settings(environment_with_file()))
     found = []
     async with await open_pool(url, size_max=2) as pool:
@@ -119,12 +143,29 @@ async def _measure(url: str) -> list[Figure]:
             of_texts = await _embedded(embedder, [_whole(one, place) for place in range(len(one.contents))])
             asked = await _embedded(embedder, one.questions)
             await _load(pool, one, of_texts)
-            for system, ask in (await _systems(pool, one, asked)).items():
-                ranks = [_rank(await ask(number), answers) for number, answers in enumerate(one.answers)]
-                name = f"{one.name}, {len(one.contents)} chunks, {len(one.questions)} questions"
-                found += [figure(f"{name}, top {depth}", system, "", [_share(ranks, depth)]) for depth in DEPTHS]
-                found.append(figure(f"{name}, MRR", system, "", [sum(1 / rank for rank in ranks if rank) / len(ranks)]))
+            systems = await _systems(pool, one, asked, reranker if one.pooled else None)
+            for system, ask in systems.items():
+                told = [await ask(number) for number in range(len(one.questions))]
+                found += _figures(one, system, told)
     return found
+
+
+def _figures(made: Judged, system: str, told: Sequence[Sequence[int]]) -> list[Figure]:
+    """How good a system's results are, by the answers that were named and by those that were read."""
+    sizes = f"{len(made.contents)} chunks, {len(made.questions)} questions"
+    found = _ranked(f"{made.name}, {sizes}", system, told, made.answers)
+    if made.pooled is not None and made.read is not None:
+        name = f"{made.name}, pooled, {sizes}"
+        found += _ranked(name, system, told, made.pooled)
+        first = [place in read for one, read in zip(told, made.read, strict=True) for place in one[:READ_DEPTH]]
+        found.append(figure(f"{name}, unread", system, "", [1 - sum(first) / len(first)]))
+    return found
+
+
+def _ranked(name: str, system: str, told: Sequence[Sequence[int]], answers: Sequence[frozenset[int]]) -> list[Figure]:
+    ranks = [_rank(one, right) for one, right in zip(told, answers, strict=True)]
+    found = [figure(f"{name}, top {depth}", system, "", [_share(ranks, depth)]) for depth in DEPTHS]
+    return [*found, figure(f"{name}, MRR", system, "", [sum(1 / rank for rank in ranks if rank) / len(ranks)])]
 
 
 def _whole(made: Judged, place: int) -> str:
@@ -176,20 +217,32 @@ async def _load(pool: Any, made: Judged, of_texts: Sequence[bytes]) -> None:
 # -- systems -------------------------------------------------------------------------------------------------------------
 
 
-async def _systems(pool: asyncpg.Pool[asyncpg.Record], made: Judged, asked: Sequence[bytes]) -> Mapping[str, Ask]:
+async def _systems(
+    pool: asyncpg.Pool[asyncpg.Record], made: Judged, asked: Sequence[bytes], reranker: Reranker | None
+) -> Mapping[str, Ask]:
     row = await pool.fetchrow("SELECT * FROM chunk_namespaces WHERE ns = $1", made.name)
 
-    async def ours(number: int, *, mode: Mode, has_vector: bool) -> list[int]:
-        found = await search(
+    async def found(number: int, mode: Mode, has_vector: bool, limit: int) -> Sequence[Result]:
+        told = await search(
             pool,
             row,
             q_vector=asked[number] if has_vector else None,
             words=made.questions[number],
-            limit=LIMIT,
+            limit=limit,
             as_of_ms=NOW_MS,
             mode=mode,
         )
-        return [one.chunk_no for one in found.results]
+        return told.results
+
+    async def ours(number: int, *, mode: Mode, has_vector: bool) -> list[int]:
+        return [one.chunk_no for one in await found(number, mode, has_vector, LIMIT)]
+
+    async def by_reranker(number: int) -> list[int]:
+        assert reranker is not None
+        results = await found(number, Mode.HYBRID, True, RERANKED_MIN)
+        ordered, ranking = await reranked(reranker, made.questions[number], results, row)
+        assert ranking is Ranking.RERANKER, "the reranker took too long: measure on a quieter machine"
+        return [one.chunk_no for one in ordered][:LIMIT]
 
     async def pgvector(number: int) -> list[int]:
         async with pool.acquire() as tx:
@@ -214,7 +267,8 @@ async def _systems(pool: asyncpg.Pool[asyncpg.Record], made: Judged, asked: Sequ
         "SELECT ns, chunk_no, to_tsvector('english', coalesce(title, '') || ' ' || content) AS words FROM chunks"
     )
     by_words = _bm25s([f"{title} {text}" for title, text in zip(made.titles, made.contents, strict=True)])
-    return {
+    more: dict[str, Ask] = {} if reranker is None else {"highwater hybrid, reranked": by_reranker}
+    return more | {
         "highwater hybrid": lambda number: ours(number, mode=Mode.HYBRID, has_vector=True),
         "highwater words": lambda number: ours(number, mode=Mode.HYBRID, has_vector=False),
         "highwater semantic": lambda number: ours(number, mode=Mode.SEMANTIC, has_vector=True),
@@ -245,7 +299,8 @@ def _bm25s(given: Sequence[str]) -> Callable[[str], Awaitable[list[int]]]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
+    parser.add_argument("--rerank", action="store_true")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    figures = run()
+    figures = run(with_reranker=given.rerank)
     print("\n".join(json.dumps(one) for one in figures) if given.json else table(figures))

@@ -1,8 +1,9 @@
-"""Every text that a user reads, with where it stands: OpenAPI, help, settings, metrics, errors, labels."""
+"""Every text that a user reads, with where it stands: OpenAPI, help, settings, metrics, errors, labels, events."""
 
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +12,8 @@ import click
 
 from highwater.api.app import create_app
 from highwater.api.cli.main import highwater
+from highwater.schemas.avro_files import schema_text
+from highwater.schemas.topics import TOPICS
 from highwater.streams import telemetry
 from highwater.streams.alert_rules import ALERTS
 from highwater.streams.dashboard_panels import ROWS
@@ -42,6 +45,7 @@ def all_texts() -> list[Text]:
         *of_alerts(),
         *of_errors(),
         *of_pages(),
+        *of_events(),
     ]
 
 
@@ -93,6 +97,24 @@ def of_alerts() -> Iterator[Text]:
         yield Text(f"alert {alert.name}", alert.summary)
     for row in ROWS:
         yield Text("dashboard of Grafana", repr(row))
+
+
+def of_events() -> Iterator[Text]:
+    """What each topic's events say, and the documentation of their fields: in the console, `describe` and `/asyncapi.json`."""
+    for topic in TOPICS.values():
+        yield Text(f"topic {topic.name}", topic.about)
+        yield from _of_schema(json.loads(schema_text(topic.schema)), topic.schema)
+
+
+def _of_schema(node: Any, path: str) -> Iterator[Text]:
+    if isinstance(node, dict):
+        if "doc" in node:
+            yield Text(f"{path} {node['name']}", node["doc"])
+        for value in node.values():
+            yield from _of_schema(value, path)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _of_schema(value, path)
 
 
 def _trees(*places: str) -> Iterator[tuple[Path, ast.Module]]:

@@ -58,7 +58,7 @@ def register() -> None:
 
 async def _build(view: View) -> None:
     if not view.sees_all:
-        note("Topics hold the events of everybody; this key is bound to one user.")
+        note("Topics contain events of all users; this key is bound to one user.")
         return
     browsing = Browsing.of(view.request.query_params)
     names = [topic.name for topic in all_topics()]
@@ -135,7 +135,7 @@ class _Records:
         choice.props("dense outlined use-chips").style("min-width:min(100%,22rem)")
         self._table = ui.table(columns=self._shown_columns(), rows=[], row_key="number", pagination=0)
         self._table.classes("full-width hw-mono hw-wrap hw-records")
-        self._table.props('dense :rows-per-page-options=[0] hide-pagination no-data-label="no record to show"')
+        self._table.props('dense :rows-per-page-options=[0] hide-pagination no-data-label="no records to show"')
         self._table.add_slot("body-cell-place", _OPEN)
         self._table.add_slot("body-cell-value", _CLAMPED)
         self._table.on("show", self._open)
@@ -204,7 +204,7 @@ class _Followed:
         now, held = hub.rates.per_second().get(self._topic), hub.held().get(self._topic)
         line = figures.spark(hub.rates.history(self._topic, _SPARK_POINTS), "events a second over two minutes")
         words = (
-            f"<b>{figures.rate(now)}</b> followed: the last {min(kept, _ROWS_MAX):,} of {figures.count(held)} records; "
+            f"<b>{figures.rate(now)}</b> is followed: the last {min(kept, _ROWS_MAX):,} of {figures.count(held)} records; "
             "Search reads all of them"
         )
         return f'<div class="hw-row hw-small">{line}<span>{words}</span></div>'
@@ -272,7 +272,7 @@ class _Searched:
         if self._results is not None:
             base = str(self._view.request.base_url).rstrip("/")
             ui.clipboard.write(base + self._here(self._results.begin_cursor))
-            ui.notify("The link opens the same page again, also after new records.")
+            ui.notify("The link opens the same page again, even after new records arrive.")
 
 
 def _go_to_topic(topic: str | None) -> None:

@@ -64,7 +64,7 @@ async def _build(view: View) -> None:
 
     view.live(_REFRESH_SECONDS, refresh)
     if not view.sees_all:
-        note("Ingests are shown to keys that are bound to no user.")
+        note("Ingests are shown only to keys that are not bound to a user.")
 
 
 def _namespaces(held: list[dict[str, Any]]) -> str:

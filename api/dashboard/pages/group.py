@@ -27,7 +27,7 @@ def register() -> None:
 
 async def _build(view: View) -> None:
     if not view.sees_all:
-        note("Consumer groups read the events of everybody; this key is bound to one user.")
+        note("Consumer groups read events of all users; this key is bound to one user.")
         return
     shown = _Group(view, unquote(view.named("name")))
     shown.build()
@@ -50,7 +50,7 @@ class _Group:
             self._reset = Reset(self._view, self._name)
             self._reset.build()
         else:
-            note("To reset a group needs the role admin.")
+            note("Resetting a group requires the role admin.")
         self._trends = Trends(self._view, ("lag", "lag_seconds"), self._name)
         self._trends.build()
         self._rest = ui.html("", sanitize=False).classes("full-width")

@@ -24,7 +24,7 @@ def register() -> None:
 
 async def _build(view: View) -> None:
     if not view.sees_all:
-        note("Consumer groups read the events of everybody; this key is bound to one user.")
+        note("Consumer groups read events of all users; this key is bound to one user.")
         return
     search = ui.input("Find a group").props("dense outlined clearable").classes("full-width").style("max-width:24rem")
     content = ui.html('<p class="hw-muted">Loading the groups…</p>', sanitize=False).classes("full-width")

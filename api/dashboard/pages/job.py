@@ -13,15 +13,17 @@ from highwater.api.dashboard.actions import Actions, position_html
 from highwater.api.dashboard.attempts import timeline_html
 from highwater.api.dashboard.browsing import OLDEST, Browsing
 from highwater.api.dashboard.decks import deck_html, outline_html
+from highwater.api.dashboard.outline_form import OutlineForm
 from highwater.api.dashboard.pages.jobs import STATUS_TONES, job_address, progress_html
 from highwater.api.dashboard.view import View, chip, facts, note, page, segment, set_html, text
-from highwater.api.jobs.routes import RESTART_JOB, REVOKE_JOB, SUBMIT_JOB
+from highwater.api.jobs.routes import APPROVE_JOB, RESTART_JOB, REVOKE_JOB, SUBMIT_JOB
 from highwater.schemas.topics import TOPICS
 from highwater.streams.jobs.states import ENDED, JobStatus, Kind
 
 _REFRESH_SECONDS = 2.0
 _RESULT_CHARACTERS_MAX = 20_000
 _CANCEL, _RESTART, _AGAIN, _APPROVE = "Cancel", "Restart from the last step", "Submit again", "Approve the outline"
+_GO_ON = "Approve and make the slides"
 
 
 def register() -> None:
@@ -44,6 +46,7 @@ class _Job:
         self._job: dict[str, Any] = {}
         self._timeline: dict[str, Any] = {}
         self._deck_of: str | None = None
+        self._form = OutlineForm()
 
     def build(self) -> None:
         """Put the elements in their places."""
@@ -56,11 +59,14 @@ class _Job:
                 self._actions.add(_CANCEL, "cancel", self._cancel)
             if self._view.may(RESTART_JOB):
                 self._actions.add(_RESTART, "replay", self._restart)
+            if self._view.may(APPROVE_JOB):
+                self._actions.add(_GO_ON, "check_circle", self._go_on)
             if self._view.may(SUBMIT_JOB):
                 self._actions.add(_APPROVE, "check_circle", self._approve)
                 self._actions.add(_AGAIN, "restart_alt", self._submit_again)
         if not self._view.may(RESTART_JOB):
-            note("To restart a failed job needs the role editor.")
+            note("Approving an outline or restarting a failed job requires the role editor.")
+        self._form.build()
         self._made = ui.html("", sanitize=False).classes("full-width")
         self._went = ui.html("", sanitize=False).classes("full-width")
         self._input = ui.html("", sanitize=False).classes("full-width")
@@ -82,8 +88,11 @@ class _Job:
         await self._show_made(job)
 
     async def _show_made(self, job: Mapping[str, Any]) -> None:
-        result = job["result"]
-        if result is None:
+        result, waiting = job["result"], job["waiting_for"]
+        self._form.show(waiting if self._view.may(APPROVE_JOB) else None)
+        if waiting is not None:
+            set_html(self._made, "" if self._view.may(APPROVE_JOB) else outline_html(waiting["outline"]))
+        elif result is None:
             set_html(self._made, _unmade(job))
         elif "outline" in result:
             set_html(self._made, outline_html(result["outline"]))
@@ -96,6 +105,8 @@ class _Job:
             set_html(self._made, _result(job))
 
     def _offered(self, job: Mapping[str, Any]) -> list[str]:
+        if job["waiting_for"] is not None:
+            return [_GO_ON, _CANCEL]
         if job["status"] not in ENDED:
             return [_CANCEL]
         found = [_RESTART] if job["status"] == JobStatus.FAILED else []
@@ -112,8 +123,16 @@ class _Job:
     async def _restart(self) -> None:
         await self._actions.run(
             consequences.restart_job(self._job),
-            "The job goes on after its last stored step.",
+            "The job continues after its last stored step.",
             lambda: self._view.send("POST", f"/api/jobs/{segment(self._id)}/restart"),
+        )
+
+    async def _go_on(self) -> None:
+        edited = self._form.edited()
+        await self._actions.run(
+            consequences.approve_waiting_outline(self._form.slides, is_edited=edited is not None),
+            "The slides are being made.",
+            lambda: self._view.send("POST", f"/api/jobs/{segment(self._id)}/approve", body={"outline": edited}),
         )
 
     async def _submit_again(self) -> None:
@@ -125,7 +144,7 @@ class _Job:
         approved = {name: value for name, value in args.items() if name not in ("outline_only", "cache")}
         approved |= {"outline": outline, "slides": slides}
         asked = consequences.approve_outline(slides, self._job["organization_id"])
-        await self._submit(asked, "The deck is being made of the outline:", approved)
+        await self._submit(asked, "The deck is being made from the outline:", approved)
 
     async def _submit(self, asked: consequences.Consequence, done: str, args: dict[str, Any]) -> None:
         body = {name: self._job[name] for name in ("kind", "organization_id", "user_id")} | {"args": args}
@@ -156,6 +175,8 @@ def _head(view: View, job: Mapping[str, Any], timeline: Mapping[str, Any]) -> st
         "submitted at": f'<span class="hw-mono">{position_html(view, job["position"])}</span>',
         "changed last by": f'<span class="hw-mono">{position_html(view, timeline["caused_by"])}</span>',
     }
+    if job["waiting_for"]:
+        told["waits for"] = f"approval of its outline, until {figures.iso_text(job['waiting_for']['until'])} UTC"
     if job["error"]:
         told["error"] = f'<span class="hw-bad">{text(job["error"])}</span>'
     if job["result_url"]:
@@ -166,11 +187,11 @@ def _head(view: View, job: Mapping[str, Any], timeline: Mapping[str, Any]) -> st
 
 def _unmade(job: Mapping[str, Any]) -> str:
     told = {
-        JobStatus.PENDING: "Nothing is made yet: the job waits for a worker.",
-        JobStatus.RUNNING: "Nothing is to be shown yet: the result appears here when the job has ended.",
-        JobStatus.FAILED: "The job failed. Restart it: it goes on after its last stored step.",
-        JobStatus.REVOKED: "The job was cancelled. Submit it again to have it made.",
-        JobStatus.EXPIRED: "Nobody began the job in time. Submit it again to have it made.",
+        JobStatus.PENDING: "No step has begun: the job waits for a worker.",
+        JobStatus.RUNNING: "The result appears here when the job has ended.",
+        JobStatus.FAILED: "The job failed. Restart it: it continues after its last stored step.",
+        JobStatus.REVOKED: "The job was cancelled. Submit it again to run it.",
+        JobStatus.EXPIRED: "No worker began the job in time. Submit it again to run it.",
     }
     words = told.get(JobStatus(job["status"]), "The job has no result.")
     return f'<div class="hw-card"><h2 class="hw">Result</h2><p class="hw-muted">{words}</p></div>'

@@ -90,6 +90,13 @@ def _list(rows: list[dict[str, Any]], group: str) -> str:
     )
 
 
+def status_html(row: Mapping[str, Any]) -> str:
+    """The status of a job, in the words of whoever has to do something about it."""
+    if row["status"] == JobStatus.RUNNING and row["approval_until_ms"] is not None:
+        return chip("waits for approval", "hw-warn")
+    return chip(row["status"], STATUS_TONES.get(row["status"], "hw-warn"))
+
+
 def progress_html(row: Mapping[str, Any]) -> str:
     """The progress of a job as a bar with its numbers."""
     done = row["progress_pct"]
@@ -105,7 +112,7 @@ def _line(row: Mapping[str, Any]) -> str:
     took = figures.seconds((ended - row["created_at"]) / 1000) if ended is not None else figures.DASH
     return (
         f"<tr><td>{figures.moment(row['created_at'])}</td><td>{text(row['kind'])}</td>"
-        f"<td>{chip(row['status'], STATUS_TONES.get(row['status'], 'hw-warn'))}</td><td>{progress_html(row)}</td>"
+        f"<td>{status_html(row)}</td><td>{progress_html(row)}</td>"
         f"<td class=hw-number>{took}</td>"
         f"<td>{text(row['organization_id'])}</td><td>{text(row['user_id'])}</td>"
         f'<td class="hw-mono"><a href="{job_address(row["job_id"])}" title="{text(row["job_id"])}">'

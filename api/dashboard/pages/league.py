@@ -33,7 +33,7 @@ _COLUMNS: list[dict[str, Any]] = [
     {"name": "version", "label": "version", "field": "version", "align": "right", "sortable": True},
     {"name": "built", "label": "made (UTC)", "field": "built", "align": "left", "sortable": True, "classes": "hw-keep"},
     {"name": "expires", "label": "fresh for", "field": "expires", "align": "right", "classes": "hw-keep"},
-    {"name": "life", "label": "life now", "field": "life", "align": "right"},
+    {"name": "life", "label": "TTL now", "field": "life", "align": "right"},
     {"name": "window", "label": "match window", "field": "window", "align": "left", "sortable": True},
     {"name": "bytes", "label": "bytes", "field": "bytes", "align": "right", "sortable": True},
     {"name": "cause", "label": "changed by", "field": "cause", "align": "left", "classes": "hw-key"},
@@ -42,8 +42,8 @@ _KIND_COLUMNS: list[dict[str, Any]] = [
     {"name": "kind", "label": "kind", "field": "kind", "align": "left", "sortable": True},
     {"name": "reads", "label": "reads", "field": "reads", "align": "right", "sortable": True},
     {"name": "hits", "label": "hit ratio", "field": "hits", "align": "right", "sortable": True},
-    {"name": "inside", "label": "life in a window", "field": "inside", "align": "right"},
-    {"name": "outside", "label": "life outside", "field": "outside", "align": "right"},
+    {"name": "inside", "label": "TTL in a window", "field": "inside", "align": "right"},
+    {"name": "outside", "label": "TTL outside", "field": "outside", "align": "right"},
     {"name": "about", "label": "holds", "field": "about", "align": "left", "classes": "hw-about"},
 ]
 _LINKED = (
@@ -68,7 +68,7 @@ async def _build(view: View) -> None:
         ui.table(columns=_COLUMNS, rows=[], row_key="key", pagination=25).classes("full-width hw-wrap").props("dense")
     )
     table.props(
-        'no-data-label="No page is stored yet: a page is made when it is first read, as GET /api/league/{season}/table"'
+        'no-data-label="No page is stored yet: a page is built at its first read, such as GET /api/league/{season}/table"'
     )
     table.add_slot("body-cell-state", _STATE)
     table.add_slot("body-cell-key", _LINKED)

@@ -73,7 +73,7 @@ def register() -> None:
 
 async def _build(view: View) -> None:
     if not view.sees_all:
-        note("Dead letters hold events of everybody; this key is bound to one user.")
+        note("Dead letters contain events of all users; this key is bound to one user.")
         return
     letters = _Letters(view, view.asked("topic"))
     letters.build()
@@ -125,10 +125,10 @@ class _Letters:
         self._table.add_slot("body-selection", _SELECT)
         self._table.on("show", self._open)
         if not self._view.is_admin:
-            note("To send dead letters again or to drop them needs the role admin.")
+            note("Sending dead letters again or dropping them requires the role admin.")
             return
         note(
-            "Sent again means: the original key, bytes and headers, into the partition it came from. Each action is recorded."
+            "Sending again publishes the original key, bytes and headers to the original partition. Each action is recorded."
         )
 
     def _build_filter(self) -> None:
@@ -250,7 +250,7 @@ class _Letters:
         count = len(plan.offsets)
         if not count:
             self._actions.tell(
-                "Nothing of what was found can be sent: see the origin and the size of each.", is_wrong=True
+                "None of the dead letters found can be sent: check the origin and size of each.", is_wrong=True
             )
             return
         asked = consequences.redrive_letters(self._topic, count, len(plan.once_more), plan.refused)
@@ -291,7 +291,7 @@ class _Letters:
     async def _ask_drop(self) -> None:
         chosen = {letter.position.offset for letter in self._selected()}
         if not chosen:
-            ui.notify("Select the last one to drop first.")
+            ui.notify("First select the last dead letter to drop.")
             return
         await self._drop(LetterFilter(is_open_only=False), chosen)
 

@@ -46,7 +46,7 @@ def _listed(seasons: list[str], season: str, schedule: Mapping[str, Any]) -> str
     )
     matches = [one for of_round in schedule["rounds"] for one in of_round["matches"]]
     if not matches:
-        told = "There is no match yet: <code>highwater publish league.match-scheduled</code> makes one known."
+        told = "There is no match yet: <code>highwater publish league.match-scheduled</code> adds one."
         return f'<div class="hw-card hw-muted">{told}</div>'
     rows = "".join(map(_row, sorted(matches, key=lambda one: (one["home_goals"] is not None, one["kickoff"] or ""))))
     columns = ("kickoff (UTC)", "round", "home", "away", "result", "state")
@@ -110,7 +110,7 @@ class _Match:
         body = {"home_goals": home, "away_goals": away}
         await self._actions.run(
             consequences.finalize_match(self._meta, home, away),
-            "The result was published; table and results follow.",
+            "The result was published; table and results are updated.",
             lambda: self._view.send("POST", f"/api/matches/{segment(self._id)}/finalize", body=body),
         )
 

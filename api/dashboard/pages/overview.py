@@ -42,13 +42,11 @@ async def _build(view: View) -> None:
         history = _History(view)
         history.build()
         note(
-            "Boxes are processes, lines are topics with their events a second over the last ten seconds; dotted lines are "
-            "transactions in PostgreSQL. Point at a line for the names of its topics."
+            "Boxes are processes. Lines are topics, with events per second over the last ten seconds; dotted lines are "
+            "transactions in PostgreSQL. Point at a line to see the names of its topics."
         )
     else:
-        note(
-            "This key is bound to one user: the pages of that user, the leagues, and its queries and jobs are open to it."
-        )
+        note("This key is bound to one user: it can open the pages, queries and jobs of that user, and the leagues.")
 
     async def refresh() -> None:
         set_html(parts, _parts(view))
@@ -91,7 +89,9 @@ class _History:
             with ui.element("div").classes("hw-two"):
                 for name in METRICS:
                     self._charts[name] = ui.html("", sanitize=False).classes("full-width")
-            note("Times are UTC. A line breaks where nothing was recorded. Point at a title to see what it counts.")
+            note(
+                "Times are UTC. A gap in a line means that nothing was recorded. Point at a title to see what it counts."
+            )
 
     async def refresh(self) -> None:
         """Draw the charts again, once in a while."""
@@ -154,7 +154,7 @@ def _tiles(view: View) -> str:
         + linked_tile(figures.count(held) if hub.samples else figures.DASH, "events in the log", "/topics")
         + linked_tile(
             figures.count(waiting) if hub.lags else figures.DASH,
-            "events to be read, over all consumers",
+            "unread events, over all consumers",
             "/topics",
         )
         + linked_tile(

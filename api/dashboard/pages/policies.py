@@ -34,7 +34,16 @@ novelty_count_min = 10
 rebuild_interval_seconds = 3600
 """
 _COLUMNS = (
-    *("policy", "requests#", "rebuilds#", "a user and day#", "skipped#", "median staleness#", "95 of 100#", "longest#"),
+    *(
+        "policy",
+        "requests#",
+        "rebuilds#",
+        "per user and day#",
+        "skipped#",
+        "median staleness#",
+        "95 of 100#",
+        "longest#",
+    ),
     *("clustering#", "titles asked#", "USD#"),
 )
 
@@ -45,7 +54,7 @@ _running = asyncio.Lock()
 
 
 class BacktestFailedError(HighwaterError):
-    """The backtest did not come to its end. Read what it said."""
+    """The backtest failed. Read its message."""
 
 
 def register() -> None:
@@ -66,19 +75,17 @@ async def _build(view: View) -> None:
         "plan",
         "due at this many new insights",
         "or after this time",
-        "for who was seen within",
+        "for users seen within",
         "not again within",
     )
     ui.html(table_html(columns, lines), sanitize=False).classes("full-width")
-    note(f"Hash {policy.hash}: each recorded decision names the policy that it was made by.")
+    note(f"Hash {policy.hash}: each recorded decision names its policy.")
     if not view.is_admin:
-        note("A backtest needs the role admin.")
+        note("A backtest requires the role admin.")
         return
     with ui.column().classes("hw-card"):
         heading("Backtest")
-        note(
-            "What the live policy and this one would have done, over the insights that are stored and made-up readers of them."
-        )
+        note("What the live policy and this one would have done, over the stored insights with simulated readers.")
         words = (
             ui.textarea("Another policy (TOML)", value=_EXAMPLE)
             .props("outlined autogrow")

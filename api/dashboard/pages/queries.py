@@ -1,4 +1,4 @@
-"""Queries: the latest ones, and how the pipeline did in the last hour; each has a page of its own (`query.py`)."""
+"""The page of queries: the latest queries, and metrics of the pipeline for the last hour. `query.py` shows one query."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class _Query:
                 for stage in _STAGES:
                     self._actions.add(_restart_name(stage), "restart_alt", partial(self._restart, stage))
         if not self._view.may(RESTART_RUN):
-            note("To ask again needs the role editor; to restart from a stage needs the role admin.")
+            note("Asking again requires the role editor; restarting from a stage requires the role admin.")
         self._answer = ui.html("", sanitize=False).classes("full-width")
         self._went = ui.html("", sanitize=False).classes("full-width")
         self._events = ui.html("", sanitize=False).classes("full-width")

@@ -45,7 +45,7 @@ def register() -> None:
 
 async def _build(view: View) -> None:
     if not view.sees_all:
-        note("Schemas are the deployment's; this key is bound to one user.")
+        note("Schemas belong to the whole deployment; this key is bound to one user.")
         return
     shown = _Schema(view, unquote(view.named("name")))
     shown.build()

@@ -22,7 +22,7 @@ def register() -> None:
 
 async def _build(view: View) -> None:
     if not view.sees_all:
-        note("Schemas are the deployment's; this key is bound to one user.")
+        note("Schemas belong to the whole deployment; this key is bound to one user.")
         return
     search = ui.input("Find a schema").props("dense outlined clearable").classes("full-width").style("max-width:24rem")
     content = ui.html('<p class="hw-muted">Loading the schemas…</p>', sanitize=False).classes("full-width")

@@ -49,7 +49,7 @@ def register() -> None:
 
 async def _build(view: View) -> None:
     if not view.sees_all:
-        note("Topics and read models hold the data of everybody; this key is bound to one user.")
+        note("Topics and read models contain data of all users; this key is bound to one user.")
         return
     query = view.asked("query")[:QUERY_CHARACTERS_MAX]
     note(

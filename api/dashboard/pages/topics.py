@@ -63,7 +63,7 @@ def register() -> None:
 
 async def _build(view: View) -> None:
     if not view.sees_all:
-        note("Topics hold the events of everybody; this key is bound to one user.")
+        note("Topics contain events of all users; this key is bound to one user.")
         return
     shown = _Topics(view)
     shown.build()

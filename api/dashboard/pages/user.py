@@ -127,7 +127,7 @@ class _Deeds:
     async def _rebuild(self) -> None:
         await self._actions.run(
             consequences.rebuild_user(self._user, self._pending, self._version),
-            "A rebuild was asked for; its outcome appears under “Rebuilds asked for by hand”.",
+            "A rebuild was requested; its outcome appears under “Manual rebuilds”.",
             lambda: self._view.send("POST", f"/api/users/{segment(self._user)}/rebuild"),
         )
 
@@ -201,7 +201,9 @@ def _pending(by_channel: Mapping[str, int], *, sees_all: bool) -> str:
     )
     rest = len(waiting) - _CHANNELS_MAX
     told = (
-        f"and {rest:,} more channels" if rest > 0 else f"nothing pending in {len(by_channel) - len(waiting):,} channels"
+        f"and {rest:,} more channels"
+        if rest > 0
+        else f"no pending insights in {len(by_channel) - len(waiting):,} channels"
     )
     return (
         '<h2 class="hw" id="pending">Pending by channel</h2>'
@@ -220,4 +222,4 @@ def _demands(found: list[Demand]) -> str:
     )
     none = '<p class="hw-muted hw-small" style="margin:0">None.</p>'
     columns = ("requested (UTC)", "outcome", "why", "version#", "asked at")
-    return '<h2 class="hw">Rebuilds asked for by hand</h2>' + (table_html(columns, lines) if found else none)
+    return '<h2 class="hw">Manual rebuilds</h2>' + (table_html(columns, lines) if found else none)

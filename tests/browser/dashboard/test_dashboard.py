@@ -126,7 +126,7 @@ def test_a_user_is_told_whole(browser, lived):
     user, channel = lived
     page = browser.page(f"/user?id={user}")
     expect(page.get_by_text("Is a rebuild due?")).to_be_visible()
-    expect(page.get_by_text("enough is new")).to_be_visible()
+    expect(page.get_by_text("enough new insights")).to_be_visible()
     expect(page.locator("svg.hw-map circle").first).to_be_attached()
     page.get_by_role("button", name="Explain").click()
     insight = page.locator(".hw-tree li:not(:has(li))", has_text=f"{INSIGHTS}/").first

@@ -114,7 +114,7 @@ def test_a_drop_takes_the_typed_topic(guarded, product):
     expect(page.locator(ROWS)).to_have_count(1)
     page.get_by_role("button", name="Drop all found").click()
     expect(page.get_by_role("dialog")).to_contain_text(
-        "that you did not choose and nobody has sent again would be deleted"
+        "that you did not select and that were not sent again would be deleted"
     )
     delete = page.get_by_role("button", name="Delete", exact=True)
     expect(delete).to_be_disabled()
@@ -132,7 +132,7 @@ def test_nobody_else_is_offered_the_deeds(guarded, letter, who):
     context = guarded.signed_in(who)
     page = guarded.browser.page(LETTERS, context)
     expect(page.locator(ROWS).first).to_be_visible()
-    expect(page.get_by_text("needs the role admin")).to_be_visible()
+    expect(page.get_by_text("requires the role admin")).to_be_visible()
     expect(page.get_by_role("checkbox")).to_have_count(0)
     expect(page.get_by_role("button", name=re.compile("again|Drop|Redrive"))).to_have_count(0)
     policies = guarded.browser.page("/policies", context)
@@ -161,19 +161,57 @@ def test_a_failed_job_is_restarted_by_whoever_may(guarded, product):
         page = guarded.browser.page(f"/jobs/{job_id}", guarded.signed_in(who))
         button = page.get_by_role("button", name="Restart from the last step")
         if who == "viewer":
-            expect(page.get_by_text("needs the role editor")).to_be_visible()
+            expect(page.get_by_text("requires the role editor")).to_be_visible()
             expect(button).to_have_count(0)
         else:
             button.click()
             expect(page.get_by_role("dialog")).to_contain_text(f"{owner} is charged for the rest")
             page.get_by_role("button", name="Restart the job").click()
-            told = page.get_by_text("The job goes on")
+            told = page.get_by_text("The job continues")
             expect(told.get_by_role("link")).to_have_attribute("href", re.compile("topic=jobs.control&.*record="))
             expect(page.locator(".hw-card").first).to_contain_text("completed")
             expect(page.locator(".hw-slide").first).to_be_visible()
             expect(page.get_by_role("region", name="Stages and their calls")).to_contain_text("outline")
             expect(button).to_be_hidden()
         page.context.close()
+
+
+def test_an_outline_is_edited_and_approved_by_whoever_may(guarded, product):
+    """It waits with its deadline; a viewer reads it, an editor renames a slide, removes another, and the deck is made of that."""
+    args = {"query": "How does Kafka work?", "slides": 2, "await_approval": True}
+    asked = {"kind": "generation", "organization_id": f"org-{uuid.uuid4().hex[:8]}", "user_id": "ann"}
+    job_id = product.http.post("/api/jobs", json={**asked, "args": args}).json()["job_id"]
+
+    def waiting() -> Any:
+        answer = product.get(f"/api/jobs/{job_id}")
+        return answer.json()["waiting_for"] if answer.status_code == 200 else None
+
+    product.until(waiting, "the outline does not wait")
+    slides = len(waiting()["outline"]["slides"])
+    for who in ("viewer", "editor"):
+        page = guarded.browser.page(f"/jobs/{job_id}", guarded.signed_in(who))
+        button = page.get_by_role("button", name="Approve and make the slides")
+        expect(page.locator(".hw-card").first).to_contain_text("approval of its outline, until")
+        if who == "viewer":
+            expect(page.locator("section.hw-slide")).to_have_count(slides)
+            expect(button).to_have_count(0)
+        else:
+            expect(page.get_by_label("Slide", exact=True)).to_have_count(slides)
+            page.get_by_label("Slide", exact=True).first.fill("Renamed by hand")
+            for _ in range(slides - 1):
+                page.get_by_role("button", name="Remove the slide").last.click()
+            expect(page.get_by_label("Slide", exact=True)).to_have_count(1)
+            button.click()
+            expect(page.get_by_role("dialog")).to_contain_text("The job makes 1 slide, each")
+            expect(page.get_by_role("dialog")).to_contain_text("Your changes replace the outline.")
+            page.get_by_role("button", name="Approve", exact=True).click()
+            told = page.get_by_text("The slides are being made")
+            expect(told.get_by_role("link")).to_have_attribute("href", re.compile("topic=jobs.control&.*record="))
+            expect(page.locator(".hw-card").first).to_contain_text("completed")
+            expect(page.locator("section.hw-slide")).to_have_count(1)
+            expect(button).to_be_hidden()
+        page.context.close()
+    assert len(product.get(f"/api/presentations/{job_id}").json()["slides"]) == 1
 
 
 def standing(product: Any, job_id: str) -> str | None:

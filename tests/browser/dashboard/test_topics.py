@@ -75,7 +75,7 @@ def test_a_group_is_reset_after_a_dry_run(browser: Any, product: Any, foreign: s
     page.get_by_role("button", name="Reset the group").click()
     expect(page.get_by_role("dialog")).to_contain_text("reads 2 events again")
     page.get_by_role("dialog").get_by_role("button", name="Reset", exact=True).click()
-    expect(page.get_by_text("reads on from there")).to_be_visible()
+    expect(page.get_by_text("continues from there")).to_be_visible()
     expect(standing).to_have_text([foreign, "0", "0", "5", "5", "-"])
     product.until(lambda: outcomes(product, foreign) == {"permitted", "done"}, "the reset is not recorded")
     insight = {"insight_id": foreign, "channel_id": foreign, "ts": 1_700_000_000_000, "text": "read by a group of ours"}

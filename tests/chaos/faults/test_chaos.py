@@ -1,4 +1,4 @@
-"""`highwater chaos`: a seed's faults on a stack of its own, under load, end with nothing lost, doubled or stuck.
+"""`highwater chaos`: a seed's faults on a stack of its own, under load, end with nothing lost, duplicated or stuck.
 
 One short seed in the gate; `HIGHWATER_CHAOS_SEEDS=11,12,13 HIGHWATER_CHAOS_MINUTES=10` makes long ones.
 """

@@ -33,7 +33,7 @@ def test_topics_of_others_are_listed_and_shown(environment: dict[str, str], fore
 
 
 def test_groups_of_others_are_listed_shown_and_reset(environment: dict[str, str], foreign: str) -> None:
-    """The dry run changes nothing; executed, the group reads on from there."""
+    """The dry run changes nothing; executed, the group continues from there."""
     listed = {one["group"]: one for one in printed(run(environment, "groups", "--json"))}
     assert (listed[foreign]["lag"], listed["insights"]["is_catalogued"]) == (COUNT - 2, True)
     planned = printed(run(environment, "reset", foreign, "--to", "earliest", "--json"))

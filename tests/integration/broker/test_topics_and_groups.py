@@ -6,10 +6,15 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+import asyncpg
+import pytest
 from confluent_kafka import Consumer
 
+from highwater.connectors.kafka.admin import Admin
+from highwater.connectors.kafka.groups import kafka_group_of
+from highwater.connectors.kafka.resetting import Chosen, GroupRunningError, apply_reset, parse_target, plan_reset
 from tests.conftest import Stack
-from tests.integration.api_server import Api, wait_until
+from tests.integration.api_server import Api, Seeds, wait_until
 from tests.integration.broker.making import COUNT
 
 KEYS = "admin:root-key,viewer:eye-key,viewer:ann-key:ann"
@@ -58,11 +63,11 @@ async def test_what_is_not_there_and_who_may_not(guarded: Api, foreign: str) -> 
 
 
 @contextlib.contextmanager
-def a_member(stack: Stack, group: str) -> Iterator[None]:
-    """A member of a group, which has its partition and commits nothing."""
+def a_member(stack: Stack, group: str, topic: str | None = None) -> Iterator[None]:
+    """A member of a group, which has its partitions of a topic (of the same name by default) and commits nothing."""
     options = {"bootstrap.servers": str(stack.kafka), "group.id": group, "client.id": "reader"}
     consumer = Consumer({**options, "enable.auto.commit": False})
-    consumer.subscribe([group])
+    consumer.subscribe([topic or group])
 
     def has_partitions() -> bool:
         consumer.poll(0.1)
@@ -98,3 +103,24 @@ async def test_a_group_of_others_is_reset(guarded: Api, stack: Stack, foreign: s
     done = await guarded.post(f"{path}/reset", {"to": "earliest"}, "root-key")
     assert (done.status_code, done.json()["partitions"]) == (200, [change])
     assert (await guarded.get(path, "eye-key")).json()["lag"] == COUNT
+
+
+async def test_a_group_that_starts_after_the_plan_keeps_its_positions(stack: Stack, seeds: Seeds) -> None:
+    """Kafka refuses the offsets of a group with members, so the table keeps its positions too; without members both change."""
+    group, topic = "views", "jobs.view-recorded"
+    client = {"bootstrap.servers": str(stack.kafka), "log_level": "4"}
+    async with asyncpg.create_pool(seeds.url, min_size=1, max_size=2) as pool:
+        before = await _positions(pool, group)
+        plan = await plan_reset(Admin(client), client, pool, group, parse_target("latest", 0), Chosen([topic]))
+        assert plan.members == 0
+        with a_member(stack, kafka_group_of(group), topic):
+            with pytest.raises(GroupRunningError, match="by now"):
+                await apply_reset(client, pool, plan)
+            assert await _positions(pool, group) == before
+        await apply_reset(client, pool, plan)
+        assert await _positions(pool, group) == {(one.topic, one.partition): one.after for one in plan.steps}
+
+
+async def _positions(pool: Any, group: str) -> dict[tuple[str, int], int]:
+    rows = await pool.fetch('SELECT topic, partition, next FROM positions WHERE "group" = $1', group)
+    return {(row["topic"], row["partition"]): row["next"] for row in rows}

@@ -1,9 +1,11 @@
-"""A Python client that is generated from the OpenAPI document compiles and works, so that users can generate theirs."""
+"""Clients in Python and TypeScript that are generated from the OpenAPI document compile and work: users can generate theirs."""
 
 from __future__ import annotations
 
 import compileall
 import importlib
+import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +13,13 @@ from typing import Any
 
 import pytest
 
+from highwater.api.readers import files
+from tests.integration import typescript
 from tests.integration.api_server import Api, Seeds
 
 KEYS = "admin:root-key"
 PACKAGE = "generated_client"
+TYPESCRIPT = Path(__file__).with_name("typescript")
 
 
 @pytest.fixture(scope="module")
@@ -65,3 +70,36 @@ async def test_the_client_reads_and_writes(guarded: Api, seeds: Seeds, document:
     limits = operation("jobs", "get_limits").sync("acme", client=client)
     assert (limits.plan_name, limits.max_presentations_per_month, limits.features["api_access"]) == ("free", 5, False)
     client.get_httpx_client().close()
+
+
+async def test_programs_in_typescript(guarded: Api, seeds: Seeds, tmp_path: Path) -> None:
+    """With types generated from the document, and with the reader module of other sites, a program compiles under `--strict` and
+    works: a read, 304 for the same again, a write, a problem, a list by pages.
+    """
+    packages = typescript.install(TYPESCRIPT)
+    project = Path(shutil.copytree(TYPESCRIPT, tmp_path / "project"))
+    (project / "node_modules").symlink_to(packages)
+    for name, to in (
+        ("highwater.js", "highwater.js"),
+        ("highwater.d.ts", "highwater.d.ts"),
+        ("highwater.js", "implementation.js"),
+    ):
+        shutil.copy(Path(files.__file__).with_name("static") / name, project / to)
+    (project / "openapi.json").write_text(json.dumps(guarded.app.openapi()), encoding="utf-8")
+    typescript.node(project, "node_modules/openapi-typescript/bin/cli.js", "openapi.json", "--output", "schema.d.ts")
+    typescript.node(project, "node_modules/typescript/bin/tsc")
+    shutil.copy(
+        project / "highwater.js", project / "built"
+    )  # the compiler has read its declarations and leaves it alone
+    await seeds.run("DELETE FROM channels")
+    for channel in ("beam", "flink", "kafka"):
+        await seeds.channel(channel, 3)
+    seen = json.loads(typescript.node(project, "built/client.js", guarded.url, "root-key"))
+    assert seen["positions"][0].startswith("feeds.subscriptions-replaced/")
+    assert seen["missing"]["title"]
+    assert (seen["count"], seen["statuses"], seen["kind"], seen["pages"]) == (
+        3, [200, 304], "/problems/not-found", [["beam", "flink"], ["kafka"]],
+    )  # fmt: skip
+    assert json.loads(typescript.node(project, "built/reader.js", guarded.url, "root-key")) == {
+        "count": 3, "isSame": True, "statuses": [200, 304, 404], "problem": "/problems/not-found",
+    }  # fmt: skip

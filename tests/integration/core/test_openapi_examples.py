@@ -11,7 +11,7 @@ from urllib.parse import quote
 import orjson
 import pytest
 
-from highwater.api.examples import DECK_ID, EXAMPLES, FAILED_JOB_ID, JOB_ID, PATH_EXAMPLES, USER_ID
+from highwater.api.examples import DECK_ID, EXAMPLES, FAILED_JOB_ID, JOB_ID, PATH_EXAMPLES, USER_ID, WAITING_JOB_ID
 from tests.integration.api_server import NOW, Api, Seeds, cluster
 from tests.integration.chunks.making import store_chunk, store_ingest, store_namespace
 from tests.integration.jobs.watching import store_job
@@ -57,6 +57,9 @@ async def seeds(seeds: Seeds) -> Seeds:
     await store_ingest(seeds, PATH_EXAMPLES["ingest_id"], "readme")
     await store_job(seeds, job_id=JOB_ID)
     await store_job(seeds, job_id=FAILED_JOB_ID, status="failed")
+    await store_job(
+        seeds, job_id=WAITING_JOB_ID, approval_until_ms=1, checkpoint='{"outline": {"title": "A", "slides": []}}'
+    )
     slide = {"slide_id": "s1", "number": 1, "title": "Lag", "bullets": ["why"], "notes": ""}
     await seeds.insert(
         "presentations", presentation_id=DECK_ID, organization_id="acme", user_id="ada", title="Lag",

@@ -68,7 +68,7 @@ async def test_a_full_outbox_refuses_writes_until_it_has_drained(http: httpx.Asy
         ROWS_MAX + 1,
     )
     answer = await refused(http, "outbox_rows")
-    assert "nothing of this request was taken" in answer.json()["detail"]
+    assert "nothing in this request was accepted" in answer.json()["detail"]
     subscriptions = await http.put("/api/users/ada/subscriptions", json={"channels": ["c"]})
     assert subscriptions.status_code == 429
     erased = {"user_id": "nobody", "ts": "2026-11-20T12:00:00Z"}

@@ -176,9 +176,14 @@ class Jobs:
         await self._control(job_id, "restart")
         await self.request(worker, job_id)
 
-    async def _control(self, job_id: str, action: str) -> None:
+    async def approve(self, worker: Worker, job_id: str, outline: dict[str, Any] | None = None) -> None:
+        """By the sink of controls; the command that follows is handed over."""
+        await self._control(job_id, "approve", None if outline is None else json.dumps(outline))
+        await self.request(worker, job_id)
+
+    async def _control(self, job_id: str, action: str, outline: str | None = None) -> None:
         sink = JobControlsSink(replace(self.around, clock=self.time), PLANS)
-        said = event(CONTROL, {"job_id": job_id, "action": action, "reason": "", "ts": 1})
+        said = event(CONTROL, {"job_id": job_id, "action": action, "reason": "", "ts": 1, "outline": outline})
         assert await in_transaction(self.around, sink, [said]) == []
 
     async def job(self, job_id: str) -> dict[str, Any]:
@@ -193,6 +198,15 @@ class Jobs:
             return row if row["status"] == status else None
 
         return dict(await until(look, f"{job_id} is {status}"))
+
+    async def until_awaiting(self, job_id: str) -> dict[str, Any]:
+        """The row of a job once it waits for approval."""
+
+        async def look() -> dict[str, Any] | None:
+            row = await self.job(job_id)
+            return row if row["approval_until_ms"] is not None and row["worker"] is None else None
+
+        return dict(await until(look, f"{job_id} waits for approval"))
 
     async def until_done(self, job_id: str, steps: int) -> None:
         """Once a job has made so many steps."""

@@ -159,7 +159,7 @@ async def test_a_logo_that_is_not_there_fails_the_job(j: Jobs):
     """With its name; so does a document that is no picture."""
     worker = j.worker(Kind.EXPORT, ExportSteps(j.around.pool, j.time))
     text = await j.put("no picture")
-    for logo, told in (("a" * 64, "is not there"), (text, "no picture that can be read")):
+    for logo, told in (("a" * 64, "does not exist"), (text, "not a readable picture")):
         args = {"presentation_id": await deck(j), "format": "pptx", "brand_kit": {"logo": logo}}
         job_id = await j.submit(kind=Kind.EXPORT, args=args)
         await j.request(worker, job_id)

@@ -197,12 +197,12 @@ async def test_a_long_document_takes_several_steps(j: Jobs):
 @pytest.mark.parametrize(
     ("raw", "media_type", "reason"),
     [
-        (b"%PDF-1.7 and no more", "application/pdf", "it is no PDF that can be read"),
+        (b"%PDF-1.7 and no more", "application/pdf", "it is not a readable PDF"),
         (b"plain", "application/pdf", "it is no application/pdf"),
-        (b"PK\x03\x04 and no more", PPTX, "it is no PPTX that can be read"),
+        (b"PK\x03\x04 and no more", PPTX, "it is not a readable PPTX"),
         (b"\xff\xfe\xfa", "text/plain", "it is not text in utf-16"),
         ("é".encode("latin-1"), "text/markdown", "it is not text in utf-8"),
-        (b" \n ", "text/plain", "it holds no text"),
+        (b" \n ", "text/plain", "it has no text"),
     ],
     ids=["pdf", "no-pdf", "pptx", "utf-16", "latin-1", "empty"],
 )

@@ -115,6 +115,60 @@ async def test_an_outline_is_looked_at_before_slides_are_paid(j: Jobs):
     assert len((await j.deck(second) or {})["slides"]) == 2
 
 
+async def test_slides_wait_for_an_approval(j: Jobs):
+    """No worker and no place is taken by the wait, a killed worker ends nothing of it, and what is made is what was approved."""
+    worker = j.worker(begun_max=1)
+    waits = await j.submit(args={"query": "What is KRaft?", "slides": 3, "await_approval": True})
+    await j.request(worker, waits)
+    row = await j.until_awaiting(waits)
+    assert (row["status"], row["due_ms"], row["steps_total"]) == ("running", j.time() + 86_400_000, 3)
+    other = await j.submit(slides=1, cache=False)
+    await j.request(worker, other)  # with one place an organization, which the job that waits would hold
+    await j.until_status(other, "completed")
+    await worker.die()
+    later = j.worker(begun_max=1)
+    edited = {"title": "Mine", "slides": [{"title": "First", "points": ["a"]}, {"title": "Second", "points": []}]}
+    await j.approve(later, waits, edited)
+    await j.approve(later, waits, {**edited, "title": "Too late"})
+    await j.until_status(waits, "completed")
+    asked = [call for call in j.llm.calls if call.key and call.key.startswith(waits)]
+    assert [call.stage for call in asked] == ["outline", "slide-1", "slide-2"]
+    assert [json.loads(call.user)["title"] for call in asked[1:]] == ["First", "Second"]
+    told = [(one["seq"], one["event_type"]) for one in await j.events(PROGRESS) if one["job_id"] == waits]
+    assert told[:2] == [(1, "outline_ready"), (2, "slide_started")]
+    assert [seq for seq, _ in told] == list(range(1, 7))
+    same = await j.submit(args={"query": "What is KRaft?", "outline": edited})
+    await j.request(later, same)
+    await j.until_status(same, "completed")
+    replayed = [call.user for call in j.llm.calls if call.key and call.key.startswith(same)]
+    assert replayed[0] == asked[1].user  # to the byte what a job asks that was given the outline
+    decks = [await j.deck(job_id) for job_id in (waits, same)]
+    assert [(deck or {})["title"] for deck in decks] == ["Mine", "Mine"]
+
+
+async def test_an_outline_that_nobody_approves(j: Jobs):
+    """The job fails at its deadline with that reason, unless somebody is faster; restarted, it waits again, without a call."""
+    worker = j.worker()
+    args = {"query": "What is KRaft?", "slides": 2, "await_approval": True, "approval_timeout_seconds": 600}
+    job_id = await j.submit(args=args)
+    await j.request(worker, job_id)
+    await j.until_awaiting(job_id)
+    j.time.now_ms += 600_000
+    row = await j.until_status(job_id, "failed")
+    assert row["error"] == "nobody approved the outline by 2023-11-14T22:23:20Z; restart the job to wait again"
+    assert (row["approval_until_ms"], row["due_ms"]) == (None, None)
+    await j.approve(worker, job_id)
+    assert await j.job(job_id) == row
+    await j.restart(worker, job_id)
+    assert (await j.until_awaiting(job_id))["approval_until_ms"] == j.time() + 600_000
+    await j.approve(worker, job_id)
+    await j.until_status(job_id, "completed")
+    assert j.llm.by_stage() == {"outline": 1, "slide-1": 1, "slide-2": 1}
+    assert [one["event_type"] for one in await j.events(PROGRESS)][:4] == [
+        "outline_ready", "error", "job_restarted", "outline_ready",
+    ]  # fmt: skip
+
+
 async def test_one_slide_is_made_anew(j: Jobs):
     """One call, which is told what the others say; the others are taken over as they are, into a deck of its own."""
     worker = j.worker()

@@ -157,6 +157,7 @@ async def test_a_job_as_it_is_served(api, seeds):
         "organization_id": ORG,
         "user_id": ADA,
         "status": "running",
+        "waiting_for": None,
         "progress_pct": 46,
         "steps_done": 7,
         "steps_total": 15,
@@ -276,6 +277,35 @@ async def test_only_failed_jobs_are_restarted(api, seeds):
         assert (answer.status_code, answer.json()["job_status"]) == (409, status)
         assert status in answer.json()["detail"]
     assert (await api.post(f"/api/jobs/{new_id()}/restart", None)).status_code == 404
+
+
+async def test_an_outline_is_approved_by_an_event(stack, api, guarded, seeds, codec):
+    """What waits is told with its deadline; 202 with what was edited, 422 for what is no outline, 409 where nothing waits."""
+    outline = {"title": "KRaft", "slides": [{"title": "One", "points": ["a"]}]}
+    held = {"checkpoint": orjson.dumps({"outline": outline}).decode(), "approval_until_ms": 1_893_456_000_000}
+    job = await store_job(seeds, **held)
+    waits = {"event": "approval", "until": "2030-01-01T00:00:00Z"}
+    assert (await api.get(f"/api/jobs/{job}")).json()["waiting_for"] == {**waits, "outline": outline}
+    listed = (await api.get(f"/api/organizations/{ORG}/jobs")).json()["jobs"]
+    assert next(one["waiting_for"] for one in listed if one["job_id"] == job) == waits
+    edited = {"outline": {"title": "Mine", "slides": [{"title": "Other", "points": []}]}}
+    answer = await api.post(f"/api/jobs/{job}/approve", edited)
+    assert (answer.status_code, answer.json()["job_id"]) == (202, job)
+    event = codec.decode(CONTROL, record_at(stack, answer.json()["positions"][0]).value())
+    assert (event["job_id"], event["action"], orjson.loads(event["outline"])) == (job, "approve", edited["outline"])
+    plain = await api.post(f"/api/jobs/{job}/approve", None)
+    assert codec.decode(CONTROL, record_at(stack, plain.json()["positions"][0]).value())["outline"] is None
+    for wrong in ({"title": "A"}, {"title": "A", "slides": [{"points": []}]}, []):
+        refused = await api.post(f"/api/jobs/{job}/approve", {"outline": wrong})
+        assert (refused.status_code, refused.json()["field"]) == (422, "outline"), refused.text
+    for columns in ({}, {**held, "status": "completed"}, {"status": "failed"}):
+        refused = await api.post(f"/api/jobs/{await store_job(seeds, **columns)}/approve", None)
+        assert (refused.status_code, refused.json()["job_status"]) == (409, columns.get("status", "running"))
+        assert "is not waiting for approval" in refused.json()["detail"]
+    assert (await api.post(f"/api/jobs/{new_id()}/approve", None)).status_code == 404
+    for token, status in (("eye-key", 403), ("look-key", 403), ("bob-key", 404), ("ada-key", 202), ("x", 401)):
+        async with guarded.client(token) as client:
+            assert (await client.post(f"/api/jobs/{job}/approve")).status_code == status, token
 
 
 async def test_a_restart_needs_an_editor(guarded, seeds):

@@ -160,6 +160,28 @@ async def test_a_job_is_revoked_and_restarted(seeds, api, api_environment, progr
     assert (await ended(watching))[:2] == (0, f"100% generation_done\ncompleted /api/presentations/{failed}\n")
 
 
+async def test_an_outline_is_printed_edited_and_approved(seeds, api, api_environment, tmp_path):
+    """Exit status 0 with the event's position; what is no JSON is wrong use, and what does not wait is said in one line."""
+    outline = {"title": "KRaft", "slides": [{"title": "One", "points": ["a"]}]}
+    held = {"checkpoint": json.dumps({"outline": outline}), "approval_until_ms": 1_893_456_000_000}
+    job = await store_job(seeds, **held, seq=1)
+    code, out, err = await ended(command(api_environment, "outline", job))
+    assert (code, json.loads(out), err) == (0, outline, "")
+    file = tmp_path / "outline.json"
+    file.write_text(json.dumps({**outline, "title": "Mine"}))
+    approved = command(api_environment, "approve", job, "--outline", str(file), "--json")
+    code, out, err = await ended(approved)
+    assert (code, err) == (0, "")
+    assert json.loads(out)["positions"][0].startswith("jobs.control/")
+    file.write_text("{")
+    assert (await ended(command(api_environment, "approve", job, "--outline", str(file))))[0] == 2
+    await change_job(seeds, job, approval_until_ms=None)
+    for action, words in (("approve", "is not waiting for approval"), ("outline", "no outline")):
+        code, out, err = await ended(command(api_environment, action, job))
+        assert (code, out) == (1, "")
+        assert words in err
+
+
 async def test_documents_are_put_and_saved(seeds, api, api_environment, tmp_path):
     """Under their own name, whole or not at all, and nothing is replaced unasked."""
     document = tmp_path / "Обзор.md"

@@ -79,9 +79,10 @@ class Customer(Speaker):
         }
         return self.says(JOB_SUBMITTED, value, at=at)
 
-    def controls(self, job_id: str, action: str = "revoke", reason: str = "") -> Event:
+    def controls(self, job_id: str, action: str = "revoke", reason: str = "", outline: Any = None) -> Event:
         """A control."""
-        return self.says(CONTROL, {"job_id": job_id, "action": action, "reason": reason, "ts": 1})
+        said = None if outline is None else orjson.dumps(outline).decode()
+        return self.says(CONTROL, {"job_id": job_id, "action": action, "reason": reason, "ts": 1, "outline": said})
 
     def erased(self, *, at: int | None = None) -> Event:
         """The user is to be erased."""
@@ -554,6 +555,23 @@ async def test_an_erasure_takes_a_users_jobs_and_decks_and_nobody_elses(customer
     assert (told["event_type"], told["seq"], told["error_message"]) == ("error", 5, "the user was erased")
     assert await customer.told(PROGRESS, done) == []
     assert [await customer.told(CHECKPOINT_SAVED, job_id) for job_id in (done, runs, kept)] == [[None], [None], []]
+
+
+async def test_an_erasure_takes_an_edited_outline(customer: Customer):
+    """It is in the row and in the checkpoint alone, and both go; an approval that comes later finds no job."""
+    state = {"epoch": 1, "seq": 1, "checkpoint": '{"outline": {"slides": []}}', "approval_until_ms": NOW_MS + 1}
+    job_id = await customer.submitted(status="running", **state)
+    mine = {"title": "Mine", "slides": [{"title": "A secret", "points": []}]}
+    assert await customer.stores(customer.controls(job_id, "approve", outline=mine)) == []
+    row = await customer.row(job_id)
+    assert (row["status"], row["approval_until_ms"], row["steps_total"]) == ("pending", None, 1)
+    (saved,) = await customer.told(CHECKPOINT_SAVED, job_id)
+    assert "A secret" in saved["outline"]
+    assert len(await customer.told(REQUESTED[Kind.GENERATION], job_id)) == 2
+    assert await customer.stores(customer.erased()) == []
+    assert await customer.row(job_id) is None
+    assert (await customer.told(CHECKPOINT_SAVED, job_id))[-1] is None
+    assert await customer.stores(customer.controls(job_id, "approve", outline=mine)) == ["unknown_job"]
 
 
 async def test_an_erasure_is_not_undone_by_reading_the_log_again(customer: Customer):

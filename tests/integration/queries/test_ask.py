@@ -98,4 +98,4 @@ async def test_the_key_that_may_ask_is_used(own_settings, stack, seeds, api_envi
         await complete(seeds, await taken_down(stack, seeds, log, user), "42")
         assert await ended(command) == (0, "42\n", "")
         code, _, err = await ended(ask(there, new_id(), "q"))
-        assert (code, "none of HIGHWATER_API_KEYS" in err) == (1, True)
+        assert (code, "no key in HIGHWATER_API_KEYS" in err) == (1, True)

@@ -200,14 +200,14 @@ def test_a_limit_gives_the_first_that_arrived(environment, stack, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
-        (("--from", "-5x"), 2, "'-5x' is none of: an offset"),
-        (("--to=-5",), 2, "'-5' is none of: an offset"),
+        (("--from", "-5x"), 2, "'-5x' is not one of: an offset"),
+        (("--to=-5",), 2, "'-5' is not one of: an offset"),
         (("--limit", "0"), 2, "0 is not in the range x>=1"),
         (("--limit", "-3"), 2, "-3 is not in the range x>=1"),
         (("--limit", "many"), 2, "'many' is not a valid integer"),
         (("--limit",), 2, "Option '--limit' requires an argument"),
         (("--key",), 2, "Option '--key' requires an argument"),
-        (("--from", "yesterday"), 2, "'yesterday' is none of: an offset"),
+        (("--from", "yesterday"), 2, "'yesterday' is not one of: an offset"),
         (("--from", "0/99999999"), 1, "offset 99999999 is not in feeds.insight-ingested: partition 0 "),
         (("--to", "99/0"), 1, "no partition 99: partition 0 "),
         (("--format", "xml"), 2, "'xml' is not one of"),

@@ -333,7 +333,8 @@ async def test_the_index_serves_the_search(rows: Rows, monkeypatch: pytest.Monke
     async def explained(
         tx: Any, statement: str, asked: Any, words: Any, scoring: Any, depths: Any, limit: int
     ) -> Found:
-        told = await tx.fetch(f"EXPLAIN {statement}", *asked, limit, *depths[0], 500, "odd", "odd")
+        by_words = () if words is None else (500, words.all_words, words.rare_words)
+        told = await tx.fetch(f"EXPLAIN {statement}", *asked, limit, *depths[0], *by_words)
         plans.append("\n".join(row[0] for row in told))
         most = (chunk_search.COMPARED_MAX + 1, asked.oldest, chunk_search.COLD_COUNT_MAX)
         counts = await tx.fetch(
@@ -343,11 +344,15 @@ async def test_the_index_serves_the_search(rows: Rows, monkeypatch: pytest.Monke
         return Found((), is_complete=False, is_exact=False)
 
     monkeypatch.setattr(chunk_search, "_by_index", explained)
-    await found(rows, np.ones(LENGTH), words="odd")
-    assert "chunks_vectors_" in plans[0]
-    assert "chunks_by_age" in plans[0]
-    assert "chunks_by_age" in plans[1]
-    assert "Seq Scan" not in plans[1]
+    await found(rows, np.ones(LENGTH))
+    await found(rows, np.ones(LENGTH), words="odd", mode=Mode.HYBRID)
+    for plan in plans[::2]:
+        assert "chunks_vectors_" in plan
+        assert "chunks_by_age" in plan
+    assert ["words" in plan for plan in plans[::2]] == [False, True]
+    for plan in plans[1::2]:
+        assert "chunks_by_age" in plan
+        assert "Seq Scan" not in plan
 
 
 @pytest.mark.parametrize("spread_days", [0.5, 300])
@@ -391,3 +396,16 @@ async def test_a_rare_word_of_a_large_namespace_is_found(rows: Rows, monkeypatch
     common = await found(rows, None, words="even", mode=Mode.HYBRID)
     assert not common.is_complete
     assert {one.chunk_no % 2 for one in common.results} == {0}
+
+
+async def test_a_second_look_settles_what_words_leave_open(rows: Rows, monkeypatch: pytest.MonkeyPatch):
+    """A word that more chunks have than are looked at first: all of them are looked at, if they are not too many more."""
+    await _large(rows, monkeypatch, np.full(COUNT, 1.0))
+    await rows.put("stones", ["gravestone of marble"] * 19 + ["gravestone gravestone gravestone"], age_days=1)
+    monkeypatch.setattr(chunk_search, "WORDED_MAX", 5)
+    asked: Any = {"words": "gravestone", "mode": Mode.HYBRID, "limit": 5}
+    told = await found(rows, None, **asked)
+    assert (told.is_complete, told.is_exact) == (True, False)
+    assert (told.results[0].source_id, told.results[0].chunk_no) == ("stones", 19)
+    monkeypatch.setattr(chunk_search, "WORDED_MORE_MAX", 10)
+    assert not (await found(rows, None, **asked)).is_complete

@@ -199,7 +199,7 @@ async def test_a_limit_beyond_what_may_be_waited_ends_the_run_truncated(github, 
         origin = listing(api)
         _, ends, _ = await submitted(origin, asks_full=True)
     assert naps.seconds == [6]
-    assert "go on then" in str(origin.reading.why)
+    assert "continue then" in str(origin.reading.why)
     window = json.loads(ends["issues/1"]["window"])
     assert (len(ends), window["page_to"], window["truncated"]) == (100, 1, True)
     assert "page=2" in window["cursor"]
@@ -237,12 +237,12 @@ async def test_trouble_that_stays_ends_the_run_truncated(github, api, naps, trou
         (refused(404, "Not Found"), "404 Not Found"),
         (refused(422, "Validation Failed"), "422"),
         (Reply(200, {}, b"<html>a portal</html>"), "not JSON"),
-        (Reply(200, {}, b'{"message": "hello"}'), "no list"),
+        (Reply(200, {}, b'{"message": "hello"}'), "not a list"),
         (Reply(304, {}), "304"),
-        (Reply(301, {"Location": "http://127.0.0.2:1/repos/x"}), "no address at"),
+        (Reply(301, {"Location": "http://127.0.0.2:1/repos/x"}), "not an address at"),
         (Reply(200, {"Link": '<http://[::1>; rel="next"'}, b"[]"), "no address"),
-        (Reply(200, {"Link": '<https://evil.example/steal>; rel="next"'}, b"[]"), "no address at"),
-        (Reply(200, {"Link": f'</repos?{"x" * 3000}>; rel="next"'}, b"[]"), "no address at"),
+        (Reply(200, {"Link": '<https://evil.example/steal>; rel="next"'}, b"[]"), "not an address at"),
+        (Reply(200, {"Link": f'</repos?{"x" * 3000}>; rel="next"'}, b"[]"), "not an address at"),
     ],
 )
 async def test_what_is_no_answer_is_not_asked_for_again(github, api, naps, reply, why):

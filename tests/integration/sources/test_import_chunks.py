@@ -113,7 +113,7 @@ def test_a_folder_is_published_each_file_a_source(importer, tmp_path):
         image__png=b"no document",
     )
     said = importer.run("files", str(folder), "--url", "https://example.org", status=1)
-    assert said.splitlines()[0].startswith("broken.pdf: it is no PDF that can be read")
+    assert said.splitlines()[0].startswith("broken.pdf: it is not a readable PDF")
     chunks = importer.chunks()
     assert {"deck.pdf", "deck.pptx", "guide.md", "page.html"} == {chunk[0] for chunk in chunks}
     url, at = "https://example.org/guide.md", 1_600_000_000_000
@@ -265,7 +265,7 @@ def test_lines_are_published_as_documents_and_chunks(importer):
     assert importer.ends() == {"faq": (True, False, False, 1), "cut": (False, True, False, 2)}
     long = json.dumps({"source_id": "long", "chunk_no": 0, "content": os.urandom(300_000).hex()}).encode()
     said = importer.run("jsonl", "-", "--full", stdin=gzip.compress(data + b"\n" + long)[:-9], status=1)
-    assert "cannot be read to its end" in said
+    assert "cannot be read completely" in said
     assert importer.ends()["cut"][:2] == (False, True)
 
 
@@ -401,14 +401,14 @@ def test_a_service_that_refuses_is_one_line(importer, github):
         (("files", ".", "--ns", "a", "--force"), 2, "--force"),
         (("files", "nowhere", "--ns", "a"), 2, "does not exist"),
         (("git", ".", "--as", "chunks"), 2, "--ns"),
-        (("git", ".", "--as", "insights", "--ns", "a"), 2, "are of --as chunks"),
+        (("git", ".", "--as", "insights", "--ns", "a"), 2, "need --as chunks"),
         (("git", ".", "--as", "insights"), 1, "not a git repository"),
-        (("github", "ada", "--what", "issues", "--ns", "a"), 2, "no OWNER/REPO"),
+        (("github", "ada", "--what", "issues", "--ns", "a"), 2, "not OWNER/REPO"),
         (("github", "ada/tool", "--what", "stars", "--ns", "a"), 2, "--what"),
         (
             ("github", "ada/tool", "--what", "pulls", "--ns", "a", "--since", "2024-01-01"),
             2,
-            "--since is not for pulls",
+            "--since does not apply to pulls",
         ),
         (("github", "ada/tool", "--what", "issues", "--ns", "a", "--since", "soon"), 2, "no ISO 8601 time"),
     ],

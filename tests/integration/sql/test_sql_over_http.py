@@ -93,7 +93,7 @@ def test_all_rows_are_exported(http: httpx.Client, mark: str):
     [
         ("SELECT 1 FROM feeds.insigt_ingested", "did you mean feeds.insight_ingested"),
         ("SELECT * FROM read_text('/etc/passwd')", "disabled"),
-        ("DROP VIEW feeds.insight_ingested", "only SELECT is run"),
+        ("DROP VIEW feeds.insight_ingested", "only SELECT is allowed"),
     ],
 )
 def test_what_cannot_be_run_is_refused(http: httpx.Client, query: str, said: str):

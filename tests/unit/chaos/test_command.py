@@ -29,5 +29,5 @@ def test_what_is_no_fault_and_a_folder_that_is_there_are_refused(tmp_path: Path)
     assert unknown.exit_code == 2
     assert "there is no fault 'flood'; there are kill, stop" in unknown.output
     there = CliRunner().invoke(chaos, ["--seed", "1", "--keep", str(tmp_path)], standalone_mode=False)
-    assert "is there already" in str(there.exception)
+    assert "exists already" in str(there.exception)
     assert list(tmp_path.iterdir()) == []

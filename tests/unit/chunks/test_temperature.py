@@ -128,7 +128,7 @@ EVENTS = st.lists(
 
 @given(EVENTS, st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=6))
 def test_a_search_counts_once(events: list[QueriesServed], stretches: list[tuple[int, int]]):
-    """A worker that goes back in the log and reads on from there, however often, counts none of them again."""
+    """A worker that goes back in the log and continues from there, however often, counts none of them again."""
     row: Asked | None = None
     reached = 0
     for back, length in [*stretches, (0, len(events))]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import socket
 import subprocess
 import sys
@@ -116,7 +118,8 @@ def test_an_unknown_setting_is_wrong_use(monkeypatch, capsys):
 
 def test_down_without_a_stack_is_done(capsys):
     """Stopping what does not run is no failure, and `status` of it is."""
-    assert run_command(highwater, ["down"]) == 0
+    assert run_command(highwater, ["down", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"was_running": False, "data_dir": os.environ["HIGHWATER_DATA_DIR"]}
     assert run_command(highwater, ["status", "--json"]) == 1
     assert '"ready":false' in capsys.readouterr().out
 
@@ -127,6 +130,21 @@ def test_help_imports_no_client_library():
     code = f"import sys, highwater.api.cli.main; print(*set({heavy!r}) & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == ""
+
+
+@pytest.mark.parametrize(("set_to", "threads"), [(None, 1), ("2", 2)])
+def test_matrices_are_multiplied_by_one_thread(set_to, threads):
+    """A process of the product has one BLAS thread, or as many as its environment says."""
+    code = (
+        "import atexit, highwater.api.cli.main as main, threadpoolctl as pools\n"
+        "atexit.register(lambda: (__import__('numpy'), print({one['num_threads'] for one in pools.threadpool_info()})))\n"
+        "main.sys.argv[1:] = ['--version']\n"
+        "main.main()"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    environment |= {} if set_to is None else {"OPENBLAS_NUM_THREADS": set_to}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[1:] == [f"{{{threads}}}"]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ WANTED = {"0001_a": "1", "0002_b": "2"}
         ({"0001_a": "1"}, "ok", "1 to apply: 0002_b"),
         ({}, "ok", "2 to apply: 0001_a, 0002_b"),
         ({**WANTED, "0003_c": "3"}, "bad", "of a newer version: 0003_c"),
-        ({**WANTED, "0002_b": "x"}, "bad", "not those that were applied: 0002_b"),
+        ({**WANTED, "0002_b": "x"}, "bad", "differ from the applied ones: 0002_b"),
     ],
 )
 def test_migrations_that_are_pending_prevent_nothing(applied: dict[str, str], state: str, detail: str) -> None:
@@ -28,7 +28,7 @@ def test_migrations_that_are_pending_prevent_nothing(applied: dict[str, str], st
 @pytest.mark.parametrize(
     ("sessions", "state", "detail"),
     [
-        ({}, "ok", "none is connected to the database"),
+        ({}, "ok", "no role is connected to the database"),
         ({"highwater/2": 3}, "ok", "all of 2 (3 connections), this version"),
         ({"highwater/1": 3}, "ok", "all of 1 (3 connections)"),
         ({"highwater/1": 3, "highwater/2": 1}, "warning", "of several versions: 1 (3 connections), 2 (1 connections)"),

@@ -139,8 +139,8 @@ def test_a_file_that_others_may_open_is_refused(mode: int, path: Path, moment: M
     [
         ("{", "it is not"),
         ("[]", "it is not"),
-        ('{"version": 2, "keys": []}', "version 1"),
-        ('{"version": 1, "keys": {}}', "version 1"),
+        ('{"version": 2, "keys": []}', "version is not 1"),
+        ('{"version": 1, "keys": {}}', "version is not 1"),
         *(
             (json.dumps({"version": 1, "keys": [ENTRY, {**ENTRY, "sha256": hash_of("b"), **wrong}]}), f"key 2: {said}")
             for wrong, said in (
@@ -150,7 +150,7 @@ def test_a_file_that_others_may_open_is_refused(mode: int, path: Path, moment: M
                 ({"name": ""}, "the name"),
                 ({"name": None}, "the name"),
                 ({"user": ""}, "user is empty"),
-                ({"user": 5}, "a field is not a text"),
+                ({"user": 5}, "a field is not a string"),
                 ({"organization": "a\nb"}, "organization holds"),
                 ({"scopes": "all"}, "scopes is not"),
                 ({"scopes": ["a b"]}, "a scope is not"),

@@ -188,7 +188,7 @@ def test_a_token_made_for_another_purpose_is_refused(kind):
         ({"sub": None}, "no claim sub"),
         ({"sub": " "}, "empty"),
         ({"sub": "a\nb"}, "control character"),
-        ({"org": ["acme"]}, "not a text"),
+        ({"org": ["acme"]}, "not a string"),
     ],
 )
 def test_somebody_without_a_role_or_an_id_gets_nothing(claims, why):

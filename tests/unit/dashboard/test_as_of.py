@@ -44,7 +44,7 @@ def test_a_version_is_named_by_its_number_or_by_a_time(version: str, time: str, 
         ("0", "", "There is no version 0"),
         ("x", "", "There is no version x"),
         ("9" * 40, "", "There is no version"),
-        ("", at(3.9), "No version of that time is kept: versions 4 to 6 are"),
+        ("", at(3.9), "No version from that time is kept: versions 4 to 6 are"),
         ("", "yesterday", "yesterday is not an ISO 8601 time"),
     ],
 )

@@ -35,7 +35,7 @@ JOB: dict[str, Any] = {
 def test_a_restart_names_its_stage_and_its_price():
     """Tokens of that stage and those after it, rounded; what is reused."""
     found = consequences.restart_query(TIMELINE, Stage.RESPONDER)
-    assert found.happens[0] == "The answer is asked again from stage Responder; about 1,200 tokens."
+    assert found.happens[0] == "The answer is computed again from stage Responder; about 1,200 tokens."
     assert "analyzer and assembler is reused" in found.happens[1]
     whole = consequences.restart_query(TIMELINE, Stage.ANALYZER)
     assert "about 1,700 tokens" in whole.happens[0]
@@ -79,7 +79,7 @@ def test_a_restarted_job_says_what_is_left():
     found = consequences.restart_job(JOB)
     assert "8 of 11 steps are left" in found.happens[0]
     assert "acme is charged for the rest" in found.happens[1]
-    assert "No step was made yet" in consequences.restart_job({**JOB, "steps_done": 0, "steps_total": 0}).happens[0]
+    assert "No step is finished yet" in consequences.restart_job({**JOB, "steps_done": 0, "steps_total": 0}).happens[0]
 
 
 def test_an_approved_outline_says_how_many_slides():
@@ -109,8 +109,8 @@ def test_a_drop_asks_for_the_topic():
     """Typed, because nothing brings them back; what is taken along is said."""
     found = consequences.drop_letters("feeds.user-active", 812, 5, 2)
     assert found.typed == "feeds.user-active"
-    assert "up to and including offset 812; 5 of them" in found.happens[0]
-    assert "2 dead letters that you did not choose" in found.happens[1]
+    assert "up to and including offset 812; 5 are selected" in found.happens[0]
+    assert "2 dead letters that you did not select" in found.happens[1]
     assert len(consequences.drop_letters("t", 1, 1, 0).happens) == 2
 
 
@@ -132,7 +132,7 @@ def test_a_rebuild_says_which_version_follows():
     [
         (None, "Finalize", "The action is recorded."),
         ({"home_goals": 0, "away_goals": 3}, "Correct", "It corrects the result 0 : 3, which has been published."),
-        ({"home_goals": 2, "away_goals": 1}, "Correct", "It is the result that is known already, so nothing changes."),
+        ({"home_goals": 2, "away_goals": 1}, "Correct", "This result is already known, so nothing changes."),
     ],
 )
 def test_a_second_result_is_a_correction(result, button, said):
@@ -145,5 +145,5 @@ def test_a_second_result_is_a_correction(result, button, said):
 def test_a_retraction_says_what_goes():
     """Reads at once, clusters at the next rebuild, answers too."""
     found = consequences.retract_insight("i#1", "kafka")
-    assert "i#1 of channel kafka is left out of reads at once" in found.happens[0]
+    assert "i#1 of channel kafka leaves reads at once" in found.happens[0]
     assert "withdrawn" in found.happens[1]

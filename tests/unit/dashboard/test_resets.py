@@ -50,6 +50,6 @@ def test_a_running_group_is_warned_of() -> None:
 def test_the_confirmation_counts_events() -> None:
     """Those that are read again and those that are skipped; a partition that was never read counts as neither."""
     found = consequences.reset_group("orders", [step(2, 0), step(0, 9, 1), step(None, 100, 2)])
-    assert found.happens[0] == "orders reads on from another offset in 3 partitions."
+    assert found.happens[0] == "orders continues from another offset in 3 partitions."
     assert "reads 2 events again" in found.happens[1]
     assert found.happens[2] == "It skips 9 events."

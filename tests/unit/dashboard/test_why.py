@@ -23,7 +23,9 @@ def test_the_conditions_explain_the_verdict(
     told = why(facts, 3, POLICY, NOW)
     decision = should_rebuild(facts, POLICY, NOW)
     holds = {one.name: one.holds for one in told.conditions}
-    suffices = holds["enough is new"] or holds["what is shown has changed"] or holds["enough time passed"]
+    suffices = (
+        holds["enough new insights"] or holds["the shown insights have changed"] or holds["enough time has passed"]
+    )
     needed = ("subscribed", "active", "cooldown is over", "no rebuild in progress")
     assert isinstance(decision, Rebuild) == told.is_due == bool(suffices and all(holds[name] for name in needed))
 

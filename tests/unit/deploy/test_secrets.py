@@ -136,7 +136,7 @@ def test_ports_are_not_reserved_in_a_folder_that_somebody_else_made(
     """The folder of reservations has a name that every user can guess; one that is a link or another user's is refused."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     (tmp_path / f"highwater-ports-{os.getuid()}").symlink_to(tmp_path)
-    with pytest.raises(LocalStackError, match="made by another user"):
+    with pytest.raises(LocalStackError, match="created by another user"):
         PortBook(tmp_path / "data").take("redis", 16_379)
 
 

@@ -41,6 +41,12 @@ def test_what_was_begun_goes_on_first_and_above_the_cap():
     assert share_out([*queue(a=2), *aside], {"a": InProgress(0, 1)}, slots=3, begun_max=2) == ["aside", "a0"]
 
 
+def test_what_waits_for_a_person_takes_nobodys_place():
+    """An organization whose twelve jobs wait for approval begins as many others as without them; those at a step count."""
+    assert share_out(queue(a=3), {"a": InProgress(0, 12, 12)}, slots=3, begun_max=2) == ["a0", "a1"]
+    assert share_out(queue(a=3), {"a": InProgress(1, 13, 12)}, slots=3, begun_max=2) == ["a0"]
+
+
 def test_nothing_waits_or_nothing_is_free():
     """Nothing is given."""
     assert share_out([], {"a": InProgress(1, 1)}, slots=3, begun_max=1) == []

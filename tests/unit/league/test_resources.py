@@ -77,7 +77,7 @@ def test_lives_are_as_required(kind: str):
 @pytest.mark.requirement("R4.15", "R4.16", "R4.25")
 @pytest.mark.parametrize("kind", RANGES)
 def test_lives_lie_in_their_ranges(kind: str):
-    """The life in a window lies in the range that is allowed, and none is shorter outside."""
+    """The TTL in a window lies in the range that is allowed, and none is shorter outside."""
     key, low, high = RANGES[kind]
     inside, _ = lives(kind, is_window_active=True)
     outside, _ = lives(kind, is_window_active=False)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from highwater.connectors.models.reranker import Reranker, RerankError, scores_of
+from highwater.connectors.models.reranker import RerankError, RerankingService, scores_of
 from highwater.schemas.errors import ConfigurationError
 
 
@@ -45,4 +45,4 @@ def test_anything_else_is_no_answer(answer: Any):
 def test_an_address_that_is_none_is_refused():
     """At the start, not at the first search."""
     with pytest.raises(ConfigurationError, match="HIGHWATER_RERANK_BASE_URL"):
-        Reranker("reranker:8080", None, None)
+        RerankingService("reranker:8080", None, None)

@@ -77,7 +77,7 @@ def test_a_time_in_the_future_is_expired():
 
 @given(kinds, st.integers(0, 10 * DAY), windows_of)
 def test_fresh_never_longer_than_a_life(kind, age_ms, windows):
-    """Fresh means younger than the life outside, and in a window younger than the life inside it."""
+    """Fresh means younger than the TTL outside, and in a window younger than the life inside it."""
     found = refresh_decision(NOW - age_ms, kind, windows, NOW)
     is_active = is_match_window_active(windows, NOW)
     assert found.options == resolve_cache_options(kind, is_window_active=is_active)

@@ -56,7 +56,7 @@ def test_a_page_expires_when_its_age_reaches_the_life_of_the_moment(
 
 
 def test_stale_lives_at_a_window():
-    """Hot at its expiry: the life inside. Else the life outside, or the start of a window and the life inside if sooner."""
+    """Hot at its expiry: the life inside. Else the TTL outside, or the start of a window and the life inside if sooner."""
     inside, outside = CacheOptions(30, 120, 10), CacheOptions(900, 3_600, 10)
     assert stale_until_ms(0, inside, outside, [(-5_000, 5_000)]) == 120_000
     assert stale_until_ms(0, inside, outside, []) == 3_600_000
@@ -68,7 +68,7 @@ def test_stale_lives_at_a_window():
 def test_a_window_shortens_what_is_left_of_a_stale_life(
     expires: int, options: tuple[CacheOptions, CacheOptions], windows: list[tuple[int, int]]
 ):
-    """Never beyond the stale life outside unless hot at its expiry, and never beyond that inside once a window began."""
+    """Never beyond the stale TTL outside unless hot at its expiry, and never beyond that inside once a window began."""
     inside, outside = options
     spans = [(start * 1000, end * 1000) for start, end in windows]
     until = stale_until_ms(expires * 1000, inside, outside, spans)

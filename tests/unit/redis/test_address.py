@@ -44,7 +44,7 @@ def test_what_an_address_names(url: str, found: Address):
 )
 def test_what_is_no_address_is_named(url: str):
     """One line with the setting, before anything is dialled."""
-    with pytest.raises(ConfigurationError, match=r"^REDIS_CACHE_URL is no address of Redis: "):
+    with pytest.raises(ConfigurationError, match=r"^REDIS_CACHE_URL is not a Redis address: "):
         RedisLink(url, "REDIS_CACHE_URL")
 
 

@@ -70,7 +70,7 @@ def test_each_form_means_a_place(text: str, expected: object):
 )
 def test_what_is_no_place_is_refused_with_the_forms(text: str):
     """The message says what there may be instead."""
-    with pytest.raises(InvalidSelectionError, match="none of: an offset"):
+    with pytest.raises(InvalidSelectionError, match="is not one of: an offset"):
         parsed(text)
 
 

@@ -25,7 +25,7 @@ def test_every_power_of_ten_is_told_up_to_100_million():
 
 
 def test_ten_times_the_load_takes_ten_times_of_each_part():
-    """Shares grow with the load, and the fullest part comes first."""
+    """Shares grow with the load, and the fullest component comes first."""
     one, ten = by_name(LOAD), by_name(LOAD.times(10))
     for name, part in one.items():
         assert ten[name].share == pytest.approx(10 * part.share)
