@@ -57,6 +57,7 @@ from highwater.api.identity import routes_sessions as sessions
 from highwater.api.jobs import routes as jobs
 from highwater.api.jobs import routes_blobs as blobs
 from highwater.api.jobs import routes_presentations as presentations
+from highwater.api.jobs import routes_restarts as job_restarts
 from highwater.api.jobs import routes_socket as job_socket
 from highwater.api.jobs import routes_usage as usage
 from highwater.api.league import routes_cache as league_cache
@@ -255,7 +256,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
     errors.install(application)
     # The hot reads first: routes are tried in order.
     reads, writes = (league_reads, feeds_reads, queries, query_metrics), (feeds_writes, league_writes, events, sessions)
-    of_jobs = (jobs, job_socket, presentations, blobs, usage, organizations)
+    of_jobs = (jobs, job_restarts, job_socket, presentations, blobs, usage, organizations)
     rest = (
         feeds_rebuilds,
         feeds_curations,

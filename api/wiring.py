@@ -55,7 +55,7 @@ class Wiring:
         self.league.start()
 
     async def end(self) -> None:
-        """End the streams and sockets, which have no end of their own, and wait a moment for them to have been told."""
+        """Close the streams and sockets, which do not end by themselves, and wait briefly until clients have been notified."""
         self.services.end()
         await asyncio.gather(self.queries.end(), self.jobs.end())
 

@@ -1,6 +1,6 @@
 """What a process that we start for heavy work does to itself: it ends with us, and takes no more memory than it was given.
 
-Law: whatever such a process meets, it fails alone.
+Invariant: whatever such a process meets, it fails alone.
 """
 
 import ctypes

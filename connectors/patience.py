@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 async def patiently(read: Callable[[], Awaitable[T]]) -> T:
-    """What is read, as soon as it can be: a part that is unavailable changes nothing (R1.31)."""
+    """Retry the read until the dependency answers (R1.31)."""
     attempt = 0
     while True:
         try:
@@ -24,7 +24,7 @@ async def patiently(read: Callable[[], Awaitable[T]]) -> T:
 
 
 async def pause_unless(stop: asyncio.Event, wake: asyncio.Event, seconds: float) -> None:
-    """Wait so long, or until there is something to do, or to stop."""
+    """Wait for a time, or until there is work, or until `stop` is set."""
     waits = [asyncio.ensure_future(event.wait()) for event in (stop, wake)]
     try:
         await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -34,7 +34,7 @@ async def pause_unless(stop: asyncio.Event, wake: asyncio.Event, seconds: float)
 
 
 async def pause(stop: asyncio.Event, seconds: float) -> None:
-    """Wait so long, or until `stop` is set."""
+    """Wait for a time, or until `stop` is set."""
     try:
         await asyncio.wait_for(stop.wait(), seconds)
     except TimeoutError:

@@ -1,8 +1,8 @@
 """How many values a datum of a schema can hold: some from no bytes at all, and so many more with each byte.
 
-Law: what is counted is never less than what the Avro library makes of any bytes, so that a record whose count is small ends soon.
-The count is one pass over the shapes, each visited once, however often it is used: a record that doubles forty times over is
-refused in microseconds, not counted to 2^40.
+Invariant: what is counted is never less than what the Avro library makes of any bytes, so that a record whose count is small
+ends soon. The count is one pass over the shapes, each visited once, however often it is used: a record that doubles forty times
+over is refused in microseconds, not counted to 2^40.
 
 A datum is read in pieces of a byte or more (`Shape.reads`). An array holds as many items as there are pieces for: an item that
 takes `r` pieces and holds `a + b · pieces` values makes it `1 + (a / r + b) · pieces`. For `r = 0` (nulls, empty records, fixed

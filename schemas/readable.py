@@ -1,7 +1,8 @@
 """The one door to the Avro library's reader: a schema goes through it once, and then every record that names the schema.
 
-Laws. The library never sees a schema that was refused. Whatever the bytes are, a record has one outcome within a bounded time and
-a bounded memory: the datum, or an `InvalidEventError` that names the reason (`unsafe_schema`, `too_many_values`, `not_avro`).
+Invariants. The library never sees a schema that was refused. Whatever the bytes are, a record has one outcome within a bounded
+time and a bounded memory: the datum, or an `InvalidEventError` that names the reason (`unsafe_schema`, `too_many_values`,
+`not_avro`).
 
 What the library does not bound is bounded here. Reading `count` items of no bytes never ends: such a schema is refused
 (`bounds.py`). Skipping what the reader does not want looks for no end of the bytes: there the bytes are read through `_Counted`,

@@ -1,8 +1,9 @@
 """What a writer's schema is made of, read from its text without the Avro library.
 
-Law: the Avro library sees only what was written here. It trusts a schema (a recursive one ends the process, and so do twenty
-thousand nested unions; a property of its own name is taken for its own work), so a schema of somebody else is read here first,
-with its text and its nesting bounded, and handed on with nothing in it but what the specification knows (Avro 1.12, "Schema").
+Invariant: the Avro library sees only what was written here. It trusts a schema (a recursive one ends the process, and so do
+twenty thousand nested unions; a property of its own name is taken for its own work), so a schema of somebody else is read here
+first, with its text and its nesting bounded, and handed on with nothing in it but what the specification knows (Avro 1.12,
+"Schema").
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ the installation's (HIGHWATER_PARTITIONS), and a process learns it once, from it
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -23,6 +24,7 @@ MESSAGE_BYTES_MAX = 8 * MIB
 # A dead letter repeats the original bytes and adds headers.
 DEAD_LETTER_BYTES_MAX = 9 * MIB
 DEAD_LETTER_SUFFIX = ".dlq"
+_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,11 @@ class Topic:
     def partitions(self) -> int:
         """How many partitions it has."""
         return keyed_partitions() if self.fixed_partitions is None else self.fixed_partitions
+
+    @property
+    def is_catalogued(self) -> bool:
+        """Whether the catalogue declares it; else it belongs to another application (`foreign_topic`)."""
+        return bool(self.producers)
 
     @property
     def subject(self) -> str:
@@ -589,3 +596,13 @@ def dead_letter_topic(topic: Topic) -> Topic:
 def all_topics() -> tuple[Topic, ...]:
     """Every topic that `highwater init` creates: the catalogue and a dead-letter topic beside each."""
     return _TOPICS + tuple(dead_letter_topic(topic) for topic in _TOPICS)
+
+
+def foreign_topic(name: str) -> Topic:
+    """A topic of another application: nothing is declared of it, and its values are shown as they are."""
+    return Topic(name, "", "", producers=(), consumers=())
+
+
+def is_topic_name(text: str) -> bool:
+    """Whether Kafka allows a topic of this name."""
+    return _NAME.fullmatch(text) is not None and text not in (".", "..")

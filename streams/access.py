@@ -1,7 +1,7 @@
 """How Kafka and the registry are reached: what each client library is given to prove who we are and to check who answers.
 
-Law: every client of the two is built from these values, so a setting holds for all clients; what cannot be used is refused
-before anything is dialled, under the name of its setting.
+Invariant: every client of the two is built from these values, so a setting holds for all clients; what cannot be used is
+refused before anything is dialled, under the name of its setting.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class RegistryAccess:
             ConfigurationError: a file cannot be used, or is given for an address without TLS.
         """
         if not self.url.startswith(("http://", "https://")):
-            raise ConfigurationError(f"SCHEMA_REGISTRY_URL={self.url} is not an address of http or https")
+            raise ConfigurationError(f"SCHEMA_REGISTRY_URL={self.url} is not an http or https address")
         if self.ca is not None and not self.url.startswith("https://"):
             raise ConfigurationError("SCHEMA_REGISTRY_SSL_CA_LOCATION is set, and SCHEMA_REGISTRY_URL is not https")
         self.context()

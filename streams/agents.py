@@ -1,7 +1,7 @@
 """What the agents of all subsystems share: events and ticks of a partition as one stream, rows, and an index of due keys.
 
-The law: gather from tables, decide by a pure function, send, await every acknowledgement, then write the rows. An event is
-acknowledged only after that; an agent that cannot go on holds its event and ends the worker, since the library counts an
+The invariant: gather from tables, decide by a pure function, send, await every acknowledgement, then write the rows. An event
+is acknowledged only after that; an agent that cannot go on holds its event and ends the worker, since the library counts an
 event whose agent raised as done.
 """
 

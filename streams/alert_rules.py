@@ -3,8 +3,8 @@
 `python -m highwater.api.cli.alert_rules` writes `deploy/prometheus/alerts.yml`, its tests and the dashboard; contract tests hold
 that each metric exists, that each alert has its page in `docs/runbooks/`, and that each fires on its example.
 
-Laws. An alert is about something that somebody has to do; what mends itself has a `minutes` long enough to do so. A page wakes
-somebody: readers are served nothing, or what is old, or events are held up. Everything else is a ticket.
+Invariants. An alert is about something that somebody has to do; what mends itself has a `minutes` long enough to do so. A page
+wakes somebody: readers are served nothing, or what is old, or events are held up. Everything else is a ticket.
 """
 
 from __future__ import annotations

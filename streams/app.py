@@ -1,6 +1,6 @@
 """The worker: a Faust app with its tables and agents, the ticker that drives it, and the watch over both.
 
-The law: it decides, or it ends. A worker that cannot make progress says so in one line, is unready at once and exits
+The invariant: it decides, or it ends. A worker that cannot make progress says so in one line, is unready at once and exits
 non-zero, so that a supervisor starts another; local state is a cache of the changelogs and never the truth.
 """
 

@@ -1,8 +1,8 @@
-"""The agents without a broker: give them events and virtual time, look at what they send and what their tables hold.
+"""Runs the agents without a broker: give them events and virtual time, then check what they sent and what their tables contain.
 
-The law: the agents are the product's own and are driven through the door that the stream library uses (`TableAgent.run`), so
-what holds here holds in a worker; nothing waits and nobody asks what time it is. For tests of agents, and for `highwater verify`,
-which lets them read the recorded log.
+Invariant: these are the product's own agents, called as the stream library calls them (`TableAgent.run`), so what a test shows
+here is true in a worker. Nothing waits, and nothing reads a clock. Tests of agents use it; `highwater verify` replays the log
+with it.
 
     driver = Driver("channels")
     await driver.publish("feeds.channel-advanced", {"channel_id": "c1", "head": 3, "arrived_at": now})
@@ -11,10 +11,10 @@ which lets them read the recorded log.
     driver.restart()                                 # another worker takes over: tables stay, memory goes
     assert driver.row("channel_heads", "c1")         # a table's row as bytes, as its changelog has it
 
-docs/driver.md shows more, and the tests run it. What an agent sends is acknowledged at once; between `hold` and `release`
-nothing is, and an agent waits, as it does for a broker that is slow.
+docs/driver.md shows more, and the tests run its examples. Whatever an agent sends is acknowledged at once; between `hold` and
+`release` nothing is acknowledged and the agent waits, as it does for a slow broker.
 
-An event of a topic without a key (`feeds.novelty`) is for a partition: `publish(…, partition=driver.partition_of("u1"))`.
+An event of a topic without a key (`feeds.novelty`) needs a partition: `publish(…, partition=driver.partition_of("u1"))`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class AgentFailedError(AssertionError):
 
 @dataclass(slots=True)
 class Delivered:
-    """One record as an agent reads it."""
+    """A record as an agent reads it."""
 
     topic: str
     partition: int
@@ -63,7 +63,7 @@ class Delivered:
 
 
 class Sent(NamedTuple):
-    """What an agent sent: where it lies, its key, its event (None for a dead letter), and the bytes and headers of the record."""
+    """A record that an agent sent: position, key, event (None for a dead letter), bytes and headers."""
 
     position: Position
     key: bytes | None
@@ -73,7 +73,7 @@ class Sent(NamedTuple):
 
 
 class Table:
-    """Rows of bytes by partition. An agent sees those of the partition whose event it deals with, as in the library."""
+    """Rows of bytes by partition. An agent sees the rows of the partition whose event it processes, as in the library."""
 
     offset_key = b"\x00offset"  # the library keeps one beside the rows; here there is none
 
@@ -84,7 +84,7 @@ class Table:
 
     @property
     def data(self) -> Table:
-        """Its store."""
+        """The store of the table: the table itself."""
         return self
 
     def _db_for_partition(self, partition: int) -> dict[bytes, bytes]:
@@ -98,11 +98,11 @@ class Table:
         self._written(key, row)
 
     def get(self, key: bytes, default: bytes | None = None) -> bytes | None:
-        """The row of a key."""
+        """Return the row of a key."""
         return self._db_for_partition(self.partition).get(key, default)
 
     def pop(self, key: bytes, default: bytes | None = None) -> bytes | None:
-        """Delete the row of a key; what it was."""
+        """Delete the row of a key and return it."""
         row = self._db_for_partition(self.partition).pop(key, default)
         self._written(key, None)
         return row
@@ -112,21 +112,21 @@ class Table:
             self.watch(self.partition, key, row)
 
     def rows(self) -> Iterator[tuple[int, bytes, bytes]]:
-        """Every row as partition, key, bytes."""
+        """Yield every row as partition, key and bytes."""
         for partition, rows in self.partitions.items():
             for key, row in rows.items():
                 yield partition, key, row
 
 
 class Driver:
-    """Agents with their tables, no broker.
+    """Agents with their tables, without a broker.
 
     Args:
-        agents: which ones by name (`users`, `channels`, …); none = all.
-        settings: what they decide by; those of an empty environment when not given.
-        policy: instead of the one that the settings name.
-        codec: for records with the ids of a registry; else one with ids of its own.
-        learn: teaches the codec an id that it does not know.
+        agents: names of the agents to run (`users`, `channels`, …). Default: all.
+        settings: settings of the agents. Default: those of an empty environment.
+        policy: rebuild policy, in place of the one that the settings name.
+        codec: codec with the ids of a registry, for recorded events. Default: one with ids of its own.
+        learn: called with a schema id that the codec does not know, to add it.
     """
 
     def __init__(
@@ -170,10 +170,10 @@ class Driver:
         headers: Headers | None = None,
         appended_ms: int | None = None,
     ) -> Position:
-        """Append an event, or raw bytes, to a topic and let the agents that read it deal with it; its position.
+        """Append an event, or raw bytes, to a topic, run the agents that read it, and return its position.
 
-        Without a partition it goes where its key belongs, the key being that of the catalogue unless one is given.
-        `appended_ms` is the broker's time; without one no tick is of the future.
+        By default the key is that of the catalogue, and the partition follows from the key. `appended_ms` is the broker's time;
+        without it no tick counts as being in the future.
         """
         if isinstance(event, Mapping):
             key = key if key is not None else TOPICS[topic].key_of(event) if TOPICS[topic].key else None
@@ -194,19 +194,19 @@ class Driver:
         return position
 
     async def deliver(self, record: Record) -> None:
-        """Let the agents deal with a record as it lies in a log; the same again is a redelivery.
+        """Run the agents on a record of a log; delivering the same record again is a redelivery.
 
         Raises:
-            AgentFailedError: an agent cannot get past it.
+            AgentFailedError: an agent cannot process it.
         """
         self._note_offset(record)
         await self._run(record)
 
     async def deliver_batch(self, records: Sequence[Record]) -> None:
-        """The same with two or more records of one partition at once, as a worker has them of folded topics.
+        """Run the agents on two or more records of one partition at once, as a worker does for folded topics.
 
         Raises:
-            AgentFailedError: an agent cannot get past one of them.
+            AgentFailedError: an agent cannot process one of them.
         """
         self._note_offset(records[-1])
         await self._run(_Batch(records[0].topic, records[0].partition, records))
@@ -224,7 +224,7 @@ class Driver:
     async def tick(
         self, now_ms: int, *, partitions: Iterable[int] | None = None, appended_ms: int | None = None
     ) -> None:
-        """Move virtual time to `now_ms` and let every partition have its tick; `appended_ms`: by the broker's clock."""
+        """Set virtual time to `now_ms` and publish a tick to every partition; `appended_ms` is the broker's time."""
         self.now_ms = now_ms
         number = now_ms // max(1, int(self.settings.tick_seconds * 1000))
         for partition in range(self.settings.partitions) if partitions is None else partitions:
@@ -232,26 +232,26 @@ class Driver:
             await self.publish(TICK, tick, partition=partition, appended_ms=appended_ms)
 
     async def advance(self, until_ms: int) -> None:
-        """Tick at each full tick after the last one up to `until_ms`."""
+        """Publish every tick that is due after the last one, up to `until_ms`."""
         step_ms = max(1, int(self.settings.tick_seconds * 1000))
         for now_ms in range((self.now_ms // step_ms + 1) * step_ms, until_ms + 1, step_ms):
             await self.tick(now_ms)
 
     def hold(self) -> None:
-        """Acknowledge nothing from now on: an agent that sends waits, and has written no row of what it decided."""
+        """Stop acknowledging: an agent that sends now waits, before it writes the row of its decision."""
         self._acknowledged.clear()
         self._asked.clear()
 
     def release(self) -> None:
-        """Acknowledge what waits, and again at once."""
+        """Acknowledge what waits, and acknowledge at once again."""
         self._acknowledged.set()
 
     async def until_sent(self) -> None:
-        """Wait until something was sent since `hold`; what was published then runs as a task beside."""
+        """Wait until an agent has sent something since `hold`; run the `publish` that causes it as a task."""
         await self._asked.wait()
 
     def restart(self) -> None:
-        """Another worker takes over: what the tables and the log hold stays, what was in memory is gone."""
+        """Replace the agents, as when another worker takes over: tables and log stay, what was in memory is lost."""
         heartbeats = Heartbeats(list(self._makers))
         wiring = Wiring(self.codec, self._send, heartbeats, _fail, lambda _noted: None)
         self._readers: dict[str, list[TableAgent]] = {}
@@ -267,35 +267,35 @@ class Driver:
 
     @property
     def topics(self) -> frozenset[str]:
-        """What the agents read."""
+        """The topics that the agents read."""
         return frozenset(self._readers)
 
     @property
     def sources(self) -> Mapping[str, Sequence[str]]:
-        """Table -> the topics of the agents that write it."""
+        """The topics of the agents that write each table, by table."""
         return {self._table_of[name]: agent.topics for name, agent in self.agents.items()}
 
     @property
     def tables(self) -> Mapping[str, Table]:
-        """The tables of the agents by name, and `ticks`."""
+        """The tables of the agents, and `ticks`, by name."""
         return {name: self._tables[name] for name in (*self._table_of.values(), _TICKS)}
 
     def sent(self, topic: str) -> list[Mapping[str, Any]]:
-        """The events that were sent to a topic, in order."""
+        """Return the events sent to a topic, in order."""
         return [one.event for one in self.outputs if one.position.topic == topic and one.event is not None]
 
     def dead_letters(self, topic: str) -> list[Sent]:
-        """What of a topic was put aside."""
+        """Return the dead letters of a topic."""
         return [one for one in self.outputs if one.position.topic == topic + DEAD_LETTER_SUFFIX]
 
     def row(self, table: str, key: str | bytes) -> bytes | None:
-        """A table's row, whatever its partition; None when there is none."""
+        """Return the row of a key from any partition of a table; None if there is none."""
         wanted = key.encode() if isinstance(key, str) else key
         return next((row for _, held, row in self._tables[table].rows() if held == wanted), None)
 
     @staticmethod
     def partition_of(key: str, topic: str | None = None) -> int:
-        """The partition of a key, as every producer of the product chooses it."""
+        """Return the partition of a key, as every producer of the product chooses it."""
         partitions = keyed_partitions() if topic is None else TOPICS[topic].partitions
         return int(murmur2(key.encode()) & 0x7FFFFFFF) % partitions
 

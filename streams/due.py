@@ -1,6 +1,6 @@
 """An index of keys by the time at which they want attention, oldest first.
 
-The law: at most one time a key; taking costs what is taken, never a look at all keys. The index is derived from table
+The invariant: at most one time a key; taking costs what is taken, never a look at all keys. The index is derived from table
 rows and lives in memory only: stored due times would be a second truth, stale after a change of policy, and would cost a
 changelog record at each change of mind.
 """

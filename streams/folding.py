@@ -1,9 +1,9 @@
 """Many records of one partition as one event of the stream library, so that an agent may fold them.
 
-Law: an agent deals with such a batch as with its records one after the other, and the library with it as with one event. So what
-holds for an event holds for a batch: it waits in the same queue, is thrown away by the same rebalance, and is acknowledged and
-committed as a whole, after every batch before it. The library's way to an agent (its message, its queue, its acknowledgement)
-costs some 150 us; a batch goes it once.
+Invariant: an agent deals with such a batch as with its records one after the other, and the library with it as with one event.
+So what holds for an event holds for a batch: it waits in the same queue, is thrown away by the same rebalance, and is
+acknowledged and committed as a whole, after every batch before it. The library's way to an agent (its message, its queue, its
+acknowledgement) costs some 150 us; a batch goes it once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The stream library's consumer that hands over the records of folded topics in batches (`streams/folding.py`).
 
-Law: a batch is committed behind its last record, once an agent has acknowledged it and all before it. What was handed over before
-offsets moved is forgotten: it is read again.
+Invariant: a batch is committed behind its last record, once an agent has acknowledged it and all before it. What was handed
+over before offsets moved is forgotten: it is read again.
 """
 
 from __future__ import annotations

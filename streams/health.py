@@ -1,6 +1,6 @@
 """The health port of a role: /healthz, /readyz and /metrics over plain HTTP/1.1, answered from the role's own loop.
 
-The law: ready means able to do its work now; whatever is not ready is named. The server needs no framework: three fixed
+The invariant: ready means able to do its work now; whatever is not ready is named. The server needs no framework: three fixed
 answers, one request a connection, bounded input.
 """
 

@@ -1,8 +1,8 @@
 """The heap of a role, once it has started.
 
-Law: what a role is made of (modules, clients, tables) is not searched for garbage again and again. A full collection over it
-takes some 50 ms, in which nothing else happens, and each event on its way may meet one in every process it passes. Nor are events
-on their way searched: they are freed when the last name of them goes, and only cycles need a search.
+Invariant: what a role is made of (modules, clients, tables) is not searched for garbage again and again. A full collection over
+it takes some 50 ms, in which nothing else happens, and each event on its way may meet one in every process it passes. Nor are
+events on their way searched: they are freed when the last name of them goes, and only cycles need a search.
 """
 
 from __future__ import annotations

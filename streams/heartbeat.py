@@ -1,6 +1,6 @@
 """The end-to-end heartbeat of a worker: every tick it publishes must come back to every agent.
 
-The law: silence has a limit. A tick travels through broker, fetcher, stream, agent and table, so a tick that was heard
+The invariant: silence has a limit. A tick travels through broker, fetcher, stream, agent and table, so a tick that was heard
 proves them all, and one that was not heard in time makes the worker unready and ends it.
 """
 

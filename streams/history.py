@@ -5,6 +5,7 @@ Invariant: a minute without a sample has no value. Nothing is drawn or computed 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -71,6 +72,23 @@ METRICS: Mapping[str, Metric] = {
 }  # fmt: skip
 
 
+# Figures of one thing each, which the charts of all do not show: metric -> group or topic -> label -> value.
+GROUP_LAG = Metric(
+    "group_lag", "Lag by partition", "events", "partition",
+    "Events that the group has not processed yet: in all, and of the 16 partitions that are furthest behind.",
+    is_peak=True, absent=0.0,
+)  # fmt: skip
+TOPIC_RATE = Metric(
+    "topic_rate", "Events per second", "events/s", "topic", "Events appended to the topic, averaged over a minute.",
+    absent=0.0,
+)  # fmt: skip
+ALL_PARTITIONS, OTHER_PARTITIONS = "all partitions", "other partitions"
+# A chart shows six lines. With this many of each group a minute is at most some 40 kB, if every group were behind everywhere.
+PARTITIONS_KEPT = 16
+# Groups, and topics, of other applications whose figures are recorded: those that were looked at last, for a day.
+WATCHED_MAX = 20
+
+
 class Sample(NamedTuple):
     """The figures of one metric, recorded in the minute that began then."""
 
@@ -99,6 +117,16 @@ def rates(before: Counters | None, after: Counters) -> dict[str, float]:
     return {name: round(growth / seconds, 3) for name, growth in grown.items() if growth > 0}
 
 
+def rate_figures(
+    before: Counters, after: Counters, others: Sequence[str]
+) -> dict[str, Figures | Mapping[str, Figures]]:
+    """The rates of our topics together, and of each of the others alone: 0 where it did not grow since the sample before."""
+    grown = rates(before, after)
+    own = {name: rate for name, rate in grown.items() if name not in others}
+    known = [name for name in others if after.counts.get(name, -1.0) >= before.counts.get(name, math.inf)]
+    return {"rate": own, TOPIC_RATE.name: {name: {name: grown.get(name, 0.0)} for name in known}}
+
+
 def ratio(before: Counters | None, after: Counters, hits: str, reads: str) -> float | None:
     """The share of the hits in what was read between two moments; None when nothing was read."""
     if before is None:
@@ -108,11 +136,32 @@ def ratio(before: Counters | None, after: Counters, hits: str, reads: str) -> fl
     return round(hit / read, 4) if read > 0 and hit >= 0 else None
 
 
+def partition_lags(lags: Mapping[str, int]) -> dict[str, float]:
+    """What a sample keeps of a group: its lag in all, and by partition (`topic/partition`) where it is behind.
+
+    Of more than `PARTITIONS_KEPT` partitions those with the smallest lag are summed up.
+    """
+    behind = sorted(((lag, name) for name, lag in lags.items() if lag), key=lambda one: (-one[0], one[1]))
+    found = {ALL_PARTITIONS: float(sum(lags.values()))}
+    found |= {name: float(lag) for lag, name in behind[:PARTITIONS_KEPT]}
+    if len(behind) > PARTITIONS_KEPT:
+        found[OTHER_PARTITIONS] = float(sum(lag for lag, _ in behind[PARTITIONS_KEPT:]))
+    return found
+
+
+def _value(metric: Metric, figures: Figures, label: str) -> float | None:
+    """The value of a label in a sample; one that is in the sum of others is unknown."""
+    absent = None if OTHER_PARTITIONS in figures and label != OTHER_PARTITIONS else metric.absent
+    return figures.get(label, absent)
+
+
 def merged(metric: Metric, samples: Sequence[Figures]) -> dict[str, float]:
     """One sample of several."""
     found = {}
     for label in sorted({label for figures in samples for label in figures}):
-        values = [value for figures in samples if (value := figures.get(label, metric.absent)) is not None]
+        values = [value for figures in samples if (value := _value(metric, figures, label)) is not None]
+        if not values:
+            continue
         found[label] = round(max(values) if metric.is_peak else fmean(values), 4)
     return found
 
@@ -140,6 +189,11 @@ def grid_of(from_ms: int, to_ms: int) -> Grid:
     return Grid(begin, step, count)
 
 
+def of_label(samples: Iterable[Sample], label: str) -> list[Sample]:
+    """The samples with one label alone, whose value is 0 where a sample does not hold it."""
+    return [Sample(at_ms, {label: figures.get(label, 0.0)}) for at_ms, figures in samples]
+
+
 def values_of(metric: Metric, samples: Iterable[Sample], grid: Grid) -> dict[str, list[float | None]]:
     """For each label a value per step of the grid; None where nothing was recorded."""
     steps: dict[int, list[Figures]] = {}
@@ -152,6 +206,6 @@ def values_of(metric: Metric, samples: Iterable[Sample], grid: Grid) -> dict[str
     for label in sorted({label for one in means.values() for label in one}):
         values: list[float | None] = [None] * grid.steps
         for place, one in means.items():
-            values[place] = one.get(label, metric.absent)
+            values[place] = _value(metric, one, label)
         found[label] = values
     return found

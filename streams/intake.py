@@ -1,8 +1,8 @@
 """From a record's bytes to an event, or to the dead-letter topic.
 
-The law: poison never stops a stream and is never lost. Original key, bytes and headers go to `<topic>.dlq` with origin and
-reason, and the stream goes on when the broker has them, however long the run: an agent holds the tables and the clock of all keys
-of its partitions, so a stop would be everybody's. A long run is reported with the topic and the command that lists it.
+The invariant: poison never stops a stream and is never lost. Original key, bytes and headers go to `<topic>.dlq` with origin
+and reason, and the stream goes on when the broker has them, however long the run: an agent holds the tables and the clock of
+all keys of its partitions, so a stop would be everybody's. A long run is reported with the topic and the command that lists it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What becomes of a log line before it is written: repeated ones are limited, and those of libraries are one line each.
 
-Law: a line that is left out is counted, and the next one of its kind says how many there were.
+Invariant: a line that is left out is counted, and the next one of its kind says how many there were.
 """
 
 from __future__ import annotations

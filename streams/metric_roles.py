@@ -1,6 +1,6 @@
 """Which role reports which metric, so that `/metrics` of a process shows what it does and no zeros of what others do.
 
-Law: a metric that has moved is shown by whichever process moved it; this list only leaves out what cannot move there.
+Invariant: a metric that has moved is shown by whichever process moved it; this list only leaves out what cannot move there.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Before a worker starts: the broker answers, its topics are there, and the changelogs are too.
 
-The law: a worker starts only on a complete set of topics. It waits for a broker that is away, says once what is missing,
+The invariant: a worker starts only on a complete set of topics. It waits for a broker that is away, says once what is missing,
 and creates nothing but its own changelogs.
 """
 

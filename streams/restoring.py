@@ -1,7 +1,8 @@
 """Restoring tables: records of their changelogs into the local stores, in a thread of its own.
 
-Law: a store says up to which offset of its changelog it goes, and says so in the same write as the rows, so that a worker that is
-killed continues where it was. Rows are written in the order of the log: the last one of a key stays, a tombstone deletes it.
+Invariant: a store says up to which offset of its changelog it goes, and says so in the same write as the rows, so that a worker
+that is killed continues where it was. Rows are written in the order of the log: the last one of a key stays, a tombstone
+deletes it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Place: TypeAlias = tuple[str, int]  # changelog, partition
 
 
 class BeginningMovedError(HighwaterError):
-    """Records of a changelog were deleted before they were read. The reading begins again; nothing is to be done."""
+    """Records of a changelog were deleted before they were read. The reading begins again; no action is needed."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(f"the changelog {place[0]} no longer has what was to be read of partition {place[1]}")

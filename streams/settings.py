@@ -635,7 +635,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
     """
     for name in environment:
         if name.startswith(PREFIX) and name not in SETTINGS:
-            raise ConfigurationError(f"{name} is not a setting; see `highwater doctor --settings` for those there are")
+            raise ConfigurationError(f"{name} is not a setting; see `highwater doctor --settings` lists the known ones")
     values: dict[str, Any] = {}
     for f in fields(Settings):
         raw = environment.get(f.metadata["name"], "").strip()

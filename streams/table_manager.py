@@ -1,7 +1,8 @@
 """The stream library's tables, restored by a reader of ours.
 
-Law: the library decides which partitions are to be restored and what is refused; what is read for it goes up to the end that it
-has asked for, so that it finds nothing left to read. Its own reading handles an event at a time (72 us a record; ours 2).
+Invariant: the library decides which partitions are to be restored and what is refused; what is read for it goes up to the end
+that it has asked for, so that it finds nothing left to read. Its own reading handles an event at a time (72 us a record; ours
+2).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which ticks are admitted: the one place where the clocks of different machines meet.
 
-Law: a tick keeps its `now`, and whether it counts follows from the log alone (the tick, the broker's time of its record, the
-tick before it), so a replay admits the same. No clock that is wrong decides for longer than it is wrong: a tick of the future
-is refused, and one that was taken all the same is overruled by the next one.
+Invariant: a tick keeps its `now`, and whether it counts follows from the log alone (the tick, the broker's time of its record,
+the tick before it), so a replay admits the same. No clock that is wrong decides for longer than it is wrong: a tick of the
+future is refused, and one that was taken all the same is overruled by the next one.
 """
 
 from __future__ import annotations

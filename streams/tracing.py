@@ -1,8 +1,8 @@
 """Traces: the W3C Trace Context of requests and records, and the spans of this process until they are exported.
 
-Laws. A context from outside is taken only if it is well-formed (https://www.w3.org/TR/trace-context/), else as if there were
-none. Spans never hold up work: they wait in a queue of `SPANS_MAX`, and one that finds it full is dropped and counted. Without a
-collector (`OTEL_EXPORTER_OTLP_ENDPOINT`) no span is made; contexts are carried on all the same.
+Invariants. A context from outside is taken only if it is well-formed (https://www.w3.org/TR/trace-context/), else as if there
+were none. Spans never hold up work: they wait in a queue of `SPANS_MAX`, and one that finds it full is dropped and counted.
+Without a collector (`OTEL_EXPORTER_OTLP_ENDPOINT`) no span is made; contexts are carried on all the same.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Whether a table is whole: its changelog has its beginning, or a mark says that it was completed after that was deleted.
 
-The law: nothing is decided on rows that are restored from a part of a changelog. Compaction never moves the beginning of a log;
-only deletion does (a retention set on a changelog, segments removed by hand), and rows that nobody has changed since are gone
-with it, silently. So a changelog that begins above 0 is refused, unless it holds a row of its own that says up to which beginning
-the rest is complete. `highwater recover-tables` makes the missing rows again from the events and writes that mark last.
+The invariant: nothing is decided on rows that are restored from a part of a changelog. Compaction never moves the beginning of
+a log; only deletion does (a retention set on a changelog, segments removed by hand), and rows that nobody has changed since are
+gone with it, silently. So a changelog that begins above 0 is refused, unless it holds a row of its own that says up to which
+beginning the rest is complete. `highwater recover-tables` makes the missing rows again from the events and writes that mark
+last.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The running of a worker: the ticker that drives it, the watch over it, and how it ends.
 
-The law: it decides, or it ends. A worker that cannot make progress says so in one line, is unready at once and exits
+The invariant: it decides, or it ends. A worker that cannot make progress says so in one line, is unready at once and exits
 non-zero, so that a supervisor starts another.
 """
 

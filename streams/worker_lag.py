@@ -1,7 +1,7 @@
 """How far a worker is behind in the partitions it serves, as its gauges say.
 
-Law: it asks nobody. Where the log ends the client knows from its last fetch, and where the worker stands from its last commit, so
-a worker that keeps up shows up to the few seconds between two commits.
+Invariant: it asks nobody. Where the log ends the client knows from its last fetch, and where the worker stands from its last
+commit, so a worker that keeps up shows up to the few seconds between two commits.
 """
 
 from __future__ import annotations

@@ -230,7 +230,7 @@ SchemaDiff.__doc__ = (
 
 
 class SchemaCheck(TypedDict):
-    """Whether a schema may be the next version. `reasons`: why not; some registries give none."""
+    """Whether a schema may be the next version. `reasons`: why not, by the registry, or by Avro's rules where it gives none."""
 
     subject: str
     compatibility: str | None

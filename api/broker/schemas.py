@@ -9,13 +9,16 @@ from highwater.api.broker.schema_diff import changed_fields, changed_lines, form
 from highwater.api.broker.sources import Sources
 from highwater.api.core.errors import NotFoundError, UnprocessableError
 from highwater.connectors.kafka.subjects import (
+    AVRO,
     InvalidSchemaError,
     Subject,
+    Verdict,
     Version,
     checked_schema,
     described_subject,
     listed_subjects,
 )
+from highwater.schemas.compatibility import incompatibilities
 from highwater.schemas.topics import TOPICS
 
 # How the strategy by topic names the subjects of a topic.
@@ -123,5 +126,12 @@ async def schema_check(sources: Sources, name: str, text: str) -> SchemaCheck:
         "subject": name,
         "compatibility": subject.compatibility,
         "is_compatible": verdict.is_compatible,
-        "reasons": list(verdict.reasons),
+        "reasons": list(verdict.reasons) or _reasons(subject, text, verdict),
     }
+
+
+def _reasons(subject: Subject, text: str, verdict: Verdict) -> list[str]:
+    """Why a schema is refused, where the registry does not say: of Avro, by its own rules."""
+    if verdict.is_compatible or subject.versions[-1].kind != AVRO:
+        return []
+    return incompatibilities(text, [(one.version, one.text) for one in subject.versions], subject.compatibility or "")

@@ -1,6 +1,6 @@
 """A stack of its own to make faults on: servers, a proxy in front of each, and roles that know the proxies only.
 
-Invariant: nothing of the surroundings reaches it. What somebody has set is unset for its roles, and its data is in one folder.
+Invariant: the environment does not influence it. Settings of the caller are unset for its roles, and its data is in one folder.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class Ground:
         return bool(control.status(self.data_dir)["ready"])
 
     def why_not_ready(self) -> str:
-        """The parts that are not ready, with their reasons."""
+        """Return the services and roles that are not ready, with the reasons."""
         parts = control.status(self.data_dir)["parts"]
         found = [f"{part['name']}: {part.get('reason')}" for part in parts if not part["ready"]]
         return "; ".join(found) or "every part is ready"
@@ -268,7 +268,7 @@ class Ground:
         self._proxies.end(server)
 
     def set_clock(self, role: str, seconds: int) -> None:
-        """Have a role's clock go ahead by so much; 0: be right."""
+        """Set a role's clock ahead by this many seconds; 0 corrects it."""
         path = self._clock_file(role)
         fresh = path.with_suffix(".new")
         fresh.write_text(str(seconds), encoding="ascii")

@@ -67,7 +67,7 @@ def round_of(number: int, now_ms: int) -> list[Event]:
 
 
 def comes_to(rounds: int) -> dict[str, int]:
-    """How much of each is there once so many rounds have been dealt with."""
+    """Return the expected totals after a number of rounds."""
     sent = [event for number in range(rounds) for event in round_of(number, 0)]
     counts = Counter(topic for topic, _ in sent)
     return {
@@ -138,7 +138,7 @@ def _ingest(number: int, now_ms: int) -> list[Event]:
 
 @dataclass(slots=True)
 class Asked:
-    """What became of requests to the API: answered, refused for a while, or without an answer; `wrong` holds what none may be."""
+    """Outcomes of requests to the API: answered, refused for a while, or without an answer; `wrong` lists forbidden outcomes."""
 
     answered: int = 0
     refused: int = 0
@@ -225,7 +225,7 @@ class Load:
             self.asked.note(None if answer.status_code == 404 else answer.status_code, answer.text)
 
     def probe(self, number: int) -> bool:
-        """Write an insight that nobody reads but `sees`; whether the broker has it."""
+        """Write an insight that only `sees` reads; return whether the broker has it."""
         event = {"insight_id": f"probe-{number}", "channel_id": PROBES, "ts": self._clock(), "text": f"probe {number}"}
         return is_published(self._settings, self._codec, self._clock, [(INSIGHT, event)])
 

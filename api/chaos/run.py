@@ -36,7 +36,7 @@ Verify = Callable[[Settings], Coroutine[Any, Any, Verification]]
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """How a stack came back: seconds from the end of a fault until a written event was read, and until every part was ready."""
+    """Recovery of a stack: seconds from the end of a fault until a written event was read, and until everything was ready."""
 
     fault: Fault
     readable_seconds: float
@@ -103,7 +103,7 @@ class Run:
         """Make the faults.
 
         Raises:
-            Stuck: after one of them the stack did not come back.
+            Stuck: the stack did not recover from one of them.
         """
         self._recovered()  # once without a fault, so that the first one is not blamed for a slow start
         for fault in self._outcome.planned:
@@ -148,7 +148,7 @@ class Run:
         return self._ground.last_error(role) or "no reason"
 
     def at_rest(self, verify: Verify) -> None:
-        """Wait until nothing is left to do, and look at what is there.
+        """Wait until all work is done, and check the result.
 
         Raises:
             Stuck: something never came to its end.

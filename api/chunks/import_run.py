@@ -1,9 +1,9 @@
 """One import of documents: from an origin to the topics of chunks, each event seen through to its acknowledgement.
 
-Law: what is published depends on the origin, the options and what earlier imports of the same origin brought; the id of the
-ingest is fresh, since the ingest of a source that began last is the one that counts. A source that is there no longer is ended
-only with `--full`, only when all that is there was listed, and is named. What was handed over before a Ctrl-C is seen through,
-and its ends say no more than is true.
+Invariant: what is published depends on the origin, the options and what earlier imports of the same origin brought; the id of
+the ingest is fresh, since the ingest of a source that began last is the one that counts. A source that is there no longer is
+ended only with `--full`, only when all that is there was listed, and is named. What was handed over before a Ctrl-C is seen
+through, and its ends say no more than is true.
 """
 
 from __future__ import annotations

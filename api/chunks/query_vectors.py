@@ -1,6 +1,6 @@
-"""Vectors of what is searched for, made by what makes those of chunks.
+"""Computes the vectors of search queries with the same model as those of chunks.
 
-Invariants. A text is embedded once while it is remembered, however many ask for it at a time; who asks first pays. Vectors of two
+Invariants. A text is embedded once while it is cached, even for concurrent searches; the first caller pays. Vectors of two
 models are never compared: the caller names the model of the namespace, and searches by words where its vectors are
 not made here.
 """

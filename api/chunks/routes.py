@@ -1,7 +1,7 @@
 """Chunks: ingested, and what became of an ingest.
 
-Law: an ingest is events first, and its sink is the judge: what a chunk's schema can carry is taken down and counted there, so
-that one bad chunk never costs the others (R3.24).
+Invariant: an ingest is events first, and its sink is the judge: what a chunk's schema can carry is taken down and counted
+there, so that one bad chunk never costs the others (R3.24).
 """
 
 from __future__ import annotations

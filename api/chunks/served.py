@@ -1,4 +1,4 @@
-"""Searches served in each namespace, counted in this process and told every ten seconds (R3.21).
+"""Counts the searches that this process answered in each namespace and publishes the counts every ten seconds (R3.21).
 
 Invariants. A search never waits for the count. What could not be told is kept and told with the next; a process that is killed
 loses at most ten seconds of it, and what it told is counted by the log alone. Only namespaces that exist are counted, so that
@@ -23,7 +23,7 @@ _log = get_log("api")
 
 
 class ServedSearches:
-    """Counts of this process that were not told yet."""
+    """Counts of this process that are not published yet."""
 
     def __init__(self, clock: Clock, publish: Callable[[Sequence[Mapping[str, Any]]], Awaitable[Any]]) -> None:
         self._clock = clock

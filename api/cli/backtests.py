@@ -1,6 +1,6 @@
 """`highwater backtest`: policies, unless prompts are named.
 
-Law: a backtest changes nothing; without a command it is the one of policies, whose options it takes.
+Invariant: a backtest changes nothing; without a command it is the one of policies, whose options it takes.
 """
 
 from __future__ import annotations

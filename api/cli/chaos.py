@@ -1,6 +1,6 @@
 """`highwater chaos`: faults on a stack of its own, and whether anything was lost, doubled or left stuck. Exit 1 if so.
 
-Law: it never touches a stack that runs already. A seed that failed is made again by the same seed and minutes.
+Invariant: it never touches a stack that runs already. A seed that failed is made again by the same seed and minutes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`highwater recover-tables`: rows that a changelog lost, made again from the events. Exit 1 if that cannot be done.
+"""`highwater recover-tables`: rebuilds rows that a changelog lost from the events. Exit 1 if that cannot be done.
 
 Invariant: it writes nothing where no changelog lost its beginning, and nothing while a worker runs.
 """

@@ -40,11 +40,12 @@ _FORMATS = ("jsonl", "csv", "parquet", "avro")
 _SUFFIXES = {".json": "jsonl", ".ndjson": "jsonl", ".pq": "parquet"}
 # A bar that is told of every single record costs more than the record.
 _SHOWN_EVERY = 100
+_TOPIC = TopicArgument(dead_letters=True, foreign=True)
 _SPEEDS = {"1x": 1.0, "10x": 10.0, "max": None}
 
 
 @click.command(cls=Command)
-@click.argument("topic", type=TopicArgument(dead_letters=True))
+@click.argument("topic", type=_TOPIC)
 @click.option(
     "--from", "begin", metavar="WHERE", help="First record: offset, PARTITION/OFFSET, time, age (7d, -1h), earliest."
 )
@@ -93,6 +94,8 @@ def replay(
     as_json: bool,
 ) -> None:
     """Write all records of TOPIC to a file or pipe (JSONL, CSV, Parquet, Avro), or publish them to another topic.
+
+    A topic of another application is read as Avro where the registry has the schema, else as JSON or text.
 
     The condition is a CEL expression over key, value, headers, time, topic, partition and offset. Records of a key are
     found in any partition. An age may have a minus sign.
@@ -155,8 +158,10 @@ class _Replay:
     @cached_property
     def _decoder(self) -> Decoder:
         from highwater.connectors.replay.decoding import Decoder
+        from highwater.connectors.replay.foreign import ForeignDecoder
 
-        return Decoder(self._subject)
+        is_own = self._topic.is_catalogued
+        return Decoder(self._subject) if is_own else ForeignDecoder(self._settings.registry_access())
 
     @cached_property
     def _chooser(self) -> Chooser:
@@ -180,6 +185,9 @@ class _Replay:
 
         name = self._topic.name
         ranges = fetch_ranges(self._client, name)
+        if not ranges and not self._topic.is_catalogued:
+            hint = _TOPIC.nearest(name) or "; `highwater topics --all` lists those there are"
+            raise click.UsageError(f"there is no topic {name!r} on the broker{hint}", click.get_current_context())
         if not ranges:
             raise CommandFailedError(f"{name} is not on the broker; run `highwater init`")
         return fetch_spans(self._client, name, ranges, begin, end)
@@ -227,7 +235,7 @@ class _Replay:
         """The partitions of each process; what comes first over all of them is known to one alone."""
         from highwater.connectors.replay.shares import KINDS, shares_of
 
-        is_divisible = kind in KINDS and self._limit is None
+        is_divisible = kind in KINDS and self._limit is None and self._topic.is_catalogued
         return shares_of(self._spans, len(os.sched_getaffinity(0)) if is_divisible else 1)
 
     def _write_alone(self, file: BinaryIO, kind: str, bar: Bar) -> None:

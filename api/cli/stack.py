@@ -1,6 +1,6 @@
 """`highwater up`, `down` and `status`: the local stack, its roles, and the bundled sample on its first start.
 
-Law: `up` returns or prints the addresses only when everything answers; a port that was set is used or refused, a
+Invariant: `up` returns or prints the addresses only when everything answers; a port that was set is used or refused, a
 default one that is taken is avoided.
 """
 

@@ -22,11 +22,13 @@ _RECORDS_DEFAULT = 10
 # What is held in memory to be put in order; more is what --from-beginning streams.
 _RECORDS_MAX = 100_000
 
+_TOPIC = TopicArgument(dead_letters=True, foreign=True)
+
 Show = Callable[["Record"], None]
 
 
 @click.command(cls=Command)
-@click.argument("topic", type=TopicArgument(dead_letters=True))
+@click.argument("topic", type=_TOPIC)
 @click.option("-n", "count", type=click.IntRange(0, _RECORDS_MAX), help="Start with the latest N records (default 10).")
 @click.option("--follow/--no-follow", default=True, help="Follow new records (the default), or end.")
 @click.option("--from-beginning", is_flag=True, help="Start with the first record.")
@@ -43,6 +45,9 @@ def tail(topic: Topic, count: int | None, follow: bool, from_beginning: bool, as
     client = kafka_client(settings)
     decoder = asyncio.run(Decoder.of(topic.name, Registry(settings.registry_access())))
     ranges = asyncio.run(log_ranges_of(Admin(client), [topic.name]))
+    if not ranges and not topic.is_catalogued:
+        hint = _TOPIC.nearest(topic.name) or "; `highwater topics --all` lists those there are"
+        raise click.UsageError(f"there is no topic {topic.name!r} on the broker{hint}", click.get_current_context())
     wanted = _RECORDS_DEFAULT if count is None else count
 
     def show(record: Record) -> None:

@@ -1,6 +1,6 @@
-"""Owns what `highwater top` makes of two looks at the product: rates, the slowest work between them, and what is behind.
+"""Computes what `highwater top` shows from two samples of the product: rates, the slowest work between them, and lag.
 
-Invariant: a rate or a latency is of what happened between the looks; a counter that began anew is taken from nothing.
+Invariant: a rate or a latency covers only the time between the samples; a counter that was reset counts from 0.
 """
 
 from __future__ import annotations

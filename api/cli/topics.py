@@ -34,7 +34,7 @@ def catalogued(topic: Topic) -> dict[str, Any]:
 
 def retention(topic: Topic) -> str:
     """How long events are kept, for people."""
-    return "for ever" if topic.retention_ms < 0 else f"{topic.retention_ms / DAY_MS:g} days"
+    return "forever" if topic.retention_ms < 0 else f"{topic.retention_ms / DAY_MS:g} days"
 
 
 @click.command(cls=Command)

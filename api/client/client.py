@@ -6,8 +6,8 @@
     hw.topic("feeds.insight-ingested", start="-1h").pandas()
     hw.clusters("ada").polars()
 
-Laws: reading changes nothing, neither offsets nor what is served; a read model that has not changed is not sent again (304); who
-names the positions of a write (`after=`) reads what has seen it.
+Invariants: reading changes neither offsets nor what the API serves. A read model that has not changed is not sent again (304). A
+read that names the positions of a write (`after=`) returns a state that includes this write.
 """
 
 from __future__ import annotations
@@ -57,18 +57,18 @@ class NoTopicError(HighwaterError):
 
 
 class Client:
-    """An installation of Highwater to read from.
+    """Reads topics and read models of an installation of Highwater.
 
     Args:
-        api: address of the API; as the command finds it (settings, then the local stack in `data_dir`) if not given. Where
-            neither says it, reading fails: no port is guessed. `repr` of a client says which installation it reads from.
-        api_key: a key for it; the one of the settings that sees most if not given.
-        kafka: brokers, as `KAFKA_BOOTSTRAP_SERVERS`.
-        schema_registry: the registry's address, as `SCHEMA_REGISTRY_URL`.
-        data_dir: the folder of a local stack, `.highwater` where it was started.
-        ca_file: certificates in PEM to trust where `api` is an https address, as `HIGHWATER_CA_FILE`; the system's if not given.
+        api: address of the API. By default it is taken from the settings, then from the local stack in `data_dir`, as the
+            command does. If neither names one, reading fails: no port is guessed. `repr` shows which installation is read.
+        api_key: key for the API. Default: the key of the settings with the highest role.
+        kafka: addresses of the brokers, as in `KAFKA_BOOTSTRAP_SERVERS`.
+        schema_registry: address of the registry, as in `SCHEMA_REGISTRY_URL`.
+        data_dir: data folder of a local stack: `.highwater` in the folder in which it was started.
+        ca_file: PEM file of certificates to trust for an https address, as in `HIGHWATER_CA_FILE`. Default: those of the system.
 
-    Only what is used has to be there: topics need Kafka and the registry, read models the API.
+    Topics need Kafka and the registry, read models need the API; what is not used need not be available.
     """
 
     def __init__(
@@ -91,23 +91,23 @@ class Client:
         self._kept: OrderedDict[str, tuple[str, Frame]] = OrderedDict()
 
     def __enter__(self) -> Self:
-        """Itself; its connections end with the block."""
+        """Return the client; leaving the block closes its connections."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        """Close what is open."""
+        """Close the connections."""
         self.close()
 
     def close(self) -> None:
-        """End the connections to the API."""
+        """Close the connections to the API."""
         if self._http is not None:
             self._http.close()
             self._http = None
 
     def __repr__(self) -> str:
-        """Which installation it reads from."""
+        """Name the installation that the client reads."""
         try:
             settings = self._settings()
             named = {"api": self.api, "Kafka": settings.kafka}
@@ -120,14 +120,14 @@ class Client:
         """The address of the API.
 
         Raises:
-            CommandFailedError: neither an argument, nor a setting, nor a local stack in `data_dir` says where it is.
+            CommandFailedError: neither an argument, nor a setting, nor a local stack in `data_dir` names it.
         """
         return str(self._client().base_url).rstrip("/")
 
     # -- topics ------------------------------------------------------------------------------------------------------
 
     def topics(self) -> Frame:
-        """The catalogue of topics."""
+        """Return the catalogue of topics."""
         rows = [
             {
                 "topic": topic.name,
@@ -152,18 +152,18 @@ class Client:
         key: str | None = None,
         limit: int | None = None,
     ) -> Frame:
-        """The events of a topic as one table, in the order of arrival.
+        """Return the events of a topic as one table, in order of arrival.
 
-        An event's fields are columns of their own Avro type; `_partition`, `_offset`, `_arrived_at`, `_key` and `_headers` are
-        the record's, `_undecodable` and `_bytes` tell of a value that is no event. Beneath a tombstone all fields are null.
+        Each field of an event is a column of its Avro type. `_partition`, `_offset`, `_arrived_at`, `_key` and `_headers` belong
+        to the record; `_undecodable` and `_bytes` describe a value that is not an event. For a tombstone all fields are null.
 
         Args:
             name: name of the topic.
-            start: the first record: an offset, a position, a time, a datetime, or an age ("-1h", a timedelta).
-            end: where to stop, not included; the end of this moment if not given.
-            where: a condition in CEL over value, key, headers, time, topic, partition, offset: `value.size > 10`.
-            key: only records with this key.
-            limit: only the first so many.
+            start: first record to read: an offset, a position, a time, a datetime, or an age ("-1h", a timedelta).
+            end: first record not to read. Default: the end of the topic at the time of the call.
+            where: condition in CEL over value, key, headers, time, topic, partition and offset: `value.size > 10`.
+            key: read only records with this key.
+            limit: read up to this many records.
 
         Raises:
             NoTopicError, InvalidSelectionError, WhereError: what was asked for is not there, or is none.
@@ -184,9 +184,9 @@ class Client:
         key: str | None = None,
         limit: int | None = None,
     ) -> Iterator[pa.Table]:
-        """The same a batch at a time, for topics that do not fit into memory; in order within each partition.
+        """Yield the same table in batches, for topics that do not fit into memory; ordered within each partition.
 
-        The first table has no rows, so that there is always one that tells the columns.
+        The first batch has no rows, so the columns are known even if no record is found.
         """
         from highwater.api.client.topic_frames import Selection, topic_batches  # noqa: PLC0415 - as above
 
@@ -200,67 +200,67 @@ class Client:
     def clusters(
         self, user: str, *, version: int | None = None, since: int | None = None, after: str | Iterable[str] = ()
     ) -> Frame:
-        """A user's clusters, one a row; of an earlier version, or only those that changed after one."""
+        """Return a user's clusters, one per row: the newest, those of `version`, or those changed after version `since`."""
         return self._read("clusters", user, after=after, version=version, since=since)
 
     def members(self, user: str, *, version: int | None = None, after: str | Iterable[str] = ()) -> Frame:
-        """A user's insights, each with its cluster, confidence and place on the map; those in no cluster come last."""
+        """Return a user's insights with cluster, confidence and position on the map; insights in no cluster come last."""
         return self._read("members", user, after=after, version=version)
 
     def history(self, user: str, cluster_id: str, *, after: str | Iterable[str] = ()) -> Frame:
-        """What became of a cluster from version to version."""
+        """Return the changes of a cluster, version by version."""
         return self._read("history", user, cluster_id, after=after)
 
     def curations(self, user: str, *, after: str | Iterable[str] = ()) -> Frame:
-        """What a reader has said of the clusters: names, merges and splits that hold."""
+        """Return a reader's curations in force: renamed, merged and split clusters."""
         return self._read("curations", user, after=after)
 
     def feed(self, user: str, *, since: int | None = None, after: str | Iterable[str] = ()) -> Frame:
-        """The items of a user's feed; only those that changed after a version."""
+        """Return the items of a user's feed; with `since`, only those that changed after that version."""
         return self._read("feed", user, after=after, since=since)
 
     def pending(self, user: str, *, after: str | Iterable[str] = ()) -> Frame:
-        """What waits for a user's next rebuild, by channel."""
+        """Return the insights that wait for a user's next rebuild, counted by channel."""
         return self._read("pending", user, after=after)
 
     def subscriptions(self, user: str, *, after: str | Iterable[str] = ()) -> Frame:
-        """A user's channels."""
+        """Return the channels that a user subscribes to."""
         return self._read("subscriptions", user, after=after)
 
     def queries(self, user: str, *, after: str | Iterable[str] = ()) -> Frame:
-        """What a user asked, the newest first."""
+        """Return a user's queries, newest first."""
         return self._read("queries", user, after=after)
 
     def channels(self, *, after: str | Iterable[str] = ()) -> Frame:
-        """Every channel and its head."""
+        """Return every channel with the number of its insights."""
         return self._read("channels", after=after)
 
     def seasons(self, *, after: str | Iterable[str] = ()) -> Frame:
-        """Every season."""
+        """Return all seasons."""
         return self._read("seasons", after=after)
 
     def table(self, season: str, *, after: str | Iterable[str] = ()) -> Frame:
-        """The standings of a season."""
+        """Return the standings of a season."""
         return self._read("table", season, after=after)
 
     def schedule(self, season: str, *, after: str | Iterable[str] = ()) -> Frame:
-        """The matches of a season."""
+        """Return the matches of a season."""
         return self._read("schedule", season, after=after)
 
     def results(self, season: str, *, after: str | Iterable[str] = ()) -> Frame:
-        """The results of a season, the latest first."""
+        """Return the results of a season, latest first."""
         return self._read("results", season, after=after)
 
     def leaderboard(self, *, after: str | Iterable[str] = ()) -> Frame:
-        """Who predicts best."""
+        """Return the users with the best predictions."""
         return self._read("leaderboard", after=after)
 
     def search(self, ns: str, words: str, *, limit: int = 10, after: str | Iterable[str] = (), **more: Any) -> Frame:
-        """The best chunks of a namespace for words or a question; `more` is what `GET /api/chunks/search` takes."""
+        """Return the best chunks of a namespace for a question; `more` are other parameters of `GET /api/chunks/search`."""
         return self._read("search", after=after, ns=ns, q=words, limit=limit, **more)
 
     def document(self, path: str, **parameters: Any) -> Any:
-        """Any other answer of the API, as JSON: `hw.document("/api/cache/verdict")`."""
+        """Return any other response of the API as JSON: `hw.document("/api/cache/verdict")`."""
         return self._get(path, _given(parameters), {}).json()
 
     def _read(self, name: str, *about: str, after: str | Iterable[str], **parameters: Any) -> Frame:

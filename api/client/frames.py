@@ -29,7 +29,7 @@ class MissingLibraryError(HighwaterError):
 
 
 class Frame:
-    """A table.
+    """A table of results.
 
     Of a read model it also says which `version` it is (`X-Resource-Version`, which only grows) and the position of the event
     that last changed it, `caused_by`. It can be given to whatever takes Arrow's C stream: `polars.DataFrame(frame)`,
@@ -42,11 +42,11 @@ class Frame:
         self.caused_by = caused_by
 
     def arrow(self) -> pa.Table:
-        """As a PyArrow table, without a copy."""
+        """Return a PyArrow table, without copying."""
         return self._table
 
     def pandas(self) -> pd.DataFrame:
-        """As a pandas DataFrame whose columns keep their Arrow types: whole numbers with gaps stay whole, times stay UTC.
+        """Return a pandas DataFrame with Arrow types: integer columns with nulls stay integers, times stay in UTC.
 
         Raises:
             MissingLibraryError: pandas is not installed.
@@ -58,7 +58,7 @@ class Frame:
         return self._table.to_pandas(types_mapper=pd.ArrowDtype)
 
     def polars(self) -> pl.DataFrame:
-        """As a polars DataFrame.
+        """Return a polars DataFrame.
 
         Raises:
             MissingLibraryError: polars is not installed.
@@ -70,15 +70,15 @@ class Frame:
         return pl.DataFrame(self._table)
 
     def rows(self) -> list[dict[str, Any]]:
-        """As dictionaries, one a row."""
+        """Return one dictionary per row."""
         found: list[dict[str, Any]] = self._table.to_pylist()
         return found
 
     def vectors(self, column: str = "embedding") -> NDArray[np.float32]:
-        """A column of vectors (bytes, little-endian float32) as a matrix; rows without one are left out.
+        """Return a column of vectors (bytes, little-endian float32) as a matrix; rows without a vector are left out.
 
         Raises:
-            ValueError: they are of different lengths.
+            ValueError: the vectors have different lengths.
         """
         raw = [value for value in self._table.column(column).to_pylist() if value]
         if len({len(value) for value in raw}) > 1:

@@ -73,13 +73,13 @@ def text_of(moment: Moment) -> str:
 def topic_batches(
     client: Mapping[str, str], schema_registry: RegistryAccess | None, selection: Selection, now_ms: int
 ) -> Iterator[pa.Table]:
-    """The records of a selection, some at a time: in order in each partition; with a limit, in the order of arrival.
+    """Yield the records of a selection in batches: ordered within each partition; with a limit, in order of arrival.
 
     Every table has the same columns. Reading is done in a thread of its own, so that it also works where a loop runs, as in
     notebooks.
 
     Raises:
-        InvalidSelectionError: a bound is none, or not in the topic.
+        InvalidSelectionError: a bound is invalid, or not in the topic.
         UnavailableError: Kafka or the registry is unavailable.
     """
     with ThreadPoolExecutor(1, "highwater-read") as thread:

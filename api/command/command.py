@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from highwater.schemas.errors import ConfigurationError, HighwaterError, leaves
-from highwater.schemas.topics import TOPICS, Topic, all_topics
+from highwater.schemas.topics import TOPICS, Topic, all_topics, foreign_topic, is_topic_name
 
 DONE, FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
 DEBUG = "--debug"
@@ -110,11 +110,12 @@ def _nearest(name: str, names: Iterable[str]) -> str:
 
 
 class TopicArgument(click.ParamType):
-    """The name of a catalogued topic, converted to the topic itself."""
+    """The name of a catalogued topic, converted to the topic itself; with `foreign` also one of another application."""
 
     name = "topic"
 
-    def __init__(self, *, dead_letters: bool) -> None:
+    def __init__(self, *, dead_letters: bool, foreign: bool = False) -> None:
+        self._takes_foreign = foreign
         self._topics = {topic.name: topic for topic in (all_topics() if dead_letters else TOPICS.values())}
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Topic:
@@ -122,10 +123,16 @@ class TopicArgument(click.ParamType):
         if isinstance(value, Topic):
             return value
         topic = self._topics.get(value)
+        if topic is None and self._takes_foreign and is_topic_name(value):
+            return foreign_topic(value)
         if topic is None:
-            hint = _nearest(value, self._topics) or "; `highwater topics` lists the topics"
+            hint = self.nearest(value) or "; `highwater topics` lists the topics"
             self.fail(f"there is no topic {value!r}{hint}", param, ctx)
         return topic
+
+    def nearest(self, name: str) -> str:
+        """Which topics a wrong name may mean, as the end of a message; empty where none is near."""
+        return _nearest(name, self._topics)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str

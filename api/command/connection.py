@@ -1,4 +1,4 @@
-"""Where the parts are: the settings, and what they leave open from the local stack that runs on the data folder.
+"""Finds the addresses of the services: from the settings, and where these name none, from the local stack on the data folder.
 
 Invariants: nothing is guessed. What neither a setting nor a running stack names is an error, never a default port on which some
 other stack may listen. A command says in one line on standard error which stack it speaks to.
@@ -193,7 +193,7 @@ def reachable(host: str) -> str:
 
 
 def kafka_client(settings: Settings) -> dict[str, str]:
-    """Librdkafka's connection settings; it says nothing itself on standard error, where the command says one line."""
+    """Return librdkafka's connection settings. Its own log is silenced: the command prints one line on standard error instead."""
     return {**settings.kafka_client(), "log_level": "0"}
 
 

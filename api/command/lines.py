@@ -35,7 +35,7 @@ class Line(NamedTuple):
 
 
 def decompressed(stream: IO[bytes]) -> IO[bytes]:
-    """The stream itself, or what it unpacks to when it begins as gzip does, whatever it is called."""
+    """Return the stream, decompressed if its first bytes are those of gzip; the file name does not matter."""
     # A second wrapper would close the stream when it is forgotten, and a file may be read twice.
     buffered: Any = stream if hasattr(stream, "peek") else io.BufferedReader(stream)
     if buffered.peek(len(_GZIP_MAGIC))[: len(_GZIP_MAGIC)] == _GZIP_MAGIC:
@@ -100,8 +100,8 @@ def event_of(topic: str, line: Line, *, shift_ms: int, embedding_dimensions: int
 def latest_ms(topic: str, open_lines: Callable[[], Iterator[Line]], *, embedding_dimensions: int) -> int | None:
     """The largest time of the file's events, those of bad lines left out; None when no event has a time.
 
-    Checking every line would cost as much as publishing it. So the times alone are looked at first, and only the line
-    with the largest is checked; where that one is bad, which is rare, every line is.
+    Checking every line would cost as much as publishing it. So only the times are read first, and only the line
+    with the largest time is checked. If that line is invalid, which is rare, every line is checked.
     """
     field = anchor_field(topic)
     if field is None:

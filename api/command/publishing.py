@@ -1,6 +1,6 @@
 """Handing events to Kafka from a command: bounded, idempotent, counted by acknowledgement.
 
-Law: `acknowledged` counts what the broker confirmed and nothing else; memory stays bounded whatever the file's size.
+Invariant: `acknowledged` counts what the broker confirmed and nothing else; memory stays bounded whatever the file's size.
 Acknowledgements are counted in a thread of their own, because Ctrl-C is raised in the main thread at whatever it is
 doing, and in the middle of the count it would lose one.
 """

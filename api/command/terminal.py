@@ -1,6 +1,6 @@
 """Printing: tables for people, JSON for programs, a progress bar on a terminal and none in a pipe.
 
-Law: what came from the log or from a store is shown with its control characters escaped, never interpreted.
+Invariant: what came from the log or from a store is shown with its control characters escaped, never interpreted.
 """
 
 from __future__ import annotations

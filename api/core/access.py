@@ -186,7 +186,7 @@ def relation(principal: Principal, owner: Owner) -> Relation:
 
 
 def refusal(declaration: Access, principal: Principal) -> Refusal | None:
-    """Why a principal may not call an operation at all, whatever it names; None: it may, as far as is known before the body."""
+    """Return why a principal may not call an operation for any resource; None if it may, as far as is known before the body."""
     if declaration.role is None:
         return None
     if not in_scope(declaration.scope, principal):
@@ -226,5 +226,5 @@ def may_act_for(principal: Principal, owner: Owner) -> bool:
 
 
 def may_read_namespace(principal: Principal, *, is_open: bool) -> bool:
-    """Whether a namespace of chunks may be read: a closed one is quoted to nobody, so no user or organization reads it."""
+    """Return whether a namespace of chunks may be read: no user or organization may read a closed one."""
     return is_open or principal.role is Role.ADMIN or not principal.is_bound

@@ -26,7 +26,7 @@ _log = get_log("activity")
 
 
 class ActivityNotes:
-    """Remembers whose activity was told, and tells it."""
+    """Publishes the activity of users, and remembers whose was published."""
 
     def __init__(self, clock: Clock, link: RedisLink, publish: Callable[[str, int], Awaitable[None]]) -> None:
         self._clock = clock
@@ -77,5 +77,5 @@ class ActivityNotes:
         return False
 
     async def close(self) -> None:
-        """Wait for what is being told."""
+        """Wait for events that are being published."""
         await asyncio.gather(*self._tasks, return_exceptions=True)

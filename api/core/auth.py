@@ -1,9 +1,9 @@
-"""Who asks: API keys, sessions, roles, and the user and organization that a key or session is bound to.
+"""Authenticates callers: API keys, sessions, roles, and the user and organization that a key or session is bound to.
 
 Tokens of people, which an OpenID provider issues, are read in `oidc.py`.
 
-Invariants. A role includes those below it. Keys are looked up by their hash, so that no time taken tells of a key. Without keys
-the API is open, and then it listens on loopback only. What a principal may do is decided in `access.py`.
+Invariants. A role includes those below it. Keys are looked up by their hash, so response times reveal nothing about keys. Without
+keys the API is open, and then it listens on loopback only. What a principal may do is decided in `access.py`.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class KeyLookup(Protocol):
     """Keys that may change while the API runs (`keys.KeyFile`)."""
 
     def find(self, sha256: str) -> Principal | None:
-        """Whom the key of this hash in hex stands for; None when there is none that is valid now."""
+        """Return the principal of the key with this hash in hex; None if no such key is valid now."""
 
 
 class Authenticator:
@@ -228,7 +228,7 @@ async def authenticated(authenticator: Authenticator, authorization: str | None,
 
     Raises:
         UnauthorizedError: nobody.
-        TooManyRequestsError: the address has sent too many wrong ones, and this one was not looked at.
+        TooManyRequestsError: the address has sent too many wrong ones, and this one was not checked.
         UnavailableError: it is a session and Redis is unavailable.
     """
     if authorization is None or _is_session(authorization):

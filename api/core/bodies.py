@@ -32,7 +32,7 @@ def media_type_of(content_type: str) -> str:
 
 
 def wrong_type(path: str, content_type: str) -> str | None:
-    """Why a body of this type is not taken at a path, None where it is.
+    """Return why a path does not accept a body of this type; None if it does.
 
     Args:
         path: of the request; what is beneath `/api/` takes JSON, other paths are the dashboard's own.

@@ -1,8 +1,8 @@
 """What changed, as server-sent events: the tail of `cache.version-bumped`, resumable at any event.
 
-Law: the id of an event is the log position of the whole stream, one next offset a partition (`0:12,1:5,…`), so a client that
-comes back with it misses nothing and sees nothing twice. Bumps that the log no longer holds are told as a `gap`. A stream ends
-soon after the key or session that it was opened with.
+Invariant: the id of an event is the log position of the whole stream, one next offset a partition (`0:12,1:5,…`), so a client
+that comes back with it misses nothing and sees nothing twice. Bumps that the log no longer holds are told as a `gap`. A stream
+ends soon after the key or session that it was opened with.
 """
 
 from __future__ import annotations

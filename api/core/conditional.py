@@ -1,6 +1,6 @@
 """Conditional reads (RFC 9110, section 13.1.2): one weak entity tag for every encoding of a version.
 
-Every representation carries its tag, its version and the event behind it; a 304 carries the same headers and no body.
+Every representation carries its ETag, its version and the event that caused it; a 304 carries the same headers and no body.
 The bound on a stale 304: a plain read trusts a version for two seconds from when it was last read from PostgreSQL
 (`connectors.redis.link.TRUSTED_MS`); a read with `X-Min-Position` asks PostgreSQL, and its bound is zero.
 """

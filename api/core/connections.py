@@ -1,7 +1,7 @@
-"""How many connections the API holds at once: of everybody, and of one address.
+"""Limits the connections that the API holds at once, in total and per address.
 
-Invariant: what is admitted is counted until it is let go, once, whatever becomes of it between. A trusted proxy has no limit of
-its own, since it stands for many.
+Invariant: an admitted connection is counted exactly once, until it is released. A trusted proxy has no limit, since it stands
+for many clients.
 """
 
 from __future__ import annotations

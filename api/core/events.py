@@ -1,6 +1,6 @@
 """Publishing to the topics that outsiders write: one JSON event, or NDJSON; all of it is taken or none of it.
 
-Law: every line is validated before anything is produced.
+Invariant: every line is validated before anything is produced.
 """
 
 from __future__ import annotations

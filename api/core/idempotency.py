@@ -1,6 +1,6 @@
 """The `Idempotency-Key` of a request: a repeat under the same key is the same request.
 
-Invariant: what a key makes of a request is the slice's; here it is only read, and refused when it is none.
+Invariant: the slice decides what a key means; this module only reads it, and rejects an invalid one.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ _HEADERS: Mapping[str, str] = {
     "ETag": "Names the content; send it back in `If-None-Match`.",
     "Cache-Control": "Which caches may keep the response, and for how long.",
     "X-Resource-Version": "Version of the resource; it only grows.",
-    "X-Caused-By": "`topic/partition/offset` of the event that last changed it; empty where none has.",
+    "X-Caused-By": "`topic/partition/offset` of the event that last changed it; empty if no event has.",
     "X-Pending": "How many insights wait for the user's next rebuild.",
     "X-Stale": "`true`: a newer version is being made, or PostgreSQL is unavailable.",
     "Age": "Seconds since the content was made.",

@@ -1,6 +1,7 @@
 """Refusing writes while the product catches up: what waits is measured in the background, and a write only looks.
 
-Law: no write asks PostgreSQL or Kafka. What cannot be measured refuses nothing: a part that is unavailable answers by itself.
+Invariant: no write asks PostgreSQL or Kafka. What cannot be measured refuses nothing: a part that is unavailable answers by
+itself.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The parts that the API stands on: each is opened and watched in the background, so that the API starts without them.
+"""Opens and watches the services that the API needs in the background, so that the API starts without them.
 
-A part that is unavailable makes the routes that need it answer 503; one log line says when it is lost and one when it is back.
+Routes that need an unavailable service answer 503; one log line says when it is lost and one when it is back.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The types of problems (RFC 9457): each has a name, a status and a page at `/problems/{name}` that says what to do.
 
-Law: every `type` that the API sends is in `KINDS`, and so has a page. A type is a path, relative to the API that sent it
+Invariant: every `type` that the API sends is in `KINDS`, and so has a page. A type is a path, relative to the API that sent it
 (RFC 9457, section 3.1.1), so it is the same in every installation.
 """
 

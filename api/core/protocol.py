@@ -1,10 +1,10 @@
 """How much and how long a connection may take before and while it is served: uvicorn's protocols under limits.
 
-Laws. Nothing that a client sends before its request is complete is kept beyond a bound, nor waited for beyond a time; what the
-application reads is bounded there. A connection that is refused is told why, is read no more than it takes to be told, and ends.
-A request that arrives in one piece, as nearly all do, arms no timer and costs a comparison. What is answered here is what ASGI
-would answer (`ready.py`), in its turn, and only while the client reads. Answers leave in the order of their requests, and a
-refusal follows the answers to what came whole before it.
+Invariants. Nothing that a client sends before its request is complete is kept beyond a bound, nor waited for beyond a time;
+what the application reads is bounded there. A connection that is refused is told why, is read no more than it takes to be told,
+and ends. A request that arrives in one piece, as nearly all do, arms no timer and costs a comparison. What is answered here is
+what ASGI would answer (`ready.py`), in its turn, and only while the client reads. Answers leave in the order of their requests,
+and a refusal follows the answers to what came whole before it.
 """
 
 from __future__ import annotations

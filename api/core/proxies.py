@@ -1,4 +1,4 @@
-"""Who is behind a proxy: `X-Forwarded-For`, `-Proto` and `-Host`, believed only from proxies that are named in the settings.
+"""Reads `X-Forwarded-For`, `-Proto` and `-Host`, and trusts them only from proxies that the settings name.
 
 Invariants. What counts is what the trusted proxies wrote, never what a client wrote before them. Whatever needs an address, a
 scheme or a host reads the scope of the request, where these stand once they are known: limits, attempts, sessions, cookies,
@@ -40,7 +40,7 @@ def parse_networks(names: Sequence[str]) -> Networks:
 
 
 def client_address(peer: str, forwarded: Sequence[str], trusted: Networks) -> str:
-    """The address that asks: the last one on the way that is not a trusted proxy's.
+    """Return the client's address: the last address that is not a trusted proxy's.
 
     Args:
         peer: the other end of the connection.
@@ -127,7 +127,7 @@ def _address(text: str) -> Address | None:
 
 
 def address_of(scope: Scope) -> str:
-    """The address of whoever sent a request, in one spelling; empty where there is none."""
+    """Return the address of the client in canonical form; empty if there is none."""
     client = scope.get("client")
     return _spelled(client[0]) if client else ""
 

@@ -1,4 +1,4 @@
-"""What a connection is told that is refused before its request reached the application (`protocol.py`)."""
+"""Responses to connections that are refused before a request reaches the application (`protocol.py`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DETAILS = {
 
 
 def refusal_of(status: HTTPStatus) -> bytes:
-    """The whole answer, as every other error is told; the connection ends with it."""
+    """Return the whole response, in the form of every other error; the connection closes after it."""
     body = orjson.dumps(document_of(kind_of(status), status, _DETAILS[status]))
     fields = [
         *PLAIN,

@@ -59,7 +59,7 @@ async def _job(pool: Pool, job_id: str) -> JobRead | None:
 
 
 class OwnedBlob(NamedTuple):
-    """A blob as an organization has it; None: as an admin reads it, whoever put it."""
+    """A blob of an organization; None: as an admin reads it, regardless of the owner."""
 
     blob: Blob
     organization_id: str | None
@@ -97,7 +97,7 @@ async def require_job_args(services: Services, principal: Principal, organizatio
 
     Raises:
         ForbiddenError: an ingestion, by less than an admin: it writes chunks as `POST /api/chunks/ingest` does.
-        NotFoundError: the deck or a document does not exist for whoever submits.
+        NotFoundError: the deck or a document does not exist for the caller.
         UnavailableError: PostgreSQL is unavailable.
     """
     if isinstance(args, IngestionArgs) and principal.role is not Role.ADMIN:

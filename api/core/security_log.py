@@ -1,7 +1,7 @@
 """Every refused and every privileged action, on the append-only topic `security.action-recorded`.
 
 Invariants. A privileged action is recorded before its effect, in Kafka or, while Kafka is unavailable, in PostgreSQL's outbox;
-with neither it is refused with 503. What became of it follows with the same request id. Refusals never delay an answer, and their
+with neither it is refused with 503. Its outcome follows with the same request id. Refusals never delay an answer, and their
 number a minute is bounded (`streams/identity/refusals.py`). No record holds a key, a session, a query string or a body.
 """
 
@@ -86,7 +86,7 @@ class SecurityLog:
             self._later({**event, "outcome": outcome, "recorded_at": self._clock()})
 
     def ended(self, scope: Scope, status: int) -> None:
-        """Record what became of a request: a refusal, or the end of a privileged action."""
+        """Record the outcome of a request: a refusal, or the end of a privileged action."""
         permitted: ActionRecorded | None = scope.get(_PERMITTED)
         is_refused = status in REFUSED_STATUSES or status in REFUSED_CODES
         if permitted is not None:

@@ -1,7 +1,7 @@
 """The certificate of the API: whether it can be used, and how a command on this machine knows that it speaks to it.
 
-Law: a command that asks the API of its own settings trusts that one certificate and no other, whatever name it has; everybody
-else trusts `HIGHWATER_CA_FILE` or the system's authorities, and checks the name.
+Invariant: a command that asks the API of its own settings trusts that one certificate and no other, whatever name it has;
+everybody else trusts `HIGHWATER_CA_FILE` or the system's authorities, and checks the name.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Requests in traces: `traceparent` is taken from the caller, and the first answer that shows a write ends its trace.
 
-Invariant: without a collector a request costs a look at the names of its headers, and its context is carried on with what it
-publishes.
+Invariant: without a collector only the names of a request's headers are read; its context is passed on with what it publishes.
 """
 
 from __future__ import annotations

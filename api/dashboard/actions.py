@@ -1,4 +1,4 @@
-"""Actions on a page: a confirmation in words, one request to the API, and what came of it with its position in the log.
+"""Actions on a page: a confirmation in words, one request to the API, and the outcome with its position in the log.
 
 Invariant. Nothing is sent before somebody has confirmed it; what the API refuses is shown as it says it. A privileged request is
 recorded by the API itself (`api/core/security_log.py`), because the page has no other way to act.
@@ -43,7 +43,7 @@ async def confirm(consequence: Consequence) -> bool:
 
 
 class Actions:
-    """The buttons of a page and, under them, what came of the last one that was used."""
+    """The buttons of a page and, below them, the outcome of the last action."""
 
     def __init__(self, view: View) -> None:
         self._view = view

@@ -6,11 +6,12 @@ Invariants. A line breaks where nothing was recorded; nothing is drawn across a 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple, TypeAlias
 
 from highwater.api.dashboard import figures
+from highwater.api.dashboard.addresses import group_address, topic_address
 from highwater.api.dashboard.map import colour
 from highwater.schemas.envelope import iso_from_ms, ms_from_iso
 
@@ -20,6 +21,13 @@ WIDTH, HEIGHT = 640, 190
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 8, 10, 22
 _TIME_LABELS = 4
 _ROUND = (1.0, 2.0, 2.5, 5.0, 10.0)
+
+# What a line is -> the page of it.
+_ADDRESSES: Mapping[str, Callable[[str], str]] = {
+    "topic": topic_address,
+    "consumer": group_address,
+    "stage": lambda _: "/queries",
+}
 
 Values: TypeAlias = Sequence[float | None]
 
@@ -141,10 +149,16 @@ def _axes(document: Mapping[str, Any], top: float, unit: str) -> str:
 
 def _legend(document: Mapping[str, Any], lines: Sequence[Line]) -> str:
     items = "".join(
-        f'<li><span aria-hidden="true" style="background:{line.colour}"></span>{escape(line.name)} '
-        f"<b>{escape(value_text(line.last, document['unit']))}</b></li>"
+        f'<li><span aria-hidden="true" style="background:{line.colour}"></span>'
+        f"{_linked(document['label'], line.name, value_text(line.last, document['unit']))}</li>"
         for line in lines
     )
     rest = len(document["series"]) - len(lines)
     more = f'<li class="hw-muted">{rest:,} more with lower peaks</li>' if rest > 0 else ""
     return f'<ul class="hw-legend">{items}{more}</ul>'
+
+
+def _linked(label: str, name: str, value: str) -> str:
+    """A line's name and latest value, as a link to the page of what they count, if it has one."""
+    words = f"{escape(name)} <b>{escape(value)}</b>"
+    return f'<a href="{escape(_ADDRESSES[label](name))}">{words}</a>' if label in _ADDRESSES else words

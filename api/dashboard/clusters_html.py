@@ -62,7 +62,7 @@ def cluster(one: Mapping[str, Any], members: Members, version: int) -> str:
     return (
         f'<h2 class="hw" id="cluster" tabindex="-1">{title}</h2>{summary}<p class="hw-muted hw-small hw-flat">{about}</p>'
         f"{members_table(rows, table_label)}{_more(len(one['insight_ids']), rows)}"
-        '<p class="hw-flat"><a href="#explain">Explain how these insights came here</a></p>'
+        '<p class="hw-flat"><a href="#explain-cluster">Explain how these insights came here</a></p>'
     )
 
 

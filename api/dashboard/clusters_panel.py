@@ -14,10 +14,13 @@ from nicegui import ui
 
 from highwater.api.dashboard import as_of, clusters_html, river
 from highwater.api.dashboard import map as cluster_map
+from highwater.api.dashboard.explained import explain_card
 from highwater.api.dashboard.slider import Slider
 from highwater.api.dashboard.view import ReadRefusedError, View, heading, link, note, segment, set_html, text
 from highwater.api.dashboard.zoom_map import Selection, ZoomMap
 from highwater.connectors.dashboard import read_model as dashboard_reads
+from highwater.connectors.explain.explaining import Explainer
+from highwater.connectors.explain.explanations import Explanation
 from highwater.schemas.errors import HighwaterError
 
 _NOT_FOUND = 404
@@ -56,6 +59,14 @@ class ClustersPanel:
             self._legend.classes("full-width")
         self._cluster = ui.html("", sanitize=False).classes("hw-card")
         self._cluster.set_visibility(False)
+        self._why = explain_card(
+            self._view,
+            "How its insights came here",
+            self._explained,
+            anchor="explain-cluster",
+            label="Explain this cluster",
+        )
+        self._why.card.set_visibility(False)
         with ui.column().classes("hw-card"):
             heading("History of the clusters")
             self._river = ui.html("", sanitize=False).classes("full-width")
@@ -139,6 +150,8 @@ class ClustersPanel:
         self._map.stand_out(self._mark())
         self._cluster.set_visibility(bool(self._chosen))
         one = self._clusters().get(self._chosen)
+        self._why.card.set_visibility(one is not None)
+        self._why.clear()
         if one is not None:
             members = await self._members(clusters_html.listed(one))
             set_html(self._cluster, clusters_html.cluster(one, members, self._document["cluster_version"]))
@@ -146,6 +159,10 @@ class ClustersPanel:
             version = self._document["cluster_version"]
             told = f"Cluster {self._chosen} is not in version {version}. Move the slider to a version that has it."
             set_html(self._cluster, f'<p class="hw-muted hw-flat">{text(told)}</p>')
+
+    def _explained(self, explainer: Explainer) -> Awaitable[Explanation]:
+        """The way of the cluster that is chosen, in the version that is shown."""
+        return explainer.cluster(self._user, self._chosen, self._view.services.clock(), self._version)
 
     async def _tried(self, work: Awaitable[None]) -> None:
         """Do what somebody asked for; what fails is said above the page, which stays as it is."""
@@ -178,6 +195,7 @@ class ClustersPanel:
         shown = {one.insight_id for one in cluster_map.points_of(self._document).points}
         ids = [one for one in selected.ids if one in shown]
         self._chosen = ""
+        self._why.card.set_visibility(False)
         self._map.stand_out("")
         members = await self._members(ids[: clusters_html.MEMBERS_MAX])
         set_html(self._cluster, clusters_html.selection(ids, min(selected.total, len(shown)), members))

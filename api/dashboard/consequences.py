@@ -14,6 +14,7 @@ from highwater.streams.queries.states import Stage
 
 _ASKED_AGAIN = (Stage.ANALYZER, Stage.ASSEMBLER, Stage.RESPONDER, Stage.ARCHIVIST)
 _QUESTION_CHARACTERS = 120
+_REASONS_NAMED = 3
 _EVENT_CHARACTERS = 500
 
 
@@ -70,7 +71,7 @@ def cancel_query(timeline: Mapping[str, Any]) -> Consequence:
     return Consequence(
         "Cancel this query?",
         (
-            f"The query fails as cancelled; it stands at {timeline['status'].lower()}.",
+            f"The query fails as cancelled; it is in stage {timeline['status'].lower()}.",
             f"{used:,} tokens used so far must still be paid. A query that ends first keeps its answer.",
         ),
         "Cancel the query",
@@ -85,7 +86,7 @@ def restart_query(timeline: Mapping[str, Any], stage: Stage) -> Consequence:
         f"Restart from the {stage.value}?",
         (
             f"The answer is computed again from stage {stage.value.capitalize()}; {_price(expected_tokens(timeline, stage))}.",
-            f"The result of the {said} is reused." if kept else "Nothing of this run is reused.",
+            f"The result of the {said} is reused." if kept else "No result of this run is reused.",
             "A new query is created; this one does not change. The action is recorded.",
         ),
         "Restart",
@@ -138,6 +139,23 @@ def restart_job(job: Mapping[str, Any]) -> Consequence:
             f"No step is repeated or paid twice.{price} {job['organization_id']} is charged for the rest.",
         ),
         "Restart the job",
+    )
+
+
+def restart_jobs(plan: Mapping[str, Any], organization_id: str) -> Consequence:
+    """Restarting failed jobs together."""
+    count = len(plan["jobs"])
+    reasons = ", ".join(f"{one['reason']} ({one['jobs']:,})" for one in plan["reasons"][:_REASONS_NAMED])
+    rest = len(plan["reasons"]) - _REASONS_NAMED
+    return Consequence(
+        f"Restart {count:,} failed jobs of {organization_id}?",
+        (
+            f"They failed for: {reasons}{f' and {rest} other reasons' if rest > 0 else ''}.",
+            f"Each goes on after its last stored step; {plan['steps_left']:,} steps are left, as far as is known.",
+            f"Nothing is made or paid twice. {organization_id} is charged for the rest.",
+            "They begin after 10 seconds in which you can stop this.",
+        ),
+        f"Restart {count:,} jobs",
     )
 
 

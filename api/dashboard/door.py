@@ -206,5 +206,5 @@ _OPENID = '<a href="/login/openid?next={next}">Sign in with your organization\'s
 _SIGNED_IN = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="0;url={target}">
 <title>Signed in · Highwater</title></head>
-<body><p>You are signed in. <a href="{target}">Go on to the dashboard</a></p></body></html>
+<body><p>You are signed in. <a href="{target}">Continue to the console</a></p></body></html>
 """

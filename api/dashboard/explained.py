@@ -5,8 +5,8 @@ Law: whoever may not read a thing does not have it explained; the page that show
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from nicegui import ui
 
@@ -20,14 +20,21 @@ _OPEN_DEPTH = 4
 _PAGES = {"/insight": "the insight", "/match": "the match"}
 
 
-def explain_card(view: View, title: str, ask: Ask) -> None:
-    """A card with a button that has it explained."""
-    with ui.column().classes("hw-card"):
-        ui.html(f'<h2 class="hw" id="explain">{text(title)}</h2>', sanitize=False)
+class ExplainCard(NamedTuple):
+    """The card in one browser; `clear` takes away what was explained before, as for another thing."""
+
+    card: ui.column
+    clear: Callable[[], None]
+
+
+def explain_card(view: View, title: str, ask: Ask, *, anchor: str = "explain", label: str = "Explain") -> ExplainCard:
+    """A card with a button that has it explained; `anchor` is what links to the card name, `label` is on the button."""
+    with ui.column().classes("hw-card") as card:
+        ui.html(f'<h2 class="hw" id="{anchor}">{text(title)}</h2>', sanitize=False)
         note(
             "The events behind the current answer, newest first, each with its position in the log and the time to the next."
         )
-        button = ui.button("Explain", icon="account_tree").props("outline no-caps")
+        button = ui.button(label, icon="account_tree").props("outline no-caps")
         state = ui.html("", sanitize=False).classes("full-width hw-muted").props("role=status")
         drawn = ui.html("", sanitize=False).classes("full-width hw-scroll")
         drawn.props('tabindex=0 role=region aria-label="Graph of the explanation"').set_visibility(False)
@@ -56,7 +63,14 @@ def explain_card(view: View, title: str, ask: Ask) -> None:
         finally:
             button.enable()
 
+    def clear() -> None:
+        set_html(drawn, "")
+        drawn.set_visibility(False)
+        set_html(tree, "")
+        state.set_content("")
+
     button.on_click(explain)
+    return ExplainCard(card, clear)
 
 
 def step_html(step: Mapping[str, Any], depth: int, address_of: graph.AddressOf, *, is_first: bool = True) -> str:

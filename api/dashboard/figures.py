@@ -1,6 +1,6 @@
 """Numbers, times and small pictures as text: the same on every page.
 
-Invariant: whatever comes from outside is escaped here before it stands in a picture.
+Invariant: all external text is escaped here before it becomes part of a picture.
 """
 
 from __future__ import annotations

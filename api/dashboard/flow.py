@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TypeAlias
 
+from highwater.api.dashboard.addresses import group_address, topic_address
 from highwater.api.dashboard.figures import rate, seconds, short_count
 from highwater.schemas.topics import TOPICS, Topic
 
@@ -127,7 +128,9 @@ def draw(lane: Lane, rates: Mapping[str, float] | None, behind: Mapping[str, Beh
     lines = "".join(line for line, _ in drawn) + "".join(words for _, words in drawn)
     boxes = "".join(_box(name, place, behind.get(name)) for name, place in places.items())
     label = f"Flow of {escape(lane.title)}"
-    return f'<svg class="hw-flow" viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{label}">{lines}{boxes}</svg>'
+    return (
+        f'<svg class="hw-flow" viewBox="0 0 {_WIDTH} {height}" role="group" aria-label="{label}">{lines}{boxes}</svg>'
+    )
 
 
 def _places(lane: Lane, height: int) -> dict[str, tuple[float, float]]:
@@ -154,11 +157,16 @@ def _box(name: str, place: tuple[float, float], behind: Behind | None) -> str:
             told = f"{short_count(behind.events)} to read, {seconds(behind.seconds)}"
     shift = -3 if told else 5
     second = f'<text class="sub" x="{x + 10}" y="{y + 13:.0f}">{escape(told)}</text>' if told else ""
-    return (
+    box = (
         f'<g class="hw-node{" behind" if is_late else ""}"><rect x="{x}" y="{y - _BOX_HEIGHT / 2:.0f}" width="{_BOX_WIDTH}" '
         f'height="{_BOX_HEIGHT}" rx="8"/><text x="{x + 10}" y="{y + shift:.0f}">{escape(_SHOWN.get(name, name))}</text>'
         f"{second}</g>"
     )
+    return box if behind is None else _linked(group_address(name), box)
+
+
+def _linked(address: str, drawn: str) -> str:
+    return f'<a href="{escape(address)}">{drawn}</a>'
 
 
 def _edge(edge: Edge, places: Mapping[str, tuple[float, float]], rates: Mapping[str, float] | None) -> tuple[str, str]:
@@ -228,4 +236,5 @@ def _words(edge: Edge, at: tuple[float, float], per_second: float, *, has_rates:
     width = max(len(name), len(rate(per_second))) * _LETTER_WIDTH
     ground = f'<rect x="{x - width / 2:.0f}" y="{y - 14:.0f}" width="{width:.0f}" height="{26 if has_rates else 13}" rx="4"/>'
     words = f'<text x="{x:.0f}" y="{y - 4:.0f}" text-anchor="middle">{escape(name)}</text>'
-    return ground + words + (told if has_rates else "")
+    drawn = ground + words + (told if has_rates else "")
+    return _linked(topic_address(edge.topics[0]) if len(edge.topics) == 1 else "/topics", drawn)

@@ -70,7 +70,7 @@ class OutlineForm:
     def _fill(self, waiting: Mapping[str, Any]) -> None:
         heading("Outline")
         note(
-            f"No slide is made before somebody approves the outline. It waits until {figures.iso_text(waiting['until'])} UTC; "
+            f"Slides are made only after the outline is approved. It waits until {figures.iso_text(waiting['until'])} UTC; "
             "then the job fails. One point a line."
         )
         self._title = ui.input("Title of the deck", value=self._before["title"]).props("outlined dense")

@@ -36,7 +36,7 @@ class Rates:
         self._samples.append(sample)
 
     def clear(self) -> None:
-        """Forget all: nobody looked for a while, and a rate over that gap would say nothing."""
+        """Forget all samples: after a gap in sampling a rate would be meaningless."""
         self._samples.clear()
 
     def per_second(self) -> dict[str, float]:
@@ -50,7 +50,7 @@ class Rates:
         return {topic: _rate(first, last, topic) for topic in last.ends}
 
     def history(self, topic: str, points: int) -> list[float]:
-        """The rates of a topic between the latest looks, the oldest first; at most so many."""
+        """Return up to `points` rates of a topic between the latest samples, oldest first."""
         found = list(self._samples)[-points - 1 :]
         return [_rate(before, after, topic) for before, after in pairwise(found)]
 

@@ -20,7 +20,7 @@ from highwater.schemas.codec import schema_id_of
 from highwater.schemas.envelope import caused_by
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.positions import Position
-from highwater.schemas.topics import TOPICS
+from highwater.schemas.topics import DEAD_LETTER_SUFFIX, TOPICS
 
 # The beginning of a value says what it is; `highwater replay` gives all of it.
 _BYTES_SHOWN, _BYTES_A_LINE = 2_048, 16
@@ -100,6 +100,8 @@ def record_address(position: Position) -> str:
 
 def effect_topics(topic: str) -> list[str]:
     """The topics where effects of this one's records may be: those of its subsystem that the product itself writes."""
+    if topic.removesuffix(DEAD_LETTER_SUFFIX) not in TOPICS:
+        return []
     subsystem = topic.partition(".")[0]
     return [
         one.name

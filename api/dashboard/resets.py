@@ -117,8 +117,8 @@ def plan_html(plan: Mapping[str, Any]) -> str:
     members = plan["live_members"]
     plural, which = ("", "it is") if members == 1 else ("s", "they are")
     running = (
-        f'<div class="hw-banner hw-warn" role="alert">The group is running with {members} member{plural}, which would go on'
-        f" reading from where {which}. Stop the group, then show what would change again.</div>"
+        f'<div class="hw-banner hw-warn" role="alert">The group is running with {members} member{plural}, which would continue'
+        f" from where {which}. Stop the group, then show what would change again.</div>"
         if members
         else ""
     )

@@ -1,7 +1,7 @@
-"""A season as of an earlier place in the log: its table and its latest changes, moved by a slider over all changes.
+"""A season as of an earlier place in the log: its pages and its latest changes, moved by a slider over all changes.
 
-Invariants. The table is a function of the changes up to the place that the page names. A log that does not go back to the first
-change is said so. What comes from outside is escaped.
+Invariants. Each page is a function of the changes up to the place that the address names (`season_pages.py`). A log that does not
+go back to the first change is said so. What comes from outside is escaped.
 """
 
 from __future__ import annotations
@@ -13,18 +13,16 @@ from nicegui import ui
 
 from highwater.api.dashboard import figures
 from highwater.api.dashboard.actions import position_html
+from highwater.api.dashboard.season_pages import PAGES, page_html, page_of
 from highwater.api.dashboard.slider import Slider
-from highwater.api.dashboard.tables import numbers, table_html
 from highwater.api.dashboard.view import View, heading, link, note, set_html, text
 from highwater.api.explain.routes import EXPLAIN, explained
 from highwater.connectors.explain.seasons import SeasonLog
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.league.past import Change, matches_after
-from highwater.streams.league.standings import table
 
 _CHANGES_SHOWN = 8
 _PREFIX = "league:"
-_COLUMNS = ("place", "team", "played#", "won#", "drawn#", "lost#", "goals#", "difference#", "points#")
 
 
 def season_of(key: str) -> str | None:
@@ -47,6 +45,7 @@ class SeasonPast:
         self._key = key
         self._season = season
         self._changes: Sequence[Change] = ()
+        self._step = 0
 
     def build(self) -> None:
         """Put the elements in their places; an address that names a position has the log read at once."""
@@ -57,7 +56,11 @@ class SeasonPast:
             with ui.element("div").classes("hw-as-of"):
                 self._slider = Slider("Place in the log", self._moved)
                 self._shown = ui.html("", sanitize=False).props("role=status")
-            self._table = ui.html("", sanitize=False).classes("full-width")
+            asked = self._view.asked("show") or page_of(self._key)
+            self._page = asked if asked in PAGES else "table"
+            self._pages = ui.select(dict(PAGES), value=self._page, label="Page", on_change=self._chosen)
+            self._pages.props("dense outlined").style("width:11rem").set_visibility(False)
+            self._made = ui.html("", sanitize=False).classes("full-width")
         if self._view.asked("position"):
             ui.timer(0, self._read, once=True)
 
@@ -87,7 +90,19 @@ class SeasonPast:
 
     async def _moved(self, step: int) -> None:
         self._show(step, "")
-        ui.navigate.history.replace(link("/league", key=self._key, position=self._changes[step].by.position))
+        self._note_address()
+
+    def _chosen(self) -> None:
+        """Another page, at the same place."""
+        self._page = str(self._pages.value)
+        if self._changes:
+            self._show_page()
+            self._note_address()
+
+    def _note_address(self) -> None:
+        """Have the browser's address say what is shown, so that it can be shared."""
+        position = self._changes[self._step].by.position
+        ui.navigate.history.replace(link("/league", key=self._key, position=position, show=self._page))
 
     def _show(self, step: int, problem: str) -> None:
         by = self._changes[step].by
@@ -96,25 +111,13 @@ class SeasonPast:
         warning = f'<br><span class="hw-warn">{text(problem)}</span>' if problem else ""
         place = f'<span class="hw-mono">{position_html(self._view, by.position)}</span>'
         set_html(self._shown, f"{text(words)}, {place}{warning}")
-        changes = self._changes[: step + 1]
-        served = table(self._season, matches_after(changes))
-        set_html(self._table, standings_html(served) + latest_html(changes))
+        self._step = step
+        self._pages.set_visibility(True)
+        self._show_page()
 
-
-def standings_html(document: Mapping[str, Any]) -> str:
-    """The table of a season."""
-    rows = "".join(
-        f"<tr><td>{row['position']}</td><td>{text(row['team'])}</td>"
-        + numbers(
-            *(str(row[name]) for name in ("played", "won", "drawn", "lost")),
-            f"{row['goals_for']} : {row['goals_against']}",
-            f"{row['goal_difference']:+d}" if row["goal_difference"] else "0",
-            f"<b>{row['points']}</b>",
-        )
-        + "</tr>"
-        for row in document["table"]
-    )
-    return table_html(_COLUMNS, rows, "Table as of then")
+    def _show_page(self) -> None:
+        changes = self._changes[: self._step + 1]
+        set_html(self._made, page_html(self._page, self._season, matches_after(changes)) + latest_html(changes))
 
 
 def latest_html(changes: Sequence[Change]) -> str:

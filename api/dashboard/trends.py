@@ -1,6 +1,6 @@
-"""The charts of one topic or group over the last six hours, on its page.
+"""The charts of one topic or group over the last six hours or day, on its page.
 
-Invariant: of the catalogue's own alone, since the history has no others.
+Invariant: of the catalogue's own, the whole span is there; what other applications have is recorded once its page was opened.
 """
 
 from __future__ import annotations
@@ -14,8 +14,13 @@ from highwater.api.dashboard import charts
 from highwater.api.dashboard.view import View, set_html
 from highwater.schemas.envelope import iso_from_ms
 from highwater.streams.clock import monotonic_seconds
+from highwater.streams.history import KEPT_MS, WATCHED_MAX
 
 _SPAN_MS = 6 * 3_600_000
+_OF_OTHERS = (
+    "Of another application: recorded since this page was opened first, and until a day after it was opened last "
+    f"(up to {WATCHED_MAX} groups and as many topics)."
+)
 # A sample is taken every minute.
 _EACH_SECONDS = 20.0
 
@@ -61,3 +66,31 @@ def of_one(document: Mapping[str, Any], name: str) -> dict[str, Any]:
         zeros = [None if all(value is None for value in column) else 0.0 for column in columns]
         series = [{"name": name, "values": zeros}]
     return {**document, "series": series}
+
+
+class OwnHistory:
+    """The chart of a topic or group that the API keeps a history of by itself: `GET /api/…/history`, over a day."""
+
+    def __init__(self, view: View, address: str) -> None:
+        self._view = view
+        self._address = address
+        self._drawn_at: float | None = None
+
+    def build(self) -> None:
+        """Put the chart in its place, hidden until there is something to draw."""
+        with ui.element("div").classes("hw-card full-width") as self._card:
+            self._chart = ui.html("", sanitize=False).classes("full-width")
+            self._note = ui.html("", sanitize=False)
+        self._card.set_visibility(visible=False)
+
+    async def refresh(self, *, is_catalogued: bool) -> None:
+        """Draw it again, once in a while."""
+        now = monotonic_seconds()
+        if self._drawn_at is not None and now - self._drawn_at < _EACH_SECONDS:
+            return
+        self._drawn_at = now
+        to_ms = self._view.services.clock()
+        span = {"from": iso_from_ms(to_ms - KEPT_MS), "to": iso_from_ms(to_ms)}
+        set_html(self._chart, charts.draw(await self._view.get(self._address, **span)))
+        set_html(self._note, "" if is_catalogued else f'<p class="hw-muted hw-small">{_OF_OTHERS}</p>')
+        self._card.set_visibility(visible=True)

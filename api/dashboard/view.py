@@ -1,8 +1,8 @@
 """What every page stands on: who looks, how it reads, the frame around it, and what it says when a part is away.
 
-Laws. A page reads `/api` with the key of whoever looks, inside this process, so nobody sees more than the API gives him; what is
-not of the API (topics, groups) is for those who are bound to no user. A part that is away is a line on the page, and the page
-goes on by itself when it is back.
+Invariants. A page reads `/api` with the key of whoever looks, inside this process, so nobody sees more than the API gives him;
+what is not of the API (topics, groups) is for those who are bound to no user. A part that is away is a line on the page, and
+the page goes on by itself when it is back.
 """
 
 from __future__ import annotations

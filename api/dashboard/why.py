@@ -1,6 +1,6 @@
 """Why a user's clusters are rebuilt now, later or not at all, in words: the rules of `streams/feeds/rules.py`, one by one.
 
-Law: the verdict is that of the rules themselves; what stands beside it only tells the numbers that they looked at.
+Invariant: the verdict is that of the rules themselves; what stands beside it only tells the numbers that they looked at.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _novelty(facts: UserFacts, policy: Policy) -> Condition:
     return Condition(
         "enough new insights",
         facts.pending >= wanted,
-        f"{count(facts.pending)} pending of {count(wanted)} that suffice",
+        f"{count(facts.pending)} pending of {count(wanted)} that are enough",
     )
 
 
@@ -103,7 +103,7 @@ def _cooldown(facts: UserFacts, policy: Policy, now_ms: int) -> Condition:
     asked = facts.last_enqueued_at
     is_over = asked is None or asked + plan.cooldown_ms <= now_ms
     return Condition(
-        "cooldown is over", is_over, f"asked for {ago(asked, now_ms)}; again after {seconds(plan.cooldown_seconds)}"
+        "cooldown is over", is_over, f"requested {ago(asked, now_ms)}; again after {seconds(plan.cooldown_seconds)}"
     )
 
 

@@ -1,6 +1,6 @@
 """`highwater dlq`: dead letters with reason, origin and original bytes; sent again, edited, or deleted.
 
-Law: nothing is deleted without being told to, and whatever is done leaves its trace (`api/dead_letters/handling.py`).
+Invariant: nothing is deleted without being told to, and whatever is done leaves its trace (`api/dead_letters/handling.py`).
 """
 
 from __future__ import annotations

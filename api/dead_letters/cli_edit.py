@@ -1,6 +1,6 @@
 """`highwater dlq edit`: a dead letter mended and sent again, by options, from a file, or in an editor.
 
-Law: what is sent is checked as any event of its topic is, so that it does not come back as another dead letter.
+Invariant: what is sent is checked as any event of its topic is, so that it does not come back as another dead letter.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def name_of(topic: Topic) -> str:
 
 @asynccontextmanager
 async def handler_of(settings: Settings, partitions: Mapping[str, int], note: str | None) -> AsyncIterator[Handler]:
-    """Whoever runs this command, as a handler of dead letters."""
+    """Return the user of this command, as a handler of dead letters."""
     from highwater.api.dead_letters.handling import Handler
     from highwater.api.dead_letters.reading import HANDLED
     from highwater.connectors.kafka.producer import AsyncProducer

@@ -56,7 +56,7 @@ def park(group: str, topic: Topic, partition: int, wait_seconds: float, as_json:
     place = f"{name}/{partition}"
     if parked.is_done:
         click.echo(
-            f"{group} has passed {place} up to offset {parked.until} and reads on; see `highwater dlq list {name}`"
+            f"{group} has passed {place} up to offset {parked.until} and continues; see `highwater dlq list {name}`"
         )
     else:
         click.echo(
@@ -74,7 +74,7 @@ async def _park(settings: Settings, group: str, place: tuple[str, int], wait_sec
     async with database(settings) as pool:
         if not any((one.group, one.place) == (name, place) for one in await stopped.all_stopped(pool)):
             raise CommandFailedError(
-                f"{name} has not stopped {place[0]}/{place[1]}; `highwater status` and `highwater lag` list what is stopped"
+                f"{name} has not stopped {place[0]}/{place[1]}; `highwater status` and `highwater lag` list stopped partitions"
             )
         ranges = await Admin(kafka_client(settings)).log_ranges([place])
         parked = await stopped.park(pool, name, place, ranges[place].high)

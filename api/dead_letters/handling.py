@@ -1,8 +1,8 @@
 """What is done with dead letters: sent again, edited, deleted; every deed leaves a trace.
 
-Laws: a record that was sent again says in its own headers where it comes from, so that no crash can part it from its trace; an
-event on `streams.dead-letter-handled` tells the same with its new position once the broker has it. A letter stays where it is
-until it is told to go, and one that was sent again is not sent a second time unaware.
+Invariants: a record that was sent again says in its own headers where it comes from, so that no crash can part it from its
+trace; an event on `streams.dead-letter-handled` tells the same with its new position once the broker has it. A letter stays
+where it is until it is told to go, and one that was sent again is not sent a second time unaware.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a dead letter is, what became of it, and what is sent when it is sent again. No I/O.
 
-Laws: what is sent again is the original key, bytes and headers, save for what an edit changes; what the dead-letter topic
+Invariants: what is sent again is the original key, bytes and headers, save for what an edit changes; what the dead-letter topic
 added is taken off, and where it comes from, who sent it and when stand in its headers.
 """
 

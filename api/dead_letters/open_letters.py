@@ -1,4 +1,4 @@
-"""How many dead letters are open, as the gauge of the API says: those that nobody has sent again, edited or dropped.
+"""Counts open dead letters for the gauge of the API: those not yet sent again, edited or dropped.
 
 Invariant: a look costs a question for ends; of the deeds only those since the last look are read, and letters are not read at
 all.

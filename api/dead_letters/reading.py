@@ -97,7 +97,7 @@ class LetterBox:
     def shown(self, letter: Letter) -> dict[str, Any]:
         """A letter whole, as JSON.
 
-        Beside what `Letter.document` tells: headers; `value`, or `undecodable` with the reason and, where the bytes are
+        In addition to `Letter.document`: headers; `value`, or `undecodable` with the reason and, where the bytes are
         Avro of some schema of the registry all the same, `as_written`; `schema_id`; `bytes_base64`.
         """
         record = letter.record

@@ -17,7 +17,7 @@ UNKNOWN = "unknown"
 
 @dataclass(slots=True)
 class ReasonGroup:
-    """Dead letters of one topic for one reason; `open` are those that nobody has sent again."""
+    """Dead letters of one topic for one reason; `open` counts those not yet sent again."""
 
     topic: str
     reason: str
@@ -33,7 +33,7 @@ class ReasonGroup:
 
 
 def reason_of(letter: Letter) -> str:
-    """The reason, also of a letter that says none."""
+    """Return the reason of a letter, also of one that does not name it."""
     return letter.reason or UNKNOWN
 
 
@@ -55,7 +55,7 @@ class ByReason:
 
 @dataclass(frozen=True, slots=True)
 class LetterFilter:
-    """Which letters are meant: an empty `reason` or `contains` is any; `is_open_only`: those that nobody has sent again."""
+    """Selects letters: an empty `reason` or `contains` matches any; `is_open_only` selects those not yet sent again."""
 
     reason: str = ""
     contains: str = ""

@@ -34,9 +34,16 @@ def explain() -> None:
     show_default=True,
     help="Follow the N channels with the most new insights; the others are only counted.",
 )
+@click.option("--cluster", "cluster_id", metavar="ID", help="Explain this cluster of the feed instead.")
 @json_option
-def feed(user: str, channels_max: int, as_json: bool) -> None:
-    """Explain the feed of USER."""
+def feed(user: str, channels_max: int, cluster_id: str | None, as_json: bool) -> None:
+    """Explain the feed of USER, or one cluster of it: the rebuilds in which its insights entered it, and the insights."""
+    if cluster_id is not None:
+        from highwater.streams.clock import ProductClock
+
+        now_ms = ProductClock(own_settings().clock_file)()
+        _show(lambda explainer: explainer.cluster(user, cluster_id, now_ms), as_json=as_json)
+        return
     _show(lambda explainer: explainer.feed(user, channels_max), as_json=as_json)
 
 

@@ -21,6 +21,7 @@ from highwater.api.core.conditional import CACHE_NEVER, JSON
 from highwater.api.core.errors import NotFoundError
 from highwater.api.core.freshness import FEEDS_TOPICS
 from highwater.api.core.guard import Called, GuardedRoute, User
+from highwater.api.core.openapi import problems
 from highwater.api.core.services import Services, Wired
 from highwater.api.explain import answers
 from highwater.connectors.explain.explaining import Explainer, UnknownResourceError
@@ -38,6 +39,7 @@ Ask: TypeAlias = Callable[[Explainer], Awaitable[Explanation]]
 # Both operations, and the card of the dashboard. Each reads the log for about a second.
 EXPLAIN = Access(Role.VIEWER, Scope.SYSTEM, Whose.USER, limit=RateLimit.PLAN, cost=2)
 
+_CLUSTER_CHARACTERS_MAX = 200
 # Each holds a thread and a connection to the broker for about a second; more wait, and past it come again.
 AT_ONCE = 4
 WAITING_MAX = 32
@@ -49,7 +51,7 @@ _waiting: set[object] = set()
     "/api/explain/feed/{user:id}",
     summary="Explain a user's feed",
     response_model=None,
-    responses=answer(answers.Explanation),
+    responses={**answer(answers.Explanation), **problems(NotFoundError)},
 )
 @declared(EXPLAIN)
 async def explain_feed(
@@ -57,9 +59,17 @@ async def explain_feed(
     user: User,
     services: Wired,
     channels: Annotated[int, Query(ge=1, le=CHANNELS_MAX, description="channels to follow")] = CHANNELS_DEFAULT,
+    cluster: Annotated[
+        str | None, Query(max_length=_CLUSTER_CHARACTERS_MAX, description="explain this cluster of the feed instead")
+    ] = None,
 ) -> Response:
-    """The events that led to the feed, as a tree and as a chain; each with position, time and delay to the next."""
+    """The events that led to the feed, as a tree and as a chain; each with position, time and delay to the next.
+
+    Of a cluster: the rebuilds in which its insights entered it, and the insights.
+    """
     await services.fresh(request, FEEDS_TOPICS)
+    if cluster is not None:
+        return await _answer(services, lambda explainer: explainer.cluster(user, cluster, services.clock()))
     return await _answer(services, lambda explainer: explainer.feed(user, channels))
 
 

@@ -1,7 +1,7 @@
 """`highwater backtest`, also `backtest policies`: what the live policy and up to five others would have done, side by side.
 
-Law: nothing is changed and nothing is sent; the live policy over its recorded ticks is compared with the requests that happened,
-and a difference is an exit status of 1.
+Invariant: nothing is changed and nothing is sent; the live policy over its recorded ticks is compared with the requests that
+happened, and a difference is an exit status of 1.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ _TELLING = tuple(
 
 
 async def require_known_user(services: Services, user_id: str) -> None:
-    """Refuse what is wanted for a user whom no event has told of.
+    """Reject a request for a user that no event has created.
 
     Raises:
         NotFoundError: there is no such user.

@@ -1,7 +1,7 @@
 """Reads of feeds: pending, clusters, feed, channels, insights, and what changed.
 
-Law: the 304 of /feed and /clusters reads no payload; from Redis it is one round trip. What a reader's `since` selects is told by
-the version's tag and the number, so its 304 costs as much.
+Invariant: the 304 of /feed and /clusters reads no payload; from Redis it is one round trip. What a reader's `since` selects is
+told by the version's tag and the number, so its 304 costs as much.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class History(TypedDict):
     title: str
     about: str
     unit: Literal["events/s", "events", "s", "ratio"]
-    label: Literal["topic", "consumer", "stage", "cache"]
+    label: Literal["topic", "consumer", "stage", "cache", "partition"]
     # The span in whole steps: it may begin a little earlier, and end later, than was asked.
     begin: Time
     end: Time

@@ -8,20 +8,30 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from highwater.api.core.services import Services
-from highwater.connectors.history.samples import add_sample, stage_seconds
+from highwater.connectors.history.samples import add_sample, stage_seconds, watched
 from highwater.connectors.kafka.admin import LogRange
-from highwater.connectors.kafka.groups import lags
+from highwater.connectors.kafka.groups import Standing, lags
+from highwater.connectors.kafka.memberships import foreign_standings
 from highwater.connectors.kafka.reading import log_ranges_of
 from highwater.connectors.postgres.leases import LeaseKind, Leases
 from highwater.connectors.postgres.pool import AWAY, reading, transaction
 from highwater.schemas.errors import HighwaterError
 from highwater.schemas.topics import all_topics
 from highwater.streams.clock import monotonic_seconds
-from highwater.streams.history import SAMPLE_MS, Counters, Figures, rates, ratio, step_of
+from highwater.streams.history import (
+    GROUP_LAG,
+    SAMPLE_MS,
+    Counters,
+    Figures,
+    partition_lags,
+    rate_figures,
+    ratio,
+    step_of,
+)
 from highwater.streams.telemetry import CONDITIONAL_GETS, DOCUMENT_READS, REDIS_HIT_RATIO, get_log
 
 # Two minutes missed, and another process takes over; the minutes between are a gap.
@@ -86,13 +96,14 @@ class HistoryRecorder:
             await add_sample(tx, step_of(now_ms) - SAMPLE_MS, figures)
         return True
 
-    async def _figures(self, now_ms: int) -> Mapping[str, Figures | None]:
+    async def _figures(self, now_ms: int) -> Mapping[str, Figures | Mapping[str, Figures] | None]:
         pool = self._services.database.require()
+        others = await watched(pool, now_ms)
         return {
             "stage_seconds": await stage_seconds(pool, now_ms - SAMPLE_MS, now_ms),
             "hit_ratio": self._hit_ratios(),
-            "rate": await self._rates(),
-            **await self._lags(),
+            **await self._rates(others["topic"]),
+            **await self._lags(others["group"]),
         }
 
     def _hit_ratios(self) -> Figures | None:
@@ -105,21 +116,29 @@ class HistoryRecorder:
         }
         return {name: value for name, value in found.items() if value is not None}
 
-    async def _rates(self) -> Figures | None:
+    async def _rates(self, others: Sequence[str]) -> dict[str, Figures | Mapping[str, Figures]]:
+        """Of our topics, and of these of other applications."""
         before, self._ends = self._ends, None
         try:
             self._services.kafka.require()
-            ranges = await log_ranges_of(self._services.admin, [topic.name for topic in all_topics()])
+            own = [topic.name for topic in all_topics()]
+            ranges = await log_ranges_of(self._services.admin, [*own, *others])
         except (HighwaterError, OSError, TimeoutError) as error:
             _log.debug("a minute has no rates", reason=str(error) or type(error).__name__)
-            return None
+            return {}
         self._ends = Counters(monotonic_seconds(), _sums(ranges))
-        return None if before is None else rates(before, self._ends)
+        return {} if before is None else rate_figures(before, self._ends, others)
 
-    async def _lags(self) -> dict[str, Figures]:
+    async def _lags(self, others: Sequence[str]) -> dict[str, Figures | Mapping[str, Figures]]:
+        """Of our groups, and of these of other applications."""
         try:
             self._services.kafka.require()
             found = await lags(self._client, self._services.database.require())
+            parts = {lag.group: _by_partition(lag.standings) for lag in found}
+            for name in others:
+                standings = await foreign_standings(self._services.admin, self._client, name)
+                if standings:
+                    parts[name] = _by_partition(standings)
         except (HighwaterError, OSError, TimeoutError) as error:
             _log.debug("a minute has no lag", reason=str(error) or type(error).__name__)
             return {}
@@ -127,7 +146,12 @@ class HistoryRecorder:
         return {
             "lag": {lag.group: float(lag.events) for lag in behind},
             "lag_seconds": {lag.group: lag.seconds for lag in behind if lag.seconds is not None},
+            GROUP_LAG.name: parts,
         }
+
+
+def _by_partition(standings: Iterable[Standing]) -> Figures:
+    return partition_lags({f"{one.topic}/{one.partition}": one.events for one in standings})
 
 
 def _sums(ranges: Mapping[tuple[str, int], LogRange]) -> dict[str, float]:

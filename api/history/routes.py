@@ -1,7 +1,11 @@
-"""The history of figures over HTTP: a metric over a span of the last day."""
+"""The history of figures over HTTP: a metric over a span of the last day, of all or of one consumer group or topic.
+
+Invariant: of a group or topic of another application the figures are recorded for a day after somebody asked for them here.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -11,13 +15,28 @@ from highwater.api.core.access import Access, Scope, Whose, declared
 from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
 from highwater.api.core.conditional import CACHE_NEVER, JSON
-from highwater.api.core.errors import UnprocessableError
+from highwater.api.core.errors import NotFoundError, UnprocessableError
 from highwater.api.core.guard import GuardedRoute
+from highwater.api.core.openapi import problems
 from highwater.api.core.services import Services, Wired
 from highwater.api.history.answers import History
-from highwater.connectors.history.samples import samples
+from highwater.connectors.history.samples import samples, samples_of, watch
+from highwater.connectors.kafka.memberships import NO_GROUP, membership
+from highwater.connectors.kafka.resetting import group_named, own_groups
 from highwater.schemas.envelope import iso_from_ms, ms_from_iso
-from highwater.streams.history import KEPT_MS, METRICS, Metric, grid_of, values_of
+from highwater.schemas.topics import all_topics
+from highwater.streams.history import (
+    GROUP_LAG,
+    KEPT_MS,
+    METRICS,
+    TOPIC_RATE,
+    Grid,
+    Metric,
+    Sample,
+    grid_of,
+    of_label,
+    values_of,
+)
 from highwater.streams.identity.rate_limits import RateLimit
 
 router = APIRouter(tags=["system"], route_class=GuardedRoute)
@@ -25,6 +44,11 @@ router = APIRouter(tags=["system"], route_class=GuardedRoute)
 HISTORY = Access(Role.VIEWER, Scope.SYSTEM, Whose.DEPLOYMENT, limit=RateLimit.CALLER, cost=1)
 _SPAN_MS = 3_600_000
 _CHARACTERS_MAX = 40
+_Begin = Annotated[
+    str | None,
+    Query(alias="from", max_length=_CHARACTERS_MAX, description="ISO 8601; by default an hour before the end."),
+]
+_End = Annotated[str | None, Query(alias="to", max_length=_CHARACTERS_MAX, description="ISO 8601; by default now.")]
 
 
 @router.get(
@@ -40,31 +64,78 @@ async def get_history(
         Literal["rate", "lag", "lag_seconds", "stage_seconds", "hit_ratio"],
         Query(description="Which metric; `about` of the answer says what it counts."),
     ],
-    begin: Annotated[
-        str | None,
-        Query(alias="from", max_length=_CHARACTERS_MAX, description="ISO 8601; by default an hour before the end."),
-    ] = None,
-    end: Annotated[
-        str | None, Query(alias="to", max_length=_CHARACTERS_MAX, description="ISO 8601; by default now.")
-    ] = None,
+    begin: _Begin = None,
+    end: _End = None,
 ) -> Response:
     """A value per step, null if nothing was recorded. Samples are taken every minute and kept for 24 hours."""
+    grid = _grid(services, begin, end)
+    found = await samples(services.database.require(), metric, grid)
+    return _answer(METRICS[metric], found, grid)
+
+
+@router.get(
+    "/api/groups/{group:id}/history",
+    summary="Get the history of a consumer group's lag over the last day",
+    response_model=None,
+    responses={**answer(History), **problems(NotFoundError)},
+)
+@declared(HISTORY)
+async def get_group_history(group: str, services: Wired, begin: _Begin = None, end: _End = None) -> Response:
+    """The lag in all, and by partition (`topic/partition`); null where nothing was recorded.
+
+    A group of another application is recorded from the first request on, and until a day after the last; up to 20 groups are.
+    """
+    grid = _grid(services, begin, end)
+    pool = services.database.require()
+    name = group_named(group, await own_groups(pool))
+    if not name.is_own:
+        if (await membership(services.admin, name.kafka_group)).state == NO_GROUP:
+            raise NotFoundError(f"there is no consumer group {group[:250]!r}")
+        await watch(pool, "group", name.name, services.clock())
+    return _answer(GROUP_LAG, await samples_of(pool, GROUP_LAG.name, name.name, grid), grid)
+
+
+@router.get(
+    "/api/topics/{topic:id}/history",
+    summary="Get the history of a topic's rate over the last day",
+    response_model=None,
+    responses={**answer(History), **problems(NotFoundError)},
+)
+@declared(HISTORY)
+async def get_topic_history(topic: str, services: Wired, begin: _Begin = None, end: _End = None) -> Response:
+    """The events appended per second; null where nothing was recorded.
+
+    A topic of another application is recorded from the first request on, and until a day after the last; up to 20 topics are.
+    """
+    grid = _grid(services, begin, end)
+    pool = services.database.require()
+    if any(one.name == topic for one in all_topics()):
+        return _answer(TOPIC_RATE, of_label(await samples(pool, "rate", grid), topic), grid)
+    if topic not in await services.admin.partition_counts():
+        raise NotFoundError(f"there is no topic {topic[:250]!r} on the broker")
+    await watch(pool, "topic", topic, services.clock())
+    return _answer(TOPIC_RATE, await samples_of(pool, TOPIC_RATE.name, topic, grid), grid)
+
+
+def _grid(services: Services, begin: str | None, end: str | None) -> Grid:
+    """The steps of the span that was asked for.
+
+    Raises:
+        UnprocessableError: one of them is no time, or the span is none of up to a day.
+    """
     to_ms = services.clock() if end is None else _time(end, "to")
     from_ms = to_ms - _SPAN_MS if begin is None else _time(begin, "from")
     if not 0 < to_ms - from_ms <= KEPT_MS:
         raise UnprocessableError("from is before to, and at most 24 hours before it", field="from", reason="bad_span")
-    found = await history(services, METRICS[metric], from_ms, to_ms)
-    return Response(orjson.dumps(found), headers={"Cache-Control": CACHE_NEVER}, media_type=JSON)
+    return grid_of(from_ms, to_ms)
 
 
-async def history(services: Services, metric: Metric, from_ms: int, to_ms: int) -> dict[str, Any]:
-    """The answer for a span.
+def _answer(metric: Metric, found: Sequence[Sample], grid: Grid) -> Response:
+    document = _document(metric, values_of(metric, found, grid), grid)
+    return Response(orjson.dumps(document), headers={"Cache-Control": CACHE_NEVER}, media_type=JSON)
 
-    Raises:
-        UnavailableError: PostgreSQL does not answer.
-    """
-    grid = grid_of(from_ms, to_ms)
-    found = values_of(metric, await samples(services.database.require(), metric.name, grid), grid)
+
+def _document(metric: Metric, found: Mapping[str, Sequence[float | None]], grid: Grid) -> dict[str, Any]:
     return {
         "metric": metric.name,
         "title": metric.title,

@@ -66,7 +66,7 @@ async def get_limits(
 
 
 def limits_document(found: Organization) -> OrganizationLimits:
-    """The limits as they are answered; a limit that is none is said to be unlimited (R2.32)."""
+    """Return the limits for a response; an absent limit is shown as unlimited (R2.32)."""
     plan = found.plan
     return {
         "organization_id": found.organization_id,

@@ -1,7 +1,7 @@
 """Sessions and roles (R2.4 to R2.10).
 
-Laws. A session's role is never above its creator's, nor above the role stored for its user. A change of role is an event first;
-it is stored and revokes the user's sessions before it is answered, and its sink, which reads it again, finds it done.
+Invariants. A session's role is never above its creator's, nor above the role stored for its user. A change of role is an event
+first; it is stored and revokes the user's sessions before it is answered, and its sink, which reads it again, finds it done.
 """
 
 from __future__ import annotations

@@ -172,3 +172,38 @@ class UsageOfMonth(TypedDict):
     source: Literal["postgresql", "redis"]
     upto_seq: int
     upto: Time | None
+
+
+class FailureReason(TypedDict):
+    """What failed jobs have in common, and how many of those that were found have it."""
+
+    reason: str
+    jobs: int
+
+
+class RestartedJob(TypedDict):
+    """A failed job that is restarted: it goes on after `steps_done` steps."""
+
+    job_id: str
+    kind: Literal["generation", "ingestion", "export"]
+    user_id: str
+    error: str
+    steps_done: int
+    steps_total: int
+    failed_at: Time
+
+
+class JobRestarts(TypedDict):
+    """What a restart begins, or has begun. `found`: how many the filter finds; `jobs`: up to 500, the last to fail first.
+
+    `is_whole`: whether every failed job was checked; `refusal`: why the organization may not have them made, if it may not.
+    """
+
+    executed: bool
+    found: int
+    is_whole: bool
+    refusal: str | None
+    reasons: list[FailureReason]
+    steps_left: int
+    jobs: list[RestartedJob]
+    positions: list[str]

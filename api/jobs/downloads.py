@@ -1,7 +1,7 @@
 """Files of jobs saved on the machine of whoever runs the command.
 
-Law: a file is there whole or not at all: it is written beside its place, its digest is checked, and only then it is moved there.
-Nothing that is there is replaced unless the caller says so.
+Invariant: a file is there whole or not at all: it is written beside its place, its digest is checked, and only then it is moved
+there. Nothing that is there is replaced unless the caller says so.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Documents and files, put and read by the SHA-256 of their bytes: a job names them by it, they never travel in an event.
 
-Laws. A body is streamed: what is too large is refused before the rest of it is read, and what breaks off leaves nothing. What is
-answered has been stored, and what was given of its digest was true. A blob is read by the organizations that have put it, and
-by admins; to all others there is none. What somebody has put is never shown by a browser as a page of ours.
+Invariants. A body is streamed: what is too large is refused before the rest of it is read, and what breaks off leaves nothing.
+What is answered has been stored, and what was given of its digest was true. A blob is read by the organizations that have put
+it, and by admins; to all others there is none. What somebody has put is never shown by a browser as a page of ours.
 """
 
 from __future__ import annotations

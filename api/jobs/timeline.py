@@ -1,6 +1,7 @@
 """The timeline of a job as it is served: its input, and its steps with their calls of the language model.
 
-Law: a pure function of what is stored, so the same rows give the same bytes. A step is there once it called the language model.
+Invariant: a pure function of what is stored, so the same rows give the same bytes. A step is there once it called the language
+model.
 """
 
 from __future__ import annotations

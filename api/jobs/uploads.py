@@ -1,7 +1,7 @@
 """Bodies that are documents, as they come: bounded in number, size and silence.
 
-Law: what a client does, or stops doing, costs a process a few MiB of memory and one document of disk, for half a minute at most
-after its last byte.
+Invariant: what a client does, or stops doing, costs a process a few MiB of memory and one document of disk, for half a minute
+at most after its last byte.
 """
 
 from __future__ import annotations

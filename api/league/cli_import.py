@@ -1,6 +1,6 @@
 """`highwater import openfootball`: a season of football to topics.
 
-Law: what is published depends on the file and the options alone, so an import can be repeated at any time. Matches are
+Invariant: what is published depends on the file and the options alone, so an import can be repeated at any time. Matches are
 acknowledged before the first result is handed over: a consumer that meets a result first has to wait for its match.
 """
 

@@ -1,4 +1,4 @@
-"""A match as a page: `api/league/matches.py` puts it together, here is what it is to whoever serves pages."""
+"""Serves a match as a page; `api/league/matches.py` composes its content."""
 
 from __future__ import annotations
 

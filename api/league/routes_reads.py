@@ -1,6 +1,6 @@
 """Reads of leagues: every page is a document that `api/pages/documents.py` serves; here is only which path is which.
 
-Invariant: what belongs to a user is read by that user, or by a key that is bound to nobody.
+Invariant: what belongs to a user is read by that user only, or by a key that is not bound to a user.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the routes of leagues stand on, beside what all routes share: matches of two documents, their windows, the monitor.
 
-Also what leagues hand to whoever serves pages: the builders of their documents.
+Also the builders of documents that leagues pass to the service of pages.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Documents over HTTP: conditions, codings, how long a cache may keep them.
 
-Laws. A 304 asks for heads and never for a payload. One weak tag names a version in every coding (RFC 9110, section 8.8.1). A
-body is of exactly the version in its headers; one that was overtaken between the two is read again.
+Invariants. A 304 asks for heads and never for a payload. One weak tag names a version in every coding (RFC 9110, section
+8.8.1). A body is of exactly the version in its headers; one that was overtaken between the two is read again.
 
 A client's own cache asks each time (`Cache-Control: no-cache`): a browser that may use a stale copy would show the version from
 before an acknowledged write without saying so. A shared cache that is configured for it (`CDN-Cache-Control`, RFC 9213) may do

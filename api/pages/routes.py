@@ -1,6 +1,6 @@
 """What operators do with the cache of pages: invalidate.
 
-Law: nothing is made here. A request becomes an event, and whoever makes documents does the work (R4.32).
+Invariant: nothing is made here. A request becomes an event, and whoever makes documents does the work (R4.32).
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from highwater.streams.pages.rules import PageRules
 
 @dataclass(frozen=True)
 class PageServices:
-    """What serving a page takes; `core` is in it, since a page is served to whoever may see it and as fresh as was asked."""
+    """What serving a page needs; includes `core`, which checks who may see a page and how fresh it must be."""
 
     core: Services
     documents: Documents
@@ -42,7 +42,7 @@ class PageServices:
 
 
 def make_pages(core: Services, rules: PageRules, builders: Mapping[str, Builder]) -> PageServices:
-    """Wire the documents that a slice's rules tell of and its builders make, one builder a kind."""
+    """Wire the documents that a slice defines, with one builder per kind."""
     cache = ResourceCache(core.cache_link, DOCUMENT, open_objects(core.settings))
     copies = Copies()
     documents = Documents(

@@ -253,7 +253,7 @@ class ShortCut:
         return True
 
     def admitted(self, asked: Asked) -> Principal | None:
-        """Who asks, where that takes no asking and it may see the page."""
+        """Return the caller if it is known from memory and may see the page."""
         principal = principal_of(self._services.core.authenticator, asked.scope, asked.headers)
         return principal if principal is not None and refusal(asked.known.access, principal) is None else None
 

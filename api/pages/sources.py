@@ -1,7 +1,7 @@
 """What a path shows: one document, or what a household puts together of several.
 
-The law: both ways to an answer, the usual one (`api/pages/documents.py`) and the short cut (`api/pages/shortcut.py`), read a page
-through the same source, so that they give the same answer. A source holds what it reads from and keeps nothing.
+The invariant: both ways to an answer, the usual one (`api/pages/documents.py`) and the short cut (`api/pages/shortcut.py`),
+read a page through the same source, so that they give the same answer. A source holds what it reads from and keeps nothing.
 """
 
 from __future__ import annotations

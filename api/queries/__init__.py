@@ -1,1 +1,1 @@
-"""Queries over HTTP and in the command: asked, followed, told."""
+"""Queries over HTTP and by command: submit, follow, show."""

@@ -1,6 +1,6 @@
 """`highwater ask`: a question to the running API, its progress on a terminal, and the answer.
 
-Law: the run belongs to the product, not to this command: whoever stops waiting leaves it alone and is told its id.
+Invariant: the run belongs to the product, not to this command: whoever stops waiting leaves it alone and is told its id.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`highwater backtest prompts`: recorded queries answered again by another prompt or model, beside the recorded answers.
 
-Law: nothing is stored and nothing is published; the service is asked, and paid, for each query that is replayed.
+Invariant: nothing is stored and nothing is published; the service is asked, and paid, for each query that is replayed.
 """
 
 from __future__ import annotations

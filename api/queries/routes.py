@@ -1,7 +1,8 @@
 """Queries: asked, followed, cancelled, begun again, listed and told from end to end.
 
-Laws. A query is an event first; its answer is never waited for (R1.12). A repeat under one `Idempotency-Key` is the same request,
-which needs nothing stored: the id is a function of user and key. A run is read by its user, and by keys bound to nobody.
+Invariants. A query is an event first; its answer is never waited for (R1.12). A repeat under one `Idempotency-Key` is the same
+request, which needs nothing stored: the id is a function of user and key. A run is read by its user, and by keys bound to
+nobody.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Prompts of the pipeline of queries: read, and changed by an admin (R1.11).
 
-Law: a change is an event first, and every prompt there ever was is kept with its place in the log.
+Invariant: a change is an event first, and every prompt there ever was is kept with its place in the log.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Answer(NamedTuple):
 
     @property
     def document(self) -> Any:
-        """Its JSON; an empty object where it is none."""
+        """Return the JSON of the response; an empty object if it has none."""
         try:
             return orjson.loads(self.body)
         except orjson.JSONDecodeError:
@@ -67,7 +67,7 @@ class Visit:
 
     @property
     def is_operator(self) -> bool:
-        """Whether the reader's key is that of nobody in particular, or of an admin."""
+        """Whether the reader's key is not bound to a user, or belongs to an admin."""
         principal = self.visitor.principal
         return principal.role is Role.ADMIN or not principal.is_bound
 

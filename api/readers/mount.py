@@ -1,4 +1,4 @@
-"""Owns the addresses of readers' pages: which are served, who may, and what a browser is told that may not.
+"""Owns the addresses of readers' pages: which are served, who may see them, and what other browsers are shown.
 
 Invariants. Nothing of the dashboard is loaded by a reader. Who is unknown is asked to sign in where the API asks for keys, and is
 led back. A page is refused by the declaration beside its address; what it shows, and what its forms do, by the API itself.

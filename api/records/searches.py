@@ -14,8 +14,14 @@ from highwater.api.core.errors import NotFoundError, TooManyRequestsError, Unpro
 from highwater.api.core.services import Services
 from highwater.connectors.replay.cursors import Search
 from highwater.connectors.replay.search_task import SearchTask
-from highwater.connectors.replay.searches import RunningSearch, Searches, SearchRefusedError, TooManySearchesError
-from highwater.schemas.topics import Topic, all_topics
+from highwater.connectors.replay.searches import (
+    RunningSearch,
+    Searches,
+    SearchRefusedError,
+    TooManySearchesError,
+    TopicMissingError,
+)
+from highwater.schemas.topics import Topic, all_topics, foreign_topic, is_topic_name
 from highwater.streams.identity.rate_limits import RateLimit
 
 # A page of a search and a download, over HTTP and on the dashboard. Each may read for a minute and more.
@@ -29,15 +35,15 @@ _searches = Searches()
 
 
 def topic_named(name: str) -> Topic:
-    """A topic of the catalogue, dead letters among them.
+    """A topic of the catalogue, dead letters among them, or one of another application, which the broker may not have.
 
     Raises:
-        NotFoundError: there is none of the name.
+        NotFoundError: no topic can have the name.
     """
     found = next((topic for topic in all_topics() if topic.name == name), None)
-    if found is None:
+    if found is None and not is_topic_name(name):
         raise NotFoundError(f"there is no topic {name[:250]!r}")
-    return found
+    return found or foreign_topic(name)
 
 
 @asynccontextmanager
@@ -53,6 +59,7 @@ async def begun(
     """A search that has begun; `kind` None: a page of at most `limit` records, else all of them in that format.
 
     Raises:
+        NotFoundError: the broker has no such topic.
         UnprocessableError: it cannot be made as it was asked for.
         TooManyRequestsError: too many run.
         UnavailableError: Kafka or the registry does not answer.
@@ -65,6 +72,8 @@ async def begun(
     try:
         async with _searches.open(task, caller) as running:
             yield running
+    except TopicMissingError as error:
+        raise NotFoundError(str(error)) from error
     except SearchRefusedError as error:
         raise UnprocessableError(str(error)) from error
     except TooManySearchesError as error:

@@ -1,1 +1,1 @@
-"""Alerts: people are told of failed runs."""
+"""Alerts: notify people of failed runs."""

@@ -20,7 +20,15 @@ from highwater.connectors.backup.statements import QUERIES
 # of words, which triggers make of the rows of `chunks`: with rows of their own they would count twice. And a day of charts, which
 # after a restore would show another system's day.
 NOT_COPIED = frozenset(
-    {"leases", "copy_leases", "restore_progress", "schema_migrations", "chunk_words", "history_samples"}
+    {
+        "leases",
+        "copy_leases",
+        "restore_progress",
+        "schema_migrations",
+        "chunk_words",
+        "history_samples",
+        "history_watched",
+    }
 )
 _SUFFIX = ".copy.gz"
 # Of gzip: a third of the time of the default for a tenth more bytes.

@@ -58,7 +58,7 @@ async def wrong(connection: Connection, admin: Admin, sent: Mapping[str, int]) -
 
 
 async def rewind(connection: Connection, group: str, records: int) -> None:
-    """Send the consumers of a group back by so many records in each partition."""
+    """Move the consumers of a group back by a number of records in each partition."""
     await connection.execute(QUERIES["chaos_rewind"], group, records)
 
 

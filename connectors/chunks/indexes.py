@@ -42,7 +42,7 @@ _BUILD_MEMORY = "256MB"
 
 
 class ChunkIndexes:
-    """Looks for namespaces that want an index, and builds it."""
+    """Finds namespaces that need an index, and builds it."""
 
     group = "chunk-indexes"
     problem: str | None = None  # searches are right without it

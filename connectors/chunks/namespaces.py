@@ -1,8 +1,9 @@
 """Namespaces of chunks as PostgreSQL holds them: their passports, how they are rated, and what is taken away from them.
 
-Laws. A row of `chunk_namespaces` says what the configuration says: it is made at the first sight of a namespace and brought in
-line when the sink of namespaces starts. A chunk is taken away under the lock of its source, and only if it still is what it was
-chosen for, in one statement with its copy in the archive; so whoever sweeps twice, or beside another, takes nothing twice.
+Invariants. A row of `chunk_namespaces` says what the configuration says: it is made at the first sight of a namespace and
+brought in line when the sink of namespaces starts. A chunk is taken away under the lock of its source, and only if it still is
+what it was chosen for, in one statement with its copy in the archive; so whoever sweeps twice, or beside another, takes nothing
+twice.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The sink of ingests: one that has come to its end is ended, and what it shows to be orphaned is marked (R3.19, R3.20, R3.24).
 
-Laws. Chunks are marked only under the lock of their source, by a decision on exactly the counters that stand there then, and only
-by an ingest that no other one superseded. A decision on fewer events than are stored by now is passed over: a later one follows.
-One on more than are stored waits for the sink of chunks: so it is when the log is read again into an empty store.
+Invariants. Chunks are marked only under the lock of their source, by a decision on exactly the counters that stand there then,
+and only by an ingest that no other one superseded. A decision on fewer events than are stored by now is passed over: a later
+one follows. One on more than are stored waits for the sink of chunks: so it is when the log is read again into an empty store.
 """
 
 from __future__ import annotations

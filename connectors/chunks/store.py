@@ -38,7 +38,7 @@ class SourceKey(NamedTuple):
 
 
 class Namespace(NamedTuple):
-    """What the sink needs to know of a namespace; `dimensions` is None before its first vector."""
+    """A namespace as the sink sees it; `dimensions` is None before its first vector."""
 
     dimensions: int | None
     is_hot: bool
@@ -95,7 +95,7 @@ async def set_dimensions(tx: Connection, ns: str, dimensions: int) -> None:
 
 
 async def lock_sources(tx: Connection, keys: Collection[SourceKey]) -> dict[SourceKey, Source]:
-    """Lock sources, made where there is none; what their latest ingest is."""
+    """Lock sources, creating missing ones, and return their latest ingests."""
     columns = _transposed(keys, 3)
     await tx.execute(QUERIES["ensure_chunk_sources"], *columns)
     return {

@@ -62,7 +62,7 @@ class Page(NamedTuple):
 
 
 class Maker(NamedTuple):
-    """What makes vectors; `dimensions` is None before it made any."""
+    """Computes vectors; `dimensions` is None before the first one."""
 
     model: str
     dimensions: int | None

@@ -1,6 +1,6 @@
 """What the dashboard lists over all users from PostgreSQL: values, never rows, and every time in milliseconds.
 
-Law: one function is one statement, bounded; nothing is written.
+Invariant: one function is one statement, bounded; nothing is written.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What a document is, and its blocks.
 
-Law: what the bytes say is believed before what was said of them. A document that cannot be read, or holds no text, says why.
+Invariant: what the bytes say is believed before what was said of them. A document that cannot be read, or holds no text, says
+why.
 """
 
 from __future__ import annotations

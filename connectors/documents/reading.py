@@ -1,7 +1,7 @@
 """Documents read in processes of their own (`connectors/documents/child.py`), and their chunks, which wait in a file.
 
-Law: whatever a document is, reading it fails alone: it takes no more time and memory than it is given, and holds up nobody.
-Neither the document nor its chunks are ever whole in the memory of the process that asks.
+Invariant: whatever a document is, reading it fails alone: it takes no more time and memory than it is given, and holds up
+nobody. Neither the document nor its chunks are ever whole in the memory of the process that asks.
 """
 
 from __future__ import annotations

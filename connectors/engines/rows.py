@@ -1,4 +1,4 @@
-"""Columns that rows of runs and of jobs have in common: who works on them, what asked for them, and when."""
+"""Columns that rows of runs and of jobs share: the worker, the event that requested them, and the times."""
 
 from __future__ import annotations
 

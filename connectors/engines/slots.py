@@ -1,6 +1,6 @@
 """What an engine holds: each item in a task of its own, so many at once, ended in order.
 
-Law: nothing is taken beyond the slots, and nothing after the stop began. What was not ended by a stop is given back.
+Invariant: nothing is taken beyond the slots, and nothing after the stop began. What was not ended by a stop is given back.
 """
 
 from __future__ import annotations

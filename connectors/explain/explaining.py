@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import asyncpg
 import orjson
 
+from highwater.connectors.explain.clusters import MEMBERS_MAX, ClusterFacts, Member, trace_cluster
 from highwater.connectors.explain.explanations import Explanation, Step, chain, position_of, with_traces
 from highwater.connectors.explain.feeds import CHANNELS_DEFAULT, FeedFacts, NewInsight, novel_channels, trace_feed
 from highwater.connectors.explain.pages import trace_page
 from highwater.connectors.explain.seasons import SeasonLog, season_log
 from highwater.connectors.explain.statements import QUERIES
+from highwater.connectors.feeds.read_model import clusters, tracked_cluster
 from highwater.connectors.kafka.finding import Finder
 from highwater.connectors.postgres.pool import Row, one_row, reading
 from highwater.schemas.codec import Codec
@@ -57,6 +59,46 @@ class Explainer:
         facts = await self._feed_facts(user_id, channels_max)
         tree = await self._in_log(lambda finder: _traced(finder, trace_feed(finder, facts)))
         return Explanation(f"feed:{user_id}", facts.feed_version, facts.feed_etag, tree)
+
+    async def cluster(self, user_id: str, cluster_id: str, now_ms: int, version: int | None = None) -> Explanation:
+        """Why a cluster of a version, by default the current one, has the insights that it has.
+
+        Raises:
+            UnknownResourceError: the version has no such cluster.
+            UnavailableError: PostgreSQL, Kafka or the registry is away.
+        """
+        held = await clusters(self._pool, user_id, version, now_ms)
+        found = next((one for one in held.clusters or () if one["cluster_id"] == cluster_id), None)
+        if found is None:
+            raise UnknownResourceError(
+                f"version {held.cluster_version} of the clusters of {user_id!r} has no cluster {cluster_id[:100]!r}"
+            )
+        facts = await self._cluster_facts(user_id, found, held.cluster_version)
+        tree = await self._in_log(lambda finder: _traced(finder, trace_cluster(finder, facts)))
+        return Explanation(f"clusters:{user_id}", held.head.version, held.head.etag, tree)
+
+    async def _cluster_facts(self, user_id: str, found: Mapping[str, Any], version: int) -> ClusterFacts:
+        tracked = tracked_cluster(found, version)
+        since = dict(zip(tracked.insight_ids, tracked.since, strict=True))
+        shown = sorted(since, key=lambda name: (-since[name], name))[:MEMBERS_MAX]
+        async with reading(self._pool) as connection:
+            rows = await connection.fetch(QUERIES["explain_members"], shown)
+            versions = sorted({since[name] for name in shown})
+            requests = await connection.fetch(QUERIES["explain_versions"], user_id, versions)
+        asked = {row["cluster_version"]: position_of(row["caused_by"]) for row in requests}
+        members = [(row["channel_id"], _insight(row)) for row in rows]
+        return ClusterFacts(
+            cluster_id=tracked.cluster_id,
+            label=str(found["label"]),
+            version=version,
+            born_version=tracked.born_version,
+            size=len(tracked.insight_ids),
+            members=tuple(
+                Member(one.insight_id, channel, one.text, since[one.insight_id], one.position, one.arrived_ms)
+                for channel, one in members
+            ),
+            requests={number: position for number, position in asked.items() if position is not None},
+        )
 
     async def resource(self, key: str) -> Explanation:
         """Why the resource of a key is as it is; `feed:{user}` and `clusters:{user}` are explained as feeds.

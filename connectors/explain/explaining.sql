@@ -23,6 +23,16 @@ SELECT i.channel_id, i.seq, i.insight_id,
 FROM unnest($1::text[], $2::bigint[]) AS asked (channel_id, seq)
 JOIN insights AS i ON i.channel_id = asked.channel_id AND i.seq = asked.seq
 
+-- Insights by id.
+-- name: explain_members
+SELECT channel_id, insight_id, CASE WHEN retracted_at IS NULL THEN left(text, 120) END AS text, arrived_at, source_partition,
+       source_offset
+FROM insights WHERE insight_id = ANY ($1::text[])
+
+-- What asked for the rebuild of versions of a user's clusters that are kept.
+-- name: explain_versions
+SELECT cluster_version, caused_by FROM user_clusters WHERE user_id = $1 AND cluster_version = ANY ($2::bigint[])
+
 -- name: explain_subscriptions
 SELECT channel_id, changed_ms FROM subscriptions WHERE user_id = $1 AND channel_id = ANY ($2::text[])
 

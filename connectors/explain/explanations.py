@@ -89,7 +89,7 @@ def _fitting(step: Step, limit_ms: int | None, *, is_found: bool) -> tuple[Step,
 
 
 def delay_ms(step: Step, effect: Step | None) -> int | None:
-    """Milliseconds from a step to its effect; None where one of the times is not known."""
+    """Return milliseconds from a step to its effect; None if one of the times is unknown."""
     if effect is None or step.at_ms is None or effect.at_ms is None:
         return None
     return effect.at_ms - step.at_ms

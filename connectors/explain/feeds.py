@@ -1,8 +1,8 @@
 """The way of a feed: served, bump, rebuild, request, and of each channel novelty, dirty, advance, insights.
 
-Law: that of `connectors/explain/explaining.py`. Of each channel the first and the last of its new insights are followed: the
-first is what made it pending, the last is how far the version reaches. What came after the request is no cause of it: the rebuild
-took it along, so it stands below the rebuild and is said to have come after the request.
+Invariant: that of `connectors/explain/explaining.py`. Of each channel the first and the last of its new insights are followed:
+the first is what made it pending, the last is how far the version reaches. What came after the request is no cause of it: the
+rebuild took it along, so it stands below the rebuild and is said to have come after the request.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def bump_step(bump: Event[VersionBumped], key: str) -> Step:
 
 
 def bumped(finder: Finder, key: str, version: int, from_ms: int) -> Event[VersionBumped] | None:
-    """The event that told of a version."""
+    """Return the event that published a version."""
     place = (VERSION_BUMPED, murmur2_partition(key.encode(), TOPICS[VERSION_BUMPED].partitions))
     found = finder.first(
         place,

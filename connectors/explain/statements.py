@@ -13,6 +13,8 @@ class Statements(TypedDict):
 
     explain_feed: str
     explain_insights: str
+    explain_members: str
+    explain_versions: str
     explain_subscriptions: str
     explain_resource: str
 

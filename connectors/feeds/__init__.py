@@ -1,1 +1,1 @@
-"""Feeds: insights stored, subscribers told, clusters rebuilt, feed documents made."""
+"""Feeds: store insights, notify subscribers, rebuild clusters, build feed documents."""

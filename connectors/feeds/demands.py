@@ -1,4 +1,4 @@
-"""Manual rebuilds and what became of them: the sink of users stores a demand, the worker that serves it its outcome."""
+"""Manual rebuilds and their outcomes: the sink of users stores a demand, the worker that serves it stores the outcome."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Demand:
 
 
 async def demand_at(pool: Pool, user_id: str, position: str) -> Demand | None:
-    """The demand of a user at a position; None when there is none."""
+    """Return the demand of a user at a position; None if there is none."""
     async with reading(pool) as connection:
         row = await connection.fetchrow(QUERIES["read_demand"], user_id, position)
     return None if row is None else _demand(row)

@@ -159,7 +159,7 @@ class FeedBuilder:
         return await self._heads.read(user_id, lambda: self.stored_head(user_id))
 
     async def stored_head(self, user_id: str) -> FeedHead:
-        """The head in PostgreSQL, told to Redis; `is_good` counts its age too."""
+        """Return the head from PostgreSQL and store it in Redis; `is_good` also checks its age."""
         now_ms = self._clock()
         found = await feeds_reads.feed_head(self._pool(), user_id, now_ms)
         if found.is_good and self._has_expired(found.head, now_ms):

@@ -27,7 +27,7 @@ def resources_of_user(user_id: str) -> Sequence[str]:
 
 
 async def erase_from_feeds(tx: Connection, _codec: Codec, erased: Mapping[str, Cause], _now_ms: int) -> None:
-    """Erase users in the transaction of their erasures; the sink of users tells of it."""
+    """Erase users in the transaction of their erasures; the sink of users publishes the erasure."""
     for user_id in erased:
         for statement in _ERASED:
             await tx.execute(statement, user_id)

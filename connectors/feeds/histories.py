@@ -1,7 +1,7 @@
 """Histories for backtests: insights from PostgreSQL for a made-up population, and the recorded log for the users there are.
 
-Law: a history is read up to ends that were fixed before, joins no group, and is put in the order of the broker's time; what came
-in the same millisecond as a tick comes before it.
+Invariant: a history is read up to ends that were fixed before, joins no group, and is put in the order of the broker's time;
+what came in the same millisecond as a tick comes before it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The items of a feed: one a cluster, with the title and summary that are kept with its version.
 
-Law: a title is paid once. A model is asked only about clusters that none has written for yet, and its answer counts only when
-it speaks of every cluster it was asked about and of nothing else. Without one the items are a function of clusters and insights.
+Invariant: a title is paid once. A model is asked only about clusters that none has written for yet, and its answer counts only
+when it speaks of every cluster it was asked about and of nothing else. Without one the items are a function of clusters and
+insights.
 """
 
 from __future__ import annotations

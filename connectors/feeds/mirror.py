@@ -61,7 +61,7 @@ Mirrored: TypeAlias = Tick | ChannelAdvanced | ChannelDirty | OfUser
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a batch of events makes worth looking at."""
+    """What has to be checked after a batch of events."""
 
     channels: frozenset[str]
     users: frozenset[str]

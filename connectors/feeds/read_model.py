@@ -194,7 +194,7 @@ async def feed_head(pool: Pool, user_id: str, now_ms: int) -> FeedHead:
 
 
 async def feed_payload(pool: Pool, user_id: str) -> tuple[int, bytes] | None:
-    """The stored feed with its version, read together; None when there is none."""
+    """Return the stored feed with its version, read together; None if there is none."""
     async with reading(pool) as connection:
         row = await connection.fetchrow(QUERIES["read_feed_payload"], user_id)
     return None if row is None else (row["version"], row["payload"])
@@ -251,7 +251,7 @@ async def clusters_since(pool: Pool, user_id: str, version: int | None, since: i
 
 
 def has_told_all(changes: ClustersSince, since: int) -> bool:
-    """Whether every change after version `since` up to the version found is still told."""
+    """Return whether every change after version `since`, up to the version found, is still stored."""
     return since >= min(changes.found.cluster_version, changes.told_since or 0)
 
 
@@ -266,7 +266,7 @@ def tracked_cluster(stored: Mapping[str, Any], version: int) -> TrackedCluster:
 
 
 def unread_clusters(found: Clusters, since: int) -> list[dict[str, Any]]:
-    """The clusters of a version that changed after version `since`, each with what of it is new."""
+    """Return the clusters of a version that changed after version `since`, each with its new members."""
     stored = found.clusters or []
     unread = {
         one.cluster_id: one for one in new_since((tracked_cluster(c, found.cluster_version) for c in stored), since)
@@ -281,7 +281,7 @@ def unread_clusters(found: Clusters, since: int) -> list[dict[str, Any]]:
 async def cluster_life(
     pool: Pool, user_id: str, cluster_id: str, after: EventPlace, limit: int, now_ms: int
 ) -> ClusterLife | None:
-    """What became of a cluster, with `limit` events after a place; None when nothing is known of it."""
+    """Return the history of a cluster, with up to `limit` events after a place; None if the cluster is unknown."""
     async with snapshot(pool) as connection:
         head = await one_row(connection, QUERIES["read_clusters_head"], user_id)
         now = await connection.fetchval(QUERIES["read_cluster_version"], user_id)
@@ -441,7 +441,7 @@ async def stored_insights(pool: Pool, insight_ids: Sequence[str]) -> dict[str, S
 
 
 async def is_user_known(pool: Pool, user_id: str) -> bool:
-    """Whether any event has told of this user.
+    """Return whether any event has named this user.
 
     Raises:
         UnavailableError: PostgreSQL is unavailable.

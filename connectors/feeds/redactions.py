@@ -59,7 +59,7 @@ async def to_withdraw(tx: Connection, retracted: Sequence[Event[InsightRetracted
 
 
 async def redact_feeds(tx: Connection, codec: Codec, withdrawn: Sequence[Withdrawn], now_ms: int) -> None:
-    """Take retracted insights out of clusters, feeds and the labels that are told of clusters. A `RedactionStep`."""
+    """Remove retracted insights from clusters, feeds and published labels of clusters. A `RedactionStep`."""
     found = await surrogate_keys.holders(tx, "clusters", withdrawn)
     rows = await tx.fetch(QUERIES["redact_versions"], *_places(found))
     causes = {(one.document, one.version): one.withdrawn[-1].caused_by for one in found}

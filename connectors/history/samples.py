@@ -1,12 +1,13 @@
 """The rows of the history in PostgreSQL: one a minute, for a day.
 
-Invariant: a minute has one row, whoever writes it, and no row is older than a day once another is written.
+Invariants. A minute has one row, whoever writes it, and no row is older than a day once another is written. Of groups and topics
+of other applications up to `WATCHED_MAX` each are recorded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import asyncpg
 import orjson
@@ -14,14 +15,15 @@ import orjson
 from highwater.connectors.history.statements import QUERIES
 from highwater.connectors.postgres.pool import Connection, fetched
 from highwater.streams.clock import to_datetime
-from highwater.streams.history import KEPT_MS, Figures, Grid, Sample
+from highwater.streams.history import KEPT_MS, WATCHED_MAX, Figures, Grid, Sample
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
+Kind: TypeAlias = Literal["group", "topic"]
 # A day of one metric is at most 1,441 small rows.
 READ_SECONDS_MAX = 5.0
 
 
-async def add_sample(tx: Connection, at_ms: int, figures: Mapping[str, Figures]) -> None:
+async def add_sample(tx: Connection, at_ms: int, figures: Mapping[str, Figures | Mapping[str, Figures]]) -> None:
     """Store the figures of a minute, by metric, and delete what is older than a day."""
     await tx.execute(QUERIES["add_history_sample"], at_ms, orjson.dumps(figures).decode())
     await tx.execute(QUERIES["drop_history_samples"], at_ms - KEPT_MS)
@@ -37,6 +39,40 @@ async def samples(pool: Pool, metric: str, grid: Grid) -> list[Sample]:
         pool, QUERIES["history_samples"], metric, grid.from_ms, grid.to_ms, seconds_max=READ_SECONDS_MAX
     )
     return [Sample(row["at_ms"], orjson.loads(row["figures"])) for row in rows]
+
+
+async def samples_of(pool: Pool, metric: str, name: str, grid: Grid) -> list[Sample]:
+    """The samples of one group or topic within a grid, the oldest first.
+
+    Raises:
+        UnavailableError: PostgreSQL does not answer.
+    """
+    rows = await fetched(
+        pool, QUERIES["history_samples_of"], metric, name, grid.from_ms, grid.to_ms, seconds_max=READ_SECONDS_MAX
+    )
+    return [Sample(row["at_ms"], orjson.loads(row["figures"])) for row in rows]
+
+
+async def watch(pool: Pool, kind: Kind, name: str, now_ms: int) -> None:
+    """Have the figures of a group or topic of another application recorded for a day from now.
+
+    Raises:
+        UnavailableError: PostgreSQL does not answer.
+    """
+    await fetched(pool, QUERIES["watch"], kind, name, now_ms, seconds_max=READ_SECONDS_MAX)
+
+
+async def watched(pool: Pool, now_ms: int) -> dict[Kind, list[str]]:
+    """Those that are recorded, after the others were dropped.
+
+    Raises:
+        UnavailableError: PostgreSQL does not answer.
+    """
+    await fetched(pool, QUERIES["drop_watched"], now_ms - KEPT_MS, WATCHED_MAX, seconds_max=READ_SECONDS_MAX)
+    found: dict[Kind, list[str]] = {"group": [], "topic": []}
+    for row in await fetched(pool, QUERIES["watched"], seconds_max=READ_SECONDS_MAX):
+        found[row["kind"]].append(row["name"])
+    return found
 
 
 async def stage_seconds(pool: Pool, after_ms: int, until_ms: int) -> dict[str, float]:

@@ -14,6 +14,10 @@ class Statements(TypedDict):
     add_history_sample: str
     drop_history_samples: str
     history_samples: str
+    history_samples_of: str
+    watch: str
+    drop_watched: str
+    watched: str
     ended_stage_seconds: str
 
 

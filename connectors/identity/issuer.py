@@ -211,7 +211,7 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
         answer = await self._inner.handle_async_request(request)
         if answer.headers.get("content-encoding", "identity") != "identity":
             await answer.aclose()
-            raise httpx2.DecodingError("the answer is compressed, which was not asked for")
+            raise httpx2.DecodingError("the answer is compressed, although it was not requested")
         assert isinstance(answer.stream, httpx2.AsyncByteStream)
         answer.stream = _BoundedBody(answer.stream)
         return answer

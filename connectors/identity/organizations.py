@@ -55,7 +55,7 @@ return 1
 
 @dataclass(frozen=True, slots=True)
 class Organization:
-    """What an organization may; times in ms since 1970. One that nobody told of has the plan free."""
+    """The limits of an organization; times in ms since 1970. Unknown organizations are on the free plan."""
 
     organization_id: str
     plan: Plan
@@ -272,7 +272,7 @@ def fields_of(found: Organization) -> dict[str, str]:
 
 
 def organization_of_fields(organization_id: str, fields: Mapping[str, str]) -> Organization:
-    """The organization that fields of `plan_limits` tell of."""
+    """Return the organization that the fields of `plan_limits` describe."""
     plan = Plan(
         name=fields["plan_name"],
         max_presentations_per_month=_limit_of(fields["max_presentations_per_month"]),

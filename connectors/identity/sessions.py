@@ -196,7 +196,7 @@ class SessionStore:
         await self._link.run(self._raise(keys=[key(REVOKED_AT, user_id=user_id)], args=[revoked_ms, SESSION_SECONDS]))
 
     async def carry_over(self, now_ms: int) -> None:
-        """Once after Redis came (back): tell it of every revocation that could still matter.
+        """Write every revocation that could still matter to Redis, once after Redis became available.
 
         Raises:
             UnavailableError: Redis is unavailable again, or PostgreSQL is, so that nobody knows which sessions are void.

@@ -58,7 +58,7 @@ class OrganizationsSink(Handler[Word, Prepared]):
         return Prepared(dead)
 
     async def apply(self, tx: Connection, events: Sequence[Event[Word]], prepared: Prepared) -> Sequence[DeadLetter]:
-        """Only the positions move: the effects had to be there before Redis was told of them."""
+        """Store only the positions: the effects had to be stored before Redis was updated."""
         return prepared.dead
 
     async def _store(

@@ -42,7 +42,7 @@ _log = get_log("users")
 
 
 class Demanded(NamedTuple):
-    """A demand for a rebuild, and whether it takes another basis although nothing else changed."""
+    """A demand for a rebuild, and whether it uses a newer embedding model version although nothing else changed."""
 
     record: Record
     is_forced: bool
@@ -59,7 +59,7 @@ class Prepared(NamedTuple):
 
 
 class UsersSink(Handler[UserEvent, Prepared]):
-    """One row a user, one a subscription; a change is told by one `user-changed` per user and batch."""
+    """Stores one row per user and one per subscription; publishes one `user-changed` per user and batch."""
 
     group = "users"
     topics = (

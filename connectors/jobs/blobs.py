@@ -1,9 +1,9 @@
 """Documents and files by the SHA-256 of their bytes, in PostgreSQL in parts of 1 MiB.
 
-Laws. A blob is there whole or not at all: its bytes go to a file without a name first, are hashed on the way, and are then stored
-in one transaction, so a transfer that breaks off leaves nothing and a slow one holds no connection. The same bytes are stored
-once, whoever puts them; each organization that has put them owns them, and only owned ones are told of. Memory is bounded by
-parts: whoever puts or reads has a few of them in hand, however large the blob is.
+Invariants. A blob is there whole or not at all: its bytes go to a file without a name first, are hashed on the way, and are
+then stored in one transaction, so a transfer that breaks off leaves nothing and a slow one holds no connection. The same bytes
+are stored once, whoever puts them; each organization that has put them owns them, and only owned ones are told of. Memory is
+bounded by parts: whoever puts or reads has a few of them in hand, however large the blob is.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ async def read(pool: Pool, blob: Blob) -> AsyncIterator[bytes]:
         async with reading(pool) as connection:
             content = await connection.fetchval(QUERIES["read_blob_part"], blob.sha256, part)
         if content is None:
-            raise UnavailableError(f"part {part} of the blob {blob.sha256} is not there")
+            raise UnavailableError(f"part {part} of the blob {blob.sha256} does not exist")
         yield content
 
 

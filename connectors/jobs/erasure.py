@@ -31,7 +31,7 @@ _ERASED = (QUERIES["erase_presentations"], QUERIES["erase_presentation_shares"],
 
 
 async def erase_jobs(tx: Connection, codec: Codec, erased: Mapping[str, Cause], now_ms: int) -> None:
-    """Erase users in the transaction of their erasures (`erased`: user to event), under its locks, and tell of it."""
+    """Erase users in the transaction of their erasures (`erased`: user to event), under its locks, and publish the changes."""
     users = sorted(erased)
     rows = await tx.fetch(QUERIES["jobs_to_erase"], users, [erased[user_id].arrived_ms for user_id in users])
     jobs = list(map(job_of, rows))

@@ -1,7 +1,7 @@
 """Export: a deck is written as a file, which is a blob of its organization, or as a presentation in Google Slides.
 
-Law: the same deck in the same format is the same blob, and a job makes one presentation in Google Slides, so a job that is begun
-again makes nothing new. A deck of another organization is as one that is not there.
+Invariant: the same deck in the same format is the same blob, and a job makes one presentation in Google Slides, so a job that
+is begun again makes nothing new. A deck of another organization is as one that is not there.
 """
 
 from __future__ import annotations

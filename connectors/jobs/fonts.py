@@ -1,7 +1,7 @@
 """Letters as fonts have them: which font has a letter, and the shapes that stand for a text (HarfBuzz).
 
-Law: no text is shown as the box of a missing letter. Fonts are those of Noto that are installed as packages; a letter or digit
-that none of them has is an error that names its script, a symbol is left out and noted.
+Invariant: no text is shown as the box of a missing letter. Fonts are those of Noto that are installed as packages; a letter or
+digit that none of them has is an error that names its script, a symbol is left out and noted.
 """
 
 from __future__ import annotations

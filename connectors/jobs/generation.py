@@ -1,7 +1,8 @@
 """How a deck is made: its outline, then slide by slide, out of what its documents say.
 
-Law: what was made is in the checkpoint, and nothing is made that is in it (R2.15). A deck that was made for the same question,
-the same documents and the same organization is given again without asking anybody (R2.25); it is free and not counted.
+Invariant: what was made is in the checkpoint, and nothing is made that is in it (R2.15). A deck that was made for the same
+question, the same documents and the same organization is given again without asking anybody (R2.25); it is free and not
+counted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Decks written to Google Slides (R2.38): Google Drive takes the file of a deck and makes a presentation of it.
 
-Laws. A job makes one presentation: it carries the job's id, and is looked for before one is made, so a repeat after a crash or a
-lost answer finds it. Only access to the account's own files is asked for (`drive.file`). Answers are bounded in bytes and
-seconds, and no credentials are told or logged.
+Invariants. A job makes one presentation: it carries the job's id, and is looked for before one is made, so a repeat after a
+crash or a lost answer finds it. Only access to the account's own files is asked for (`drive.file`). Answers are bounded in
+bytes and seconds, and no credentials are told or logged.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class IngestionSteps:
     async def _read(self, job: Job, document_id: str) -> Chunked:
         known = await blobs.known(self._pool, [document_id], job.organization_id)
         if document_id not in known:
-            raise JobFailedError(f"document {document_id} is not there")
+            raise JobFailedError(f"document {document_id} does not exist")
         blob = known[document_id]
         try:
             return await self._reader.read(blobs.read(self._pool, blob), blob.media_type)

@@ -19,6 +19,17 @@ WHERE organization_id = $1 AND (created_at, job_id) < ($2::timestamptz, $3::uuid
   AND ($5::text IS NULL OR status = $5) AND ($6::text IS NULL OR kind = $6)
 ORDER BY created_at DESC, job_id DESC LIMIT $7
 
+-- Failed jobs of an organization, the last to fail first. $2 of this user and $3 of this kind only (null: of all), failed from $4
+-- and before $5; $6 how many
+-- name: failed_jobs_read
+SELECT job_id::text AS job_id, kind, organization_id, user_id, args::text AS args, status, seq, epoch + seq + 1 AS version,
+       progress_pct, steps_done, steps_total, result::text AS result, tokens, cost_usd, cost_cents, error, position, caused_by,
+       expires_ms, approval_until_ms, NULL AS outline, created_at, updated_at, completed_at
+FROM jobs
+WHERE organization_id = $1 AND status = 'failed' AND ($2::text IS NULL OR user_id = $2) AND ($3::text IS NULL OR kind = $3)
+  AND coalesce(completed_at, updated_at) >= $4 AND coalesce(completed_at, updated_at) < $5
+ORDER BY coalesce(completed_at, updated_at) DESC, job_id LIMIT $6
+
 -- A deck with the views of it that are stored.
 -- name: presentation_read
 SELECT p.presentation_id::text AS presentation_id, p.organization_id, p.user_id, p.title, p.slides::text AS slides, p.position,

@@ -14,10 +14,10 @@ from highwater.connectors.postgres.pool import reading
 async def kept_deck(
     pool: asyncpg.Pool[asyncpg.Record], presentation_id: str | None, organization_id: str | None
 ) -> Deck:
-    """A deck as it is stored.
+    """Return a stored deck.
 
     Raises:
-        JobFailedError: there is none.
+        JobFailedError: there is no such deck.
         UnavailableError: PostgreSQL is unavailable.
     """
     async with reading(pool) as connection:

@@ -112,6 +112,19 @@ async def jobs_of_organization(
     return [_job(row) for row in rows]
 
 
+async def failed_jobs(
+    pool: Pool, organization_id: str, user_id: str | None, kind: str | None, span_ms: tuple[int, int], limit: int
+) -> list[JobRead]:
+    """Failed jobs of an organization, the last to fail first; `span_ms`: failed from then and before then.
+
+    Raises:
+        UnavailableError: PostgreSQL is away.
+    """
+    begin, end = map(to_datetime, span_ms)
+    rows = await _fetch(pool, QUERIES["failed_jobs_read"], organization_id, user_id, kind, begin, end, limit)
+    return [_job(row) for row in rows]
+
+
 async def calls(pool: Pool, job_id: str) -> list[Mapping[str, Any]]:
     """The calls of the language model that a job made, in order; times in ms since 1970.
 

@@ -74,7 +74,7 @@ class SemanticCache:
         self._embedder = embedder
 
     async def lookup(self, wanted: Wanted, now_ms: int) -> dict[str, Any] | None:
-        """The response to the nearest query at a cosine of 0.95 or more that asks the same; None: there is none."""
+        """Return the response to the nearest equivalent query with a cosine of at least 0.95; None if there is none."""
         try:
             async with asyncio.timeout(_SECONDS_MAX):
                 found = await self._lookup(wanted, now_ms)

@@ -28,7 +28,7 @@ class Prepared(NamedTuple):
 
 
 class ViewsSink(Handler[ViewRecorded, Prepared]):
-    """One row a deck; a deck is written once a window, however often it was looked at."""
+    """Stores one row per deck; a deck is written once per window, no matter how often it was viewed."""
 
     group = "views"
     topics = (VIEW_RECORDED,)

@@ -41,6 +41,7 @@ class Statements(TypedDict):
     channels_of_user: str
     jobs_read: str
     jobs_of_organization_read: str
+    failed_jobs_read: str
     presentation_read: str
     job_calls_read: str
     known_submissions: str

@@ -1,7 +1,7 @@
 """What a kind of job is to the engine: the next thing to do, given how far the job is.
 
-Law: `next` depends on the job alone, so that whoever takes a job goes on where the last one was (R2.15). It stores nothing:
-what it wants stored is in what it returns, and is stored together with the checkpoint or not at all.
+Invariant: `next` depends on the job alone, so that whoever takes a job goes on where the last one was (R2.15). It stores
+nothing: what it wants stored is in what it returns, and is stored together with the checkpoint or not at all.
 """
 
 from __future__ import annotations

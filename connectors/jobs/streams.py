@@ -40,10 +40,10 @@ class JobStreams:
         self._link = link
 
     async def read(self, places: Sequence[tuple[str, int]]) -> list[Reading]:
-        """What each job's stream holds after a number, in order, in one round trip.
+        """Return the entries of each job's stream after a number, in order, in one round trip.
 
         Raises:
-            RedisAwayError: it is not known.
+            RedisAwayError: Redis did not answer.
         """
         pipe = self._link.require().pipeline(transaction=False)
         for job_id, after in places:
@@ -79,7 +79,7 @@ class JobStreams:
         """Say that these sockets are still held, by user; those not heard of for `SOCKET_SECONDS` go (R2.23).
 
         Raises:
-            RedisAwayError: nobody was told.
+            RedisAwayError: Redis did not store it.
         """
         pipe = self._link.require().pipeline(transaction=False)
         for user_id, names in members.items():

@@ -59,7 +59,7 @@ class Usage:
 
     @property
     def unflushed(self) -> int:
-        """Counts that are to be flushed at the next quarter of an hour."""
+        """Return counts to flush at the next quarter of an hour."""
         return max(0, self.last_seq - self.flushed_seq)
 
     @property
@@ -84,7 +84,7 @@ def amounts_of(event: UsageRecorded) -> Amounts:
 
 
 async def store_flushed(tx: Connection, events: Sequence[UsageFlushed]) -> None:
-    """Raise the stored totals to those that `jobs.usage-flushed` tells."""
+    """Raise the stored totals to those of `jobs.usage-flushed`."""
     merged: dict[tuple[str, str], list[int]] = {}
     for event in events:
         told = [

@@ -88,7 +88,7 @@ class ViewDeltas:
                 return
 
     async def of(self, presentation_id: str) -> int:
-        """Views that are not stored yet; 0 while nobody knows."""
+        """Return the number of views not stored yet; 0 while it is unknown."""
         try:
             found = await self._link.run(
                 self._link.require().get(key(PRESENTATION_VIEWS, presentation_id=presentation_id))

@@ -45,7 +45,7 @@ class LogRange:
 
 
 def missing_replicas(name: str, replicas: Collection[int], wanted: int) -> str | None:
-    """What to say of a topic whose partitions have so many replicas each; None when every one has enough.
+    """Return the message for a topic whose partitions have these numbers of replicas; None if each has enough.
 
     Kafka adds no replicas by itself: a topic created with one before the setting was raised is lost with its broker.
     """
@@ -174,7 +174,7 @@ class Admin:
     async def topic_ids_lately(self, names: Collection[str]) -> dict[str, str]:
         """The ids of those of these topics that are there, as they were `TOPIC_IDS_SECONDS` ago at most.
 
-        Many ask, one request tells: it is of all topics that anybody has asked for.
+        Concurrent callers share one request, which asks for all their topics.
 
         Raises:
             UnavailableError: the broker does not answer.

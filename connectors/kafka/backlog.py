@@ -69,10 +69,10 @@ class OutboxBacklog(NamedTuple):
 async def outbox_backlog(
     pool: asyncpg.Pool[asyncpg.Record], *, rows_max: int = ROWS_COUNTED_MAX, seconds_max: float = _READ_SECONDS_MAX
 ) -> OutboxBacklog:
-    """What waits in the outbox.
+    """Return the backlog of the outbox.
 
     Raises:
-        UnavailableError: PostgreSQL is unavailable, or does not answer in so long.
+        UnavailableError: PostgreSQL is unavailable, or does not answer in time.
     """
     (row,) = await fetched(pool, QUERIES["outbox_backlog"], rows_max, seconds_max=seconds_max)
     return OutboxBacklog(row["rows"], max(0.0, float(row["age_seconds"] or 0.0)))

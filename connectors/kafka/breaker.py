@@ -71,5 +71,5 @@ class RatioBreaker:
             self._windows.setdefault(place, Window()).record(counts)
 
     def forget(self, place: Place) -> None:
-        """Begin a new window: an operator has looked at the partition."""
+        """Begin a new window, after an operator has handled the partition."""
         self._windows.pop(place, None)

@@ -1,7 +1,7 @@
 """Reading the changelogs of tables, for a worker that restores them.
 
-Law: a record is passed over by nobody. Where the log no longer has the offset that is to be read next, reading ends with an error
-instead of going on at another; so it does where a tombstone behind that offset may have been compacted away.
+Invariant: a record is passed over by nobody. Where the log no longer has the offset that is to be read next, reading ends with
+an error instead of going on at another; so it does where a tombstone behind that offset may have been compacted away.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The one consumer framework: every sink, worker and materializer is a `Handler` run by a `BatchConsumer`.
 
-Law: the effects of a batch, its dead letters and its positions are one transaction. Whatever happens (a kill, a
+Invariant: the effects of a batch, its dead letters and its positions are one transaction. Whatever happens (a kill, a
 rebalance, a store that is away, a process stopped and resumed past its session), an event's effect is stored once.
 """
 

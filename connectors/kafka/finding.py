@@ -93,7 +93,7 @@ class Finder:
     def events(
         self, place: tuple[ReadTopic[EventT], int], from_ms: int, is_candidate: Callable[[Record], bool]
     ) -> Iterator[Event[EventT]]:
-        """Events of a partition from a broker time on that pass a look at their bytes, which costs less than decoding."""
+        """Yield events of a partition from a broker time on whose bytes pass a check, which costs less than decoding."""
         _, high = self._ends(place)
         begin = self._offset_at(place, from_ms)
         if begin is None:

@@ -56,7 +56,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """How far a group is behind. `seconds` is the age of its oldest unread record; None when there is none."""
+    """The lag of a group. `seconds` is the age of its oldest unread record; None if it has read everything."""
 
     group: str
     standings: tuple[Standing, ...]

@@ -41,10 +41,10 @@ class Known:
         self._origin = origin
 
     async def unknown(self, ids: Collection[str]) -> set[str]:
-        """Of these ids those that no event has told of.
+        """Return the ids that no event has named.
 
         Raises:
-            UnavailableError: one is not known, and the group that stores them is behind; try again.
+            UnavailableError: an id is unknown, and the group that stores them is behind; try again.
         """
         missing = await self._missing(ids)
         if missing:

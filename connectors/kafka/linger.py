@@ -30,12 +30,12 @@ class Linger:
         self._noted_at = 0.0
 
     def note(self, count: int, now: float) -> None:
-        """So many records came, the last of them now."""
+        """Note that a number of records arrived, the last of them now."""
         self._per_second = self._rate(now) + count / _RATE_SECONDS
         self._noted_at = now
 
     def wait_seconds(self, count: int, now: float) -> float:
-        """How long to wait for more now that so many are at hand; 0: not at all."""
+        """Return how long to wait for more records, given the number at hand; 0: not at all."""
         return self._seconds if count < _ENOUGH and self._rate(now) * self._seconds >= _WORTH_IT else 0.0
 
     def _rate(self, now: float) -> float:

@@ -1,7 +1,7 @@
 """The offsets that a group has committed in Kafka, read from outside it.
 
-Law: a consumer of that group that joins nothing asks. librdkafka's admin client, told that the coordinator of a group moves
-or is not there yet, refreshes what only consumers have, and ends the process with a segmentation fault.
+Invariant: a consumer of that group that joins nothing asks. librdkafka's admin client, told that the coordinator of a group
+moves or is not there yet, refreshes what only consumers have, and ends the process with a segmentation fault.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def recreated(group: str, topic: str) -> TopicRecreatedError:
 async def load(
     tx: Connection, group: str, places: Sequence[Place], *, topic_ids: Mapping[str, str], lows: Mapping[Place, int]
 ) -> dict[Place, int]:
-    """The next offset of each partition, stored where it was not known; never below the log's first offset.
+    """Return the next offset of each partition, and store missing ones; never below the first offset of the log.
 
     Raises:
         TopicRecreatedError: a stored position belongs to an earlier topic of the same name.

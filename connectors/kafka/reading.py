@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from highwater.connectors.kafka.admin import Admin, LogRange
+from highwater.connectors.kafka.foreign_values import ForeignValues
 from highwater.connectors.kafka.records import Record, record_of
 from highwater.connectors.kafka.registry import Registry
 from highwater.connectors.kafka.signals import deferred_signals
@@ -112,9 +113,10 @@ class Decoder:
 
     @classmethod
     async def of(cls, topic: str, registry: Registry) -> Decoder:
-        """The decoder of a topic."""
-        codec = await registry.codec([TOPICS[topic.removesuffix(DEAD_LETTER_SUFFIX)]])
-        return cls(topic, codec, registry)
+        """The decoder of a topic; one that the catalogue does not have is read as `foreign_values.py` says."""
+        known = TOPICS.get(topic.removesuffix(DEAD_LETTER_SUFFIX))
+        codec = await registry.codec([] if known is None else [known])
+        return (_ForeignDecoder if known is None else cls)(topic, codec, registry)
 
     def decode(self, value: bytes | None) -> dict[str, Any]:
         """The event as JSON.
@@ -144,6 +146,17 @@ class Decoder:
             document["undecodable"] = str(error)
             document["bytes_base64"] = None if record.value is None else base64.b64encode(record.value).decode()
         return document
+
+
+class _ForeignDecoder(Decoder):
+    """Values of another application's topic, of any JSON type."""
+
+    def __init__(self, topic: str, codec: Codec, registry: Registry) -> None:
+        super().__init__(topic, codec, registry)
+        self._values = ForeignValues(lambda schema_id: asyncio.run(registry.text_of(schema_id)))
+
+    def decode(self, value: bytes | None) -> dict[str, Any]:
+        return cast("dict[str, Any]", None if value is None else self._values.value(value))
 
 
 def text_of(raw: bytes | None) -> str | None:

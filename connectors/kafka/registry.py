@@ -1,4 +1,4 @@
-"""The schema registry: registers the catalogue's schemas under FULL_TRANSITIVE and tells the codec of ids."""
+"""The schema registry: registers the schemas of the catalogue under FULL_TRANSITIVE and gives their ids to the codec."""
 
 from __future__ import annotations
 
@@ -90,10 +90,10 @@ class Registry:
         return int(found["id"])
 
     async def text_of(self, schema_id: int) -> str:
-        """The schema under an id, whatever subject it belongs to.
+        """Return the schema with an id, from any subject.
 
         Raises:
-            UnknownSchemaError: there is none.
+            UnknownSchemaError: the registry has no such schema.
             UnavailableError: the registry does not answer.
         """
         return await self._call(self._text_of, schema_id)
@@ -129,7 +129,7 @@ class Registry:
         return [(int(one["version"]), int(one["id"]), str(one["schema"])) for one in held]
 
     async def is_compatible(self, topic: Topic) -> bool:
-        """Whether a topic's schema may be registered beside every version of its subject; True where there is none.
+        """Return whether a topic's schema is compatible with every version of its subject; True if there is no version.
 
         Raises:
             UnavailableError: the registry does not answer.

@@ -77,10 +77,10 @@ def _stopped(row: Row) -> Stopped:
 async def all_stopped(
     pool: asyncpg.Pool[asyncpg.Record], *, seconds_max: float = STATEMENT_SECONDS_MAX
 ) -> list[Stopped]:
-    """The stopped partitions of every group.
+    """Return the stopped partitions of every group.
 
     Raises:
-        UnavailableError: PostgreSQL is unavailable, or does not answer in so long.
+        UnavailableError: PostgreSQL is unavailable, or does not answer in time.
     """
     return [_stopped(row) for row in await fetched(pool, QUERIES["stopped_all"], seconds_max=seconds_max)]
 
@@ -114,7 +114,7 @@ class Parked:
 
 
 async def park(pool: asyncpg.Pool[asyncpg.Record], group: str, place: Place, until: int) -> Parked:
-    """Tell a group to dead-letter the bad events of a stopped partition up to an offset.
+    """Instruct a group to dead-letter the invalid events of a stopped partition up to an offset.
 
     Raises:
         UnavailableError: PostgreSQL is unavailable.
@@ -126,7 +126,7 @@ async def park(pool: asyncpg.Pool[asyncpg.Record], group: str, place: Place, unt
 
 
 async def parked(pool: asyncpg.Pool[asyncpg.Record], before: Parked) -> Parked:
-    """How far a group is with what it was told to dead-letter.
+    """Return how far a group has dead-lettered what it was instructed to.
 
     Raises:
         UnavailableError: PostgreSQL is unavailable.

@@ -11,7 +11,7 @@ from highwater.connectors.kafka.registry_http import NOT_FOUND, RegistryRefusedE
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.access import RegistryAccess
 
-_AVRO = "AVRO"
+AVRO = "AVRO"
 # What the registry answers when the text is no schema.
 _INVALID = 422
 
@@ -77,7 +77,7 @@ def _described(access: RegistryAccess, name: str) -> Subject | None:
         return None
     found = [ask(access, "GET", f"{path}/{number}") for number in sorted(map(int, numbers))]
     versions = tuple(
-        Version(int(one["version"]), int(one["id"]), str(one.get("schemaType") or _AVRO), str(one["schema"]))
+        Version(int(one["version"]), int(one["id"]), str(one.get("schemaType") or AVRO), str(one["schema"]))
         for one in found
     )
     return Subject(name, _compatibility(access, name), versions)
@@ -94,7 +94,7 @@ def _compatibility(access: RegistryAccess, name: str) -> str | None:
     return None
 
 
-async def checked_schema(access: RegistryAccess | None, name: str, text: str, kind: str = _AVRO) -> Verdict | None:
+async def checked_schema(access: RegistryAccess | None, name: str, text: str, kind: str = AVRO) -> Verdict | None:
     """Whether a schema may be registered under a subject, by its compatibility level; None: there is no such subject.
 
     Raises:
@@ -106,7 +106,7 @@ async def checked_schema(access: RegistryAccess | None, name: str, text: str, ki
 
 def _checked(access: RegistryAccess, name: str, text: str, kind: str) -> Verdict | None:
     quoted = quote(name, safe="")
-    body: dict[str, Any] = {"schema": text} if kind == _AVRO else {"schema": text, "schemaType": kind}
+    body: dict[str, Any] = {"schema": text} if kind == AVRO else {"schema": text, "schemaType": kind}
     try:
         if not ask(access, "GET", f"subjects/{quoted}/versions"):
             return None

@@ -33,7 +33,7 @@ async def lock_documents(tx: Connection, users: Collection[str]) -> None:
 
 
 async def erase_from_league(tx: Connection, codec: Codec, erased: Mapping[str, Cause], now_ms: int) -> None:
-    """Erase users in the transaction of their erasures (`erased`: user to event), under its locks, and tell of it."""
+    """Erase users in the transaction of their erasures (`erased`: user to event), under its locks, and publish the changes."""
     users, until_ms = list(erased), [cause.arrived_ms for cause in erased.values()]
     voted = await _erased(tx, QUERIES["erase_votes"], users, until_ms)
     predicted = await _erased(tx, QUERIES["erase_predictions"], users, until_ms)

@@ -1,4 +1,4 @@
-"""The rule for events about a match that is not known: `unknown_match`, once all schedules are accounted for (`known.py`)."""
+"""The rule for events about an unknown match: `unknown_match`, once all schedules are accounted for (`known.py`)."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class KnownMatches:
         self._known = Known(pool, admin, SCHEDULES)
 
     async def split(self, events: Sequence[Event[OfMatch]]) -> tuple[list[Event[OfMatch]], list[DeadLetter]]:
-        """Events of matches that are known, and the others as dead letters.
+        """Return events of known matches, and the others as dead letters.
 
         Raises:
-            UnavailableError: a match is not known, and the sink of schedules is behind; try again.
+            UnavailableError: a match is unknown, and the sink of schedules is behind; try again.
         """
         unknown = await self._known.unknown({event.value["match_id"] for event in events})
         known = [event for event in events if event.value["match_id"] not in unknown]

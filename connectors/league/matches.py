@@ -32,7 +32,7 @@ from highwater.streams.league.validation import check_league_event
 
 
 class Change(NamedTuple):
-    """A match of a batch: as it was, and what became of it."""
+    """A match of a batch, before and after the change."""
 
     before: Match | None
     after: Match

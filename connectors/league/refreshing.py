@@ -1,4 +1,4 @@
-"""Requests to make documents anew, from sinks with nothing to decide: they go to the outbox of the change itself.
+"""Requests to rebuild documents, from sinks that decide nothing: they go to the outbox in the transaction of the change.
 
 Invariant: what is asked for is noted as changed in the same transaction, so that it shows on all pages at once.
 """
@@ -19,7 +19,7 @@ from highwater.streams.pages.kinds import Resource
 
 
 class RefreshRequest(NamedTuple):
-    """Documents of a scope to make anew or to take away; `caused_by` is the position of the event behind it."""
+    """Documents of a scope to rebuild or to delete; `caused_by` is the position of the event behind it."""
 
     scope: str
     documents: Sequence[Resource]

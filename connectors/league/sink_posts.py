@@ -45,7 +45,7 @@ class Ad(NamedTuple):
 
 
 class PostsSink(Handler[Post, Prepared]):
-    """One row a comment, one an advertisement; what changed is told once a batch."""
+    """Stores one row per comment and one per advertisement; publishes changes once per batch."""
 
     group = "posts"
     topics = (COMMENT_POSTED, AD_CHANGED)

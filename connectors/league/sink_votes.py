@@ -28,7 +28,7 @@ from highwater.streams.pages.kinds import Resource
 
 
 class VotesSink(Handler[WordEvent, Prepared[WordEvent]]):
-    """One row a user and match, one of counts a match; a match whose votes changed is told once a window (R4.4)."""
+    """Stores one row per user and match, and one of counts per match; publishes a change of a match once per window (R4.4)."""
 
     group = "votes"
     topics = (VOTE_CAST, PREDICTION_MADE)

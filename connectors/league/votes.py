@@ -88,7 +88,7 @@ def newest_causes(words: Iterable[Word]) -> dict[str, Cause]:
 
 
 async def recount(tx: Connection, causes: Mapping[str, Cause]) -> None:
-    """Count the votes of matches anew; `causes` are the events that changed them."""
+    """Recount the votes of matches; `causes` are the events that changed them."""
     if causes:
         matches = sorted(causes)
         at = [causes[match_id].arrived_ms for match_id in matches]

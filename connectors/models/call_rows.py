@@ -30,7 +30,7 @@ class CallBegin(NamedTuple):
 
 
 class CallEnd(NamedTuple):
-    """What became of a call; times in ms since 1970."""
+    """The outcome of a call; times in ms since 1970."""
 
     run_id: str
     stage: str
@@ -60,7 +60,7 @@ class Calls:
         self._pool = pool
 
     async def end(self, ends: Sequence[CallEnd]) -> list[bool]:
-        """Store what became of calls in a transaction of their own; as `end_calls`."""
+        """Store the outcomes of calls in a transaction of its own, as `end_calls` does."""
         async with transaction(self._pool) as tx:
             return await end_calls(tx, ends)
 
@@ -80,7 +80,7 @@ async def begin_calls(tx: Connection, calls: Sequence[CallBegin]) -> None:
 
 
 async def end_calls(tx: Connection, ends: Sequence[CallEnd]) -> list[bool]:
-    """Store what became of calls, also of those whose run is no longer ours: they were paid.
+    """Store the outcomes of calls, also for runs that another worker has taken over: the calls were paid.
 
     False for one that has an outcome already, since somebody else sent it as well: the first one stays.
     """

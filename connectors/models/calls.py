@@ -58,7 +58,7 @@ OnDelta: TypeAlias = Callable[[str], None]
 
 
 class ChatPort(Protocol):
-    """Whoever answers calls."""
+    """A service or model that answers calls."""
 
     # Whether a call that is made twice costs twice; the end of one that costs nothing may wait for what follows from it.
     is_paid: bool

@@ -1,7 +1,7 @@
 """How a chat service is spoken to: one attempt a call, within one time limit, its answer bounded and checked.
 
-Law: nothing that a service sends can hold a worker longer, fill its memory, or put its key into an error. This is the only
-module that knows the service's client, which takes half a second to load: who has no service goes without it (`calls.py`).
+Invariant: nothing that a service sends can hold a worker longer, fill its memory, or put its key into an error. This is the
+only module that knows the service's client, which takes half a second to load: who has no service goes without it (`calls.py`).
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ class _BoundedClient(openai.DefaultAsyncHttpxClient):
         response = await super().send(request, stream=True, **more)
         try:
             if response.headers.get("content-encoding", "identity").lower() != "identity":
-                raise _UnusableBodyError("the answer is compressed, which was not asked for")
+                raise _UnusableBodyError("the answer is compressed, although it was not requested")
             body = bytearray()
             streamed = _reading.get() if response.is_success and _is_stream(response.headers) else None
             async for part in response.aiter_raw():

@@ -1,7 +1,7 @@
 """How a service of embeddings is spoken to (OpenAI-compatible).
 
-Law: calls are repeated a few times; what comes of them is checked, and of unit length. This is the only module that knows the
-service's client, which takes half a second to load (`embeddings.py` does without).
+Invariant: calls are repeated a few times; what comes of them is checked, and of unit length. This is the only module that knows
+the service's client, which takes half a second to load (`embeddings.py` does without).
 """
 
 from __future__ import annotations

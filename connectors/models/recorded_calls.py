@@ -24,7 +24,7 @@ _ANSWERED = "answered"
 
 
 class Outcome(NamedTuple, Generic[C]):
-    """What came of one attempt: what was made of its answer, or how it failed."""
+    """The outcome of one attempt: the parsed answer, or how it failed."""
 
     concluded: C | None = None
     failure: Failure | None = None
@@ -33,7 +33,7 @@ class Outcome(NamedTuple, Generic[C]):
 
 
 class Sent(NamedTuple, Generic[C]):
-    """What came of one attempt that is not stored yet, and what is to be stored."""
+    """The outcome of one attempt that is not stored yet, and what to store."""
 
     outcome: Outcome[C]
     end: CallEnd
@@ -64,7 +64,7 @@ class ModelCalls:
         return None if found is None else _recalled(found, conclude)
 
     async def make(self, run_id: str, attempt: int, call: ChatCall, conclude: Callable[[str], C]) -> Outcome[C]:
-        """Make a call that was written down, and store what became of it before anything else."""
+        """Make a recorded call, and store its outcome before anything else."""
         return await self.store(await self.sent(run_id, attempt, call, conclude), conclude)
 
     async def sent(

@@ -84,7 +84,7 @@ class Copies:
         return list(self._copies)
 
     def get(self, key: str) -> Copy | None:
-        """The copy of a document, whatever its version."""
+        """Return the copy of a document, of any version."""
         copy = self._copies.get(key)
         if copy is not None:
             self._copies.move_to_end(key)

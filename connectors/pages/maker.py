@@ -63,7 +63,7 @@ Builder = Callable[[Connection, str, int], Awaitable["Built | None"]]
 
 
 class Outcome(StrEnum):
-    """What became of a document that was to be made."""
+    """The outcome of building a document."""
 
     KEPT = "kept"  # somebody else has just made it
     SAME = "same"  # the same bytes
@@ -93,7 +93,7 @@ class Wanted(NamedTuple):
 
 
 class Made(NamedTuple):
-    """What became of a document; no head where there is no such thing."""
+    """The result of building a document; without a head if the document does not exist."""
 
     resource: Resource
     outcome: Outcome

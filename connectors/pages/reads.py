@@ -1,7 +1,7 @@
 """The reading of documents: from memory under a lease, from Redis, from PostgreSQL, and made anew when they are no longer good.
 
-Laws. A copy in memory is served without asking only under the lease (`connectors/pages/leases.py`); a copy in Redis for two
-seconds after its version was read from PostgreSQL. A document past its life is served for its stale life while one process
+Invariants. A copy in memory is served without asking only under the lease (`connectors/pages/leases.py`); a copy in Redis for
+two seconds after its version was read from PostgreSQL. A document past its life is served for its stale life while one process
 makes it anew (R4.27, R4.28); past that, whoever wins the lock makes it within two seconds, and the others are told to come
 again (R4.29). A read that names positions is made from the facts each time. When PostgreSQL is away, what is known is served,
 marked, until the end of its stale life (stale-if-error), and after it nothing is.

@@ -38,7 +38,7 @@ async def put(tx: Connection, key: str, version: int, payload: bytes, built_ms: 
 
 
 async def touch(tx: Connection, key: str, built_ms: int) -> None:
-    """A document was made again with the same bytes."""
+    """Note that a document was rebuilt with the same bytes."""
     await tx.execute(QUERIES["touch_document"], key, to_datetime(built_ms))
 
 

@@ -1,4 +1,4 @@
-"""A new version of a resource: the number and the event that tells of it, in one transaction with what it is a version of."""
+"""Creates a new version of a resource: its number and its event, in one transaction with the content."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def bump(
     reason: str = "",
     payload: bytes | None = None,
 ) -> Head:
-    """Take the next version of a resource and tell of it; arguments as of `next_version`."""
+    """Create the next version of a resource and publish it; arguments as in `next_version`."""
     event = await next_version(tx, key, caused_by, now_ms, reason, payload=payload)
     cause = position_of(caused_by)
     await outbox.add(
@@ -66,7 +66,7 @@ async def end_versions(tx: Connection, keys: Sequence[str]) -> None:
 
 
 def position_of(text: str) -> Position | None:
-    """The event behind a version; None where there is none."""
+    """Return the event that caused a version; None if there is none."""
     try:
         return parse_position(text)
     except InvalidEventError:

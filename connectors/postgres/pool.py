@@ -185,7 +185,7 @@ async def _closed_when_silent(connection: Connection) -> AsyncIterator[None]:
 async def fetched(
     pool: asyncpg.Pool[asyncpg.Record], statement: str, *arguments: Any, seconds_max: float
 ) -> list[asyncpg.Record]:
-    """The rows of one statement, which has so long to answer; errors as of `reading`."""
+    """Return the rows of one statement within a time limit; errors as in `reading`."""
     async with reading(pool) as connection:
         return list(await connection.fetch(statement, *arguments, timeout=seconds_max))
 

@@ -1,1 +1,1 @@
-"""Queries: runs of the pipeline stored, worked on stage by stage, and told."""
+"""Queries: store the runs of the pipeline, work on them stage by stage, and publish them."""

@@ -95,10 +95,10 @@ class DeltaReader:
         self._link = link
 
     async def read(self, places: Sequence[tuple[str, str]]) -> list[list[tuple[str, Piece]]]:
-        """What each user's stream holds after an entry's id, in one round trip: ids and pieces, in order.
+        """Return the entries of each user's stream after an id, in one round trip: ids and pieces, in order.
 
         Raises:
-            RedisAwayError: it is not known.
+            RedisAwayError: Redis did not answer.
         """
         pipe = self._link.require().pipeline(transaction=False)
         for user_id, after in places:

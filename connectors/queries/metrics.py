@@ -53,7 +53,7 @@ async def report(pool: Pool, now_ms: int, minutes: int) -> dict[str, Any]:
 
 
 async def backlog(pool: Pool) -> int:
-    """Runs that nobody has begun to work on.
+    """Return the runs that no worker has started.
 
     Raises:
         UnavailableError: PostgreSQL is unavailable.

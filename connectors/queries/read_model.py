@@ -94,7 +94,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of a run that was completed."""
+    """The result of a completed run."""
 
     user_id: str
     text: str

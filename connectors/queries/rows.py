@@ -63,7 +63,7 @@ class Ordinals:
 
     @classmethod
     async def lock(cls, tx: Connection, user_ids: Sequence[str]) -> Ordinals:
-        """Lock the rows of these users, made where there is none."""
+        """Lock the rows of these users, creating missing ones."""
         users = sorted(set(user_ids))
         if not users:
             return cls({})

@@ -92,7 +92,7 @@ class QueriesSink(Handler[Said, Prepared]):
         return Prepared(submitted, prompts, dead)
 
     async def apply(self, tx: Connection, events: Sequence[Event[Said]], prepared: Prepared) -> Sequence[DeadLetter]:
-        """Store what is new, tell it, and log what was asked."""
+        """Store new queries, publish them, and log them."""
         now_ms = self._clock()
         if prepared.prompts:
             await _store_prompts(tx, prepared.prompts, now_ms)

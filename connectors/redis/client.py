@@ -1,7 +1,8 @@
 """How Redis is reached: a single server, or a Redis Cluster (R2.1), by the scheme of its address.
 
-Law: every client of Redis is built here. `redis://` and `rediss://` name one server; `redis+cluster://` and `rediss+cluster://`
-name a cluster by one or more of its nodes, comma-separated, of which one has to answer: the others are learned from it.
+Invariant: every client of Redis is built here. `redis://` and `rediss://` name one server; `redis+cluster://` and
+`rediss+cluster://` name a cluster by one or more of its nodes, comma-separated, of which one has to answer: the others are
+learned from it.
 """
 
 from __future__ import annotations

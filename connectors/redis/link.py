@@ -1,9 +1,9 @@
 """Redis as an accelerator: versions and payloads of resources, and the knowledge whether Redis is there at all.
 
-Laws. A version never goes back: one script writes, and only what is newer. Nothing is ever counted here: after a FLUSHALL a
-version is read from PostgreSQL again. An entry says when it was last seen to be true (`checked_ms`, by the product's
-clock), and a reader trusts it for `TRUSTED_MS` from then; so whatever is lost on the way from a commit to Redis, no reader
-is told an old version for longer. A Redis that is away costs a reader nothing but speed.
+Invariants. A version never goes back: one script writes, and only what is newer. Nothing is ever counted here: after a FLUSHALL
+a version is read from PostgreSQL again. An entry says when it was last seen to be true (`checked_ms`, by the product's clock),
+and a reader trusts it for `TRUSTED_MS` from then; so whatever is lost on the way from a commit to Redis, no reader is told an
+old version for longer. A Redis that is away costs a reader nothing but speed.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def name_of(resource: str) -> str:
 
 
 def open_objects(settings: Settings) -> ObjectStore | None:
-    """The object storage of the settings; None where there is none. Nothing is dialled yet.
+    """Return the object storage of the settings; None if none is set. No connection is opened yet.
 
     Raises:
         ConfigurationError: its address cannot be used.

@@ -44,7 +44,7 @@ class AvroFile:
 
     def write(self, decoded: Decoded) -> None:
         """Append a batch."""
-        batch, problems = decoded.batch, decoded.problems
+        batch, problems, rows = decoded.batch, decoded.problems, decoded.written_rows
         numbers = zip(batch.partitions.tolist(), batch.offsets.tolist(), batch.times_ms.tolist(), strict=True)
         for place, (partition, offset, arrived_ms) in enumerate(numbers):
             self._writer.write(
@@ -55,7 +55,7 @@ class AvroFile:
                     "timestamp": arrived_ms,
                     "key": text_of(batch.keys[place]),
                     "headers": headers_of(batch.headers[place]),
-                    "value": decoded.rows[place],
+                    "value": rows[place],
                     "undecodable": problems.get(place),
                     "bytes": batch.values[place] if place in problems else None,
                 }

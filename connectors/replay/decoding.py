@@ -60,6 +60,11 @@ class Decoded:
             self.made_column = struct_of(self.made_rows, self.arrow_type, self.problems)
         return self.made_column
 
+    @property
+    def written_rows(self) -> list[Row]:
+        """The rows as a file of the decoder's schema has them."""
+        return self.rows
+
     def some(self, names: Sequence[str]) -> list[Row]:
         """The events with these fields alone."""
         if self.made_rows is not None:
@@ -87,7 +92,12 @@ def _plain(column: pa.Array) -> pa.Array:
 
 
 class Decoder:
-    """Events of one topic, each read with the schema that it was written with."""
+    """Events of one topic, each read with the schema that it was written with.
+
+    `is_open`: values have fields that `arrow_type` does not know.
+    """
+
+    is_open = False
 
     def __init__(self, subject: Subject, *, at_once_min: int = _AT_ONCE_RECORDS_MIN) -> None:
         """A batch of fewer than `at_once_min` records is read one by one."""

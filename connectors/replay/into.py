@@ -1,7 +1,7 @@
 """Owns a replay into another topic: what may be replayed where, how fast, and what the copies say of their origin.
 
-Law: bytes and key stay as they were; a copy's headers tell the position and time of the original. Nothing that the product acts
-upon is published without being told to.
+Invariant: bytes and key stay as they were; a copy's headers tell the position and time of the original. Nothing that the
+product acts upon is published without being told to.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class Found(NamedTuple):
 
 
 class Lane:
-    """One partition: what of it is unread, and what was found and waits."""
+    """One partition: its unread span, and the records found that wait."""
 
     def __init__(self, partition: int, span: Span, *, is_newest_first: bool) -> None:
         self.partition = partition
@@ -47,7 +47,7 @@ class Lane:
         return Share(self._low, first + 1) if self._is_newest_first else Share(first, self._high)
 
     def segment(self, offsets: int) -> Share:
-        """The next so many offsets."""
+        """Return the next span of up to this many offsets."""
         if self._is_newest_first:
             return Share(max(self._low, self._high - offsets), self._high)
         return Share(self._low, min(self._high, self._low + offsets))
@@ -83,7 +83,7 @@ class Lanes:
         return self._lanes[partition]
 
     def next(self) -> Found | None:
-        """The next record in order; None: something must be read first, or there is none."""
+        """Return the next record in order; None if more must be read first, or if there is none."""
         best = self._best()
         if best is None or self._before(best):
             return None

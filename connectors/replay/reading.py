@@ -1,6 +1,6 @@
 """Owns how a topic is read in bulk: by assignment, outside any group, in batches, to ends fixed before.
 
-Law: memory is bounded by librdkafka's queue, whatever the topic's size and its records'; nobody's offsets move.
+Invariant: memory is bounded by librdkafka's queue, whatever the topic's size and its records'; nobody's offsets move.
 """
 
 from __future__ import annotations

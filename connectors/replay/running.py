@@ -69,7 +69,7 @@ class Chooser:
 def _where(condition: str, decoder: Decoder, topic: str) -> Where:
     from highwater.connectors.replay.where import Where  # noqa: PLC0415 - the language is loaded where there is a condition
 
-    where = Where(condition, decoder.arrow_type, topic)
+    where = Where(condition, decoder.arrow_type, topic, is_open=decoder.is_open)
     where.require_condition()
     return where
 

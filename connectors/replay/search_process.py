@@ -19,11 +19,11 @@ from highwater.connectors.replay.arrow_alone import without_pandas
 from highwater.connectors.replay.consumer import open_reader
 from highwater.connectors.replay.counts import Counts
 from highwater.connectors.replay.cursors import InvalidCursorError
-from highwater.connectors.replay.decoding import Decoder
+from highwater.connectors.replay.foreign import decoder_of
 from highwater.connectors.replay.processes import end_with_parent, own_output
 from highwater.connectors.replay.reading import read_batches
 from highwater.connectors.replay.running import write_batches
-from highwater.connectors.replay.search_task import SearchTask
+from highwater.connectors.replay.search_task import INVALID, MISSING, UNAVAILABLE, SearchTask
 from highwater.connectors.replay.searching import (
     SEARCH_SECONDS_MAX,
     Limits,
@@ -32,8 +32,7 @@ from highwater.connectors.replay.searching import (
     chooser_of,
     line_of,
 )
-from highwater.connectors.replay.selection import InvalidSelectionError
-from highwater.connectors.replay.subject import Subject
+from highwater.connectors.replay.selection import InvalidSelectionError, NoSuchTopicError
 from highwater.connectors.replay.where_error import WhereError
 from highwater.connectors.replay.writers import writer_of
 from highwater.schemas.errors import HighwaterError, UnavailableError
@@ -62,7 +61,7 @@ def _work(task: SearchTask, output: BinaryIO) -> None:
 def _search(task: SearchTask, output: BinaryIO, stack: ExitStack) -> None:
     with _refusals_told(output):
         cursor, deleted = begin_search(task.client, task.search, task.cursor, task.now_ms)
-        decoder = Decoder(Subject.fetch(task.search.topic, task.registry))
+        decoder = decoder_of(task.search.topic, task.registry)
         counts = Counts()
         chooser = chooser_of(task.search, decoder, counts)
         if task.kind is not None:
@@ -102,14 +101,16 @@ def _refusals_told(output: BinaryIO) -> Iterator[None]:
     """What cannot be searched is said in the first line; the process ends."""
     try:
         yield
+    except NoSuchTopicError as error:
+        _refuse(output, error, MISSING)
     except (InvalidSelectionError, InvalidCursorError, WhereError) as error:
-        _refuse(output, error, is_unavailable=False)
+        _refuse(output, error, INVALID)
     except UnavailableError as error:
-        _refuse(output, error, is_unavailable=True)
+        _refuse(output, error, UNAVAILABLE)
 
 
-def _refuse(output: BinaryIO, error: HighwaterError, *, is_unavailable: bool) -> NoReturn:
-    _send(output, line_of({"event": "refused", "is_unavailable": is_unavailable, "detail": _told(error)}))
+def _refuse(output: BinaryIO, error: HighwaterError, reason: str) -> NoReturn:
+    _send(output, line_of({"event": "refused", "reason": reason, "detail": _told(error)}))
     sys.exit(0)
 
 

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from highwater.connectors.replay.cursors import Search
 from highwater.streams.access import RegistryAccess
 
+# Why a search does not begin, as its process says it.
+INVALID, MISSING, UNAVAILABLE = "invalid", "missing", "unavailable"
+
 
 @dataclass(frozen=True, slots=True)
 class SearchTask:

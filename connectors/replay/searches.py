@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections import Counter
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncIterator, Hashable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import orjson
 
 from highwater.connectors.replay.processes import command, environment
+from highwater.connectors.replay.search_task import INVALID, MISSING, UNAVAILABLE
 from highwater.schemas.errors import HighwaterError, UnavailableError
 
 # A process takes 80 MB before it reads and, where nothing else wants it, a core. One caller has one page and one download.
@@ -41,6 +42,17 @@ class SearchLostError(UnavailableError):
     """The process of a search ended before it was done. Search again."""
 
 
+class TopicMissingError(HighwaterError):
+    """The broker has no such topic. Check its name."""
+
+
+_REFUSALS: Mapping[str, type[HighwaterError]] = {
+    INVALID: SearchRefusedError,
+    MISSING: TopicMissingError,
+    UNAVAILABLE: UnavailableError,
+}
+
+
 class Searches:
     """Begins searches, or other work of the kind, and counts them."""
 
@@ -58,7 +70,8 @@ class Searches:
         """A search that has begun.
 
         Raises:
-            SearchRefusedError: the topic, a place, the cursor or the condition is not valid.
+            TopicMissingError: there is no such topic.
+            SearchRefusedError: a place, the cursor or the condition is not valid.
             TooManySearchesError: too many run.
             UnavailableError: Kafka or the registry does not answer.
         """
@@ -93,7 +106,7 @@ class RunningSearch:
         """Hand over the task and take the first line.
 
         Raises:
-            SearchRefusedError: the search is not valid.
+            TopicMissingError, SearchRefusedError: there is no such topic, or the search is not valid.
             UnavailableError: Kafka or the registry does not answer, or the process has ended.
         """
         # Standard input stays open: the process ends when it does.
@@ -108,8 +121,7 @@ class RunningSearch:
             raise SearchLostError("the process of the search ended before it began")
         self.begin = orjson.loads(self.first_line)
         if self.begin["event"] == "refused":
-            error_type = UnavailableError if self.begin["is_unavailable"] else SearchRefusedError
-            raise error_type(self.begin["detail"])
+            raise _REFUSALS[self.begin["reason"]](self.begin["detail"])
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """What follows the first line, as it comes.

@@ -21,7 +21,7 @@ from highwater.connectors.replay.decoding import Decoded, Decoder
 from highwater.connectors.replay.lanes import Found, Lane, Lanes
 from highwater.connectors.replay.reading import Batch, read_batches
 from highwater.connectors.replay.running import Chooser
-from highwater.connectors.replay.selection import InvalidSelectionError, Ranges, parse_bound
+from highwater.connectors.replay.selection import InvalidSelectionError, NoSuchTopicError, Ranges, parse_bound
 from highwater.connectors.replay.shares import Share
 from highwater.connectors.replay.spans import fetch_ranges, fetch_spans
 from highwater.connectors.replay.text import base64_of, documents
@@ -53,6 +53,7 @@ def begin_search(client: Mapping[str, str], search: Search, cursor: str | None, 
 
     Raises:
         InvalidSelectionError: the topic has no such place.
+        NoSuchTopicError: there is no such topic of another application.
         InvalidCursorError: the cursor is none of this search.
         UnavailableError: the broker does not answer.
     """
@@ -63,6 +64,8 @@ def begin_search(client: Mapping[str, str], search: Search, cursor: str | None, 
     left = None if cursor is None else parse_cursor(cursor, search)
     ranges = fetch_ranges(client, name)
     if not ranges:
+        if not search.topic.is_catalogued:
+            raise NoSuchTopicError(f"there is no topic {name!r} on the broker")
         raise InvalidSelectionError(f"{name} is not on the broker; run `highwater init`")
     if left is not None:
         return _clamped(left, ranges)

@@ -21,12 +21,17 @@ _AGE_PART = re.compile(r"(\d+)(ms|[smhdw])")
 _OFFSET = re.compile(r"\d{1,18}", re.ASCII)
 _PLACE = re.compile(r"(?:(?P<topic>[a-zA-Z0-9._-]{1,249})/)?(?P<partition>\d{1,6})/(?P<offset>\d{1,18})", re.ASCII)
 
+
 Ranges = Mapping[int, LogRange]
 OffsetsAt = Callable[[int], Mapping[int, int]]
 
 
 class InvalidSelectionError(HighwaterError):
     """The requested place is not in the topic, or is not a place or time. Correct `--from` or `--to`."""
+
+
+class NoSuchTopicError(InvalidSelectionError):
+    """The broker has no such topic. Check the name; `highwater topics` lists them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,8 @@ _MISFITS_MAX = 3
 
 
 def source_of(topic: Topic) -> Topic:
-    """The topic whose schema the values have: of a dead-letter topic the one that its letters came from."""
-    return TOPICS[topic.name.removesuffix(DEAD_LETTER_SUFFIX)]
+    """The topic whose schema the values have: of a dead-letter topic the one that its letters came from; a foreign one itself."""
+    return topic if not topic.is_catalogued else TOPICS[topic.name.removesuffix(DEAD_LETTER_SUFFIX)]
 
 
 def merged_schema(own: str, versions: Iterable[str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Owns what one process of a replay is told to do; apart from the doing, which its parent need not load."""
+"""The task of one process of a replay; separate from its execution, which the parent does not load."""
 
 from __future__ import annotations
 

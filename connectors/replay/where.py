@@ -64,8 +64,8 @@ _EMPTY: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[], Any]]] = (
 class Where:
     """A condition, ready to be asked of records."""
 
-    def __init__(self, text: str, kind: pa.StructType, topic: str) -> None:
-        """`kind` is the Arrow type of the topic's events.
+    def __init__(self, text: str, kind: pa.StructType, topic: str, *, is_open: bool = False) -> None:
+        """`kind` is the Arrow type of the topic's events; `is_open`: they are any JSON values, whose fields are unknown.
 
         Raises:
             WhereError: the text is no condition over a record of this topic.
@@ -75,7 +75,7 @@ class Where:
         self._bare = _LITERAL.sub(lambda found: " " * len(found[0]), text)
         self._used = [name for name in NAMES if name in self._program.variables()]
         self._check_names()
-        self._fields = self._fields_used([field.name for field in kind], topic)
+        self._fields = [] if is_open else self._fields_used([field.name for field in kind], topic)
         self._times = {field.name for field in kind if pa.types.is_timestamp(field.type)}
         self._kind, self._topic = kind, topic
         self._context = cel.Context()

@@ -1,1 +1,1 @@
-"""What chunks tell of a question: searched for whoever asks."""
+"""Finds the chunks and insights that answer a question."""

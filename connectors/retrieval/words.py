@@ -1,6 +1,6 @@
 """The words of a question, what each weighs in a namespace (BM25), and which of them candidates are looked for by.
 
-Law: the weights are of exactly the chunks that the transaction sees: `chunk_words` is summed in its snapshot.
+Invariant: the weights are of exactly the chunks that the transaction sees: `chunk_words` is summed in its snapshot.
 """
 
 from __future__ import annotations

@@ -106,11 +106,11 @@ class Origin(Protocol):
 
     @property
     def is_paged(self) -> bool:
-        """Whether the end of a source can be told only when all was read."""
+        """Whether the end of a source is known only after everything was read."""
 
     @property
     def reading(self) -> Reading:
-        """What became of reading it."""
+        """The outcome of reading the source."""
 
     def documents(self) -> AsyncIterator[Item]:
         """Its documents and faults, in an order of its own."""

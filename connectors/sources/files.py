@@ -1,7 +1,7 @@
 """The documents of a folder: a source is a file, known by its path from there.
 
-Law: nothing outside the folder is read: links are not followed, and what is no file is not opened. What stands under a name that
-begins with a dot is hidden, and left alone.
+Invariant: nothing outside the folder is read: links are not followed, and what is no file is not opened. What stands under a
+name that begins with a dot is hidden, and left alone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A git repository: the documents of a commit as sources, or its commits as insights.
 
-Law: what is published depends on the commit alone, not on what stands beside it in the folder. The repository is from outside:
-its own configuration starts no program, nothing is fetched, and names are what git's NUL-separated formats say, whatever they
-hold.
+Invariant: what is published depends on the commit alone, not on what stands beside it in the folder. The repository is from
+outside: its own configuration starts no program, nothing is fetched, and names are what git's NUL-separated formats say,
+whatever they hold.
 """
 
 from __future__ import annotations

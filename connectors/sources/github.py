@@ -1,8 +1,9 @@
 """What GitHub has of a repository, through its REST API: a source is an issue, a pull request, a comment, a release or a commit.
 
-Law: an end is told only when the listing was read, and says `full` only when all of it was, from its first page to its last; a
-limit, a rate that is used up or a service that goes away makes it `truncated`, with the place to go on in its window (R3.24). A
-listing is no snapshot, since it shifts while it is read: what is missing in it is gone only when GitHub says so of that itself.
+Invariant: an end is told only when the listing was read, and says `full` only when all of it was, from its first page to its
+last; a limit, a rate that is used up or a service that goes away makes it `truncated`, with the place to go on in its window
+(R3.24). A listing is no snapshot, since it shifts while it is read: what is missing in it is gone only when GitHub says so of
+that itself.
 """
 
 from __future__ import annotations

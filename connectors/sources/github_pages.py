@@ -1,8 +1,8 @@
 """How GitHub's REST API is asked: page by page, only for what has changed, and never more often than it allows.
 
-Law: whatever the service does, an answer is whole or an error that says why; it takes no more attempts, time and memory than it
-is given. What it says of its limits is obeyed before the next request. The token goes to the service's own address alone,
-wherever a `Link` or a redirect points.
+Invariant: whatever the service does, an answer is whole or an error that says why; it takes no more attempts, time and memory
+than it is given. What it says of its limits is obeyed before the next request. The token goes to the service's own address
+alone, wherever a `Link` or a redirect points.
 
 A limit is told by `retry-after` (seconds), else by `x-ratelimit-reset` (seconds since 1970, by the clock of the service, so it is
 compared with the `Date` of the same answer), as https://docs.github.com/rest/using-the-rest-api/best-practices-for-using-the-rest-api

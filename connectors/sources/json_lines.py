@@ -3,8 +3,9 @@
     {"source_id": "faq", "text": "…", "media_type": "text/markdown", "title": "…", "url": "…", "published_at": "2024-05-01"}
     {"source_id": "faq", "chunk_no": 0, "content": "…", "title": "…", "url": "…", "published_at": "…", "embedding": [0.1, …]}
 
-Law: what a line becomes depends on the line alone; a bad one is a fault with its number. A document stands in one line, so its
-end is told at once; of chunks, more may come until the last line, and a line that nobody can read may have been of any source.
+Invariant: what a line becomes depends on the line alone; a bad one is a fault with its number. A document stands in one line,
+so its end is told at once; of chunks, more may come until the last line, and a line that nobody can read may have been of any
+source.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A season of openfootball (openfootball/football.json, CC0) as events: its matches, and the results of those played.
 
-The law: an event depends on the file and the options alone, so that importing a file again publishes the same events and changes
-nothing; the id of a match stays when its date moves. A bad entry is a fault with its number and harms no other.
+The invariant: an event depends on the file and the options alone, so that importing a file again publishes the same events and
+changes nothing; the id of a match stays when its date moves. A bad entry is a fault with its number and harms no other.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What earlier imports of the same origin brought, in a file of the data folder: its sources, and the pages read of it.
 
-Law: a source is remembered before its first chunk is handed over, and forgotten after its end as one that is gone is
+Invariant: a source is remembered before its first chunk is handed over, and forgotten after its end as one that is gone is
 acknowledged; a page counts as known only once all that it named was acknowledged. So whenever an import is cut off, the next one
 does again what may be missing, and never less. Two imports of one origin do not run at once.
 """

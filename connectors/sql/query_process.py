@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import BinaryIO
 
 from highwater.connectors.replay.processes import end_with_parent, own_output
+from highwater.connectors.replay.search_task import INVALID, UNAVAILABLE
 from highwater.connectors.replay.searching import PROGRESS_SECONDS, line_of
 from highwater.connectors.sql.answers import WRITERS, rows_of
 from highwater.connectors.sql.engine import Answer, answered
@@ -61,8 +62,8 @@ class _Run:
             if self._has_begun:
                 self._send({"event": "failed", "detail": str(error)})
             else:
-                is_unavailable = isinstance(error, UnavailableError)
-                self._send({"event": "refused", "is_unavailable": is_unavailable, "detail": str(error)})
+                reason = UNAVAILABLE if isinstance(error, UnavailableError) else INVALID
+                self._send({"event": "refused", "reason": reason, "detail": str(error)})
 
     def _write_rows(self, answer: Answer) -> None:
         for batch in answer.batches():

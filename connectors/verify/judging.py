@@ -1,7 +1,7 @@
 """How each kind of recorded decision is judged again: by the live rule, on the inputs that its event carries.
 
-The law: inputs are held against the events that told them, where those are other events; the rule is the one that decides live. A
-judge gives None for a decision that stands, else the field, what the rule says, and what was recorded.
+The invariant: inputs are held against the events that told them, where those are other events; the rule is the one that decides
+live. A judge gives None for a decision that stands, else the field, what the rule says, and what was recorded.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def note_decisions(notes: Noting, record: Record, event: Event) -> None:
 
 
 def kept_differences(notes: Noting, table: str, key: bytes, row: bytes) -> Iterator[Difference]:
-    """What a row keeps and no event told. A row that cannot be read is a difference of its own (`tables.compare`)."""
+    """Yield what a row contains but no event reported. An unreadable row is a difference of its own (`tables.compare`)."""
     try:
         found = KEPT[table].judge(notes, key, row)
     except (ValueError, TypeError, KeyError):

@@ -1,7 +1,8 @@
 """The log as a verification reads it: by assignment, outside any group, from the first offset to an end that was fixed before.
 
-The law: records come in the order of the broker's time, those of a partition in the order of their offsets. Memory is bounded in
-bytes: what waits for a partition that is behind, and what the client has fetched ahead; one record of each partition always fits.
+The invariant: records come in the order of the broker's time, those of a partition in the order of their offsets. Memory is
+bounded in bytes: what waits for a partition that is behind, and what the client has fetched ahead; one record of each partition
+always fits.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Notes: what events told, by kind and key, on disk for the time of one verification.
 
-The law: memory is that of two buffers, however long the log is; the folder is a temporary one and goes with the verification.
+The invariant: memory is that of two buffers, however long the log is; the folder is a temporary one and goes with the
+verification.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A second database that the product's own sinks fill from the log, up to the positions that the live ones recorded.
 
-The law: it stands beside the live one and is dropped in the end; nothing that a sink tells leaves it, since its outbox is emptied
-and never relayed. The sinks are those that run live, so a difference is one of what is stored, not of two programs. A lock of the
-live database says whose it is: one verification has it, and what one that was killed has left is replaced.
+The invariant: it stands beside the live one and is dropped in the end; nothing that a sink tells leaves it, since its outbox is
+emptied and never relayed. The sinks are those that run live, so a difference is one of what is stored, not of two programs. A
+lock of the live database says whose it is: one verification has it, and what one that was killed has left is replaced.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A pause of the supervisor that ends as soon as one of its processes does, or as it is asked to stop.
 
-Law: nothing is lost by pausing: what ended or was asked before the pause ends it at once. The kernel tells of an end by a
+Invariant: nothing is lost by pausing: what ended or was asked before the pause ends it at once. The kernel tells of an end by a
 descriptor of the process (pidfd); where it has none, the pause is short.
 """
 

@@ -1,6 +1,6 @@
 """A supervisor seen from outside: start one in the background, ask how it is, stop it.
 
-Law: what is said of it is looked at now; the state file only says where to look.
+Invariant: what is said of it is looked at now; the state file only says where to look.
 """
 
 from __future__ import annotations

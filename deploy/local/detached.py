@@ -1,6 +1,6 @@
 """A supervisor in the background: `python -m highwater.deploy.local.detached` with its plan as JSON on stdin.
 
-Law: it belongs to nobody who could take it along: its own session, no terminal, its parent gone. The number and begin
+Invariant: it belongs to nobody who could take it along: its own session, no terminal, its parent gone. The number and begin
 of the process are printed on stdout before the start is over.
 """
 

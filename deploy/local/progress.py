@@ -32,7 +32,9 @@ class Wait:
         if self._late_seconds is not None and seconds >= self._late_seconds:
             late = f"{self._name} is late: not ready after {self._late_seconds:.0f} s ({reason})"
             self._late_seconds, self._told_at = None, now
-            return [f"{late}. What is ready stays, and this one is waited for; `highwater down` stops everything"]
+            return [
+                f"{late}. Ready services keep running, and this one gets more time; `highwater down` stops everything"
+            ]
         if now - self._told_at < self._interval_seconds:
             return []
         self._told_at = now

@@ -1,8 +1,8 @@
 """Whether a role that lives has hung: its readiness is asked again and again, and it is given up after many silences in a row.
 
-Laws. Any answer is a pulse, also one that says "not ready": a role that waits for the database is well. A role that has not
-answered yet is starting, however long that takes. The decision is pure; `Listener` asks in a thread, so that a silent role holds
-nobody up.
+Invariants. Any answer is a pulse, also one that says "not ready": a role that waits for the database is well. A role that has
+not answered yet is starting, however long that takes. The decision is pure; `Listener` asks in a thread, so that a silent role
+holds nobody up.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The services of a local stack: those that were given an address are used, the others are started.
 
-Law: `start` returns when all of them answer, or leaves nothing running; every process of the stack ends with this
+Invariant: `start` returns when all of them answer, or leaves nothing running; every process of the stack ends with this
 one. Tests of failure kill, stop and start single parts by name; a part keeps its port through all of that.
 """
 

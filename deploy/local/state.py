@@ -1,6 +1,6 @@
 """The state file of a supervisor, <data_dir>/run/state.json, and what is known of the processes it names.
 
-Law: it is replaced whole, so a reader never sees half of one; a process is named by its number and the time it
+Invariant: it is replaced whole, so a reader never sees half of one; a process is named by its number and the time it
 began, so a number that came into other hands is not mistaken for it.
 """
 

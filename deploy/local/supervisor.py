@@ -1,6 +1,6 @@
 """What `highwater up` runs: the four services, then the roles, each started again when it dies.
 
-Law: nothing it started is left when it ends, however it ends; and what it knows is in the state file, for `status`
+Invariant: nothing it started is left when it ends, however it ends; and what it knows is in the state file, for `status`
 and `down` to read.
 """
 

@@ -1,7 +1,7 @@
 """The agents of chunks: one decides how ingests end, the other how much namespaces are asked and when to sweep.
 
-The law is that of `streams/agents.py`: send, await the acknowledgements, then write the rows. Whatever a crash has told again
-names the revision, or the tick, that it was decided by, and changes nothing.
+The invariant is that of `streams/agents.py`: send, await the acknowledgements, then write the rows. An event
+that is repeated after a crash names the revision, or the tick, of its decision, and changes nothing.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from highwater.streams.telemetry import DECISIONS
 
 # Rows looked at in one partition at one tick; at about 50 us each a tenth of a second. Who is left over is first at the next.
 ROWS_PER_TICK_MAX = 2_000
-# One of the tick's partitions asks for sweeps, whoever serves it.
+# One of the tick's partitions requests sweeps, whichever worker has it.
 _SWEEP_PARTITION = 0
 
 
 class IngestAgent(TableAgent):
-    """Rows of ingests and sources; how one ended is told when its counts say so, or when it has been silent (R3.20)."""
+    """Keeps rows of ingests and sources; reports an outcome when the counts are complete, or after a long silence (R3.20)."""
 
     name = "ingests"
     topics = (INGEST_PROGRESSED, TICK)

@@ -1,8 +1,8 @@
 """When the ingest of a source has come to its end, and what that means for chunks that it did not name (R3.19, R3.20).
 
-Law: only a full ingest of which every chunk was stored or found unchanged, and none refused, makes orphans. The end may be heard
-before the data, so it is the counts that decide: as many dealt with as were told. Progress is absolute and has a revision: each
-is decided on once, and what comes late or again is known by it.
+Invariant: only a full ingest of which every chunk was stored or found unchanged, and none refused, makes orphans. The end may
+be heard before the data, so it is the counts that decide: as many dealt with as were told. Progress is absolute and has a
+revision: each is decided on once, and what comes late or again is known by it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from highwater.schemas.chunks import IngestDecided, IngestProgressed
 from highwater.streams.chunks.states import Outcome
 
 _HOUR_MS = 3_600_000
-# Without any news of it for so long an ingest is given up. The slowest source, which may ask so many times an hour, is heard of
-# every hour; a program that was ended is begun anew by then.
+# An ingest without progress for this long is abandoned. The slowest source, which may ask a limited number of times an hour,
+# reports every hour; a program that was ended is restarted by then.
 ABANDONED_MS = 6 * _HOUR_MS
-# A row outlives its decision by so long, so that what a worker that is started again hears once more is not decided anew.
+# A row outlives its decision by this time, so that a restarted worker does not decide repeated events again.
 KEPT_MS = 24 * _HOUR_MS
 _ROW_VERSION = 1
 _SEPARATOR = b"\0"
@@ -105,10 +105,10 @@ def progressed(row: Ingest | None, event: IngestProgressed) -> Ingest:
 
 
 def decide(row: Ingest, now_ms: int) -> Decision | None:
-    """How the ingest ended, None while it goes on or when its newest progress was decided on already.
+    """The outcome of the ingest; None while it is running, or if its newest progress was decided already.
 
-    Another ingest of the source that began after it ends it at once. Else it ends when as many chunks as its end told are dealt
-    with, or when nothing was heard of it for `ABANDONED_MS`.
+    Another ingest of the source that began after it ends it at once. Else it ends when the announced number of chunks is processed,
+    or after `ABANDONED_MS` without progress.
     """
     if row.decided_ms is not None:
         return None
@@ -120,8 +120,8 @@ def decide(row: Ingest, now_ms: int) -> Decision | None:
 
 
 def _outcome(row: Ingest, expected: int) -> Outcome:
-    """That of an ingest of which everything is dealt with. More chunks than were told contradict the telling: not all can be
-    known, and those that are missing may yet come.
+    """The outcome of an ingest whose chunks are all processed. More chunks than announced contradict the announcement: not all
+    are known then, and missing ones may still arrive.
     """
     stands_in_the_way = {
         Outcome.FAILED: row.failed > 0 or row.seen > expected,
@@ -133,7 +133,7 @@ def _outcome(row: Ingest, expected: int) -> Outcome:
 
 
 class Counted(NamedTuple):
-    """Chunks of a source that were stored or found unchanged, those refused, and how many the end of the ingest told of."""
+    """Chunks of a source that were stored or unchanged, those refused, and the number that the end announced."""
 
     seen: int
     failed: int
@@ -141,16 +141,16 @@ class Counted(NamedTuple):
 
 
 def reason_of(outcome: str, counted: Counted) -> str | None:
-    """Why an ingest ended otherwise than complete, for whoever sent it; None while it goes on and where it is complete."""
+    """Why an ingest did not end as complete, for its sender; None while it is running or if it is complete."""
     if outcome == Outcome.FAILED and counted.failed:
         return (
             f"{counted.failed} of {counted.seen + counted.failed} chunks were refused; `failed` names the first of them"
         )
     reasons: dict[str, str] = {
-        Outcome.FAILED: f"{counted.seen} chunks came, and its end tells of {counted.expected}: which number is right is unknown",
+        Outcome.FAILED: f"{counted.seen} chunks arrived, but its end announced {counted.expected}: which is right is unknown",
         Outcome.TRUNCATED: "the source was cut off before its end",
-        Outcome.PARTIAL: "the ingest is not a full one, so chunks that it does not name stay",
-        Outcome.EMPTY: "a full ingest of no chunks would mark all of the source; with `force` it does",
+        Outcome.PARTIAL: "the ingest is not full, so chunks that it does not name remain",
+        Outcome.EMPTY: "a full ingest without chunks would mark the whole source; use `force` to do so",
         Outcome.SUPERSEDED: "another ingest of the source began after it",
         Outcome.ABANDONED: f"nothing more was heard of it for {ABANDONED_MS // _HOUR_MS} hours: {_left(counted)}",
     }
@@ -169,7 +169,7 @@ def decided(row: Ingest, now_ms: int) -> Ingest:
 
 
 class Plan(NamedTuple):
-    """What a tick makes of rows that are due: told with how they ended, forgotten, or looked at again."""
+    """What a tick does with due rows: their outcome is reported, they are forgotten, or they are checked again."""
 
     told: list[tuple[Ingest, Decision]]
     forgotten: list[Ingest]

@@ -1,7 +1,7 @@
 """What a chunk is known by: the parts of its key, and the hash of what it says.
 
-Law: different chunks never hash the same input. No part of a key holds the `|` that joins them, so the hash's input can be taken
-apart in one way only (R3.2); the text is taken as it is, neither trimmed nor normalised.
+Invariant: different chunks never hash the same input. No part of a key holds the `|` that joins them, so the hash's input can
+be taken apart in one way only (R3.2); the text is taken as it is, neither trimmed nor normalised.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def check_key_part(name: str, value: str) -> None:
 def content_hash(ns: str, slot: str, source_id: str, chunk_no: int, content: str) -> str:
     """SHA-256 of `ns|slot|source_id|chunk_no|content` in UTF-8, 64 lower-case hex digits (R3.2).
 
-    A text that no store takes has a hash too, so that its refusals are told apart.
+    A text that no store accepts has a hash too, so that its refusals can be distinguished.
     """
     said = f"{ns}|{slot}|{source_id}|{chunk_no}|{content}"
     return sha256(said.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,7 +1,7 @@
 """The passports of namespaces: how their chunks age, are found and are taken away (R3.16 to R3.23).
 
-Law: every namespace has one. What a file leaves out is as the default says, and one that no file names is the default; but what
-holds documents ends of no age unless its own table says so.
+Invariant: every namespace has one. What a file leaves out is as the default says, and one that no file names is the default;
+but what holds documents ends of no age unless its own table says so.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from highwater.streams.toml_files import read_toml
 _DEFAULT_FILE = Path(__file__).with_name("default_namespaces.toml")
 # A century: whatever is longer is a typing error, and its milliseconds fit every integer of ours.
 DAYS_MAX = 36_600
-# More a day than any installation serves, so that a namespace can be told never to be hot.
+# More a day than any installation serves, so that a setting can keep a namespace from becoming hot.
 _QUERIES_MAX = 10**12
 
 

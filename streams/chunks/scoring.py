@@ -1,7 +1,7 @@
 """How well a chunk answers a search: what it says, weighed against how old it is (R3.17, R3.18).
 
-Law: the score of a chunk depends on the chunk, the search and the moment alone, never on what else was found or how. A bound is
-never below the score of any chunk that it is of, in the numbers of the machine too.
+Invariant: the score of a chunk depends on the chunk, the search and the moment alone, never on what else was found or how. A
+bound is never below the score of any chunk that it is of, in the numbers of the machine too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ DAY_MS = 86_400_000
 # what it means. Vectors find what is said in other words, words find names and numbers; neither may decide alone. Of the shares
 # from 0.15 to 0.5 this one found most with the local model (`tests/bench/search_quality.py`).
 TEXT_SHARE = 0.4
-# BM25 (Robertson and Zaragoza 2009): a word that a chunk of mean length has so many times (k1) weighs half of what it can, and
+# BM25 (Robertson and Zaragoza 2009): a word that occurs k1 times in a chunk of mean length has half of its maximum weight, and
 # this share (b) of that number grows with the length of the chunk. The values that most systems have.
 SATURATION, LENGTH_SHARE = 1.2, 0.75
 

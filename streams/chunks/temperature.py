@@ -1,7 +1,7 @@
 """How warm a chunk is kept, and how much its namespace is asked (R3.21 to R3.23).
 
-Law: a search counts once, by its event's place in the log. Whether a namespace is hot follows from the searches of its last seven
-days and its passport, at the hours of UTC, so a worker that begins anew rates it the same.
+Invariant: a search counts once, by its event's place in the log. Whether a namespace is hot follows from the searches of its
+last seven days and its passport, at full hours (UTC), so a restarted worker rates it the same.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DAYS_KEPT = WINDOW_DAYS + 2
 # More than any process answers between two tellings; past it a sum would leave what a bigint holds.
 _QUERIES_MAX = 10**12
 _ROW_VERSION = 1
-# A hot namespace's index is made anew when a fifth of it is holes, another's when half of it is: a build of 100,000 vectors takes
+# A hot namespace's index is rebuilt when a fifth of it is holes, another's when half of it is: a build of 100,000 vectors takes
 # half a minute of a core, and what nobody searches is worth less of it.
 DENSITY_MIN_HOT, DENSITY_MIN = 0.8, 0.5
 
@@ -45,7 +45,7 @@ def temperature(age_days: float, passport: Passport, is_hot: bool) -> Temperatur
 
 
 def is_hot(queries_per_day: float, passport: Passport) -> bool:
-    """Whether so many searches a day make a namespace hot."""
+    """Whether this many searches a day make a namespace hot."""
     return queries_per_day >= passport.hot_queries_per_day
 
 
@@ -57,7 +57,7 @@ class IndexSize(NamedTuple):
 
 
 def is_to_be_rebuilt(dense: IndexSize, now: IndexSize, *, is_hot: bool) -> bool:
-    """Whether an index of vectors has so many holes that it is made anew: those of hot namespaces are kept dense (R3.21).
+    """Whether an index of vectors has enough holes to be rebuilt: those of hot namespaces are kept dense (R3.21).
 
     Chunks that were changed or taken away leave holes, which searches walk through.
 
@@ -74,10 +74,10 @@ def is_to_be_rebuilt(dense: IndexSize, now: IndexSize, *, is_hot: bool) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The row of a namespace: searches by day (days since 1970, ascending), and what was told of it last.
+    """The row of a namespace: searches by day (days since 1970, ascending), and what was last reported of it.
 
     `partition` and `offset` are those of the last event counted. `looked_ms` is the tick at which it was rated last, or the
-    newest one known when its first search came; `told_ms` the one at which it was told last, 0 before.
+    newest one known when its first search came; `told_ms` the one of the last report, 0 before.
     """
 
     ns: str
@@ -156,7 +156,7 @@ class Rating(NamedTuple):
 
 
 def rate(row: Asked, passport: Passport, now_ms: int) -> Rating:
-    """Rate a namespace. It is told when it becomes hot or is so no longer; else once a day, when it is asked more or less."""
+    """Rate a namespace. A change to or from hot is reported at once; else once a day, if the number of searches changed."""
     per_day = queries_per_day(row, now_ms)
     became = is_hot(per_day, passport)
     is_other_day = now_ms // DAY_MS > row.told_ms // DAY_MS

@@ -1,9 +1,9 @@
 """What chunks of a source, as submitted, do to those that are stored, and to the counters of their ingests. Pure.
 
-Laws. What comes out depends on the order of the log alone, not on how it was cut into batches: events that were dealt with change
-nothing when they are read again, and a stored chunk never goes back to an earlier place of its partition. Each distinct chunk of
-an ingest is counted once, as inserted, updated, unchanged or failed (R3.24). What is unchanged is not written (R3.3); a vector is
-never erased (R3.7), and one of another text is known to be stale (R3.11).
+Invariants. What comes out depends on the order of the log alone, not on how it was cut into batches: events that were dealt
+with change nothing when they are read again, and a stored chunk never goes back to an earlier place of its partition. Each
+distinct chunk of an ingest is counted once, as inserted, updated, unchanged or failed (R3.24). What is unchanged is not written
+(R3.3); a vector is never erased (R3.7), and one of another text is known to be stale (R3.11).
 
 One ingest of a source is its latest: the one whose first chunk stands last in the log. It supersedes those before it, whose later
 chunks fail. The end of an ingest may be read before its chunks, so it begins none, but for one that has no chunks and empties the
@@ -55,7 +55,7 @@ class Submitted(NamedTuple):
 
 
 class End(NamedTuple):
-    """The end of an ingest as it was told; `window` is JSON."""
+    """The announced end of an ingest; `window` is JSON."""
 
     ingest_id: str
     is_full: bool
@@ -154,7 +154,7 @@ class Failure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be stored: the source, chunks by number, ingests that changed, and of those the ones to be told of.
+    """What is to be stored: the source, chunks by number, ingests that changed, and of those the ones to report.
 
     `passed`: what is to be written before `writes`, one after the other: texts that stood for a while and were replaced within
     the batch, so that the history of a chunk does not depend on how its events fell into batches.
@@ -245,7 +245,7 @@ class _Planner:
         self._upsert(ledger, said)
 
     def end(self, end: End) -> None:
-        """Take the end of an ingest; the last one told counts, until the ingest is decided on."""
+        """Accept the end of an ingest; the last announcement counts, until the ingest is decided."""
         ledger = self._ledger(end.ingest_id)
         if not ledger.deal(end.place, end.offset) or ledger.before.status not in OPEN:
             return

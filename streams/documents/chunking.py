@@ -1,7 +1,7 @@
 """How a document is cut into chunks: by its structure, each within a limit of tokens.
 
-Law: every word of a document is in exactly one chunk or in titles above chunks, in its order, and the same document gives the
-same chunks, since a chunk is known by its number. A chunk never reaches over a heading: what it is about is its title.
+Invariant: every word of a document is in exactly one chunk or in titles above chunks, in its order, and the same document gives
+the same chunks, since a chunk is known by its number. A chunk never reaches over a heading: what it is about is its title.
 
 How tokens are counted is an argument. A count must be 0 for the empty text only, not fall when a text grows, and two texts
 together must never count more than one by one.

@@ -1,7 +1,8 @@
 """What a text says: its sentences without marks, and its tables.
 
-Law: a sentence is given as the text has it, but for marks of Markdown and spaces; headings, code and rows of tables are none.
-The end of a sentence is known in every script that marks one (Unicode TR 29 names the marks); who marks none writes one a line.
+Invariant: a sentence is given as the text has it, but for marks of Markdown and spaces; headings, code and rows of tables are
+none. The end of a sentence is known in every script that marks one (Unicode TR 29 names the marks); who marks none writes one a
+line.
 """
 
 from __future__ import annotations

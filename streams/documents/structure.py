@@ -1,7 +1,7 @@
 """The structure of documents that are text: plain, Markdown and HTML, as blocks.
 
-Law: what a reader sees of a document is in its blocks in its order, and nothing that he does not: no markup, scripts or comments.
-Reading takes time in proportion to the length, whatever the text.
+Invariant: what a reader sees of a document is in its blocks in its order, and nothing that he does not: no markup, scripts or
+comments. Reading takes time in proportion to the length, whatever the text.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HEADING_SIZE_MIN = 1.15
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*))?")
 _UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*")
-# What programs are told of a document, before its text, in YAML; more lines than this are text between two rules.
+# Metadata for programs before the text of a document, in YAML; more lines than this are text between two rules.
 _FRONT_MATTER = re.compile(
     r"---[ \t]*\n([\w-]+:.*\n(?:[\w-]+:.*\n|[ \t].*\n|#.*\n|-[ \t].*\n|\n){0,100}?)(?:---|\.\.\.)[ \t]*(?:\n|\Z)"
 )
@@ -209,7 +209,7 @@ _BREAKING = frozenset(
     }
 )
 _CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset\s{0,8}=\s{0,8}["']?\s{0,8}([A-Za-z0-9_.:-]{1,40})""", re.IGNORECASE)
-# A charset is told at the beginning of a document, if at all (HTML: within 1,024 bytes).
+# A charset is declared at the beginning of a document, if at all (HTML: within 1,024 bytes).
 _CHARSET_BYTES = 1_024
 _SPACES = re.compile(r"[ \t\n]+")
 # The first or last line of so many pages, and of this share of them, runs through the document.

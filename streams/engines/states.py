@@ -18,7 +18,7 @@ Moves: TypeAlias = Mapping[tuple[StateT, MoveT], StateT]
 
 
 class IllegalMoveError(HighwaterError):
-    """A run or a job cannot move so from where it stands. Nothing was changed; this is a defect, see the log."""
+    """This move is not legal in the state of the run or job. Nothing was changed; this is a defect, see the log."""
 
 
 def moved(moves: Moves[StateT, MoveT], state: StateT, move: MoveT, *, of: str) -> StateT:

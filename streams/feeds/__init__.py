@@ -1,1 +1,1 @@
-"""Feeds: when a user is due, what is clustered, how it is told; pure but for agents.py."""
+"""Feeds: when a user is due, what is clustered, how it is described; pure except agents.py."""

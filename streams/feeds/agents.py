@@ -46,7 +46,7 @@ from highwater.streams.telemetry import DECISIONS, PENDING_CLAMPED, get_log
 from highwater.streams.ticks import LastTick
 
 # Users judged in one partition at one tick. Judging costs about 40 us, requesting about 250 us: at the worst a few seconds,
-# a fraction of the default tick, and whoever is left over is first at the next.
+# a fraction of the default tick; users that are left over come first at the next tick.
 USERS_PER_TICK_MAX = 10_000
 # Dirty channels are taken oldest first whatever the product's clock says: their times are the broker's.
 _ANY_TIME_MS = 1 << 62
@@ -65,7 +65,7 @@ class FeedsOptions:
 
 
 class ChannelAgent(TableAgent):
-    """Heads of channels, and at each tick the oldest dirty ones told (R0.29, R0.30)."""
+    """Keeps heads of channels, and at each tick reports the oldest dirty ones (R0.29, R0.30)."""
 
     name = "channels"
     topics = (CHANNEL_ADVANCED, TICK)
@@ -280,7 +280,7 @@ def _report_clamped(user_id: str, pending: Pending) -> None:
 
 
 def _channel_dirty(channel_id: str, channel: Channel, tick: Tick) -> ChannelDirty:
-    assert channel.dirty_since is not None, channel_id  # only such channels are told
+    assert channel.dirty_since is not None, channel_id  # only such channels are reported
     return {
         "channel_id": channel_id,
         "head": channel.head,

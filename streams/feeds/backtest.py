@@ -1,6 +1,6 @@
 """The rebuild policy in virtual time: what it would have asked for over a history, and what that would have meant.
 
-Law: every decision is made by the live rules (`novelty.judge`, `rules.reason_to_skip`) on a row that the live merges keep
+Invariant: every decision is made by the live rules (`novelty.judge`, `rules.reason_to_skip`) on a row that the live merges keep
 (`streams/feeds/state.py`); only time and answers are played. `backtest_fast.py` does the same for a whole population at once
 and is held equal to this by tests; `backtest_recorded.py` plays what the log recorded. What a rebuild costs is a model (`Costs`)
 and says so.
@@ -37,7 +37,7 @@ from highwater.streams.feeds.state import User, apply_changed, apply_finished, a
 from highwater.streams.ticks import Admission, LastTick, admit
 
 DAY_MS = 86_400_000
-# Bins of staleness a doubling: a quantile is told within 1.1 %.
+# Bins of staleness a doubling: a quantile is exact to 1.1 %.
 _BINS_A_DOUBLING = 64
 # 2**41 ms are seventy years.
 _BINS = 41 * _BINS_A_DOUBLING
@@ -63,11 +63,11 @@ class Costs:
     price_out_usd: float | None = None
 
     def clustering_ms(self, insights: Any) -> Any:
-        """Milliseconds to cluster so many insights, at least 1; a number or an array."""
+        """Milliseconds to cluster this number of insights, at least 1; a number or an array."""
         return np.maximum(1, self.fixed_ms + np.minimum(insights, self.insights_max) * self.per_thousand_ms // 1000)
 
     def titles_asked(self, new: Any) -> Any:
-        """Clusters that the model is asked about after so many new insights; a number or an array."""
+        """Clusters that the model is asked about after this number of new insights; a number or an array."""
         return np.minimum(30, -(-new // 10))
 
     def usd(self, titles: int) -> float | None:
@@ -180,7 +180,7 @@ class Changed(NamedTuple):
 
 
 class Told(NamedTuple):
-    """Users told of a channel's head (`feeds.novelty`)."""
+    """Users notified of a channel's head (`feeds.novelty`)."""
 
     at_ms: int
     channel_id: str
@@ -190,7 +190,7 @@ class Told(NamedTuple):
 
 
 class Advanced(NamedTuple):
-    """A channel moved: what a rebuild finds in PostgreSQL, whoever was told of it."""
+    """A channel moved: what a rebuild finds in PostgreSQL, whether or not users were notified."""
 
     at_ms: int
     channel_id: str
@@ -219,7 +219,7 @@ class Player:
         self._users: dict[str, User] = {}
         self._due: dict[int, DueIndex] = {}
         self._ticked: dict[int, Ticked] = {}  # the last one of each partition that was admitted
-        self._told: dict[str, None] = {}  # who was told something at the last moment
+        self._told: dict[str, None] = {}  # users notified at the last moment
         self._told_ms = 0
         self._arrivals: dict[str, list[int]] = {}
         self._answers: list[tuple[int, str, int, RebuildFinished]] = []
@@ -268,7 +268,7 @@ class Player:
                 self._judge(user_id, tick, index)
 
     def _judge_told(self) -> None:
-        """Those who were told something are judged by the last tick, unless it has asked for them already."""
+        """Decide about notified users at the last tick, unless it has requested them already."""
         for user_id in self._told:
             partition = self._partition_of(user_id)
             tick = self._ticked.get(partition)
@@ -278,14 +278,14 @@ class Player:
         self._told.clear()
 
     def _admit(self, tick: Ticked) -> bool:
-        """As the agent admits them (`streams/ticks.py`): after a rebalance a tick may be told twice."""
+        """As the agent admits them (`streams/ticks.py`): after a rebalance a tick may arrive twice."""
         told = Tick(number=tick.number, now=tick.now_ms, clock_offset_ms=tick.clock_offset_ms)
         before = self._ticked.get(tick.partition)
         last = LastTick(now=-1) if before is None else LastTick(before.number, before.now_ms)
         verdict = admit(told, tick.at_ms, last.offset + 1, last)
         if verdict.is_admitted:
             self._ticked[tick.partition] = tick
-        if verdict.admission is Admission.OVERRULES:  # what everybody waits for is found anew
+        if verdict.admission is Admission.OVERRULES:  # due times are computed again
             for user_id in self._users:
                 if self._partition_of(user_id) == tick.partition:
                     self._index(tick.partition).put(user_id, 0)

@@ -1,7 +1,7 @@
 """A policy over a whole population at once: `backtest_people.report_plain` in arrays, for ten thousand users over a year.
 
-Law: it gives the very requests of the plain path, which calls the live rules; a property test compares the two. All users take
-one step at a time: from where each stands, the first tick at which the rules would ask. That tick follows from four others
+Invariant: it gives the very requests of the plain path, which calls the live rules; a property test compares the two. All users
+take one step at a time: from where each stands, the first tick at which the rules would ask. That tick follows from four others
 (answered, cooled down, enough novelty, enough time), since with nothing new from the user the rules never change their mind
 back, and activity alone may push it to the user's next visit.
 """
@@ -129,7 +129,7 @@ def _play(policy: Policy, world: Population, costs: Costs, users: Numbers, tally
         if not len(row):
             break
         now_ms = world.begin_ms + tick * world.tick_ms
-        # A tick judges first by what earlier ones told, then those whom it tells something itself.
+        # A tick decides first about users notified by earlier ticks, then about those it notifies itself.
         is_told = (tick == novel_tick) & (time_tick[is_within] > tick)
         is_novel = is_told | (tick > novel_tick)
         known_ms = np.where(is_told, now_ms, np.where(tick == 0, _BEFORE_ALL, now_ms - world.tick_ms))
@@ -192,7 +192,7 @@ def _tick_at(world: Population, at_ms: Milliseconds) -> Numbers:
 
 
 def _told_tick(world: Population, arrivals: Numbers) -> Numbers:
-    """The first tick that tells of so many arrivals: it finds the channels dirty, and judges whom it tells."""
+    """The first tick that reports this many arrivals: it finds the channels dirty and decides about the users it notifies."""
     is_there = arrivals <= len(world.arrivals_ms)
     if not len(world.arrivals_ms):
         return np.full(len(arrivals), _NEVER // world.tick_ms, dtype=np.int64)

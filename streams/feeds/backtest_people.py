@@ -1,6 +1,6 @@
 """Made-up subscribers for a backtest: who reads which channels, on which plan, how often they look in, and what happens to them.
 
-Law: the same seed makes the same people, on every machine; nothing of them is taken from real users.
+Invariant: the same seed makes the same people, on every machine; nothing of them is taken from real users.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Population:
 
     `arrivals_ms` ascends; `channels[i]` is the number of the channel of arrival i. `subscribed`: users by channels. A user is
     seen at `active_from_ms` and every `active_every_ms` after it. Ticks come every `tick_ms` from `begin_ms` until before
-    `end_ms`. A tick tells of all channels that moved: their number is below the cap of a tick.
+    `end_ms`. A tick reports all channels that moved: their number is below the cap of a tick.
     """
 
     arrivals_ms: Milliseconds
@@ -99,7 +99,7 @@ def make_population(
     draw = np.random.Generator(np.random.PCG64(seed))
     most = draw.choice(_CHANNELS_MAX, size=users, p=_CHANNELS_SHARES)
     wanted = np.minimum(len(names), draw.integers(1, most + 1))
-    # Each user ranks the channels at random and reads the first so many of them.
+    # Each user ranks the channels at random and reads the first N of them.
     ranks = draw.random((users, len(names))).argsort(axis=1).argsort(axis=1)
     shares = np.array([share for _, share in plans])
     chosen = draw.choice(len(plans), size=users, p=shares / shares.sum())
@@ -152,7 +152,7 @@ def happenings_of(population: Population) -> Iterator[Happening]:
             yield Advanced(int(population.arrivals_ms[arrived]), _channel_name(channel), counts[channel])
             arrived += 1
         yield Ticked(now_ms, number, now_ms)
-        # The tick found these dirty; their readers are told, and judged by it.
+        # The tick found these dirty; it notifies their readers and decides about them.
         for channel in sorted(moved):
             yield Told(now_ms, _channel_name(channel), counts[channel], readers[channel])
 

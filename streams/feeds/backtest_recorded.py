@@ -1,10 +1,10 @@
 """The live policy over what the log recorded: exactly the requests that happened, from the events that they were made from.
 
-Law: a request counts as reproduced only when the live rules, on a row that the recorded events make, ask at that tick for the
-same reason and the same number. The log does not record in which order the agent met events of different topics around a tick.
-There the recorded decision says which order it was: events that came just before a tick may be held until after it, those that
-came just after may be taken before it. Merges are commutative and idempotent, so no row is possible this way that the agent
-could not have had. How often that was needed is counted.
+Invariant: a request counts as reproduced only when the live rules, on a row that the recorded events make, ask at that tick for
+the same reason and the same number. The log does not record in which order the agent met events of different topics around a
+tick. There the recorded decision says which order it was: events that came just before a tick may be held until after it, those
+that came just after may be taken before it. Merges are commutative and idempotent, so no row is possible this way that the
+agent could not have had. How often that was needed is counted.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class RecordedPlayer(Player):
                 self._judge(user_id, tick, index)
                 self._put_back(user_id, order)
                 return
-        index.put(user_id, tick.now_ms)  # told as missing at the end
+        index.put(user_id, tick.now_ms)  # reported as missing at the end
 
     def _judge_unasked(self, user_id: str, tick: Ticked, index: DueIndex) -> None:
         """The log has none: where the rules would ask, the events that make them do so were met after the tick."""
@@ -220,7 +220,7 @@ class RecordedPlayer(Player):
         if asked is None:
             super()._request(user_id, user, trigger, now_ms)
             return
-        # Rows from before this request must not come back.
+        # Rows from before this request must not reappear.
         self._recent.pop(user_id, None)
         self.tally.requests[trigger] += 1
         answer = asked.answer
@@ -233,7 +233,7 @@ class RecordedPlayer(Player):
 
 
 def _without_last(late: Sequence[tuple[bytes, _Merge]]) -> Iterator[_Order]:
-    """Rows without the last so many events of some kinds; each merge stands beside the row before it."""
+    """Rows without the last N events of some kinds; each merge is stored beside the row before it."""
     for count in range(1, len(late) + 1):
         last = late[-count:]
         for kinds in _KINDS:
@@ -247,7 +247,7 @@ def _without_last(late: Sequence[tuple[bytes, _Merge]]) -> Iterator[_Order]:
 
 
 def _with_next(user: User, coming: Sequence[_Merge]) -> Iterator[_Order]:
-    """Rows with the next so many events of some kinds; they come again in their time, which changes nothing."""
+    """Rows with the next N events of some kinds; these arrive again later, which changes nothing."""
     for count in range(1, len(coming) + 1):
         for kinds in _KINDS:
             if coming[count - 1].kind not in kinds:

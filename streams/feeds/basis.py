@@ -1,6 +1,6 @@
 """Owns what vectors of the built-in embedder are made of: the basis, and how one is fitted to a corpus.
 
-Its law: a basis is whole numbers, named by the hash of its bytes, and never changes. Vectors of one basis can be
+Its invariant: a basis is whole numbers, named by the hash of its bytes, and never changes. Vectors of one basis can be
 compared; those of two never are.
 
 A text's terms are its words, their character n-grams and its word pairs. Fitted, a term counts by how rare it is in the
@@ -53,7 +53,7 @@ PROJECTION_MAX = 32_767
 
 # Of a corpus that is larger a part is looked at: 50,000 texts determine 2,048 coordinates twenty-fold.
 FIT_TEXTS_MAX = 50_000
-# A text's beginning tells what its words are worth. Together at most 4 Mi of words: three times the commits' subjects.
+# The beginning of a text is enough to weigh its words. Together at most 4 Mi of words: three times the commits' subjects.
 # It bounds memory: 0.2 GB on those, 0.7 GB if no two words were the same.
 FIT_TEXT_CHARACTERS_MAX = 1_000
 FIT_CHARACTERS_MAX = 1 << 22
@@ -114,7 +114,7 @@ UNFITTED = Basis()
 
 
 def should_fit(corpus: int, fitted_on: int | None) -> bool:
-    """Whether a corpus of so many insights is due a basis; `fitted_on`: its size at the last fit, None before the first."""
+    """Whether a corpus of this many insights is due for a basis; `fitted_on`: its size at the last fit, None before the first."""
     return corpus >= (FIT_TEXTS_MIN if fitted_on is None else FIT_GROWTH * fitted_on)
 
 
@@ -131,7 +131,7 @@ def fit_basis(texts: Iterable[str | None]) -> Basis | None:
 
     Texts of the same words count once, or a bot's thousand identical lines would own the basis. So give texts in an
     order that has nothing to do with what they say. The same texts in the same order give a basis of the same quality
-    on any machine and the same bytes on machines whose linear algebra rounds alike; it is stored, never made again.
+    on any machine and the same bytes on machines whose linear algebra rounds alike; it is stored, never computed again.
     """
     from scipy.linalg import eigh  # noqa: PLC0415 - only who fits a basis needs it
 

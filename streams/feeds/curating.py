@@ -1,7 +1,7 @@
 """Owns how the clusters of a version follow what their reader said of them.
 
-Its law: every insight stays in exactly one cluster or outside, insights that are alike to the last digit stay together, and
-the same clusters with the same curations are the same groups, in whatever order the curations are given: they count in the
+Its invariant: every insight stays in exactly one cluster or outside, insights that are alike to the last digit stay together,
+and the same clusters with the same curations are the same groups, in whatever order the curations are given: they count in the
 order of the log. Said twice is said once.
 
 Clusters are found and matched with those of the last version as if nobody had said anything, and curations are applied to
@@ -24,7 +24,7 @@ from highwater.streams.feeds.labels import ClusterDescription
 from highwater.streams.feeds.neighbours import Float32Array, IntArray
 from highwater.streams.feeds.versions import Homes, LastVersion
 
-# Closeness to a part is compared to so many digits, so that the order of a sum does not matter.
+# Closeness to a part is compared to this many digits, so that the order of a sum does not matter.
 _DIGITS = 6
 # A point that nothing says the part of.
 _OPEN = -1
@@ -68,7 +68,7 @@ def curate(
                 named = zip(one.part_ids, one.parts, strict=True)
                 labels |= {part_id: part.label for part_id, part in named if part.label and part_id not in labels}
             case CurationKind.UNDO:
-                raise ValueError("an undo is no curation that is held")
+                raise ValueError("an undo is not a stored curation")
     numbers = sorted(groups.number_of.values())
     id_of = {number: cluster_id for cluster_id, number in groups.number_of.items()}
     return Curated(
@@ -157,7 +157,7 @@ class _Groups:
         self.number_of[into] = first
 
     def split(self, one: Curation) -> None:
-        """Divide a cluster: whoever was in a part stays in it, and who is new goes to the nearest."""
+        """Divide a cluster: members of a part stay in it, and new insights go to the nearest part."""
         if one.curation_id in self.homes:
             return
         known = None if self._last.found is None else self._last.found.homes.get(one.curation_id)

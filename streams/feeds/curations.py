@@ -1,7 +1,8 @@
 """Owns what a reader says of the clusters: a curation renames one, merges several or splits one, and holds until it is undone.
 
-Its law: what a reader holds follows from the reader's events in the order of the log, and an event that comes again changes
-nothing. A curation is known by what it does, so the same one said twice is one; a cluster has one name, the last that was said.
+Its invariant: what a reader holds follows from the reader's events in the order of the log, and an event that comes again
+changes nothing. A curation is known by what it does, so the same one said twice is one; a cluster has one name, the last that
+was said.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Channels that moved since their subscribers were last told (R0.25, R0.29, R0.30).
+"""Channels that moved since their subscribers were last notified (R0.25, R0.29, R0.30).
 
-The law: a tick tells at most its share of channels, oldest first; what is over the share stays, and an advance that lands
+The invariant: a tick reports at most its share of channels, oldest first; the others stay dirty, and an advance that lands
 between telling and clearing keeps its channel dirty.
 """
 
@@ -13,7 +13,7 @@ import orjson
 
 @dataclass(slots=True)
 class Channel:
-    """The row of one channel: its head, and since when (broker time, ms) it moved without being told; None = told.
+    """The row of one channel: its head, and since when (broker time, ms) it has moved without a report; None = reported.
 
     `retractions`: how many of its insights were retracted after they were stored.
     """
@@ -31,7 +31,7 @@ def advance(channel: Channel, head: int, arrived_at: int, retractions: int = 0) 
 
 
 def clear(channel: Channel, told_head: int) -> None:
-    """The subscribers were told of `told_head`: clean, unless it moved on meanwhile."""
+    """The subscribers were notified of `told_head`: clean, unless it has moved since."""
     if channel.head <= told_head:
         channel.dirty_since = None
 

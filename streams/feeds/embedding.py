@@ -58,7 +58,7 @@ WEIGHT, WEIGHT_FAINT, WEIGHT_SHORT, WEIGHT_LONG = 16, 5, 10, 20
 LONG_WORD_CHARACTERS = 7
 PAIR_STEP = 26  # each of a pair's two coordinates, times the lesser of the two weights
 
-# A text's numbers are cut to so many bits before they are squared: 384 squares then add up to less than 2^53, exactly.
+# A text's numbers are cut to this many bits before they are squared: 384 squares then add up to less than 2^53, exactly.
 _SQUARED_BITS = 22
 
 
@@ -208,7 +208,7 @@ def _sums_at(places: IntArray, steps: IntArray, count: int) -> FloatArray:
 
 
 def word_weight(word: str) -> int:
-    """How much a word tells where no corpus says it, in sixteenths."""
+    """The weight of a word without a corpus, in sixteenths."""
     if word in FAINT_WORDS:
         return WEIGHT_FAINT
     if len(word) <= 2 and word.isascii():

@@ -1,6 +1,6 @@
 """Owns the identity of clusters over versions: which cluster of this version is one of the last, and what became of each.
 
-Its law: every cluster of the last version is continued by exactly one of this version or died, every cluster of this
+Its invariant: every cluster of the last version is continued by exactly one of this version or died, every cluster of this
 version continues exactly one or was born, and neither depends on the order in which clusters and members are given.
 
 Two clusters are compared by the Jaccard index over *shared* insights, those that both data sets held: an insight that was
@@ -31,7 +31,7 @@ SAME_JACCARD_MIN = 0.3
 # died of that, wherever the last few are.
 MERGE_SHARE_MIN = 0.5
 MERGE_SHARE_OF_ALL_MIN = 0.25
-# Each part of a split holds this share, so that at most four are told; and two insights, since one alone is a stray.
+# Each part of a split holds this share, so that at most four are reported; and two insights, since a single one is a stray.
 SPLIT_SHARE_MIN = 0.25
 SPLIT_INSIGHTS_MIN = 2
 CLUSTER_ID_CHARACTERS = 12
@@ -211,7 +211,7 @@ def _best_pairs(shared: _Shared, pairs: list[tuple[int, int]]) -> dict[int, int]
 def _ids_of(new: Sequence[Sequence[str]], continued: dict[int, str], taken: set[str], version: int) -> list[str]:
     """The id of each cluster: the one it continues, or a new one from the version and the members.
 
-    Without the version a cluster that comes back with the members it once had would get the id of one that died. The
+    Without the version, a cluster that reappears with its former members would get the id of one that died. The
     mark opens with a zero byte, which no insight id holds, so it sorts first and cannot be taken for a member. Chance makes
     two ids equal once in 2**48 pairs; among those alive the mark is then counted up.
     """

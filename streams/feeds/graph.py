@@ -1,6 +1,6 @@
 """Owns the graph of a window's vectors: how strongly near ones are tied, what that makes of them, which groups belong together.
 
-Its law: everything is a function of the neighbour lists, so it is linear in the window and independent of its order.
+Its invariant: everything is a function of the neighbour lists, so it is linear in the window and independent of its order.
 
 - Ties are scaled locally, as in UMAP (McInnes et al. 2018): a point's nearest neighbour is certain, and its ties add up
   to the same whether it lies in a crowd or far out. Without that, a dense topic swallows a sparse one.

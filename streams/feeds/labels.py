@@ -1,6 +1,6 @@
-"""Owns how a cluster is told to a reader: its keywords, a label, the insight that stands for it.
+"""Owns how a cluster is described to a reader: its keywords, a label, the insight that represents it.
 
-Its law: the same clusters read the same in whatever order their insights come, every cluster has a label and a keyword
+Its invariant: the same clusters read the same in whatever order their insights come, every cluster has a label and a keyword
 whatever its texts hold, and both are made of what the texts themselves contain.
 
 Keywords are weighed by class-based TF-IDF (Grootendorst 2022) with shares of texts as frequencies, so that a window that

@@ -1,5 +1,5 @@
 """Owns the map of a window: a place in the plane for every point and every cluster. Its law: who reads version n finds
-on the map of version n + 1 whatever stayed where it was; the map is never turned, mirrored or drawn anew.
+on the map of version n + 1 insights that stayed keep their place; the map is never turned, mirrored or redrawn.
 
 Near points are near each other by t-SNE's forces (van der Maaten and Hinton 2008) on the graph of nearest neighbours:
 every edge pulls, every pair pushes. The pushing is read from a grid by a Fourier transform (Linderman et al. 2019), so
@@ -275,7 +275,7 @@ def _smoothed(graph: Graph, members: _Members, start: Complex) -> Complex:
         at = np.where(degrees > 0, 0.3 * at + 0.7 * (mean[:, 0] + 1j * mean[:, 1]), at)
         if step % 2 == 0:
             at[members.rows] = 0.5 * (at[members.rows] + members.means(at)[members.of_row])
-        if step % 20 == 19:  # before what all have in common drowns what tells them apart
+        if step % 20 == 19:  # before common features hide the differences
             x, y = (side - (side * degrees).sum() / total for side in (at.real, at.imag))
             y = y - x * ((x * y * degrees).sum() / max(float((x * x * degrees).sum()), 1e-24))
             x, y = (side / max(math.sqrt((side * side * degrees).sum() / total), 1e-12) for side in (x, y))
@@ -369,7 +369,7 @@ def _in_free_room(centres: Complex, radii: Floats, stayed: NDArray[np.bool_]) ->
 
 
 def _packed(centres: Complex, radii: Floats, mobility: Floats, gap: float) -> Complex:
-    """The discs pushed apart until none overlaps, the more mobile and smaller one farther; rounded as they are told."""
+    """The discs pushed apart until none overlaps, the more mobile and smaller one farther; rounded as they are published."""
     c = len(centres)
 
     def inside(x: Floats, y: Floats) -> tuple[Floats, Floats]:

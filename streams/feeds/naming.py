@@ -30,7 +30,7 @@ LABEL_CHARACTERS_MAX = 72
 MIXED, EXAMPLES = "Mixed", ", e.g. "
 # The rule: what half of the members say.
 COVERAGE_MIN = 0.5
-# A faint word (`kind_of`) is a subject where so many say it, this many times as often as elsewhere, or where nearly all say it
+# A faint word (`kind_of`) is a subject if this many say it, this many times as often as elsewhere, or if nearly all say it
 # alone. What is done may be done in several clusters of a window (bump, update).
 FAINT_LIFT_MIN = 3.0
 FAINT_SHARE_MIN = 0.6
@@ -119,7 +119,7 @@ def joined(parts: Sequence[Members], former: str | None) -> Members:
 
 
 def name_clusters(roots: Roots, members: Sequence[Members]) -> list[Name]:
-    """The name of each cluster, told apart as far as examples can; two may still be the same. Pure.
+    """The name of each cluster, made distinct by examples where possible; two may still be equal. Pure.
 
     A name of a cluster whose texts hold no word has no head.
     """

@@ -1,6 +1,6 @@
 """Owns who is near whom: the distinct vectors of a window and each one's nearest others, by cosine.
 
-Its law: the lists are exact, and the same whatever the machine's BLAS, the order of the rows and what was known before.
+Its invariant: the lists are exact, and the same whatever the machine's BLAS, the order of the rows and what was known before.
 Unit vectors are rounded to whole numbers so short that every product of two is a whole number below 2^24: float32 holds
 it and all its partial sums exactly, in any order of summing. Equal similarities are ordered by the vectors' content.
 
@@ -204,7 +204,7 @@ def _let_in(
     lengths: IntArray,
     has_all: NDArray[np.bool_],
 ) -> IntArray:
-    """Put newcomers into lists of so many `lengths` (u,), where they stand before the end; how many came into each (u,).
+    """Insert newcomers into lists of `lengths` (u,) where they rank before the end; the number inserted in each (u,).
 
     Behind the end of a list that does not have all others (`has_all`, (u,)), somebody unknown may stand before a newcomer.
     """

@@ -1,6 +1,6 @@
 """How much is new to a user (R0.11, R0.12), and what to do about it.
 
-The law: pending is the sum over current subscriptions of head minus high-water mark, never below 0 for a channel.
+The invariant: pending is the sum over current subscriptions of head minus high-water mark, never below 0 for a channel.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def pending_of(user: User) -> Pending:
         if view.is_subscribed:
             subscriptions += 1
             total += pending_in_channel(view.head, view.hwm)
-            # A mark above a head that has not been told yet (head 0) is no fault: the answer came before the novelty.
+            # A mark above an unknown head (head 0) is not an error: the answer arrived before the novelty.
             clamped += view.hwm > view.head > 0
     return Pending(total, clamped, subscriptions)
 

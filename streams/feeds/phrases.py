@@ -1,6 +1,6 @@
 """Owns the reading of a window's texts: each once, for the terms that can be keywords and the phrases that can be labels.
 
-Its law: what it gives stands in the texts as they write it, and depends on the set of texts alone, not on their order.
+Its invariant: what it gives stands in the texts as they write it, and depends on the set of texts alone, not on their order.
 
 A *word* is what stands between spaces, without punctuation: `KafkaConsumer`, `@types/node`. Its *parts* are the words in
 it, told from each other as in `tokens`. A *term* is a part, two parts in a row, or all parts of a word: `topicId`, `topic_id`

@@ -1,7 +1,7 @@
 """Owns one version of a user's clusters: how it is made from a window of insights and from the version before it.
 
-Its law: the same window after the same version, with the same curations, gives the same version. Clusters as they are found,
-memberships and keywords are functions of the window alone; what the reader said of them is applied to them (`curating`).
+Its invariant: the same window after the same version, with the same curations, gives the same version. Clusters as they are
+found, memberships and keywords are functions of the window alone; what the reader said of them is applied to them (`curating`).
 Identity (which cluster is which, since when), places on the map and a label that is still about as true as the best come from
 the version before, so that what a reader knows stays where, what and as it was called.
 """
@@ -211,7 +211,7 @@ def _draw(
     if last.clusters or last.outside.insight_ids:
         were = _positions(last)
         positions = np.full((len(found.distinct), 2), np.nan)
-        # Any copy that was there before tells the place; the first in the window's order does.
+        # Any copy from the last version gives the place; the first in the window's order is used.
         for row in range(len(ids) - 1, -1, -1):
             node, place = found.distinct.node_of_row[row], were.get(ids[row])
             if node != NOISE and place is not None:

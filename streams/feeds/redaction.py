@@ -23,7 +23,7 @@ _TERMS_MAX, _CHARACTERS_MAX = 3, 72
 # Lists of a stored cluster that are parallel to another: the ids first.
 _MEMBERS = ("insight_ids", "confidences", "since", "positions")
 _NEARBY = ("nearby_ids", "nearby_confidences")
-# A label is a phrase, terms beside it, and a mark that tells two of one name apart: "Update dependency: css, theme (kafka)".
+# A label is a phrase, terms beside it, and a mark that distinguishes two of one name: "Update dependency: css, theme (kafka)".
 _PARTS = re.compile(r"[:,()]+(?:\s+|$)|\s+\(")
 _NUMBER = re.compile(r" \(\d+\)$")
 _TOKEN = re.compile(r"[^\W_]+")

@@ -1,6 +1,6 @@
-"""Whether an insight that comes again says something else: a known id changes nothing, so its producer has to be told.
+"""Whether a repeated insight has other content: a known id changes nothing, so the conflict is reported to its producer.
 
-A vector is not compared: what is stored may have been made anew in another basis since.
+A vector is not compared: the stored vector may have been computed again in another basis.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Owns what a window's texts say, by roots: what the forms of a word have in common (`tokens.root_of`).
 
-Its law: that of `phrases`: it depends on the set of texts alone.
+Its invariant: that of `phrases`: it depends on the set of texts alone.
 """
 
 from __future__ import annotations

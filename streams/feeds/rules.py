@@ -1,6 +1,6 @@
 """When a user's clusters are rebuilt (R0.5 to R0.10): pure rules over facts, a policy and a `now`.
 
-The law: a user is queued only while active, with enough novelty or enough time, after the cooldown, and never while an
+The invariant: a user is queued only while active, with enough novelty or enough time, after the cooldown, and never while an
 earlier request is still in flight. Every answer says until when it holds, so nobody is polled.
 
 What a rebuild would change is one notion for all who ask (agent, `/pending`, worker): insights that were never clustered
@@ -113,7 +113,7 @@ def should_rebuild(facts: UserFacts, policy: Policy, now: int) -> Decision:
 def reason_to_skip(
     trigger: Trigger, facts: UserFacts, policy: Policy, now: int, *, is_forced: bool = True
 ) -> str | None:
-    """Why a request is skipped, judged by whoever does the work with its own numbers (R0.33 to R0.35); None = do it.
+    """Why the worker skips a request, decided with its own numbers (R0.33 to R0.35); None = do it.
 
     Cooldown and being in flight are not asked again: they were set by this very request. A manual request is always met when
     `is_forced`, else where it would change anything.

@@ -40,7 +40,7 @@ _COUNTED = (
     + (((_KINDS & (_LOWER | _UNDERSCORE)) != 0).astype(np.int64) << _NOT_OF_KEYS)
 )
 _HYPHEN, _APOSTROPHE = ord("-"), ord("'")
-# `tokens._HASH`: so many hexadecimal digits.
+# `tokens._HASH`: the number of hexadecimal digits.
 _HASH_CHARACTERS_MIN, _HASH_CHARACTERS_MAX = 7, 64
 
 

@@ -1,6 +1,6 @@
 """Owns the themes of a version: which clusters are read together, so that fifty can be read as eight.
 
-Its law: a function of the clusters' centres alone, whatever order they come in; every cluster is in one theme.
+Its invariant: a function of the clusters' centres alone, whatever order they come in; every cluster is in one theme.
 
 Clusters are joined from the bottom up, those first whose union is spread least (Ward 1963), by the directions of their centres.
 """
@@ -23,7 +23,7 @@ _DIGITS = 6
 
 
 def theme_count(clusters: int) -> int:
-    """How many themes so many clusters have, at most."""
+    """The maximum number of themes for this number of clusters."""
     if clusters <= CLUSTERS_READ:
         return clusters
     return max(2, round(THEMES_FACTOR * math.sqrt(clusters)))

@@ -13,8 +13,8 @@ class ChangeKind(StrEnum):
     """What happened to a cluster between two versions.
 
     A cluster that changed has exactly one of `BORN`, `GREW`, `SHRANK`, `DIED`, and the numbers of these add up.
-    `MERGED` and `SPLIT` are told beside it, with the same numbers. `GREW`: it is not smaller than before and other insights
-    came in, so an even exchange is told too, with the size it had. `SHRANK`: it is smaller.
+    `MERGED` and `SPLIT` are reported beside it, with the same numbers. `GREW`: it is not smaller than before and other insights
+    came in, so an even exchange is reported too, with the size it had. `SHRANK`: it is smaller.
     """
 
     BORN = "born"

@@ -1,6 +1,6 @@
 """What an event of the feeds must satisfy beyond its schema, the same at the API, in `publish` and in the sinks.
 
-Decided from the event alone, never from the clock: a time of 1970 or 2100 is stored as told (a rebuild's window looks no further
+Decided from the event alone, never from the clock: a time of 1970 or 2100 is stored as it is (a rebuild's window looks no further
 ahead than a day).
 """
 

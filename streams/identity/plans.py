@@ -1,7 +1,7 @@
 """The plans of organizations: what each may in a month, and which limit stands in the way of what it wants (R2.32, R2.33).
 
-Law: whether an organization may is decided from its plan, its subscription and what it used, and from nothing else, so that the
-API, which answers at once, and the sink, which has the last word, say the same of the same numbers.
+Invariant: whether an organization may is decided from its plan, its subscription and what it used, and from nothing else, so
+that the API, which answers at once, and the sink, which has the last word, say the same of the same numbers.
 """
 
 from __future__ import annotations

@@ -88,25 +88,25 @@ class Folded:
     rebuild_demanded: bool = False
     rebuild_forced: bool = False
     erased: bool = False
-    changed: bool = False  # whether anything is to be told
+    changed: bool = False  # whether anything is to be published
     curated: tuple[UserStep, ...] = ()
 
 
-# A demand changes nothing of the user, and an erasure may find nothing left to erase: both are told all the same.
+# A demand does not change the user, and an erasure may find nothing left to erase: both are published anyway.
 _ALWAYS_TOLD = frozenset({REBUILD_DEMANDED, CLUSTERS_CURATED, USER_ERASED})
-# What is about a user whom others have told of.
+# Events about a user who is known from other events.
 _ABOUT_KNOWN = frozenset({REBUILD_DEMANDED, CLUSTERS_CURATED})
 
 
 def creates_user(topic: str) -> bool:
-    """Whether an event of this topic tells of a user; a demand or a curation is about one whom others have told of."""
+    """Whether an event of this topic makes a user known; a demand or a curation concerns a user known from other events."""
     return topic not in _ABOUT_KNOWN
 
 
 def fold_user(user: User | None, steps: Iterable[UserStep], *, now_ms: int) -> Folded:
     """Apply a user's events in the order of broker time (stable, so offsets keep theirs).
 
-    `user` None: no event has told of the user before; a demand that is the first one changes nothing.
+    `user` None: the user is unknown so far; a demand as the first event changes nothing.
 
     An event that only says again what is known moves the time of what it says, so that an older one that comes later
     cannot undo it; it is stored and not told.

@@ -1,7 +1,7 @@
-"""The agent of usage: it keeps the totals of each organization and month, and tells at the quarters of an hour which have grown.
+"""The agent of usage: it keeps the totals of each organization and month, and publishes changed ones each quarter of an hour.
 
-The law is that of `streams/agents.py`: send, await the acknowledgements, then write the rows. Totals are told absolute, so what a
-crash has told again changes nothing.
+The invariant is that of `streams/agents.py`: send, await the acknowledgements, then write the rows. Totals are absolute, so an
+event that is repeated after a crash changes nothing.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from highwater.streams.jobs.usage import (
 )
 from highwater.streams.telemetry import DECISIONS
 
-# Rows told in one partition at one tick: all organizations that have used anything fall due together. At about 50 us each that is
-# a tenth of a second; who is left over is first at the next tick.
+# Rows published in one partition at one tick: all organizations with usage fall due together. At about 50 us each that is a
+# tenth of a second; rows that are left over come first at the next tick.
 ROWS_PER_TICK_MAX = 2_000
 
 
 class UsageAgent(TableAgent):
-    """Rows of organizations and periods; what has grown is told when a tick crosses a quarter of an hour (R2.37)."""
+    """Keeps rows of organizations and periods; a tick that begins a quarter of an hour publishes changed ones (R2.37)."""
 
     name = "usage"
     topics = (USAGE_RECORDED, TICK)

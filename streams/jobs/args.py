@@ -1,7 +1,7 @@
 """What a job is told to make: the fields of its args by kind, as one JSON object.
 
-Law: what is not asked for by the kind is refused, so that a misspelt field never passes for its default. Equal args are equal
-values, however their JSON was written.
+Invariant: what is not asked for by the kind is refused, so that a misspelt field never passes for its default. Equal args are
+equal values, however their JSON was written.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ def _generation(args: Mapping[str, Any]) -> GenerationArgs:
     }
     asked = [name for name, is_asked in ways.items() if is_asked]
     if len(asked) > 1:
-        raise InvalidEventError("contradiction", f"only one of {' and '.join(asked)} can be asked for", field="args")
+        raise InvalidEventError("contradiction", f"only one of {' and '.join(asked)} can be requested", field="args")
     return GenerationArgs(
         query,
         slides if outline is None else len(outline.slides),

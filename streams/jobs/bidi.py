@@ -1,7 +1,7 @@
 """The direction of text: which letters of a line run from right to left, and in which order they stand (Unicode TR 9).
 
-Law: levels are those of the Unicode Bidirectional Algorithm for a paragraph without explicit embeddings, overrides and isolates.
-Such marks are read as if they were not there: texts of decks have none but by accident.
+Invariant: levels are those of the Unicode Bidirectional Algorithm for a paragraph without explicit embeddings, overrides and
+isolates. Such marks are read as if they were not there: texts of decks have none but by accident.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How a deck is asked for and what an answer must be: the outline, then slide by slide.
 
-Law: the deck has the slides that were asked for, no more, and fewer only where its sources do not hold enough for them; each has
-a title and something to say. An answer that is otherwise is refused. What documents say is data, and travels as values of a JSON
-object.
+Invariant: the deck has the slides that were asked for, no more, and fewer only where its sources do not hold enough for them;
+each has a title and something to say. An answer that is otherwise is refused. What documents say is data, and travels as values
+of a JSON object.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _WORD_CHARACTERS_MIN = 3
 
 
 class BadDeckError(HighwaterError):
-    """A part of a deck has another form than was asked for. It is asked for once more; then check the model."""
+    """A part of a deck does not have the requested form. It is requested once more; if this recurs, check the model."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """How documents and files are called when somebody saves them (RFC 6266).
 
-Law: a name is one part of a path and nothing else, whatever the caller or a deck's title says; so saving under it stays in the
-folder. Where nobody gave a name it follows from the digest and the media type.
+Invariant: a name is one part of a path and nothing else, whatever the caller or a deck's title says; so saving under it stays
+in the folder. Where nobody gave a name it follows from the digest and the media type.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How a deck is laid out on pages, whatever writes them: sizes of letters, lines, and pages that go on.
 
-Law: no title or point of a deck is lost. Letters get smaller down to what can be read from the back of a room; what does not fit
-then goes on on another page of the same title. A table has a page of its own, as a chart where its columns are numbers. The
-measure of letters is an argument, so that each writer lays out with its own.
+Invariant: no title or point of a deck is lost. Letters get smaller down to what can be read from the back of a room; what does
+not fit then goes on on another page of the same title. A table has a page of its own, as a chart where its columns are numbers.
+The measure of letters is an argument, so that each writer lays out with its own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TITLE_TOP, BODY_GAP, BODY_BOTTOM = 40.0, 18.0, 62.0
 FOOT_TOP, FOOT_SIZE, FOOT_LINES = PAGE_HEIGHT - 50.0, 9.0, 2
 NUMBER_TOP, NUMBER_SIZE = PAGE_HEIGHT - 24.0, 12.0
 TABLE_SIZE = 14.0
-# A table that does not fit gets smaller letters, then loses its last rows; a cell has so many lines at most.
+# A table that does not fit gets smaller letters, then loses its last rows; a cell has at most this many lines.
 TABLE_SIZES, CELL_LINES_MAX = (TABLE_SIZE, 12.0, 11.0), 3
 CELL_PADDING, COLUMN_WIDTH_MIN = 6.0, 60.0
 # Nearly black and grey on white: printed as it is.
@@ -112,7 +112,7 @@ class Written:
 
 
 class UnreadableLogoError(HighwaterError):
-    """The logo is no PNG or JPEG that can be read. Put another one."""
+    """The logo is not a readable PNG or JPEG. Put another one."""
 
 
 class MissingFontError(HighwaterError):
@@ -276,9 +276,9 @@ def _foot(sources: Sequence[str], measure: Measure, note: str = "") -> tuple[str
     return tuple(line.rstrip() for line in lines)
 
 
-# What a cell may have around its number; a unit or currency is told by the header.
+# What a cell may have around its number; the header names a unit or currency.
 _NUMBER = re.compile(r"[-+\u2212]?\d{1,3}(?:[ ,\u00a0\u202f]\d{3})*(?:\.\d+)?|[-+\u2212]?\d+(?:\.\d+)?")
-# More bars or series than this nobody tells apart.
+# Nobody can distinguish more bars or series than this.
 CATEGORIES_MAX, SERIES_MAX = 12, 4
 # Beside a column that is this many times as high, one is a line.
 SCALE_MAX = 20
@@ -380,6 +380,6 @@ def _broken(line: str, size: float, width: float, measure: Measure) -> list[str]
 
 
 def logo_size(width: int, height: int) -> tuple[float, float]:
-    """How wide and high a logo of so many pixels is drawn, in points: as it is, within the room that there is for it."""
+    """The width and height at which a logo of this many pixels is drawn, in points: as it is, within the available space."""
     scale = min(LOGO_HEIGHT / height, LOGO_WIDTH_MAX / width)
     return width * scale, height * scale

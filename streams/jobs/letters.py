@@ -1,8 +1,8 @@
 """Text in pieces that belong together: what a reader takes for one letter, and what a line may not be broken within.
 
-Law: pieces put together are the text. Letters are nearly Unicode's grapheme clusters (TR 29): marks, joined emoji, flags, and
-syllables of Indic scripts stay whole. Lines break at spaces, and between Chinese and Japanese letters (TR 14), where no line
-begins with a mark that closes.
+Invariant: pieces put together are the text. Letters are nearly Unicode's grapheme clusters (TR 29): marks, joined emoji, flags,
+and syllables of Indic scripts stay whole. Lines break at spaces, and between Chinese and Japanese letters (TR 14), where no
+line begins with a mark that closes.
 """
 
 from __future__ import annotations

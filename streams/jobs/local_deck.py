@@ -192,7 +192,7 @@ def _says_something(text: str) -> bool:
 
 
 def _merged(parts: Sequence[_Part], count: int, query: str) -> list[_Part]:
-    """At most so many parts: neighbours that one title names are put together, then those are left out that say least."""
+    """At most this many parts: neighbours with one title are joined, then the parts that say least are left out."""
     wanted = set(_words(query))
     parts = _worthiest(parts, _SECTIONS_MAX, wanted)
     while len(parts) > count:

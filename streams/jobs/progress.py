@@ -1,6 +1,6 @@
 """What the watchers of a job are told, and what the next worker finds (R2.11, R2.17).
 
-Law: progress is rounded down (R2.18), never goes back, and its events are dense per job, from 1.
+Invariant: progress is rounded down (R2.18), never goes back, and its events are dense per job, from 1.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ENDS = frozenset({GENERATION_DONE, JOB_DONE, ERROR})
 
 
 class Told(NamedTuple):
-    """One thing that watchers are told; the job says the rest."""
+    """One thing that is reported to watchers; the job has the rest."""
 
     event_type: str
     slide_number: int | None = None
@@ -47,7 +47,7 @@ def done_told(kind: Kind) -> Told:
 
 
 def progress_events(job: Job, told: Sequence[Told], now_ms: int) -> list[JobProgressed]:
-    """The events of what is told of a job, which are the last ones up to its `seq`."""
+    """The events that report on a job, the last ones up to its `seq`."""
     first = job.seq - len(told) + 1
     return [
         {

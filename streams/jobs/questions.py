@@ -1,9 +1,9 @@
 """When the answer to one question may be given to another: pure comparison of texts.
 
-Law: a vector says what a question is about and not what it asks. Vectors of "migrate from Redis to Kafka" and "migrate from Kafka
-to Redis" are nearly the same, as are those of two years and of two ids. So whatever the vectors say, an answer is shared only
-between questions that are the same text but for spelling, and, where the vectors come from a model of meaning, between questions
-with the same numbers, names, negations and directions.
+Invariant: a vector says what a question is about and not what it asks. Vectors of "migrate from Redis to Kafka" and "migrate
+from Kafka to Redis" are nearly the same, as are those of two years and of two ids. So whatever the vectors say, an answer is
+shared only between questions that are the same text but for spelling, and, where the vectors come from a model of meaning,
+between questions with the same numbers, names, negations and directions.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What an organization used in a month, and when its totals are told (R2.35 to R2.37).
+"""What an organization used in a month, and when its totals are published (R2.35 to R2.37).
 
-Law: every usage of an organization and period counts once, by its number: numbers are dense from 1, so what comes again, or late,
-is known by them alone. Totals are absolute and only grow. Whether a row is to be told, and when, follows from the row and the
-tick, so a worker that begins anew tells at the same boundary.
+Invariant: every usage of an organization and period counts once, by its number: numbers are dense from 1, so what comes again,
+or late, is known by them alone. Totals are absolute and only grow. Whether a row is to be told, and when, follows from the row
+and the tick, so a restarted worker publishes at the same boundary.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Totals:
 
     @property
     def due_ms(self) -> int | None:
-        """The boundary at which it is to be told; None when everything in it has been."""
+        """The boundary at which it is published next; None if everything in it has been published."""
         return None if self.since_ms is None else next_boundary_ms(self.since_ms)
 
 
@@ -155,8 +155,8 @@ def _with(held: Totals, seq: int) -> tuple[int, tuple[int, ...]]:
 def plan_flush(rows: Iterable[Totals], now_ms: int) -> tuple[list[Totals], list[Totals]]:
     """Which rows to tell at a tick, and which that are due as well wait for the next one.
 
-    At most one period of an organization is told a tick, the oldest first, since the id of an event follows from the tick and
-    the organization.
+    At most one period of an organization is published per tick, the oldest first, since the id of an event follows from
+    the tick and the organization.
     """
     told: dict[str, Totals] = {}
     left: list[Totals] = []

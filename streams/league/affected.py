@@ -1,7 +1,7 @@
 """Which documents a change of a match can alter (R4.30).
 
-The law: too many are named rather than too few, since a document that comes out the same gets no new version; but a goal in
-play names none of a season's pages that count results only, or every goal would cost their making.
+The invariant: too many are named rather than too few, since a document that comes out the same gets no new version; but a goal
+in play names none of a season's pages that count results only, or every goal would cost their making.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The agent of the leagues: it keeps a row of each match, tells which documents a change has made old, and at ticks tells that
+"""The agent of the leagues: it keeps a row of each match, reports which documents are out of date, and at ticks reports that
 a match window begins or that a live page ends.
 
-The law is that of `streams/agents.py`: send, await the acknowledgements, then write the rows. A change that comes again is told
-again, since the first time may not have arrived; making a document anew that did not change costs no version.
+The law is that of `streams/agents.py`: send, await the acknowledgements, then write the rows. A repeated change is reported
+again, since the first report may not have arrived; rebuilding an unchanged document costs no version.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MATCHES_PER_TICK_MAX = 5_000
 
 
 class SeasonAgent(TableAgent):
-    """Rows of matches; changes told to the documents, windows and ends told at ticks (R4.17, R4.30, R4.32)."""
+    """Keeps rows of matches; reports changes at once, and windows and ends at ticks (R4.17, R4.30, R4.32)."""
 
     name = "seasons"
     topics = (MATCH_CHANGED, TICK)
@@ -92,7 +92,7 @@ class SeasonAgent(TableAgent):
         return acks
 
     async def _note(self, due: Due, rows: list[Row], prewarmed: dict[str, int], partition: int, now_ms: int) -> None:
-        """Write what was told, and have the rows looked at when they are due next."""
+        """Write what was reported, and schedule the rows for their next due time."""
         for season, start_ms in due.prewarms:
             self._rows[season_key(season)] = encode_season(start_ms)
             prewarmed[season] = start_ms
@@ -120,7 +120,7 @@ class SeasonAgent(TableAgent):
         return {season: start_ms for season, start_ms in found.items() if start_ms is not None}
 
     def _told_at_ms(self, record: Record) -> int:
-        """When the sink told the change, by the product's clock; the newest tick if its header says nothing readable."""
+        """When the sink reported the change, by the product's clock; the newest tick if its header says nothing readable."""
         pairs = record.headers.items() if isinstance(record.headers, Mapping) else record.headers
         try:
             return ms_from_iso(header(pairs, "ce_time") or "")

@@ -1,7 +1,7 @@
 """The knock-out rounds of a season, recognised by their names.
 
-The law: a tie is all matches of two teams in one stage, over one leg or more; it has a winner only when nothing of it is open. A
-tie that goals leave level was decided by what the results do not tell (extra time, penalties): who plays on has won it.
+The invariant: a tie is all matches of two teams in one stage, over one leg or more; it has a winner only when nothing of it is
+open. A tie that goals leave level was decided by what the results do not tell (extra time, penalties): who plays on has won it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Which event is behind a document: the newest one among the facts that it is made from (X-Caused-By).
 
-The law: an event that cannot change a document is never named as its cause, so what a document leaves out is left out here.
+The invariant: an event that cannot change a document is never named as its cause, so what a document leaves out is left out
+here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The documents of matches, clubs, predictions, the rating, advertisements and administrators.
 
-The law: a document is a function of its facts, whatever order they come in; nothing of it tells when it was made.
+The invariant: a document is a function of its facts, in any order; it does not contain the time at which it was made.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a batch of events makes of a match.
 
-The law: events count in the order of the broker's time, and what changes nothing is told to nobody.
+The invariant: events count in the order of the broker's time, and what changes nothing is told to nobody.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A match as documents show it. Times are ISO 8601 in UTC; keys stand in the order of the contract.
 
-The law: what is settled (dates and results) is shown by `settled`, which a goal in play never changes; what moves, by `moving`.
+The invariant: what is settled (dates and results) is shown by `settled`, which a goal in play never changes; what moves, by
+`moving`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A match, and how events merge into it.
 
-The law: what the log says later counts, and what it says again changes nothing. A fold gives back the very same match when an
-event changes nothing of it. A result is never undone by a score, only corrected by another result (R4.30).
+The invariant: what the log says later counts, and what it says again changes nothing. A fold gives back the very same match
+when an event changes nothing of it. A result is never undone by a score, only corrected by another result (R4.30).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Status(StrEnum):
 
 
 class State(StrEnum):
-    """How far a match is, by what was told of it; never by the clock."""
+    """The progress of a match, by its events; never by the clock."""
 
     SCHEDULED = "scheduled"
     LIVE = "live"
@@ -32,9 +32,9 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A match as the log tells it; times are milliseconds since 1970 UTC.
+    """A match as the log describes it; times are milliseconds since 1970 UTC.
 
-    `home_goals` and `away_goals` are the result once `result_by` is set, before that the score last told, None before any.
+    `home_goals` and `away_goals` are the result once `result_by` is set, before that the last reported score, None before any.
     """
 
     match_id: str

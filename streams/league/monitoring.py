@@ -1,7 +1,7 @@
 """When the cache has outgrown its plan (R4.40, R4.41).
 
-The law: the verdict follows from counters as they were sampled, never from a gauge of one moment. Counters only grow; one that
-fell belongs to a source that began anew, so all counters of that source count from 0 again and nothing is ever negative.
+The invariant: the verdict follows from counters as they were sampled, never from a gauge of one moment. Counters only grow; one
+that fell belongs to a source that was restarted, so all counters of that source count from 0 again and nothing is ever negative.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 SPAN_MS = 300_000
-# Below so many requests a ratio or a percentile is chance, and nobody speaks of load.
+# Below this many requests a ratio or a percentile is chance, and there is no load to speak of.
 REQUESTS_MIN = 100
 HIT_RATIO_MIN = 0.85
 P95_SECONDS_MAX = 1.0
@@ -31,7 +31,7 @@ class Reason(NamedTuple):
 class Sample:
     """Counters of one source (a Redis, a process) at one moment, each since the source began.
 
-    `latency` maps the upper bound of a bucket in seconds, `inf` included, to the requests that took at most so long, as
+    `latency` maps the upper bound of a bucket in seconds, `inf` included, to the requests that took at most this long, as
     Prometheus counts them. A source leaves at 0 what it does not count.
     """
 
@@ -97,7 +97,7 @@ def quantile_seconds(latency: Mapping[float, float], share: float) -> float | No
     Within a bucket it is interpolated; of what lies beyond the last finite bound nothing is known but that bound.
 
     Args:
-        latency: upper bound in seconds -> requests that took at most so long.
+        latency: upper bound in seconds -> requests that took at most this long.
         share: 0 to 1.
     """
     bounds = sorted(latency)

@@ -1,6 +1,6 @@
 """The matches of a season as they were at an earlier place in the log, from what `league.match-changed` said until then.
 
-The law: the state after some changes is a function of these alone; of each match the last change counts.
+The invariant: the state after some changes is a function of these alone; of each match the last change counts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The rating of predictions (R4.22) and what users have achieved (R4.23).
 
-The law: what counts was said before kickoff. Three points for the exact result, else one for the right outcome; a prediction
-says more than a vote, so where both count the prediction is judged. Points are a function of what was said and what came.
+The invariant: what counts was said before kickoff. Three points for the exact result, else one for the right outcome; a
+prediction says more than a vote, so where both count the prediction is judged. Points are a function of what was said and what
+came.
 """
 
 from __future__ import annotations

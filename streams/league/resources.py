@@ -98,7 +98,7 @@ def season_of(page: Resource) -> str | None:
     return page.id if page.kind.name.startswith("league_") else None
 
 
-# What the engine of pages is told of these.
+# What the engine of pages needs to know of these.
 LEAGUE_RULES = PageRules(
     catalogue=CATALOGUE,
     window=resource("match_window"),

@@ -1,6 +1,6 @@
 """The results of a season.
 
-The law: it holds exactly the matches that are final; a match in play is none of them.
+The invariant: it holds exactly the matches that are final; a match in play is none of them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """All matches of a season by round.
 
-The law: a goal in play does not change it; only dates and results do.
+The invariant: a goal in play does not change it; only dates and results do.
 """
 
 from __future__ import annotations

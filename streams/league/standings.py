@@ -1,7 +1,7 @@
 """The table of a season.
 
-The law: it is a function of the season's matches alone, whatever their order: three points for a win, one each for a draw, of
-matches that have their result. Every goal is for one team and against another, so goal differences sum to nothing.
+The invariant: it is a function of the season's matches alone, whatever their order: three points for a win, one each for a
+draw, of matches that have their result. Every goal is for one team and against another, so goal differences sum to nothing.
 """
 
 from __future__ import annotations

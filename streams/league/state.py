@@ -1,8 +1,8 @@
 """What the season side knows of a match: a row of facts, how events merge into it, and when it wants attention next.
 
-The law: a row holds the highest revision that was seen, whatever comes again or late, and every due time follows from rows,
-options and the tick. What was done for a row is written into it after the broker has acknowledged it, so a crash repeats it and
-nothing forgets it.
+The invariant: a row holds the highest revision that was seen, whatever comes again or late, and every due time follows from
+rows, options and the tick. What was done for a row is written into it after the broker has acknowledged it, so a crash repeats
+it and nothing forgets it.
 
 The table holds two kinds of rows: of a match under `season NUL match_id`, and of a season under its own name, with the start
 of the newest match window it was prewarmed for. No id or season holds a NUL (`streams/checks.py`).

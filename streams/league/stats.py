@@ -1,7 +1,7 @@
 """Aggregates of a season, and its matches in play.
 
-The law: aggregates count matches that have their result and no others, in an order that the matches alone decide, so that a goal
-in play changes only the document of matches in play.
+The invariant: aggregates count matches that have their result and no others, in an order that the matches alone decide, so that
+a goal in play changes only the document of matches in play.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def stats(season: str, matches: Sequence[Match]) -> dict[str, Any]:
 def is_in_play(match: Match, now_ms: int, duration_ms: int) -> bool:
     """Told live, or begun by the clock and not yet over by it; never one that has its result or is not played.
 
-    One that was told live and of which no more is heard is let go after as long as its window may last.
+    A live match without further events is dropped after the longest duration of its window.
     """
     if match.is_final or match.status is not Status.SCHEDULED:
         return False

@@ -1,6 +1,6 @@
 """What users say of a match: votes and predictions (R4.33).
 
-The law: of what a user says of a match, the last in the order of the broker's time counts, whichever way it is cut into
+The invariant: of what a user says of a match, the last in the order of the broker's time counts, whichever way it is cut into
 batches. Saying the same again is no change; it is remembered all the same, so that something older cannot undo it.
 """
 

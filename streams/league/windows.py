@@ -1,6 +1,6 @@
 """Match windows: when the pages of a season are hot (R4.9 to R4.12).
 
-The law: windows follow from matches, options and `now_ms` alone. What they mean for a page: `streams/pages/windows.py`.
+The invariant: windows follow from matches, options and `now_ms` alone. What they mean for a page: `streams/pages/windows.py`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from highwater.streams.pages.windows import Window
 from highwater.streams.settings import Settings
 
 # A match not finalized counts as over after its duration; one that lasts longer (extra time, penalties, a storm) is known by
-# its result, but one entered only the next day must not have made a window of a day: at most so many durations.
+# its result, but one entered only the next day must not make a window of a day: at most this many durations.
 DURATIONS_MAX = 2
 # Past windows matter for as long as a page made before them may still be read: the longest life and stale life.
 LOOK_BACK_MS = (WEEK_SECONDS + STALE_SECONDS_OUTSIDE_MAX) * 1000
-# The page of a match in play ends so long after the match (R4.17).
+# The page of a match in play ends this long after the match (R4.17).
 LIVE_KEPT_MS = 3 * 3_600_000
-# A result may be told long after the match; counted from then for at most a day, so that a wrong time does not keep a page.
+# A result may arrive long after the match; counted from then for at most a day, so that a wrong time does not keep a page.
 _RESULT_DELAY_MS_MAX = 86_400_000
 
 _MINUTE_MS, _DAY_MS = 60_000, 86_400_000
@@ -48,7 +48,7 @@ class Timed(Protocol):
 
     @property
     def finalized_ms(self) -> int | None:
-        """When it got its result, as told."""
+        """When it got its result, by the event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def window_options(settings: Settings) -> WindowOptions:
 def match_end_ms(match: Timed, options: WindowOptions) -> int:
     """When a match is over: with its result, at most `DURATIONS_MAX` durations after kickoff, else after its duration.
 
-    In play by a score or not makes no difference: somebody who tells no result must not keep a window open for ever.
+    In play by a score or not makes no difference: a missing result must not keep a window open forever.
     """
     if match.is_final and match.finalized_ms is not None:
         return min(match.finalized_ms, match.kickoff_ms + DURATIONS_MAX * options.duration_ms)
@@ -174,7 +174,7 @@ def maybe_prewarm_public_league_caches(
     """Seasons to prewarm now, one entry each in their order (R4.12, R4.32).
 
     A season is due when a window of it is open that began later than the last one it was prewarmed for. Windows that are over
-    are let go: whoever imports the matches of ten years has nothing made.
+    are ignored: an import of ten years of matches builds no pages.
 
     Args:
         windows_by_season: of each match, or merged.

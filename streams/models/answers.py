@@ -1,7 +1,7 @@
 """Owns what any answer of a model must be before it is stored: a text that can be, a JSON object where one is asked for.
 
-Law: an answer of another form than was asked for is refused, with the one error. A text that PostgreSQL cannot store (U+0000,
-half of a surrogate pair) never leaves here.
+Invariant: an answer of another form than was asked for is refused, with the one error. A text that PostgreSQL cannot store
+(U+0000, half of a surrogate pair) never leaves here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from highwater.schemas.errors import HighwaterError
 
 # An object nested deeper is no answer to a prompt; JSON readers of others give up near it.
 DEPTH_MAX = 32
-# How much of an unusable answer is told: enough to see what it was.
+# How much of an unusable answer is reported: enough to see what it was.
 _SHOWN_CHARACTERS = 120
 
 _FENCED = re.compile(r"```[ \t]*(?:json|JSON)?[ \t]*\r?\n(.*?)```", re.DOTALL)

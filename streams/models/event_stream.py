@@ -1,6 +1,6 @@
 """Owns how an answer that a chat service sends in pieces (server-sent events, `stream: true`) is put together.
 
-Law: the pieces together are the text that the same answer has when it comes whole. One that breaks off is no answer.
+Invariant: the pieces together are the text that the same answer has when it comes whole. One that breaks off is no answer.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# A batch counts for half after so many seconds of work: an estimate follows a busier machine or longer texts in minutes.
+# A batch counts for half after this many seconds of work: an estimate follows a busier machine or longer texts in minutes.
 _HALF_SECONDS = 60.0
 
 
@@ -21,7 +21,7 @@ class Pace:
         return Pace(self.pieces * kept + pieces, self.seconds * kept + seconds)
 
     def seconds_for(self, pieces: int) -> int | None:
-        """How long so many will take; None while none was made."""
+        """How long this many will take; None before the first."""
         if not self.pieces:
             return None
         return round(pieces * self.seconds / self.pieces)

@@ -1,7 +1,7 @@
 """What follows when a call of the language model gave nothing usable (R1.31 to R1.37).
 
-Law: one count of three calls a stage, whatever went wrong with them; an answer that cannot be used is asked for once more. A wait
-is a time at which the next attempt is due, never a sleep.
+Invariant: one count of three calls a stage, whatever went wrong with them; an answer that cannot be used is asked for once
+more. A wait is a time at which the next attempt is due, never a sleep.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """The run fails with this message; `is_alert`: somebody is to be told (R1.35)."""
+    """The run fails with this message; `is_alert`: an operator is alerted (R1.35)."""
 
     message: str
     is_alert: bool

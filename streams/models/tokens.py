@@ -44,7 +44,7 @@ _WORD_BYTES_MAX = 80
 
 
 def count_tokens(text: str) -> int:
-    """At most so many tokens does a text have; 0 for the empty one. Two texts together never count more than one by one."""
+    """The maximum number of tokens of a text; 0 for the empty one. Two texts together never count more than separately."""
     if not text:
         return 0
     runs = Counter(_RUN.findall(text.encode("utf-8", "surrogatepass")))

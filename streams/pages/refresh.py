@@ -1,7 +1,7 @@
 """How fresh a document is: whether it is served, and whether a newer one is to be made (R4.14, R4.27).
 
-The law: with the same windows, time only makes a document older: FRESH, then STALE, then COLD, never back. It is FRESH for
-at most its TTL outside a window, and from the start of a window for at most its TTL inside.
+The invariant: with the same windows, time only makes a document older: FRESH, then STALE, then COLD, never back. It is FRESH
+for at most its TTL outside a window, and from the start of a window for at most its TTL inside.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def refresh_decision(built_ms: int, kind: Kind, windows: Sequence[Window], now_m
         windows: of its scope, or of all scopes where it belongs to none; as known now, back to the longest life and stale life.
         now_ms: now.
 
-    A document made in the future (a clock was moved back) is STALE until it is made anew: its age says nothing, and counting
+    A document made in the future (a clock was moved back) is STALE until it is rebuilt: its age says nothing, and counting
     from its time could keep it for ever.
     """
     inside = resolve_cache_options(kind, is_window_active=True)

@@ -1,7 +1,7 @@
-"""What a household tells the engine of pages about its own: which pages there are, which are hot together, what a prewarm makes.
+"""What a subsystem defines for the engine of pages: which pages exist, which are hot together, what a prewarm builds.
 
-The law: the engine (`connectors/pages`, `api/pages`) knows pages by these rules alone. A household states them once, and one
-value of them holds for whoever makes, reads and refreshes its pages.
+The invariant: the engine (`connectors/pages`, `api/pages`) knows pages by these rules alone. A household states them once, and
+one value of them applies to making, reading and refreshing its pages.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class PageRules:
     window: Resource
     # The scope that a page belongs to; None where it belongs to none, and is hot whenever any scope is.
     scope_of: Callable[[Resource], str | None]
-    # The topic on which a household asks for pages to be made anew.
+    # The topic on which a subsystem requests the rebuild of pages.
     refresh_topic: TopicName[RefreshRequested]
-    # Kinds that a prewarm of a scope makes, whoever asked for them.
+    # Kinds that a prewarm of a scope builds, requested before or not.
     prewarmed: tuple[str, ...] = ()
     # Kinds that have a key and no builder.
     unmade: frozenset[str] = frozenset()

@@ -1,8 +1,8 @@
 """Windows in which pages are hot, and until when a page is fresh because of them (R4.12 to R4.14).
 
-The law: a page is fresh for as long as at no moment since it was made its age had reached the life that held at that moment: so a
-life of a week ends when a window begins, and nothing that was once old becomes fresh again. Windows are half-open, [start, end),
-in milliseconds since 1970.
+The invariant: a page is fresh for as long as at no moment since it was made its age had reached the life that held at that
+moment: so a life of a week ends when a window begins, and nothing that was once old becomes fresh again. Windows are half-open,
+[start, end), in milliseconds since 1970.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Owns how an answer of the Analyzer is read (R1.18).
 
-Law: what later stages rely on is of its type or the answer is refused; what they can do without gets a default.
+Invariant: what later stages rely on is of its type or the answer is refused; what they can do without gets a default.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Owns what a backtest of prompts compares: a recorded answer with what another prompt or model says to the same input.
 
-Law: the input is the recorded one, so that nothing differs but what was named. A new prompt of the Mentor is told to the
+Invariant: the input is the recorded one, so that nothing differs but what was named. A new prompt of the Mentor is told to the
 Assembler too, as it would be live. What was retrieved is not looked for again: the Analyzer and the Archivist have no part in it.
 """
 

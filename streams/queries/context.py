@@ -1,8 +1,8 @@
 """Owns what the stages are given to read: the Analyzer's input, the draft, the payload (R1.17, R1.20 to R1.23).
 
-Law: the query is whole and the Mentor's prompt is whole; everything else gives way, in this order: memory (the oldest first),
-sources (the least similar first), history (the oldest first). What was said or ingested is data: no text can open or close a tag
-of ours, so none can pass for another part of the draft.
+Invariant: the query is whole and the Mentor's prompt is whole; everything else gives way, in this order: memory (the oldest
+first), sources (the least similar first), history (the oldest first). What was said or ingested is data: no text can open or
+close a tag of ours, so none can pass for another part of the draft.
 """
 
 from __future__ import annotations

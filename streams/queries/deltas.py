@@ -1,7 +1,7 @@
 """Owns the text of an answer while it is written: what is put together from its pieces, and what a reader of it lacks.
 
-Law: what is told is never told twice and never has a hole. A piece says where it begins, so that one that is missing shows; of a
-text with a hole nothing more is told, and the answer itself (which is in the log) comes whole.
+Invariant: no piece is sent twice, and none after a gap. A piece says where it begins, so that one that is missing
+shows; of a text with a hole nothing more is told, and the answer itself (which is in the log) comes whole.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Written:
 
 
 class Place(NamedTuple):
-    """How far a reader has been told of an answer."""
+    """How much of an answer a reader has received."""
 
     request_id: str
     epoch: int
@@ -46,7 +46,7 @@ class Place(NamedTuple):
 
 
 class Delta(NamedTuple):
-    """What a reader is told next, and where it stands after that."""
+    """What a reader gets next, and its state after that."""
 
     start: int
     text: str
@@ -54,7 +54,7 @@ class Delta(NamedTuple):
 
 
 def with_piece(held: Written | None, piece: Piece) -> Written:
-    """What is known after a piece. One of an attempt that was given up changes nothing; a later attempt begins anew."""
+    """The state after a piece. A piece of an abandoned attempt changes nothing; a later attempt begins again."""
     if held is None or held.request_id != piece.request_id or (held.epoch, held.attempt) < (piece.epoch, piece.attempt):
         held = Written(piece.request_id, piece.epoch, piece.attempt, "", is_whole=True)
     elif (held.epoch, held.attempt) > (piece.epoch, piece.attempt):
@@ -66,7 +66,7 @@ def with_piece(held: Written | None, piece: Piece) -> Written:
 
 
 def delta_after(place: Place | None, written: Written | None) -> Delta | None:
-    """What a reader lacks; None: nothing, or nothing that can be told without a hole."""
+    """What a reader lacks; None: nothing, or nothing that can be sent without a gap."""
     if written is None or not written.is_whole:
         return None
     call = written.request_id, written.epoch, written.attempt

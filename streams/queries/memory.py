@@ -1,7 +1,7 @@
 """Owns what the Archivist is asked and how its answer becomes a memory (R1.26).
 
-Law: a memory says something: a blank text is refused. What is merely too long is cut: a length is not worth another call, while
-the user's next query waits (R1.2).
+Invariant: a memory says something: a blank text is refused. What is merely too long is cut: a length is not worth another call,
+while the user's next query waits (R1.2).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Whose turn it is: of each user the run that is worked on, the runs that wait behind it, and what was released.
 
-Law: one run of a user at a time, in the order of ordinals (R1.2). What was released stays so, whatever comes again; the highest
-revision that was requested is remembered, so an event that comes again asks for nothing twice once its request is written. The
-two topics that speak of runs have no order between them: a release counts whenever it comes, and drops what it makes void. A run
-that its sink requested itself is the active one at once, and those before it count as released.
+Invariant: one run of a user at a time, in the order of ordinals (R1.2). What was released stays so, whatever comes again; the
+highest revision that was requested is remembered, so an event that comes again asks for nothing twice once its request is
+written. The two topics that speak of runs have no order between them: a release counts whenever it comes, and drops what it
+makes void. A run that its sink requested itself is the active one at once, and those before it count as released.
 
 A failed run that was not yet its turn only leaves the queue: releasing it would release those before it. Should its creation
 come again, its failure comes again too (one partition, in order), and a command for it meanwhile finds it failed and is void.
@@ -23,7 +23,7 @@ from highwater.streams.queries.states import ArchiveStatus, Stage, Status, stage
 
 _ROW_VERSION = 1
 # Runs of one user that wait: a row of 0.9 MB, where a changelog takes 8 and a worker ends that cannot write. What waits behind
-# so many is not remembered; the search for runs that nobody asks for finds each when it is its turn.
+# this number is not remembered; the search for runs that nobody requested finds each when it is its turn.
 QUEUE_MAX = 10_000
 
 
@@ -69,7 +69,7 @@ def staged(order: Order, event: PipelineStage) -> Decision:
     """What follows from a run that was made or changed its status.
 
     Raises:
-        InvalidEventError: it is told to wait in a status in which no run does.
+        InvalidEventError: it should wait in a status in which no run waits.
     """
     if event["ordinal"] <= order.released:
         return Decision(order, None)

@@ -34,7 +34,7 @@ class WithdrawnSource(NamedTuple):
 
 
 def numbers_of(sources: Sequence[Mapping[str, Any]], withdrawn: Iterable[WithdrawnSource]) -> list[int]:
-    """The numbers, from 1, under which a run was told of them."""
+    """The numbers, from 1, under which a run got them."""
     gone = {(one.channel_id, one.source_id) for one in withdrawn}
     return [number for number, one in enumerate(sources, 1) if (one["channel_id"], one["insight_id"]) in gone]
 
@@ -54,7 +54,7 @@ def tells_of(text: str, numbers: Collection[int], quoted: Quotations) -> bool:
 
 
 def redacted_run(run: Run, withdrawn: Sequence[WithdrawnSource]) -> Run:
-    """A run as it is stored once sources were withdrawn: those gone, and with them an answer that tells of them.
+    """A run as it is stored after sources were withdrawn: without them, and without an answer that mentions them.
 
     Its context is written of all of them; it goes once the answer is there, and is no use to a restart.
     """

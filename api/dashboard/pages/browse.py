@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 from nicegui import events, ui
@@ -14,7 +14,7 @@ from highwater.api.dashboard.browsing import BROWSE_PATH, EXPORT_PATH, NEWEST, O
 from highwater.api.dashboard.record import show_record
 from highwater.api.dashboard.results import Results
 from highwater.api.dashboard.tails import Shown, Tail
-from highwater.api.dashboard.view import View, note, page, set_html, set_rows, text
+from highwater.api.dashboard.view import ReadRefusedError, View, note, page, set_html, set_rows, text
 from highwater.api.records.routes import MEDIA_TYPES
 from highwater.connectors.replay.selection import FORMS
 from highwater.schemas.avro_files import schema_text
@@ -61,7 +61,8 @@ async def _build(view: View) -> None:
         note("Topics contain events of all users; this key is bound to one user.")
         return
     browsing = Browsing.of(view.request.query_params)
-    names = [topic.name for topic in all_topics()]
+    known = [topic.name for topic in all_topics()]
+    names = known + [name for name in await _on_broker(view) if name not in known]
     if browsing.topic not in names:
         note(f"There is no topic {browsing.topic!r}.")
         browsing = Browsing()
@@ -73,6 +74,14 @@ async def _build(view: View) -> None:
     partition, _, offset = browsing.record.partition("/")
     if partition.isdecimal() and offset.isdecimal():
         await table.show(f"{partition}/{offset}")
+
+
+async def _on_broker(view: View) -> list[str]:
+    """What else there is to be browsed; nothing while the broker is unavailable, which the page says by itself."""
+    try:
+        return [one["topic"] for one in (await view.get("/api/topics"))["topics"] if one["kind"] != "internal"]
+    except ReadRefusedError:
+        return []
 
 
 class _Form:
@@ -106,6 +115,8 @@ class _Form:
                 field.on("keydown.enter", self._go)
                 self._fields[name] = field
             ui.button("Search", icon="search", on_click=self._go).props("unelevated no-caps")
+        if about is None and self._browsing.topic.removesuffix(DEAD_LETTER_SUFFIX) not in TOPICS:
+            note(f"A topic of another application: a value is read as Avro, JSON or text. From and To: {FORMS}.")
         if about is not None:
             note(
                 f"{about.about}; key {about.key or 'none'}, written by {', '.join(about.producers)}. From and To: {FORMS}."
@@ -128,10 +139,15 @@ class _Records:
 
     def build(self) -> None:
         """Put the choice of columns and the table in their places."""
-        schema = json.loads(schema_text(TOPICS[self._browsing.topic.removesuffix(DEAD_LETTER_SUFFIX)].schema))
-        known = [field["name"] for field in schema["fields"]]
-        self.columns = [name for name in self.columns if name in known]
-        choice = ui.select(known, value=self.columns, label="Columns", multiple=True, on_change=self._choose)
+        topic = TOPICS.get(self._browsing.topic.removesuffix(DEAD_LETTER_SUFFIX))
+        known = list(self.columns)
+        may_add: Literal["add-unique"] | None = "add-unique" if topic is None else None
+        if topic is not None:
+            known = [field["name"] for field in json.loads(schema_text(topic.schema))["fields"]]
+            self.columns = [name for name in self.columns if name in known]
+        choice = ui.select(
+            known, value=self.columns, label="Columns", multiple=True, on_change=self._choose, new_value_mode=may_add
+        )
         choice.props("dense outlined use-chips").style("min-width:min(100%,22rem)")
         self._table = ui.table(columns=self._shown_columns(), rows=[], row_key="number", pagination=0)
         self._table.classes("full-width hw-mono hw-wrap hw-records")
@@ -185,7 +201,7 @@ class _Followed:
 
     def _toggle(self) -> None:
         self._is_held = not self._is_held
-        self._hold.set_text("Go on" if self._is_held else "Hold")
+        self._hold.set_text("Continue" if self._is_held else "Hold")
         self._hold.props(f"icon={'play_arrow' if self._is_held else 'pause'}")
 
     async def refresh(self) -> None:
@@ -301,9 +317,10 @@ def _row(partition: int, offset: int, timestamp: str, key: str, value: str) -> d
     }
 
 
-def _cells(value: Mapping[str, Any] | None, columns: list[str]) -> dict[str, str]:
-    """The fields that have a column each; a text as it is, anything else as JSON."""
-    found = {name: (value or {}).get(name) for name in columns}
+def _cells(value: Any, columns: list[str]) -> dict[str, str]:
+    """The fields that have a column each, if the value has fields; a text as it is, anything else as JSON."""
+    fields = value if isinstance(value, Mapping) else {}
+    found = {name: fields.get(name) for name in columns}
     return {
         f"of_{name}": _cut(one if isinstance(one, str) else "" if one is None else orjson.dumps(one).decode())
         for name, one in found.items()

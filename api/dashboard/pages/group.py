@@ -14,7 +14,7 @@ from highwater.api.dashboard.addresses import topic_address
 from highwater.api.dashboard.pages.groups import STATE_TONES
 from highwater.api.dashboard.resets import Reset
 from highwater.api.dashboard.tables import numbers, table_html
-from highwater.api.dashboard.trends import Trends
+from highwater.api.dashboard.trends import OwnHistory, Trends
 from highwater.api.dashboard.view import View, chip, facts, note, page, segment, set_html, text
 
 _REFRESH_SECONDS = 3.0
@@ -53,6 +53,8 @@ class _Group:
             note("Resetting a group requires the role admin.")
         self._trends = Trends(self._view, ("lag", "lag_seconds"), self._name)
         self._trends.build()
+        self._history = OwnHistory(self._view, f"/api/groups/{segment(self._name)}/history")
+        self._history.build()
         self._rest = ui.html("", sanitize=False).classes("full-width")
 
     async def refresh(self) -> None:
@@ -68,6 +70,7 @@ class _Group:
             self._reset.offer(sorted({one["topic"] for one in group["partitions"]}))
         if group["is_catalogued"]:
             await self._trends.refresh()
+        await self._history.refresh(is_catalogued=group["is_catalogued"])
 
 
 def _missing(name: str) -> str:

@@ -1,4 +1,4 @@
-"""One insight: what it says, its record, and taking it back."""
+"""The page of an insight: its text, its record, and its retraction."""
 
 from __future__ import annotations
 

@@ -8,9 +8,11 @@ from typing import Any
 from nicegui import ui
 
 from highwater.api.dashboard import figures
+from highwater.api.dashboard.restarts import Restarts
 from highwater.api.dashboard.tables import table_html
 from highwater.api.dashboard.tiles import filtered, linked_tile, loading
-from highwater.api.dashboard.view import View, chip, link, page, segment, set_html, text, tile
+from highwater.api.dashboard.view import View, chip, link, note, page, segment, set_html, text, tile
+from highwater.api.jobs.routes_restarts import RESTART_JOBS
 from highwater.connectors.dashboard import read_model as dashboard_reads
 from highwater.streams.jobs.states import JobStatus
 
@@ -50,6 +52,10 @@ async def _build(view: View) -> None:
         return
     group = view.asked("status")
     tiles = ui.html("", sanitize=False).classes("full-width")
+    if view.may(RESTART_JOBS):
+        Restarts(view).build()
+    else:
+        note("To restart failed jobs together needs the role admin.")
     listed = ui.html(loading("the jobs"), sanitize=False).classes("full-width")
 
     async def refresh() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from nicegui import ui
 
 from highwater.api.dashboard import charts, figures
+from highwater.api.dashboard.addresses import group_address, topic_address
 from highwater.api.dashboard.flow import LATE_SECONDS, Behind, Lane, draw, lane_of, lanes
 from highwater.api.dashboard.tiles import linked_tile
 from highwater.api.dashboard.view import View, chip, heading, note, page, set_html, text
@@ -126,7 +127,8 @@ def _parts(view: View) -> str:
 def stopped_lines(stops: Sequence[Stopped]) -> str:
     """Partitions that consumers do not read for too many bad events, in red, each with the command that resumes it."""
     lines = [
-        f'<p class="hw-bad" role="alert">✗ {text(stop.group)} does not read {text(f"{stop.topic}/{stop.partition}")} since '
+        f'<p class="hw-bad" role="alert">✗ <a href="{text(group_address(stop.group))}">{text(stop.group)}</a> does not read '
+        f'<a href="{text(topic_address(stop.topic))}">{text(f"{stop.topic}/{stop.partition}")}</a> since '
         f"{text(iso_from_ms(stop.stopped_at_ms))}: {stop.dead} of {stop.events} events could not be processed "
         f"({text(stop.reason)}). To dead-letter them and resume: <code>{text(stop.command)}</code></p>"
         for stop in stops
@@ -155,12 +157,12 @@ def _tiles(view: View) -> str:
         + linked_tile(
             figures.count(waiting) if hub.lags else figures.DASH,
             "unread events, over all consumers",
-            "/topics",
+            "/groups",
         )
         + linked_tile(
             figures.seconds(late.seconds if late is not None and late.events else 0.0) if hub.lags else figures.DASH,
             slowest,
-            "/topics",
+            "/groups" if late is None or not late.events else group_address(late.group),
             tone="hw-warn" if is_late else "",
         )
         + linked_tile(figures.count(letters), "dead letters", "/dead-letters", tone="hw-bad" if letters else "")

@@ -1,6 +1,6 @@
 """Policies: the thresholds that hold now, and what they and another would have done: a backtest side by side.
 
-Law: a backtest runs in a process of its own, one at a time, so that the API answers meanwhile; it changes nothing.
+Invariant: a backtest runs in a process of its own, one at a time, so that the API answers meanwhile; it changes nothing.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def _is_of(status: str, group: str) -> bool:
 
 def _list(rows: list[dict[str, Any]], group: str) -> str:
     if not rows:
-        return '<div class="hw-card hw-muted">Nobody has asked yet: <code>highwater ask USER "…"</code>.</div>'
+        return '<div class="hw-card hw-muted">No query yet: <code>highwater ask USER "…"</code>.</div>'
     shown = [row for row in rows if _is_of(row["status"], group)] if group in _GROUPS else rows
     head = filtered(len(shown), len(rows), group, "/queries") if group in _GROUPS else ""
     return head + table_html(

@@ -13,7 +13,7 @@ from highwater.api.dashboard.addresses import group_address, schema_address
 from highwater.api.dashboard.browsing import Browsing
 from highwater.api.dashboard.publishing import Publish, may_publish
 from highwater.api.dashboard.tables import numbers, table_html
-from highwater.api.dashboard.trends import Trends
+from highwater.api.dashboard.trends import OwnHistory
 from highwater.api.dashboard.view import (
     View,
     chip,
@@ -24,7 +24,6 @@ from highwater.api.dashboard.view import (
     set_html,
     text,
 )
-from highwater.schemas.topics import TOPICS
 
 _REFRESH_SECONDS = 5.0
 
@@ -55,8 +54,8 @@ class _Topic:
         self._head = ui.html('<div class="hw-card hw-muted">Loading the topic…</div>', sanitize=False)
         if may_publish(self._view, self._name):
             Publish(self._view, self._name).build()
-        self._trends = Trends(self._view, ("rate",), self._name)
-        self._trends.build()
+        self._history = OwnHistory(self._view, f"/api/topics/{segment(self._name)}/history")
+        self._history.build()
         self._rest = ui.html("", sanitize=False)
         for one in (self._head, self._rest):
             one.classes("full-width")
@@ -71,8 +70,7 @@ class _Topic:
         rate = self._view.hub.rates.per_second().get(self._name)
         set_html(self._head, _head(topic, rate))
         set_html(self._rest, _partitions(topic) + _groups(topic) + _config(topic))
-        if self._name in TOPICS:
-            await self._trends.refresh()
+        await self._history.refresh(is_catalogued=topic["is_catalogued"])
 
 
 def _missing(name: str) -> str:
@@ -100,7 +98,7 @@ def _head(topic: Mapping[str, Any], rate: float | None) -> str:
         shown["schema"] = f'<a href="{text(address)}">{text(schema["subject"])}</a>'
         shown["versions"] = figures.count(len(schema["versions"]))
         shown["compatibility"] = text(schema["compatibility"] or "unknown")
-    links = f'<a href="{text(Browsing(topic=name).address())}">Browse its records</a>' if topic["is_catalogued"] else ""
+    links = f'<a href="{text(Browsing(topic=name).address())}">Browse its records</a>'
     about = topic["about"] or "This topic is not in the catalogue."
     return (
         f'<div class="hw-card"><h2 class="hw">{text(name)}</h2><p>{text(about)}</p>{facts(shown)}<p>{links}</p></div>'

@@ -192,7 +192,7 @@ def _rows(view: View) -> list[dict[str, Any]]:
 def _kept(topic: Topic) -> str:
     if topic.cleanup == "compact":
         return "latest of each key"
-    return "for ever" if topic.retention_ms < 0 else f"{topic.retention_ms / DAY_MS:g} days"
+    return "forever" if topic.retention_ms < 0 else f"{topic.retention_ms / DAY_MS:g} days"
 
 
 def _groups(view: View) -> list[dict[str, Any]]:

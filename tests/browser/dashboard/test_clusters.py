@@ -53,7 +53,7 @@ def clusters(product: Any, user: str, version: int) -> list[dict[str, Any]]:
 
 
 def test_a_point_of_the_map_leads_to_its_cluster_and_its_members(browser: Any, product: Any, user: str) -> None:
-    """Pointing shows the text; a click shows the members; a member leads to its insight; the address can be shared."""
+    """Pointing shows the text; a click shows the members, explained and with links; the address can be shared."""
     page = browser.page(f"/user?id={user}")
     newest = product.pending(user)["cluster_version"]
     one = clusters(product, user, newest)[0]
@@ -66,6 +66,8 @@ def test_a_point_of_the_map_leads_to_its_cluster_and_its_members(browser: Any, p
     page.goto(page.url)
     settled(page)
     expect(page.locator("#cluster")).to_have_text(one["title"])
+    page.get_by_role("button", name="Explain this cluster").click()
+    expect(page.locator(".hw-tree").first).to_contain_text("of its insights entered it in version")
     page.locator("tr a[href*='/insight?']").first.click()
     page.wait_for_url("**/insight?channel=*")
     page.close()

@@ -110,12 +110,12 @@ def test_what_is_held_stands_still(browser, product, lived):
     _, channel = lived
     page = browser.page(f"/browse?topic={INSIGHTS}")
     page.get_by_role("button", name="Hold").click()
-    expect(page.get_by_role("button", name="Go on")).to_be_visible()
+    expect(page.get_by_role("button", name="Continue")).to_be_visible()
     first, later = f"held-{uuid.uuid4().hex}", browser.page(f"/browse?topic={INSIGHTS}")
     send(product, [{"insight_id": first, "channel_id": channel, "ts": 1_700_000_000_000, "text": "while it was held"}])
     expect(later.locator("tbody tr", has_text=first)).to_have_count(1)  # whoever does not hold it sees it
     expect(page.locator("tbody tr", has_text=first)).to_have_count(0)
-    page.get_by_role("button", name="Go on").click()
+    page.get_by_role("button", name="Continue").click()
     expect(page.locator("tbody tr", has_text=first)).to_have_count(1)
     later.close()
     page.close()

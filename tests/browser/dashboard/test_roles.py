@@ -140,9 +140,9 @@ def test_nobody_else_is_offered_the_deeds(guarded, letter, who):
     context.close()
 
 
-def test_a_failed_job_is_restarted_by_whoever_may(guarded, product):
-    """The job of a suspended organization failed; a viewer is told which role it takes, an editor has it made."""
-    owner, job_id = f"org-{uuid.uuid4().hex[:8]}", str(uuid.uuid4())
+def failed_jobs(product: Any, count: int) -> tuple[str, list[str]]:
+    """An organization that was suspended while its jobs were submitted, which therefore failed; it is active again."""
+    owner, ids = f"org-{uuid.uuid4().hex[:8]}", [str(uuid.uuid4()) for _ in range(count)]
     plan = {"plan": "pro", "subscription_status": "suspended"}
     assert product.http.put(f"/api/organizations/{owner}/plan", json=plan).status_code == 202
     limits = f"/api/organizations/{owner}/limits"
@@ -153,10 +153,18 @@ def test_a_failed_job_is_restarted_by_whoever_may(guarded, product):
         "user_id": "ann",
         "args": json.dumps({"query": "why?"}),
     }
-    product.publish("jobs.job-submitted", [{**submitted, "job_id": job_id, "ts": 1, "expires_at": None}])
-    product.until(lambda: standing(product, job_id) == "failed", "the job did not fail")
+    product.publish(
+        "jobs.job-submitted", [{**submitted, "job_id": job_id, "ts": 1, "expires_at": None} for job_id in ids]
+    )
+    product.until(lambda: {standing(product, one) for one in ids} == {"failed"}, "the jobs did not fail")
     assert product.http.put(limits.replace("limits", "plan"), json={**plan, "subscription_status": "active"}).is_success
     product.until(lambda: "suspended" not in product.get(limits).text, "the organization is still suspended")
+    return owner, ids
+
+
+def test_a_failed_job_is_restarted_by_whoever_may(guarded, product):
+    """The job of a suspended organization failed; a viewer is told which role it takes, an editor has it made."""
+    owner, (job_id,) = failed_jobs(product, 1)
     for who in ("viewer", "editor"):
         page = guarded.browser.page(f"/jobs/{job_id}", guarded.signed_in(who))
         button = page.get_by_role("button", name="Restart from the last step")
@@ -174,6 +182,36 @@ def test_a_failed_job_is_restarted_by_whoever_may(guarded, product):
             expect(page.get_by_role("region", name="Stages and their calls")).to_contain_text("outline")
             expect(button).to_be_hidden()
         page.context.close()
+
+
+def test_failed_jobs_are_restarted_together_by_admins(guarded, product):
+    """Counted first with their reasons, stopped within ten seconds, or restarted; an editor is told which role it takes."""
+    owner, ids = failed_jobs(product, 2)
+    page = guarded.browser.page("/jobs", guarded.signed_in("editor"))
+    expect(page.get_by_text("To restart failed jobs together needs the role admin.")).to_be_visible()
+    page.context.close()
+    page = guarded.browser.page("/jobs", guarded.signed_in("admin"))
+    page.get_by_label("Organization").fill(owner)
+    show = page.get_by_role("button", name="Show what would be restarted")
+    page.get_by_label("Error contains").fill("no such reason")
+    show.click()
+    expect(page.get_by_text("The filter finds no failed job")).to_be_visible()
+    page.get_by_label("Error contains").fill("")
+    show.click()
+    expect(page.get_by_role("region", name="Jobs to restart").locator("tbody tr")).to_have_count(2)
+    page.get_by_role("button", name="Restart them").click()
+    expect(page.get_by_role("dialog")).to_contain_text(f"{owner} is charged for the rest")
+    page.get_by_role("dialog").get_by_role("button", name="Restart 2 jobs").click()
+    page.get_by_role("button", name="Stop", exact=True).click()
+    expect(page.get_by_text("Stopped: nothing was done.")).to_be_visible()
+    assert {standing(product, one) for one in ids} == {"failed"}
+    show.click()
+    page.get_by_role("button", name="Restart them").click()
+    page.get_by_role("dialog").get_by_role("button", name="Restart 2 jobs").click()
+    page.get_by_role("button", name="Do it now").click()
+    expect(page.get_by_text("restarted: 2")).to_be_visible()
+    product.until(lambda: {standing(product, one) for one in ids} == {"completed"}, "the jobs were not restarted")
+    page.context.close()
 
 
 def test_an_outline_is_edited_and_approved_by_whoever_may(guarded, product):
@@ -281,14 +319,14 @@ def test_what_a_page_was_sent_does_not_work_from_another_browser(guarded):
     page.on("websocket", lambda socket: socket.on("framesent", lambda frame: sent.append(str(frame))))
     page.goto("/browse")
     settled(page)
-    hold, go_on = page.get_by_role("button", name="Hold"), page.get_by_role("button", name="Go on")
+    hold, go_on = page.get_by_role("button", name="Hold"), page.get_by_role("button", name="Continue")
     hold.click()
     expect(go_on).to_be_visible()
     (click,) = [frame for frame in sent if frame.startswith('42["event"')][-1:]
     own = guarded.browser.page("/browse", viewer)
     own.evaluate("message => window.socket.emit('event', message)", json.loads(click[2:])[1])
     own.get_by_role("button", name="Hold").click()  # by the same socket: the forged one was looked at before
-    expect(own.get_by_role("button", name="Go on")).to_be_visible()
+    expect(own.get_by_role("button", name="Continue")).to_be_visible()
     go_on.click(timeout=5_000)  # it would be called "Hold" again, had the forged one counted
     expect(hold).to_be_visible()
     viewer.close()

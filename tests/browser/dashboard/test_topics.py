@@ -61,6 +61,25 @@ def test_topics_are_grouped_folded_and_described(browser: Any, foreign: str):
     page.close()
 
 
+def test_records_of_another_application_are_browsed(browser: Any, foreign: str):
+    """From its page to a search by a field that no schema declares, and a record whole; its history is recorded from now on."""
+    page = browser.page(f"/topics/{foreign}")
+    expect(page.get_by_text("Of another application: recorded since this page was opened first")).to_be_visible()
+    page.get_by_role("link", name="Browse its records").click()
+    page.wait_for_url("**/browse?topic=*")
+    expect(page.locator(".hw-records tbody tr")).to_have_count(5)
+    page.get_by_label("Where (CEL)").fill("value.n > 3")
+    page.get_by_role("button", name="Search").click()
+    rows = page.locator(".hw-records tbody tr")
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text('{"n":4}')
+    rows.get_by_role("link").first.click()
+    expect(page.get_by_role("dialog")).to_contain_text(f"{foreign}/0/4")
+    page.goto(f"/groups/{foreign}")
+    expect(page.get_by_role("heading", name="Lag by partition")).to_be_visible()
+    page.close()
+
+
 def test_a_group_is_reset_after_a_dry_run(browser: Any, product: Any, foreign: str):
     """The plan is shown and changes nothing; confirmed, it is applied and recorded. One that runs is refused."""
     page = browser.page("/groups")
@@ -84,6 +103,7 @@ def test_a_group_is_reset_after_a_dry_run(browser: Any, product: Any, foreign: s
     product.until(lambda: any(one["next"] for one in product.get(path).json()["partitions"]), "the event is not read")
     page.goto("/groups/insights")
     expect(page.get_by_role("heading", name="Lag in events")).to_be_visible()
+    expect(page.get_by_role("heading", name="Lag by partition")).to_be_visible()
     expect(page.get_by_role("region", name="Members").locator("tbody tr").first).to_contain_text("127.0.0.1")
     page.get_by_role("button", name="Show what would change").click()
     expect(page.get_by_role("alert")).to_contain_text(re.compile(r"running with \d+ member"))
@@ -119,6 +139,7 @@ def test_versions_of_a_schema_are_compared_and_a_next_one_is_checked(browser: An
     editor.fill(editor.input_value().replace('"count"', '"size"').replace('"default": 0', '"doc": ""'))
     page.get_by_role("button", name="Check", exact=True).click()
     expect(page.get_by_text("is not compatible with the versions before it (BACKWARD)")).to_be_visible()
+    expect(page.get_by_text("field size: the reader has it without a default")).to_be_visible()
     page.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,17 @@ def test_topics_of_others_are_listed_and_shown(environment: dict[str, str], fore
     assert (missing.returncode, "`highwater topics --all` lists them" in missing.stderr) == (1, True)
 
 
+def test_records_of_others_are_replayed_and_followed(environment: dict[str, str], foreign: str) -> None:
+    """As JSON, chosen by fields that no schema declares; a topic that is not there is named with one that is near."""
+    replayed = run(environment, "replay", foreign, "--where", "value.n > 2")
+    assert [json.loads(line)["value"] for line in replayed.stdout.splitlines()] == [{"n": 3}, {"n": 4}], replayed.stderr
+    followed = run(environment, "tail", foreign, "-n", "1", "--no-follow", "--json")
+    assert json.loads(followed.stdout)["value"] == {"n": 4}
+    for command in ("replay", "tail"):
+        missing = run(environment, command, "feeds.insight-ingestd")
+        assert (missing.returncode, f"did you mean {INSIGHTS}" in missing.stderr) == (2, True), missing.stderr
+
+
 def test_groups_of_others_are_listed_shown_and_reset(environment: dict[str, str], foreign: str) -> None:
     """The dry run changes nothing; executed, the group continues from there."""
     listed = {one["group"]: one for one in printed(run(environment, "groups", "--json"))}
@@ -55,6 +67,7 @@ def test_schemas_are_compared_and_checked(environment: dict[str, str], subject: 
     file = tmp_path / "order.avsc"
     for count, is_compatible in (({"default": 0}, True), ({}, False)):
         file.write_text(schema(TEXT, NOTE, {"name": "count", "type": "int", **count}), encoding="utf-8")
-        assert run(environment, "schemas", subject, "--check", str(file)).returncode == (0 if is_compatible else 1)
+        checked = run(environment, "schemas", subject, "--check", str(file))
+        assert (checked.returncode, "field count" in checked.stderr) == (int(not is_compatible), not is_compatible)
     wrong = run(environment, "schemas", subject, "--from", "1")
     assert (wrong.returncode, "need --diff" in wrong.stderr) == (2, True)

@@ -44,6 +44,9 @@ async def test_a_next_version_is_checked(guarded: Api, subject: str) -> None:
     assert (good["is_compatible"], good["reasons"]) == (True, [])
     bad = (await guarded.post(path, {"schema": schema(TEXT, NOTE, {"name": "count", "type": "int"})}, "eye-key")).json()
     assert (bad["is_compatible"], bad["compatibility"]) == (False, "FULL_TRANSITIVE")
+    assert [("READER_FIELD_MISSING_DEFAULT_VALUE" in one, "field count" in one) for one in bad["reasons"]] == [
+        (True, True)
+    ] * 2
     wrong = await guarded.post(path, {"schema": "no schema"}, "eye-key")
     assert (wrong.status_code, wrong.json()["field"]) == (422, "schema")
     assert len((await guarded.get(f"/api/schemas/{subject}", "eye-key")).json()["versions"]) == 2

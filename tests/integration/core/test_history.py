@@ -17,10 +17,12 @@ from highwater.connectors.kafka.groups import lags
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import to_datetime
-from highwater.streams.history import KEPT_MS, SAMPLE_MS, step_of
+from highwater.streams.history import KEPT_MS, SAMPLE_MS, WATCHED_MAX, step_of
 from highwater.streams.settings import Settings
+from tests.conftest import Stack
 from tests.integration.api_server import NOW, MovableClock, Seeds
-from tests.integration.connecting import send, until
+from tests.integration.broker.making import COUNT, foreign_topic
+from tests.integration.connecting import fresh, send, until
 
 NOW_MS = int(NOW.timestamp() * 1000)
 MINUTES = "SELECT at_ms, figures::text FROM history_samples ORDER BY at_ms"
@@ -138,3 +140,40 @@ async def test_a_minute_without_a_sample_is_null(http: httpx.AsyncClient, seeds:
         {"metric": "lag", "to": "x"},
     ):
         assert (await http.get("/api/history", params=wrong)).status_code == 422
+
+
+async def test_a_group_and_a_topic_of_others_are_recorded_once_somebody_looked(
+    http: httpx.AsyncClient, services: Services, seeds: Seeds, stack: Stack
+) -> None:
+    """From the first request on, by partition; the 20 that were looked at last, for a day; one that is not there is 404."""
+    await seeds.run("DELETE FROM history_watched")
+    begin = step_of(NOW_MS)
+    span = {"from": iso_from_ms(begin - SAMPLE_MS), "to": iso_from_ms(begin + 2 * SAMPLE_MS)}
+    with foreign_topic(str(stack.kafka), fresh("orders")) as name:
+        paths = [f"/api/{kind}/{name}/history" for kind in ("groups", "topics")]
+        for path in paths:
+            answer = await http.get(path, params=span)
+            assert (answer.status_code, answer.json()["series"]) == (200, [])
+        for number in range(WATCHED_MAX + 1):
+            looked_at_ms = NOW_MS - 2 * KEPT_MS if number == 0 else NOW_MS - number
+            await seeds.insert("history_watched", kind="topic", name=f"t{number}", looked_at_ms=looked_at_ms)
+        await seeds.run("UPDATE history_watched SET looked_at_ms = $1 WHERE name = $2", NOW_MS, name)
+        recorder = HistoryRecorder(services)
+        assert await recorder.record(NOW_MS)
+        send(services.settings.kafka_client()["bootstrap.servers"], name, [("k", b"x")] * 3)
+        assert await recorder.record(NOW_MS + SAMPLE_MS)
+        await recorder.close()
+        groups, topics = [(await http.get(path, params=span)).json() for path in paths]
+        assert {one["name"]: one["values"][:2] for one in groups["series"]} == {
+            "all partitions": [float(COUNT - 2), float(COUNT + 1)],
+            f"{name}/0": [float(COUNT - 2), float(COUNT + 1)],
+        }
+        ((rate,),) = [[one["values"] for one in topics["series"]]]
+        assert (rate[0], rate[1] > 0) == (None, True)
+    kept = {row["name"] for row in await seeds.run("SELECT name FROM history_watched WHERE kind = 'topic'")}
+    assert kept == {name, *(f"t{number}" for number in range(1, WATCHED_MAX))}
+    own = (await http.get("/api/groups/insights/history", params=span)).json()
+    assert own["series"][0]["name"] == "all partitions"
+    assert (await http.get("/api/topics/feeds.user-active/history", params=span)).json()["metric"] == "topic_rate"
+    for path in ("/api/groups/no-such/history", "/api/topics/no-such/history"):
+        assert (await http.get(path)).status_code == 404

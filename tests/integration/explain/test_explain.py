@@ -139,6 +139,22 @@ async def test_a_feed_leads_back_to_the_first_insight(stack, seeds: Seeds, codec
     assert [step["position"] for step in told["chain"]] == [step["position"] for step in document["chain"]]
 
 
+async def test_a_cluster_leads_to_its_rebuild_and_its_insights(
+    stack, seeds: Seeds, codec: Codec, explainer: Explainer
+) -> None:
+    """Each member at its place in the log, under the rebuild in which it entered; a cluster that is not there is refused."""
+    user, channel = fresh("user"), fresh("channel")
+    places = await _feed(Log(stack.kafka, codec), seeds, user, channel)
+    tree = (await explainer.cluster(user, "a", NOW_MS)).document()["tree"]
+    assert (tree["kind"], tree["numbers"]["size"], tree["numbers"]["cluster_version"]) == ("cluster", 2, 1)
+    (rebuild,) = tree["causes"]
+    assert (rebuild["kind"], rebuild["position"], rebuild["missing"]) == ("rebuild", str(places["request"]), None)
+    members = {one["numbers"]["insight_id"]: one["position"] for one in rebuild["causes"]}
+    assert members == {f"{channel}#{number}": str(places[f"insight-{number}"]) for number in (1, 2)}
+    with pytest.raises(UnknownResourceError, match="no cluster 'zz'"):
+        await explainer.cluster(user, "zz", NOW_MS)
+
+
 async def test_a_user_nobody_has_heard_of_has_an_empty_feed(explainer: Explainer) -> None:
     """As the feed itself does: version 0 and no items."""
     document = (await explainer.feed(fresh("nobody"))).document()

@@ -224,7 +224,7 @@ async def test_a_document_of_others_is_not_there(j: Jobs):
     job_id = await submit(j, theirs)
     await j.request(worker, job_id)
     row = await j.until_status(job_id, "failed")
-    assert (row["error"], await j.events(CHUNK_SUBMITTED)) == (f"document {theirs} is not there", [])
+    assert (row["error"], await j.events(CHUNK_SUBMITTED)) == (f"document {theirs} does not exist", [])
 
 
 async def test_reading_is_bounded_in_time_and_memory():

@@ -476,3 +476,53 @@ async def test_a_deck_as_it_is_served(redis_url, api, seeds):
     versions = [int(answer.headers["x-resource-version"]) for answer in (first, second, third)]
     assert versions == sorted(versions)
     assert (await api.get(f"/api/presentations/{new_id()}")).status_code == 404
+
+
+# -- restarting many ------------------------------------------------------------------------------------------------------
+
+
+async def test_failed_jobs_are_restarted_together(redis_url, stack, guarded, seeds, codec):
+    """The plan changes nothing and says why they failed; an admin's request restarts what it finds, and is recorded."""
+    org = f"org-{new_id()[:8]}"
+    await organization(redis_url, seeds, org, "enterprise", "active")
+    at = NOW - timedelta(hours=1)
+    failed = {"organization_id": org, "status": "failed", "completed_at": at, "steps_total": 5}
+    first, second = [
+        await store_job(seeds, **failed, error=f"no model: slide {number}", steps_done=2) for number in range(2)
+    ]
+    other = await store_job(seeds, **failed, error="timeout", steps_done=0)
+    await store_job(seeds, organization_id=org, status="completed")
+    path = f"/api/organizations/{org}/jobs/restart"
+    async with guarded.client("root-key") as client:
+        plan = (await client.get(path)).json()
+        assert (plan["executed"], plan["found"], plan["refusal"], plan["steps_left"]) == (False, 3, None, 3 + 3 + 5)
+        assert plan["reasons"] == [{"reason": "no model", "jobs": 2}, {"reason": "timeout", "jobs": 1}]
+        for asked, ids in (
+            ({"reason": "NO MODEL"}, {first, second}),
+            ({"step": 0}, {other}),
+            ({"to": at.isoformat()}, set()),
+            ({"from": at.isoformat()}, {first, second, other}),
+            ({"user_id": BOB}, set()),
+        ):
+            found = (await client.get(path, params=asked)).json()
+            assert {one["job_id"] for one in found["jobs"]} == ids, asked
+        answer = await client.post(path, json={"reason": "no model", "job_ids": [first, other]})
+        assert (answer.status_code, [one["job_id"] for one in answer.json()["jobs"]]) == (202, [first])
+        (position,) = answer.json()["positions"]
+        event = codec.decode(CONTROL, record_at(stack, position).value())
+        assert (event["job_id"], event["action"]) == (first, "restart")
+        assert (await client.get(path, params={"from": "soon"})).status_code == 422
+    for token, status in (("eye-key", 403), ("ada-key", 403), ("bob-key", 403)):
+        async with guarded.client(token) as client:
+            assert (await client.post(path, json={})).status_code == status, token
+
+
+async def test_jobs_that_the_plan_forbids_are_not_restarted(redis_url, guarded, seeds):
+    """The plan of the restart says which limit is in the way; the request is refused with it, and nothing is published."""
+    org = f"org-{new_id()[:8]}"
+    await organization(redis_url, seeds, org, "enterprise", "suspended")
+    await store_job(seeds, organization_id=org, status="failed", error="no model")
+    path = f"/api/organizations/{org}/jobs/restart"
+    async with guarded.client("root-key") as client:
+        assert "suspended" in (await client.get(path)).json()["refusal"]
+        assert (await client.post(path, json={})).status_code == 403

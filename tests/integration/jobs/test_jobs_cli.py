@@ -160,6 +160,19 @@ async def test_a_job_is_revoked_and_restarted(seeds, api, api_environment, progr
     assert (await ended(watching))[:2] == (0, f"100% generation_done\ncompleted /api/presentations/{failed}\n")
 
 
+async def test_failed_jobs_are_restarted_by_reason(seeds, api, api_environment):
+    """Without `--execute` the plan is shown and nothing is published."""
+    failed = {"organization_id": "cli-restart", "status": "failed"}
+    job = await store_job(seeds, **failed, error="no model: slide 3")
+    await store_job(seeds, **failed, error="timeout")
+    arguments = ("restart-failed", "--organization", "cli-restart", "--reason", "no model")
+    code, out, err = await ended(command(api_environment, *arguments))
+    assert (code, "1 of 1 failed jobs would be restarted" in out, job in out, err) == (0, True, True, "")
+    code, out, err = await ended(command(api_environment, *arguments, "--execute", "--json"))
+    found = json.loads(out)
+    assert (code, [one["job_id"] for one in found["jobs"]], len(found["positions"])) == (0, [job], 1), err
+
+
 async def test_an_outline_is_printed_edited_and_approved(seeds, api, api_environment, tmp_path):
     """Exit status 0 with the event's position; what is no JSON is wrong use, and what does not wait is said in one line."""
     outline = {"title": "KRaft", "slides": [{"title": "One", "points": ["a"]}]}

@@ -14,13 +14,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from highwater.api.records import searches
+from highwater.connectors.kafka.registry_http import ask
 from highwater.connectors.replay import searches as processes
 from highwater.connectors.replay.searches import AT_ONCE_OF_CALLER_MAX
 from highwater.schemas.envelope import ms_from_iso
 from highwater.schemas.topics import TOPICS
+from highwater.streams.access import RegistryAccess
+from tests.conftest import Stack
 from tests.integration.api_server import Api, running_api, wait_until
-from tests.integration.connecting import fresh
+from tests.integration.broker.making import COUNT, TEXT, foreign_topic, schema
+from tests.integration.connecting import fresh, send
 from tests.integration.documented import check_answer_now
+from tests.unit.replay.making import encoded
 
 INSIGHTS = "feeds.insight-ingested"
 PATH = f"/api/records/{INSIGHTS}"
@@ -143,7 +148,7 @@ def test_a_search_is_narrowed(http: httpx.Client, mark: str):
         ({"from": "yesterday-ish"}, 422, "is not one of"),
         ({"from": "3/99999999999"}, 422, "is not in"),
         ({"partition": 999}, 422, "has no partition 999"),
-        ({"cursor": "bm90aGluZw"}, 422, "no cursor"),
+        ({"cursor": "bm90aGluZw"}, 422, "not a search cursor"),
         ({"limit": 0}, 422, "limit"),
     ],
 )
@@ -162,6 +167,30 @@ def test_a_condition_that_only_a_record_shows_to_be_none(http: httpx.Client, mar
     assert (refused.status_code, "not true or false" in refused.json()["detail"]) == (422, True)
     last = json.loads(http.get(PATH, params=asked).text.splitlines()[-1])
     assert (last["event"], "not true or false" in last["detail"]) == ("failed", True)
+
+
+def test_a_topic_of_others_is_searched_and_exported(http: httpx.Client, stack: Stack):
+    """Avro of a schema of the registry, JSON and text as they are, other bytes as bytes; 404 where there is none."""
+    with foreign_topic(str(stack.kafka), fresh("orders")) as name:
+        access = RegistryAccess.required(stack.schema_registry)
+        order = schema(TEXT)
+        schema_id = int(ask(access, "POST", f"subjects/{name}-value/versions", {"schema": order})["id"])
+        values = [encoded({"text": "by schema"}, order, schema_id), b"plain text", b"\x00\xff\xfe"]
+        send(str(stack.kafka), name, [("k", value) for value in values])
+        path = f"/api/records/{name}"
+        lines = [json.loads(line) for line in http.get(path, params={"order": "oldest"}).text.splitlines()]
+        found = [one for one in lines if one["event"] == "record"]
+        assert [one["value"] for one in found] == [
+            *({"n": n} for n in range(COUNT)), {"text": "by schema"}, "plain text", None,
+        ]  # fmt: skip
+        assert found[-1]["bytes_base64"] == "AP/+"
+        for asked, count in (({"where": "value.n >= 3"}, 2), ({"text": "BY SCHEMA"}, 1), ({"key": "k"}, 3)):
+            lines = [json.loads(line) for line in http.get(path, params=asked).text.splitlines()]
+            assert [one["event"] for one in lines].count("record") == count, lines
+        exported = http.get(f"{path}/export", params={"format": "csv"}).text
+        assert next(row["value.json"] for row in csv.DictReader(io.StringIO(exported))) == '{"n":0}'
+    missing = http.get("/api/records/no-such-topic")
+    assert (missing.status_code, missing.json()["detail"]) == (404, "there is no topic 'no-such-topic' on the broker")
 
 
 def test_who_may_search(api: Api):

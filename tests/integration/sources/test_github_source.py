@@ -240,7 +240,7 @@ async def test_trouble_that_stays_ends_the_run_truncated(github, api, naps, trou
         (Reply(200, {}, b'{"message": "hello"}'), "not a list"),
         (Reply(304, {}), "304"),
         (Reply(301, {"Location": "http://127.0.0.2:1/repos/x"}), "not an address at"),
-        (Reply(200, {"Link": '<http://[::1>; rel="next"'}, b"[]"), "no address"),
+        (Reply(200, {"Link": '<http://[::1>; rel="next"'}, b"[]"), "not an address"),
         (Reply(200, {"Link": '<https://evil.example/steal>; rel="next"'}, b"[]"), "not an address at"),
         (Reply(200, {"Link": f'</repos?{"x" * 3000}>; rel="next"'}, b"[]"), "not an address at"),
     ],

@@ -410,7 +410,7 @@ def test_a_service_that_refuses_is_one_line(importer, github):
             2,
             "--since does not apply to pulls",
         ),
-        (("github", "ada/tool", "--what", "issues", "--ns", "a", "--since", "soon"), 2, "no ISO 8601 time"),
+        (("github", "ada/tool", "--what", "issues", "--ns", "a", "--since", "soon"), 2, "not an ISO 8601 time"),
     ],
 )
 def test_wrong_use_is_one_line(importer, tmp_path, arguments, status, said):

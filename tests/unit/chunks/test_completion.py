@@ -252,5 +252,5 @@ def test_more_chunks_than_the_end_told_of_are_named_as_the_reason() -> None:
     reason = reason_of(decision.outcome, Counted(12, 0, 10))
     assert (decision.outcome, reason) == (
         Outcome.FAILED,
-        "12 chunks came, and its end tells of 10: which number is right is unknown",
+        "12 chunks arrived, but its end announced 10: which is right is unknown",
     )

@@ -63,3 +63,11 @@ def test_no_sample_is_said_and_what_comes_from_outside_is_no_markup() -> None:
     picture = draw(document(("<b>x</b>", [1.0, 2.0])))
     ET.fromstring(re.search(r"<svg.*</svg>", picture)[0])
     assert "<b>x" not in picture
+
+
+def test_a_line_leads_to_what_it_counts() -> None:
+    """To the page of its topic or its consumer; a cache has none. Names are escaped in addresses too."""
+    shown = document(('a"/b', [1.0, 2.0]))
+    assert 'href="/topics/a%22%2Fb"' in draw(shown)
+    assert 'href="/groups/a%22%2Fb"' in draw({**shown, "label": "consumer"})
+    assert "<a " not in draw({**shown, "label": "cache"})

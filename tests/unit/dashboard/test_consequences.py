@@ -39,7 +39,7 @@ def test_a_restart_names_its_stage_and_its_price():
     assert "analyzer and assembler is reused" in found.happens[1]
     whole = consequences.restart_query(TIMELINE, Stage.ANALYZER)
     assert "about 1,700 tokens" in whole.happens[0]
-    assert whole.happens[1] == "Nothing of this run is reused."
+    assert whole.happens[1] == "No result of this run is reused."
 
 
 def test_a_price_that_is_unknown_is_said_to_be():

@@ -44,3 +44,17 @@ def test_before_the_first_look_no_rate_is_told():
     """Nothing is known, so nothing is said; 0 would be a claim."""
     for lane in lanes():
         assert "/s<" not in draw(lane, None, {})
+
+
+def test_every_number_of_the_picture_is_a_link():
+    """A rate leads to its topic or the topics, what is to be read to its consumer."""
+    for lane in lanes():
+        rates = {topic: 2.0 for edge in lane.edges for topic in edge.topics}
+        behind = {name: Behind(7, 61.0) for column in lane.columns for name in column}
+        root = ET.fromstring(draw(lane, rates, behind))
+        linked = [one for link in root.iter("a") for one in link.iter("text") if link.get("href")]
+        numbers = [one for one in root.iter("text") if one.get("class") in ("rate", "sub")]
+        assert numbers
+        assert set(numbers) <= set(linked)
+        for name in behind:
+            assert any(link.get("href") == f"/groups/{name}" for link in root.iter("a"))

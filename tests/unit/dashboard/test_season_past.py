@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from highwater.api.dashboard.season_past import latest_html, place_of, season_of, standings_html
+from highwater.api.dashboard.season_pages import PAGES, page_html, page_of
+from highwater.api.dashboard.season_past import latest_html, place_of, season_of
 from highwater.streams.league.past import matches_after
-from highwater.streams.league.standings import table
 from tests.unit.league.facts import final, scheduled
 from tests.unit.league.test_past import change
 
@@ -31,7 +31,29 @@ def test_a_position_is_found_among_the_changes() -> None:
 
 def test_what_comes_from_outside_is_no_markup() -> None:
     """Names of teams are escaped in the table and in the changes; the newest change is first."""
-    shown = standings_html(table("s", matches_after(CHANGES))) + latest_html(CHANGES)
+    shown = "".join(page_html(name, "s", matches_after(CHANGES)) for name in PAGES) + latest_html(CHANGES)
     assert "<b>A" not in shown
     assert "2 : 1" in shown
     assert latest_html(CHANGES).index("2 : 1") < latest_html(CHANGES).index("scheduled")
+
+
+def test_every_page_is_of_the_matches_as_they_were() -> None:
+    """Before the result: a match to come, no result and no goal. A page that needs rounds says that it cannot be had."""
+    before, after = [{name: page_html(name, "s", matches_after(CHANGES[:n])) for name in PAGES} for n in (1, 2)]
+    assert [pages["results"].count("<tr><td>") for pages in (before, after)] == [0, 1]
+    assert [pages["schedule"].count("<tr><td>") for pages in (before, after)] == [1, 1]
+    assert [">2 : 1<" in pages["schedule"] for pages in (before, after)] == [False, True]
+    assert [f'<td>goals</td><td class="hw-number">{goals}<' in pages["stats"] for goals, pages in ((0, before), (3, after))] == [
+        True, True,
+    ]  # fmt: skip
+    assert before["bracket"] == after["bracket"]
+    assert "cannot be shown as of then" in before["bracket"]
+
+
+@pytest.mark.parametrize(
+    ("key", "page"),
+    [("league:results:s", "results"), ("league:stats-live:s", "table"), ("league:bracket:s", "bracket"), ("x", "table")],
+)  # fmt: skip
+def test_the_page_that_a_key_names(key: str, page: str) -> None:
+    """Of another page of the season, the table."""
+    assert page_of(key) == page

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
-from highwater.api.dashboard.pages import jobs, queries, user
+from highwater.api.dashboard.pages import jobs, overview, queries, user
 from highwater.api.dashboard.tiles import linked_tile
+from highwater.connectors.kafka.admin import LogRange
+from highwater.connectors.kafka.groups import GroupLag, Standing
 from highwater.streams.jobs.states import JobStatus
 from highwater.streams.queries.states import Status
+
+if TYPE_CHECKING:
+    from highwater.connectors.kafka.stopped import Stopped
 
 
 def job(status: JobStatus) -> dict[str, Any]:
@@ -22,6 +28,7 @@ def job(status: JobStatus) -> dict[str, Any]:
         "steps_total": 1,
         "created_at": 0,
         "completed_at": None,
+        "approval_until_ms": None,
     }
 
 
@@ -59,3 +66,30 @@ def test_a_channel_leads_to_its_insights_for_who_may_read_topics() -> None:
 def test_what_a_figure_says_is_no_markup() -> None:
     """Name, value and address are escaped."""
     assert "<i>" not in linked_tile("<i>", "<i>", '"><i>')
+
+
+def overview_of(lags: tuple[GroupLag, ...]) -> Any:
+    """What the overview reads for its figures."""
+    rates = SimpleNamespace(per_second=lambda: {"a": 2.0}, total_history=lambda _: [1.0, 2.0])
+    hub = SimpleNamespace(rates=rates, dead_letters=lambda: {"a.dlq": 3}, lags=lags, held=lambda: {"a": 9}, samples=1)
+    return SimpleNamespace(sees_all=True, hub=hub)
+
+
+def test_every_figure_of_the_overview_leads_to_what_it_counts() -> None:
+    """What is to be read leads to the groups, and the slowest to the page of its group."""
+    behind = GroupLag("a/b", (Standing("t", 0, 2, LogRange(0, 5)),), 90.0)
+    shown = overview._tiles(overview_of((behind,)))
+    assert re.findall(r'<a class="[^"]*" href="([^"]+)"', shown) == [
+        "/topics", "/topics", "/groups", "/groups/a%2Fb", "/dead-letters",
+    ]  # fmt: skip
+    assert shown.count("<b ") == shown.count("<a ")
+    assert overview._tiles(overview_of((GroupLag("a", (), None),))).count('href="/groups"') == 2
+
+
+def test_a_stopped_partition_leads_to_its_group_and_topic() -> None:
+    """Both have a page, where it is resumed and browsed."""
+    stop = SimpleNamespace(
+        group="posts", topic="t", partition=3, stopped_at_ms=0, dead=4, events=5, reason="x", command="highwater reset"
+    )
+    (line,) = re.findall(r"<p .*?</p>", overview.stopped_lines([cast("Stopped", stop)]))
+    assert re.findall(r'href="([^"]+)"', line) == ["/groups/posts", "/topics/t"]

@@ -147,7 +147,7 @@ def test_letters_on_the_brand_colour_can_be_read():
 def test_what_is_no_picture_is_refused(content: bytes):
     """By both writers, with one error."""
     for write in (write_pptx, write_pdf):
-        with pytest.raises(UnreadableLogoError, match="no picture"):
+        with pytest.raises(UnreadableLogoError, match="not a readable picture"):
             write(Deck("d", ()), Theme(logo=content))
 
 

@@ -94,7 +94,7 @@ async def test_a_text_that_mentions_a_format_is_still_text():
     chunks, ends, faults = await submitted(Given(*items))
     assert [c["source_id"] for c in chunks] == ["1"] == list(ends)
     assert [fault.source_id for fault in faults] == ["2"]
-    assert "no PDF" in faults[0].why
+    assert "not a readable PDF" in faults[0].why
 
 
 async def test_slides_are_read_in_a_process_of_their_own():

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from highwater.streams.history import (
+    ALL_PARTITIONS,
+    GROUP_LAG,
     KEPT_MS,
     METRICS,
+    OTHER_PARTITIONS,
+    PARTITIONS_KEPT,
     SAMPLE_MS,
+    TOPIC_RATE,
     VALUES_MAX,
     Counters,
     Sample,
     grid_of,
+    of_label,
+    partition_lags,
+    rate_figures,
     rates,
     ratio,
     values_of,
@@ -60,3 +68,38 @@ def test_rates_and_ratios_are_of_what_grew_between_two_moments() -> None:
     assert ratio(before, later, "hits", "reads") == 0.25
     assert ratio(None, later, "hits", "reads") is None
     assert ratio(later, later, "hits", "reads") is None
+
+
+def test_a_group_keeps_its_total_and_the_partitions_that_are_furthest_behind() -> None:
+    """Of more than 16 the rest are one sum, and each of them is unknown in that minute; a partition that was read up is 0."""
+    grid = grid_of(BEGIN, BEGIN + 3 * SAMPLE_MS)
+    many = partition_lags({f"t/{number}": number for number in range(20)})
+    assert len(many) == PARTITIONS_KEPT + 2
+    assert (many[ALL_PARTITIONS], many[OTHER_PARTITIONS], many["t/19"]) == (190.0, 1.0 + 2.0 + 3.0, 19.0)
+    idle, two = partition_lags({"t/0": 0, "t/1": 0}), partition_lags({"t/0": 0, "t/1": 2})
+    assert (idle, two) == ({ALL_PARTITIONS: 0.0}, {ALL_PARTITIONS: 2.0, "t/1": 2.0})
+    found = values_of(GROUP_LAG, [at(0, **idle), at(1, **two), at(2, **many)], grid)
+    assert (found[ALL_PARTITIONS], found["t/1"], found["t/19"]) == (
+        [0.0, 2.0, 190.0],
+        [0.0, 2.0, None],
+        [0.0, 0.0, 19.0],
+    )
+    day = grid_of(BEGIN - BEGIN % 240_000, BEGIN - BEGIN % 240_000 + KEPT_MS)
+    steps = values_of(GROUP_LAG, [Sample(day.from_ms, two), Sample(day.from_ms + SAMPLE_MS, many)], day)
+    assert (steps["t/1"][:2], steps[ALL_PARTITIONS][0]) == ([2.0, None], 190.0)
+
+
+def test_rates_of_others_are_kept_apart() -> None:
+    """0 where nothing came; none of a topic that was recreated or is not there."""
+    before = Counters(0.0, {"own": 5, "idle": 3, "busy": 1, "new": 9})
+    after = Counters(10.0, {"own": 15, "idle": 3, "busy": 21, "new": 2})
+    assert rate_figures(before, after, ["idle", "busy", "new", "gone"]) == {
+        "rate": {"own": 1.0},
+        "topic_rate": {"idle": {"idle": 0.0}, "busy": {"busy": 2.0}},
+    }
+
+
+def test_one_topic_of_all_is_zero_where_others_came() -> None:
+    """A sample of all topics that does not hold it says that nothing came; a minute without a sample says nothing."""
+    grid = grid_of(BEGIN, BEGIN + 3 * SAMPLE_MS)
+    assert values_of(TOPIC_RATE, of_label([at(0, a=2.0), at(2, b=1.0)], "a"), grid) == {"a": [2.0, None, 0.0]}

@@ -1,0 +1,199 @@
+"""Failed jobs of an organization restarted together: planned by GET, executed by POST, both by one decision.
+
+Invariant: what is executed is planned anew, so that a job that was restarted or erased meanwhile is left out; each restart is an
+event of its own, and the request is recorded as a privileged action before any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from highwater.api.core.access import Access, Scope, Whose, declared
+from highwater.api.core.answers import answer
+from highwater.api.core.auth import Role
+from highwater.api.core.errors import ForbiddenError, PaymentRequiredError, UnprocessableError
+from highwater.api.core.guard import Asker, Called, GuardedRoute, Org
+from highwater.api.core.openapi import problems
+from highwater.api.core.plan_limits import require_plan_allows
+from highwater.api.core.services import Services, Wired
+from highwater.api.jobs.answers import JobRestarts
+from highwater.api.jobs.routes import JOB_TOPICS, RESTARTED_REASON
+from highwater.connectors.jobs import read_model as job_reads
+from highwater.connectors.jobs.read_model import JobRead
+from highwater.schemas.envelope import iso_from_ms, ms_from_iso
+from highwater.schemas.jobs import CONTROL
+from highwater.streams.checks import TS_MS_MAX, TS_MS_MIN, check_id
+from highwater.streams.identity.rate_limits import RateLimit
+from highwater.streams.jobs.args import parse_args
+from highwater.streams.jobs.restarts import (
+    LOOKED_AT_MAX,
+    RESTARTS_MAX,
+    FailedJob,
+    RestartFilter,
+    RestartPlan,
+    plan_restarts,
+)
+from highwater.streams.jobs.states import Kind
+from highwater.streams.jobs.validation import RESTART
+
+router = APIRouter(tags=["jobs"], route_class=GuardedRoute)
+
+PLAN_RESTARTS = Access(Role.VIEWER, Scope.JOBS, Whose.LISTED, limit=RateLimit.PLAN, cost=1)
+RESTART_JOBS = Access(Role.ADMIN, Scope.JOBS, Whose.LISTED, limit=RateLimit.PLAN, cost=5)
+_CHARACTERS_MAX, _TIME_CHARACTERS_MAX, _STEPS_MAX = 500, 40, 1_000_000
+_REASON = "Only jobs whose error contains this text, ignoring case."
+_STEP = "Only jobs that failed after this many steps."
+_FROM, _TO = "Only jobs that failed then or later (ISO 8601).", "Only jobs that failed before then (ISO 8601)."
+
+
+class RestartsRequest(BaseModel):
+    """Which failed jobs are restarted; `job_ids`: only these of them, as a plan has listed them."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    reason: str = Field("", max_length=_CHARACTERS_MAX, description=_REASON)
+    step: int | None = Field(None, ge=0, le=_STEPS_MAX, description=_STEP)
+    kind: Kind | None = Field(None, strict=False, description="Only jobs of this kind.")
+    user_id: str | None = Field(None, max_length=_CHARACTERS_MAX, description="Only jobs of this user.")
+    begin: str | None = Field(None, alias="from", max_length=_TIME_CHARACTERS_MAX, description=_FROM)
+    end: str | None = Field(None, alias="to", max_length=_TIME_CHARACTERS_MAX, description=_TO)
+    job_ids: list[str] | None = Field(None, max_length=RESTARTS_MAX)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan with the jobs as they are stored, and why the organization may not have them restarted, if it may not."""
+
+    plan: RestartPlan
+    jobs: Sequence[JobRead]
+    refusal: ForbiddenError | PaymentRequiredError | None
+
+
+@router.get(
+    "/api/organizations/{org:id}/jobs/restart",
+    summary="Plan a restart of failed jobs",
+    response_model=None,
+    responses=answer(JobRestarts),
+)
+@declared(PLAN_RESTARTS)
+async def get_job_restarts(
+    request: Request,
+    org: Org,
+    called: Called,
+    services: Wired,
+    reason: Annotated[str, Query(max_length=_CHARACTERS_MAX, description=_REASON)] = "",
+    step: Annotated[int | None, Query(ge=0, le=_STEPS_MAX, description=_STEP)] = None,
+    kind: Annotated[Kind | None, Query(description="Only jobs of this kind.")] = None,
+    user_id: Annotated[str | None, Query(max_length=_CHARACTERS_MAX, description="Only jobs of this user.")] = None,
+    begin: Annotated[str | None, Query(alias="from", max_length=_TIME_CHARACTERS_MAX, description=_FROM)] = None,
+    end: Annotated[str | None, Query(alias="to", max_length=_TIME_CHARACTERS_MAX, description=_TO)] = None,
+) -> JobRestarts:
+    """Shows which jobs would be restarted, up to 500, and why they failed; nothing is changed."""
+    await services.fresh(request, JOB_TOPICS)
+    asked = {"reason": reason, "step": step, "kind": kind, "user_id": user_id, "from": begin, "to": end}
+    wanted = RestartsRequest.model_validate(asked)
+    return document_of(await _planned(services, called, org, wanted), [], is_executed=False)
+
+
+@router.post(
+    "/api/organizations/{org:id}/jobs/restart",
+    status_code=HTTPStatus.ACCEPTED,
+    summary="Restart failed jobs together (admin)",
+    response_model=None,
+    responses={**answer(JobRestarts, status=HTTPStatus.ACCEPTED), **problems(PaymentRequiredError)},
+)
+@declared(RESTART_JOBS)
+async def post_job_restarts(
+    request: Request, org: Org, body: RestartsRequest, called: Called, services: Wired
+) -> JobRestarts:
+    """Restarts each of them after its last stored step, as `POST /api/jobs/{job_id}/restart` does; up to 500 at once."""
+    await services.fresh(request, JOB_TOPICS)
+    planned = await _planned(services, called, org, body)
+    if planned.refusal is not None:
+        raise planned.refusal
+    ts = services.clock()
+    events = [
+        {"job_id": job.job_id, "action": RESTART, "reason": RESTARTED_REASON, "ts": ts} for job in planned.plan.jobs
+    ]
+    positions = await services.publisher.commands(CONTROL, events) if events else []
+    return document_of(planned, positions, is_executed=True)
+
+
+async def _planned(services: Services, called: Asker, org: str, wanted: RestartsRequest) -> Planned:
+    """Gather the failed jobs, and decide."""
+    check_id("org", org)
+    only = called.listed(org)
+    if only is not None and wanted.user_id not in (None, only):
+        raise ForbiddenError(f"the jobs of {wanted.user_id} are not to be seen with this key", field="user_id")
+    span = (_time(wanted.begin, "from", TS_MS_MIN), _time(wanted.end, "to", TS_MS_MAX))
+    pool = services.database.require()
+    read = await job_reads.failed_jobs(pool, org, only or wanted.user_id, wanted.kind, span, LOOKED_AT_MAX + 1)
+    chosen = None if wanted.job_ids is None else frozenset(wanted.job_ids)
+    plan = plan_restarts([_failed(job) for job in read], RestartFilter(wanted.reason, wanted.step, chosen))
+    by_id = {job.job_id: job for job in read}
+    jobs = [by_id[job.job_id] for job in plan.jobs]
+    return Planned(plan, jobs, await _refusal(services, org, jobs))
+
+
+def _failed(job: JobRead) -> FailedJob:
+    failed_ms = job.updated_ms if job.completed_ms is None else job.completed_ms
+    return FailedJob(job.job_id, job.kind, job.user_id, job.error or "", job.steps_done, job.steps_total, failed_ms)
+
+
+async def _refusal(
+    services: Services, org: str, jobs: Sequence[JobRead]
+) -> ForbiddenError | PaymentRequiredError | None:
+    """Why the organization may not have these jobs made, all of them together; the sink asks again for each."""
+    if not jobs:
+        return None
+    args = [parse_args(job.kind, job.args) for job in jobs]
+    try:
+        await require_plan_allows(
+            services,
+            org,
+            is_new_deck=any(job.kind == Kind.GENERATION for job in jobs),
+            documents={name for one in args for name in one.documents},
+            features={name for one in args for name in one.features},
+        )
+    except (ForbiddenError, PaymentRequiredError) as error:
+        return error
+    return None
+
+
+def _time(text: str | None, field: str, default: int) -> int:
+    try:
+        return default if text is None else ms_from_iso(text)
+    except ValueError as error:
+        raise UnprocessableError(f"{field} is not an ISO 8601 time: {error}", field=field, reason="bad_time") from error
+
+
+def document_of(planned: Planned, positions: Sequence[str], *, is_executed: bool) -> JobRestarts:
+    """The answer."""
+    plan = planned.plan
+    return {
+        "executed": is_executed,
+        "found": plan.found,
+        "is_whole": plan.is_whole,
+        "refusal": None if planned.refusal is None else str(planned.refusal),
+        "reasons": [{"reason": reason, "jobs": count} for reason, count in plan.reasons],
+        "steps_left": plan.steps_left,
+        "jobs": [_line(job) for job in plan.jobs],
+        "positions": list(positions),
+    }
+
+
+def _line(job: FailedJob) -> Any:
+    return {
+        "job_id": job.job_id,
+        "kind": job.kind,
+        "user_id": job.user_id,
+        "error": job.error,
+        "steps_done": job.steps_done,
+        "steps_total": job.steps_total,
+        "failed_at": iso_from_ms(job.failed_ms),
+    }

@@ -1,0 +1,83 @@
+"""Owns what is shown of a value of another application's topic: what a schema of the registry says, else JSON, else text.
+
+Invariant: nothing is guessed about bytes that are none of these: they are refused with the reason, and whoever shows them shows
+the bytes. The registry is asked for each schema once, and for a limited number of schemas that it does not have.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from highwater.schemas.codec import PREFIX_BYTES, schema_id_of
+from highwater.schemas.errors import InvalidEventError, UnknownSchemaError
+from highwater.schemas.readable import Reading, readable
+
+# Bytes that only look like the wire format name a new schema in each record: after so many the registry is asked no more.
+UNKNOWN_SCHEMAS_MAX = 50
+# What text may hold below the space: tab, line feed, carriage return.
+_CONTROLS = dict.fromkeys(one for one in range(0x20) if one not in b"\t\n\r")
+
+
+class ForeignValues:
+    """Reads values; `text_of` gives the Avro schema under an id, or raises `UnknownSchemaError`."""
+
+    def __init__(self, text_of: Callable[[int], str]) -> None:
+        self._text_of = text_of
+        self._readings: dict[int, Reading | None] = {}
+        self._unknown = 0
+
+    def value(self, raw: bytes) -> Any:
+        """The value as JSON has it; bytes within an Avro value in base64.
+
+        Raises:
+            InvalidEventError: it is neither Avro of a registered schema, nor JSON, nor text.
+        """
+        reading = self._reading(raw)
+        if reading is not None:
+            return _as_json(reading.read(raw, PREFIX_BYTES))
+        # The wire format of JSON values has a prefix too.
+        for text in (raw, raw[PREFIX_BYTES:]) if raw[:1] == b"\0" else (raw,):
+            try:
+                return orjson.loads(text)
+            except orjson.JSONDecodeError:
+                continue
+        try:
+            found = raw.decode()
+        except UnicodeDecodeError:
+            found = "\0"
+        if any(ord(one) in _CONTROLS for one in found):
+            raise InvalidEventError("not_text", "the value is neither Avro of a registered schema, nor JSON, nor text")
+        return found
+
+    def _reading(self, raw: bytes) -> Reading | None:
+        """How a value in the wire format is read; None where it is not in it, or its schema is not to be had."""
+        try:
+            schema_id = schema_id_of(raw)
+        except InvalidEventError:
+            return None
+        if schema_id not in self._readings:
+            if self._unknown >= UNKNOWN_SCHEMAS_MAX:
+                return None
+            self._readings[schema_id] = self._made(schema_id)
+            self._unknown += self._readings[schema_id] is None
+        return self._readings[schema_id]
+
+    def _made(self, schema_id: int) -> Reading | None:
+        try:
+            return Reading(readable(self._text_of(schema_id)), None)
+        except (UnknownSchemaError, InvalidEventError):  # none there, or one that is not decoded: its bytes are shown
+            return None
+
+
+def _as_json(value: Any) -> Any:
+    return orjson.loads(orjson.dumps(value, default=_plain))
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return str(value)

@@ -1,0 +1,131 @@
+"""Values of topics that the catalogue does not have: Avro, JSON and text as they are, other bytes with the reason."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import fastavro
+import pyarrow.parquet as pq
+import pytest
+
+from highwater.connectors.kafka.foreign_values import UNKNOWN_SCHEMAS_MAX, ForeignValues
+from highwater.connectors.replay.counts import Counts
+from highwater.connectors.replay.foreign import ForeignDecoder, decoder_of
+from highwater.connectors.replay.running import Chooser
+from highwater.connectors.replay.text import documents
+from highwater.connectors.replay.writers import writer_of
+from highwater.schemas.errors import InvalidEventError, UnknownSchemaError
+from highwater.schemas.topics import foreign_topic, is_topic_name
+from tests.unit.replay.making import batch, encoded
+
+ORDER = json.dumps({
+    "type": "record", "name": "Order",
+    "fields": [{"name": "text", "type": "string"}, {"name": "raw", "type": ["null", "bytes"], "default": None}],
+})  # fmt: skip
+VALUES = [b'{"n": 1, "at": {"x": "straw"}}', b"a plain text", b"\x00\xff\xfe\x01\x02", None, b"[2]", b"5"]
+
+
+def values_of(schemas: Mapping[int, str], asked: list[int] | None = None) -> ForeignValues:
+    """Values of a registry with these schemas; `asked` takes the ids that it is asked for."""
+
+    def text_of(schema_id: int) -> str:
+        if asked is not None:
+            asked.append(schema_id)
+        if schema_id not in schemas:
+            raise UnknownSchemaError(schema_id)
+        return schemas[schema_id]
+
+    return ForeignValues(text_of)
+
+
+class Decoder(ForeignDecoder):
+    """Of a registry that knows nothing."""
+
+    def _text_of(self, schema_id: int) -> str:
+        raise UnknownSchemaError(schema_id)
+
+
+@pytest.mark.parametrize(
+    ("raw", "value"),
+    [
+        (encoded({"text": "a", "raw": b"\x01"}, ORDER, 9), {"text": "a", "raw": "AQ=="}),
+        (encoded("plain", '"string"', 8), "plain"),
+        (b'\x00\x00\x00\x00\x05{"n": 1}', {"n": 1}),
+        (b'{"n": 1}', {"n": 1}),
+        (b"null", None),
+        ("Größe\t1\n".encode(), "Größe\t1\n"),
+        (b"", ""),
+    ],
+)
+def test_what_a_value_is_read_as(raw: bytes, value: Any) -> None:
+    """Avro of a registered schema, JSON with and without a prefix of the registry, and text."""
+    assert values_of({9: ORDER, 8: '"string"'}).value(raw) == value
+
+
+@pytest.mark.parametrize("raw", [b"\xff\xfe", b"a\x00b", b"\x00\x00\x00\x00\x09\x01", b"\x00"])
+def test_other_bytes_are_refused(raw: bytes) -> None:
+    """Bytes that are no text, and those that do not fit the schema that they name."""
+    with pytest.raises(InvalidEventError):
+        values_of({9: ORDER}).value(raw)
+
+
+def test_the_registry_is_not_asked_for_schemas_without_end() -> None:
+    """Once for each, and no more after many that it does not have."""
+    asked: list[int] = []
+    values = values_of({}, asked)
+    for schema_id in [*range(UNKNOWN_SCHEMAS_MAX * 2), 0, 1]:
+        with pytest.raises(InvalidEventError):
+            values.value(struct.pack(">bI", 0, schema_id) + b"\xff")
+    assert asked == list(range(UNKNOWN_SCHEMAS_MAX))
+
+
+def test_records_are_shown_chosen_and_searched_as_they_are() -> None:
+    """A condition looks at fields that no schema declares; a value without them has no answer and is left out."""
+    shown = documents(Decoder(None).decode(batch(VALUES)))
+    assert [one["value"] for one in shown] == [{"n": 1, "at": {"x": "straw"}}, "a plain text", None, None, [2], 5]
+    assert [("undecodable" in one, one.get("bytes_base64")) for one in shown[2:4]] == [
+        (True, "AP/+AQI="),
+        (False, None),
+    ]
+    counts = Counts()
+    chosen = Chooser("orders", Decoder(None), counts, condition="value.n == 1").decoded(batch(VALUES))
+    assert [one["value"]["n"] for one in documents(chosen)] == [1]
+    assert counts.unanswered > 0
+    for words, count in (("STRAW", 1), ("plain", 1), ("nothing", 0)):
+        assert len(Chooser("orders", Decoder(None), counts, words=words).decoded(batch(VALUES))) == count
+
+
+def test_files_have_the_values_as_json() -> None:
+    """In each format; the bytes beside what is neither."""
+    written = {}
+    for kind in ("jsonl", "csv", "parquet", "avro"):
+        file = io.BytesIO()
+        decoder = Decoder(None)
+        with writer_of(kind, file, decoder) as writer:
+            writer.write(decoder.decode(batch(VALUES)))
+        written[kind] = file.getvalue()
+    texts = ['{"n":1,"at":{"x":"straw"}}', '"a plain text"', None, None, "[2]", "5"]
+    assert [json.loads(line)["value"] for line in written["jsonl"].splitlines()][4:] == [[2], 5]
+    assert [row["value.json"] or None for row in csv.DictReader(io.StringIO(written["csv"].decode()))] == texts
+    column = pq.read_table(io.BytesIO(written["parquet"])).column("value").to_pylist()
+    assert [one and one["json"] for one in column] == texts
+    rows: list[Any] = list(fastavro.reader(io.BytesIO(written["avro"])))
+    assert [one["value"] and one["value"]["json"] for one in rows] == texts
+    assert [one["bytes"] for one in rows] == [None, None, VALUES[2], None, None, None]
+
+
+def test_a_topic_of_others_is_known_by_its_name_alone() -> None:
+    """One that Kafka could not have is none."""
+    assert isinstance(decoder_of(foreign_topic("orders"), None), ForeignDecoder)
+    assert [is_topic_name(one) for one in ("orders-1.v_2", "..", "a/b", "", "x" * 250)] == [
+        True,
+        False,
+        False,
+        False,
+        False,
+    ]
