@@ -13,11 +13,10 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Request, Response
-from starlette.responses import HTMLResponse
 
 from highwater.api.core.access import PUBLIC, declared
 from highwater.api.core.errors import NotFoundError
-from highwater.api.core.plain_pages import HEADERS, framed
+from highwater.api.core.plain_pages import answer, framed
 from highwater.api.core.problems import BY_NAME, KINDS, ProblemKind
 
 router = APIRouter(include_in_schema=False)
@@ -30,30 +29,34 @@ _METHODS = ("get", "put", "post", "patch", "delete", "head", "options")
 @declared(PUBLIC)
 async def docs(request: Request) -> Response:
     """The routes by subject."""
-    return HTMLResponse(page_of(request.app.openapi()), headers=HEADERS)
+    return answer(request, page_of(request.app.openapi()))
 
 
 @router.get("/problems")
 @declared(PUBLIC)
-async def problems() -> Response:
+async def problems(request: Request) -> Response:
     """Every type of problem."""
-    return HTMLResponse(framed("Problems", "".join(map(_problem, KINDS))), headers=HEADERS)
+    return answer(request, framed("Problems", f"<h1>Problems</h1>{''.join(map(_problem, KINDS))}"))
 
 
 @router.get("/problems/{name}")
 @declared(PUBLIC)
-async def problem_page(name: str) -> Response:
+async def problem_page(request: Request, name: str) -> Response:
     """One type of problem: what its `type` leads to."""
     kind = BY_NAME.get(name)
     if kind is None:
         raise NotFoundError(f"there is no problem {name!r}; /problems lists all of them")
-    return HTMLResponse(framed(kind.name, _problem(kind)), headers=HEADERS)
+    return answer(request, framed(kind.name, f"<h1>Problem: {kind.name}</h1>{_answer(kind)}"))
 
 
 def _problem(kind: ProblemKind) -> str:
+    return f'<h2 id="{kind.name}"><a href="{kind.type}">{kind.name}</a></h2>{_answer(kind)}'
+
+
+def _answer(kind: ProblemKind) -> str:
     return (
-        f'<h2 id="{kind.name}"><a href="{kind.type}">{kind.name}</a></h2><p>{kind.status:d} {escape(kind.status.phrase)}. '
-        f"{_marked(kind.meaning)}</p><p>What to do: {_marked(kind.remedy)}</p>"
+        f"<p>{kind.status:d} {escape(kind.status.phrase)}. {_marked(kind.meaning)}</p>"
+        f"<p>What to do: {_marked(kind.remedy)}</p>"
     )
 
 

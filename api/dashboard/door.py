@@ -185,11 +185,12 @@ def _own_path(wanted: str) -> str:
 
 
 _STYLE = """
+html{background:Canvas;color:CanvasText}
 body{font:16px/1.5 system-ui,sans-serif;display:grid;place-items:center;min-height:90vh;margin:0;padding:1rem}
 main{width:min(24rem,100%)} form{display:grid;gap:.75rem} h1{font-size:1.5rem;margin:0} p{margin:0;opacity:.8}
 input,button,a{font:inherit;padding:.6rem .75rem;border-radius:.5rem;border:1px solid #8888}
 button{background:#0b6bcb;color:#fff;border-color:#0b6bcb;cursor:pointer}
-:focus-visible{outline:3px solid #4ea1ff;outline-offset:2px} .wrong{color:#d33;opacity:1}
+:focus-visible{outline:3px solid #4ea1ff;outline-offset:2px} .wrong{color:light-dark(#b3261e,#ff7b72);opacity:1}
 """
 _POLICY = style_policy(_STYLE)
 _FORM = """<!doctype html>

@@ -57,6 +57,7 @@ font-size:.8rem;font-weight:600;line-height:1.6;white-space:nowrap}
 .hw-banner{border:1px solid var(--hw-warn);color:var(--hw-warn);border-radius:.5rem;padding:.5rem .9rem;
 background:var(--hw-card);
 width:100%}
+.hw-row>.hw-chip{white-space:normal;overflow-wrap:anywhere}
 .hw-row{display:flex;flex-wrap:wrap;gap:.75rem;align-items:center;width:100%}
 .hw-two{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,430px),1fr));gap:1rem;width:100%}
 .hw-two>*{min-width:0}
@@ -98,7 +99,8 @@ stroke-linejoin:round}
 @keyframes hw-move{to{stroke-dashoffset:-18}}
 @media (prefers-reduced-motion:reduce){.hw-edge.on path.move{animation:none;stroke:none}}
 .hw-map{background:var(--hw-ground);border-radius:.5rem}
-svg.hw-chart{display:block;width:100%;height:auto} .hw-chart polyline{fill:none;stroke-width:1.8;stroke-linejoin:round}
+svg.hw-chart{display:block;width:100%;max-width:760px;height:auto;overflow:visible}
+.hw-chart polyline{fill:none;stroke-width:1.8;stroke-linejoin:round}
 .hw-chart .axes line{stroke:var(--hw-line)} .hw-chart .axes text{font-size:11px;fill:var(--hw-muted)}
 h3.hw{font-size:.95rem;line-height:1.3;margin:0;font-weight:650} .hw-ranges{display:flex;gap:.35rem;margin-left:auto}
 .hw-ranges a{padding:.1rem .6rem;border:1px solid var(--hw-line);border-radius:99px;font-size:.85rem}
@@ -107,7 +109,8 @@ h3.hw{font-size:.95rem;line-height:1.3;margin:0;font-weight:650} .hw-ranges{disp
 .hw-legend span{display:inline-block;width:.65rem;height:.65rem;border-radius:50%;margin-right:.35rem}
 .hw-tree{list-style:none;margin:0;padding-left:1.1rem;border-left:2px solid var(--hw-line)} .hw-tree li{margin:.35rem 0}
 summary{cursor:pointer;display:list-item} .hw-items{columns:26rem;column-gap:2.5rem;margin:0;padding-left:1.6rem}
-.hw-items li{margin:.5rem 0;break-inside:avoid} h2.hw+.hw-facts,h2.hw+.hw-row{margin-top:.5rem}
+.hw-items li{margin:.5rem 0;break-inside:avoid} h2.hw+.hw-facts,h2.hw+.hw-row,h2.hw+.hw-scroll{margin-top:.5rem}
+:is(.hw-card,.hw-scroll)+h2.hw{margin-top:1.25rem}
 .hw-sql{display:grid;grid-template-columns:minmax(0,1fr) minmax(15rem,20rem);gap:1.25rem;width:100%}
 .hw-sql-main{display:flex;flex-direction:column;gap:.75rem;min-width:0} .hw-sql-tables{max-height:70vh;overflow:auto}
 .hw-sql-tables details{border-bottom:1px solid var(--hw-line);padding:.2rem 0;overflow-wrap:anywhere}
@@ -134,7 +137,7 @@ margin:.5rem 0;width:100%}
 line-height:1.3;margin:0;font-weight:650} .hw-slide ul{margin:.4rem 0;padding-left:1.2rem}
 .hw-slides{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,340px),1fr));gap:.75rem;width:100%}
 @media (max-width:600px){.nicegui-content{padding:.75rem}.hw-facts{grid-template-columns:1fr}.hw-facts dt{margin-top:.4rem}
-.hw-nav kbd{display:none}.hw-tiles{grid-template-columns:repeat(2,1fr)!important}
+.hw-nav kbd{display:none}.hw-chart .axes text{font-size:21px}.hw-tiles{grid-template-columns:repeat(2,1fr)!important}
 .hw-tiles>:last-child:nth-child(odd){grid-column:1/-1}.hw-map text{display:none}
 .hw-records thead{display:none}.hw-records tr{display:flex;flex-wrap:wrap;padding:.35rem 0;border-bottom:1px solid var(--hw-line)}
 .hw-records td{border:0!important;padding:.05rem .75rem!important;min-width:0!important;max-width:100%!important;text-align:left}

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-# Points that a browser draws and moves at once without effort; more are thinned.
-POINTS_MAX = 2_500
+# Points with their texts that leave the page below 500 kB, and that a browser moves without effort; more are thinned.
+POINTS_MAX = 1_000
 # Labels that fit without covering each other.
 LABELS_MAX = 14
 _WIDTH, _HEIGHT, _MARGIN = 900, 520, 46

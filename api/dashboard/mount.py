@@ -24,6 +24,7 @@ from highwater.api.core.auth import Role
 from highwater.api.core.errors import problem
 from highwater.api.core.icon import icon
 from highwater.api.core.policies import CONTENT_SECURITY_POLICY, page_policy
+from highwater.api.dashboard import assets
 from highwater.api.dashboard.browsing import EXPORT_PATH
 from highwater.api.dashboard.door import Door
 from highwater.api.dashboard.export import SQL_EXPORT_PATH, export, export_query
@@ -69,7 +70,7 @@ _SIGN_IN = ("/login", SIGN_IN_PATH, CALLBACK_PATH, "/logout")
 _DECLARED: Mapping[str, Access] = {**ACCESS, EXPORT_PATH: SEARCH, SQL_EXPORT_PATH: QUERY}
 # Pages of one thing each, which their address names.
 _NAMED = tuple(compile_path(path)[0] for path in ACCESS if "{" in path)
-_ASSETS = ("/_nicegui/", "/_nicegui_ws/")
+_ASSETS = (assets.PATH, "/_nicegui_ws/")
 _AWAY = "the console is served by another application of this process"
 
 _log = get_log("dashboard")
@@ -164,7 +165,7 @@ class Dashboard:
         self._running.push_async_callback(hub.close)
         application = library.application()
         await self._running.enter_async_context(application.router.lifespan_context(application))
-        self._inner = application
+        self._inner = assets.Assets(application)
         _log.info("the dashboard is open", seconds=round(monotonic_seconds() - started, 2))
 
 

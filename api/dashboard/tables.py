@@ -1,9 +1,11 @@
-"""Plain tables as HTML, which scroll within themselves where they are wider than the page.
+"""Tables that scroll within themselves where they are wider than the page: plain ones as HTML, and those of the library.
 
 Invariant: names of columns are escaped here; cells are HTML already.
 """
 
 from __future__ import annotations
+
+from nicegui import ui
 
 from highwater.api.dashboard.view import text
 
@@ -29,3 +31,8 @@ def table_html(columns: tuple[str, ...], lines: str, label: str = "") -> str:
 def numbers(*cells: str) -> str:
     """Cells of a plain table that hold numbers, as HTML; they are HTML already."""
     return "".join(f'<td class="hw-number">{cell}</td>' for cell in cells)
+
+
+def scrolled(table: ui.table, label: str) -> ui.table:
+    """Have a table of the library take the focus, so that the keyboard scrolls it on a phone, also while it has no row."""
+    return table.classes("hw-outer").props(f'tabindex=0 role=region aria-label="{label}"')

@@ -101,6 +101,6 @@ def _table(table: Document | None) -> str:
     head = "".join(f'<th scope="col">{text(cell)}</th>' for cell in table["header"])
     rows = "".join(f"<tr>{''.join(f'<td>{text(cell)}</td>' for cell in row)}</tr>" for row in table["rows"])
     return (
-        '<div class="wide" tabindex="0" role="region" aria-label="Table of the slide"><table>'
+        '<div class="wide" tabindex="0" role="region" aria-label="Table of the slide"><table class="words">'
         f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
     )

@@ -6,7 +6,6 @@ a newer one; its tag also names this release, since another may show the same ve
 
 from __future__ import annotations
 
-import gzip
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -14,19 +13,16 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import brotli
 from starlette.requests import Request
 from starlette.responses import Response
 
 from highwater.api.core.conditional import CACHE_PRIVATE, condition
-from highwater.api.core.encodings import negotiate
+from highwater.api.core.encodings import encoded, negotiate
 from highwater.api.core.errors import NotAcceptableError
 from highwater.api.readers.frame import note, text
 from highwater.api.readers.inside import Answer, Visit
 
 _HTML = "text/html; charset=utf-8"
-# Pages are made for each answer: brotli's fifth level takes a millisecond for 100 kB of a season.
-_BROTLI_QUALITY, _GZIP_LEVEL = 5, 5
 _OK, _NOT_MODIFIED = 200, 304
 _PASSED = ("x-resource-version", "x-caused-by", "x-stale", "retry-after")
 
@@ -120,11 +116,6 @@ def html(request: Request, body: str, *, status: int = 200, headers: Mapping[str
     if encoding is None:
         raise NotAcceptableError(headers={"Vary": "Accept-Encoding"})
     sent = {"Cache-Control": CACHE_PRIVATE, "Vary": "Accept-Encoding, Cookie", **(headers or {}), "Content-Type": _HTML}
-    content = body.encode()
-    if encoding == "br":
-        content = brotli.compress(content, quality=_BROTLI_QUALITY)
-    elif encoding == "gzip":
-        content = gzip.compress(content, _GZIP_LEVEL, mtime=0)
     if encoding != "identity":
         sent["Content-Encoding"] = encoding
-    return Response(content, status, sent)
+    return Response(encoded(body.encode(), encoding), status, sent)

@@ -107,8 +107,8 @@ def progressed(row: Ingest | None, event: IngestProgressed) -> Ingest:
 def decide(row: Ingest, now_ms: int) -> Decision | None:
     """The outcome of the ingest; None while it is running, or if its newest progress was decided already.
 
-    Another ingest of the source that began after it ends it at once. Else it ends when the announced number of chunks is processed,
-    or after `ABANDONED_MS` without progress.
+    A later ingest of the source ends it at once. Else it ends when the announced number of chunks is processed, or after
+    `ABANDONED_MS` without progress.
     """
     if row.decided_ms is not None:
         return None

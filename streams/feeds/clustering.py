@@ -7,8 +7,8 @@ known of an earlier window saves time without changing a result. The steps (R0.3
 2. The graph of their ties, and the vectors averaged over it (`graph`).
 3. HDBSCAN's condensed tree (Campello, Moulavi and Sander 2013) over the graph's edges, by the `hdbscan` package itself:
    single linkage, excess of mass. What is in no stable branch is noise, and what is in one has a membership.
-4. Fragments of one topic joined by modularity, and within each cluster once more with closer ties, which gives its parts. A text
-   that repeats often enough is a cluster even when nothing is like it.
+4. Fragments of one topic joined by modularity, and within each cluster again with closer ties and then of smaller branches, which
+   gives its parts. A text that repeats often enough is a cluster even when nothing is like it.
 
 A point whose membership is below `MEMBERSHIP_MIN` counts as noise. What is noise may still lean towards a cluster; that
 is said beside it with its confidence, and never counted as membership.
@@ -17,7 +17,8 @@ is said beside it with its confidence, and never counted as membership.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -48,20 +49,12 @@ NEIGHBOURS_MIN = 5
 DISTANCE_MIN = 0.05
 # 1.5 MB of differences at 384 coordinates, which stay in a core's caches.
 EDGES_AT_ONCE = 1 << 10
-# Parts of a cluster have so many times as many ties within as chance would make. At 1.5 and 2 half as many clusters without a
-# subject fall into parts that have one (docs/benchmarks/labels.md), at 9 into parts of a dozen.
-PARTS_RESOLUTION = 3.0
+# Parts of a cluster, ever closer: of branches of this share of the smallest cluster's size, with so many times as many ties
+# within as chance would make. What the first do not tell apart, as half of some windows in the local model, the second do
+# (docs/benchmarks/labels.md). Of branches of half that size less is mixed still, and ids live half as long.
+PARTS = ((1.0, 3.0), (0.75, 9.0))
 # Parts of the graph without a tie are joined far outside the range of distances (0..2), where no branch survives.
 APART = 1e3
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """Clusters in parts, each within one of them: labels, leanings and confidences as of `Clustering`, by part."""
-
-    labels: IntArray
-    leanings: IntArray
-    confidences: FloatArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +65,8 @@ class Clustering:
     `MEMBERSHIP_MIN` in a cluster; of noise, what it had in the branch that it left too early, else 0. `leanings` int
     (n,): of noise, the cluster that most of its ties go to, `NOISE` when none does; `confidences` float64 (n,): the
     share of its ties that do. `distinct` and `neighbours`: what the map is drawn from. `kept`: what the next version starts from,
-    which holds more neighbours the more of them were known. `parts`: the same clusters in closer parts (`division`).
+    which holds more neighbours the more of them were known. `graph`: the ties of the distinct points. `parts` int (n,) each:
+    clusters in ever closer parts (`division`), every part within one of those before; what is in none is `NOISE`.
     """
 
     labels: IntArray
@@ -82,12 +76,33 @@ class Clustering:
     distinct: Distinct
     neighbours: Neighbours
     kept: Neighbours
-    parts: Parts
+    graph: csr_array
+    parts: tuple[IntArray, ...]
 
     @property
     def cluster_count(self) -> int:
         """How many clusters there are, noise not counted."""
         return int(self.labels.max(initial=NOISE)) + 1
+
+    def regrouped(self, labels: IntArray) -> Clustering:
+        """The same points in other clusters: int (n,) from 0 without a gap, equal for rows of one direction.
+
+        What comes into a cluster from outside is a member by the share of its ties that go there; what is put out has no
+        membership.
+        """
+        nodes = np.full(len(self.distinct), NOISE, dtype=np.intp)
+        is_told = self.distinct.node_of_row != NOBODY
+        nodes[self.distinct.node_of_row[is_told]] = labels[is_told]
+        leaning, confidence = _leanings(nodes, self.graph, self.distinct)
+        came, went = (self.labels == NOISE) & (labels != NOISE), (self.labels != NOISE) & (labels == NOISE)
+        memberships = np.where(came, np.maximum(self.confidences, MEMBERSHIP_MIN), self.memberships)
+        return replace(
+            self,
+            labels=labels,
+            memberships=np.where(went, 0.0, memberships),
+            leanings=leaning,
+            confidences=confidence,
+        )
 
 
 def cluster_embeddings(
@@ -107,13 +122,11 @@ def cluster_embeddings(
     neighbours = kept.first(count)
     size = cluster_size_for(len(distinct)) if min_cluster_size is None else min_cluster_size
     graph = ties(neighbours)
-    branch, strength = _branches(averaged(distinct.rounded, graph), graph, size)
-    fragments = np.where(strength >= MEMBERSHIP_MIN, branch, NOISE)
-    joint = joined(fragments, graph)
-    close = joined(fragments, graph, resolution=PARTS_RESOLUTION, within=joint)
+    tree = _tree(averaged(distinct.rounded, graph), graph)
+    branch, strength = _branches(tree, len(distinct), size)
+    joint = joined(np.where(strength >= MEMBERSHIP_MIN, branch, NOISE), graph)
     labels, strengths = _with_repeats(joint, strength, distinct.copies, size)
     leaning, confidence = _leanings(labels, graph, distinct)
-    closer = _with_repeats(close, strength, distinct.copies, size)[0]
     return Clustering(
         labels=_spread(labels, distinct, NOISE),
         memberships=_spread(strengths, distinct, 0.0),
@@ -122,7 +135,8 @@ def cluster_embeddings(
         distinct=distinct,
         neighbours=neighbours,
         kept=kept,
-        parts=Parts(_spread(closer, distinct, NOISE), *_leanings(closer, graph, distinct)),
+        graph=graph,
+        parts=tuple(_spread(one, distinct, NOISE) for one in _parts(tree, graph, size, joint)),
     )
 
 
@@ -142,15 +156,35 @@ def neighbours_for(distinct_count: int) -> int:
     return max(NEIGHBOURS_MIN, min(NEIGHBOURS, round(0.55 * math.sqrt(distinct_count))))
 
 
-def _branches(vectors: Float32Array, graph: csr_array, min_cluster_size: int) -> tuple[IntArray, FloatArray]:
+def _tree(vectors: Float32Array, graph: csr_array) -> FloatArray:
+    """The single linkage of float32 (u, d) over the graph's edges, float64 (u - 1, 4); of less than two points no rows."""
+    if len(vectors) < 2:
+        return np.zeros((0, 4))
+    tree: FloatArray = single_linkage_of(_spanning_edges(vectors, graph))
+    return tree
+
+
+def _branches(tree: FloatArray, u: int, min_cluster_size: int) -> tuple[IntArray, FloatArray]:
     """The stable branches of the condensed tree: label int (u,) and membership float64 (u,)."""
-    u = len(vectors)
     if u < max(min_cluster_size, 2):
         return np.full(u, NOISE, dtype=np.intp), np.zeros(u)
-    edges = _spanning_edges(vectors, graph)
     with np.errstate(all="ignore"):
-        labels, strength, *_ = _tree_to_labels(None, single_linkage_of(edges), min_cluster_size)
+        labels, strength, *_ = _tree_to_labels(None, tree, min_cluster_size)
     return np.asarray(labels, dtype=np.intp), np.nan_to_num(np.asarray(strength, dtype=np.float64), nan=1.0)
+
+
+def _parts(tree: FloatArray, graph: csr_array, min_cluster_size: int, joint: IntArray) -> Iterator[IntArray]:
+    """Groups (u,) in ever closer parts, as `PARTS` says."""
+    within = joint
+    for share, resolution in PARTS:
+        branch, strength = _branches(tree, len(joint), max(CLUSTER_SIZE_MIN, round(share * min_cluster_size)))
+        # A branch that lies in two groups is cut.
+        is_inside = (branch != NOISE) & (strength >= MEMBERSHIP_MIN) & (within != NOISE)
+        pairs = branch[is_inside] * (int(within.max(initial=NOISE)) + 1) + within[is_inside]
+        fragments = np.full(len(branch), NOISE, dtype=np.intp)
+        fragments[is_inside] = np.unique(pairs, return_inverse=True)[1]
+        within = joined(fragments, graph, resolution=resolution, within=within)
+        yield within
 
 
 def _spanning_edges(vectors: Float32Array, graph: csr_array) -> FloatArray:

@@ -1,84 +1,126 @@
-"""Owns which clusters are told in parts: those of which nothing can be said as a whole.
+"""Owns the clusters as their texts have them: which are told in parts, and what else belongs to one.
 
-Its law: a cluster whose members share a subject stays as it was found. One without is replaced by its closer parts
-(`clustering.Parts`) where at least half of its members are then in parts that have a subject, so that what was "Mixed" is read.
-Which it is follows from the vectors and texts of the window alone.
+Its law: a cluster whose members share a subject keeps them all. One without is taken apart (`clustering.Clustering.parts`):
+parts that have a subject become clusters where they hold enough of its members, and the rest stays together, so that less is
+"Mixed". What leans to a cluster and says its subject belongs to it. All follows from the vectors and texts of the window alone,
+and rows of one direction stay together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from highwater.streams.feeds.clustering import NOISE, Clustering
-from highwater.streams.feeds.naming import Members, is_mixed, name_clusters
+from highwater.streams.feeds.clustering import CLUSTER_SIZE_MIN, NOISE, PARTS, Clustering, cluster_size_for
+from highwater.streams.feeds.naming import Members, Name, is_mixed, name_clusters
 from highwater.streams.feeds.neighbours import IntArray
-from highwater.streams.feeds.phrases import Reading
+from highwater.streams.feeds.phrases import BoolArray, Reading
 from highwater.streams.feeds.roots import Roots
 
-# The share of a cluster's members that is in parts with a subject, for the parts to be told instead.
-TOLD_SHARE_MIN = 0.5
+# The share of a cluster's members that is in parts with a subject, for these to be clusters.
+TOLD_SHARE_MIN = 0.2
 
 
 def divide(found: Clustering, texts: Sequence[str | None]) -> Clustering:
-    """The clusters with parts in place of those that have no subject; numbers count from 0 in the order of the old ones. Pure.
+    """The clusters after their texts were read; numbers count from 0 in the order of the old ones. Pure.
 
     `texts`: of the rows.
     """
     if not found.cluster_count:
         return found
     roots = Roots(Reading(texts))
-    number_of_row = np.array([roots.reading.number_of[text] if text else -1 for text in texts], dtype=np.int64)
-    mixed = _without_subject(found.labels, range(found.cluster_count), roots, number_of_row)
-    parts_of = {cluster: np.unique(found.parts.labels[found.labels == cluster]) for cluster in mixed}
-    candidates = [part for parts in parts_of.values() if len(parts) > 1 for part in parts.tolist()]
-    unread = set(_without_subject(found.parts.labels, candidates, roots, number_of_row))
-    sizes = dict(zip(*map(np.ndarray.tolist, np.unique(found.parts.labels, return_counts=True)), strict=True))
-    divided = [
-        cluster
-        for cluster, parts in parts_of.items()
-        if len(parts) > 1 and _told_share(parts, sizes, unread) >= TOLD_SHARE_MIN
-    ]
-    return _with_parts(found, divided) if divided else found
+    window = _Window(roots, np.array([roots.reading.number_of[text] if text else -1 for text in texts], dtype=np.int64))
+    labels, names = _renumbered(found.labels, *_divided(found, window))
+    divided = found if np.array_equal(labels, found.labels) else found.regrouped(labels)
+    grown = _grown(divided, names, window)
+    return divided if np.array_equal(grown, labels) else divided.regrouped(grown)
 
 
-def _told_share(parts: IntArray, sizes: Mapping[int, int], unread: set[int]) -> float:
-    told = sum(sizes[part] for part in parts.tolist() if part not in unread)
-    return told / sum(sizes[part] for part in parts.tolist())
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """What is said in a window; `number_of_row` int (n,): which text a row has, -1 for none."""
+
+    roots: Roots
+    number_of_row: IntArray
+
+    def names(self, labels: IntArray, chosen: Iterable[int]) -> dict[int, Name]:
+        """What the chosen clusters are called, by their numbers."""
+        numbers = list(chosen)
+        members = []
+        for cluster in numbers:
+            own = self.number_of_row[labels == cluster]
+            held, copies = np.unique(own[own >= 0], return_counts=True)
+            members.append(Members(len(own), held, copies.astype(np.float64), np.zeros(len(held))))
+        return dict(zip(numbers, name_clusters(self.roots, members), strict=True))
+
+    def holds(self, rows: IntArray, roots: frozenset[int]) -> BoolArray:
+        """Which of the rows say all of these roots."""
+        numbers = self.number_of_row[rows]
+        said: BoolArray = np.zeros(len(rows), dtype=bool)
+        is_read = numbers >= 0
+        said[is_read] = (self.roots.says[numbers[is_read]][:, sorted(roots)].toarray() > 0).all(axis=1)
+        return said
 
 
-def _without_subject(labels: IntArray, chosen: Sequence[int], roots: Roots, number_of_row: IntArray) -> list[int]:
-    """Those of the chosen clusters of whose members no half says one thing."""
-    members = []
-    for cluster in chosen:
-        numbers = number_of_row[labels == cluster]
-        held, copies = np.unique(numbers[numbers >= 0], return_counts=True)
-        members.append(Members(len(numbers), held, copies.astype(np.float64), np.zeros(len(held))))
-    names = name_clusters(roots, members)
-    return [cluster for cluster, name in zip(chosen, names, strict=True) if is_mixed(name.head)]
+def _divided(found: Clustering, window: _Window) -> tuple[IntArray, dict[int, Name]]:
+    """The labels with parts in place of clusters without a subject, and what all are called then."""
+    least = max(CLUSTER_SIZE_MIN, round(PARTS[-1][0] * cluster_size_for(len(found.distinct))))
+    labels, count = found.labels, found.cluster_count
+    names = window.names(labels, range(count))
+    for parts in found.parts:
+        sizes = np.bincount(parts[parts != NOISE], minlength=1)
+        parts_of = {
+            cluster: _parts_in(parts[labels == cluster], sizes, least)
+            for cluster, name in names.items()
+            if is_mixed(name.head)
+        }
+        called = window.names(parts, [part for own in parts_of.values() for part in own])
+        divided: list[int] = []
+        for cluster, own in parts_of.items():
+            is_rest = labels == cluster
+            told = [part for part in own if not is_mixed(called[part].head)]
+            if not told or int(sizes[told].sum()) < TOLD_SHARE_MIN * is_rest.sum():
+                continue
+            for part in told:
+                labels = np.where(parts == part, count, labels)
+                names[count] = called[part]
+                is_rest &= parts != part
+                count += 1
+            if is_rest.sum() < least:
+                labels = np.where(is_rest, NOISE, labels)
+                del names[cluster]
+            else:
+                divided.append(cluster)
+        names |= window.names(labels, divided)
+    return labels, names
 
 
-def _with_parts(found: Clustering, divided: Sequence[int]) -> Clustering:
-    """With the parts of these clusters in their place, for members and for what leans towards them."""
-    offset = found.cluster_count
+def _parts_in(parts: IntArray, sizes: IntArray, least: int) -> list[int]:
+    """The parts of a cluster's members that are large enough to be clusters."""
+    return [part for part in np.unique(parts).tolist() if part != NOISE and sizes[part] >= least]
 
-    def replaced(labels: IntArray, parts: IntArray) -> IntArray:
-        return np.where(np.isin(labels, divided), np.where(parts == NOISE, NOISE, parts + offset), labels)
 
-    labels = replaced(found.labels, found.parts.labels)
-    # The part of an undivided cluster is the cluster.
-    whole_of = np.full(int(found.parts.labels.max(initial=NOISE)) + 1, NOISE, dtype=np.intp)
-    inside = found.labels != NOISE
-    whole_of[found.parts.labels[inside]] = labels[inside]
-    is_moved = np.isin(found.leanings, divided)
-    leaning = np.where(is_moved, whole_of[np.maximum(found.parts.leanings, 0)], found.leanings)
-    confidences = np.where(is_moved, found.parts.confidences, found.confidences)
-    numbers = np.unique(labels[labels != NOISE])
-    order = sorted(numbers.tolist(), key=lambda number: (int(found.labels[labels == number][0]), number))
-    renumbered = np.full(
-        int(numbers.max(initial=NOISE)) + 2, NOISE, dtype=np.intp
-    )  # the last entry is what noise reads
-    renumbered[order] = np.arange(len(order))
-    return replace(found, labels=renumbered[labels], leanings=renumbered[leaning], confidences=confidences)
+def _renumbered(before: IntArray, labels: IntArray, names: dict[int, Name]) -> tuple[IntArray, list[Name]]:
+    """Numbers from 0 without a gap, in the order of the clusters that they were in, and the names in that order."""
+    numbers, rows = np.unique(labels, return_index=True)
+    order = sorted(
+        (int(before[row]), number) for number, row in zip(numbers.tolist(), rows, strict=True) if number >= 0
+    )
+    number_of = {number: place for place, (_, number) in enumerate(order)}
+    renumbered = np.array([number_of.get(number, NOISE) for number in numbers.tolist()], dtype=np.intp)
+    return renumbered[np.searchsorted(numbers, labels)], [names[number] for _, number in order]
+
+
+def _grown(found: Clustering, names: Sequence[Name], window: _Window) -> IntArray:
+    """The labels with what leans to each cluster that has a subject and says it."""
+    labels, node_of_row = found.labels.copy(), found.distinct.node_of_row
+    for cluster, name in enumerate(names):
+        if is_mixed(name.head) or not name.roots:
+            continue
+        leaning = np.flatnonzero(found.leanings == cluster)
+        # Rows of one direction come in together.
+        nodes = node_of_row[leaning[window.holds(leaning, name.roots)]]
+        labels[leaning[np.isin(node_of_row[leaning], nodes)]] = cluster
+    return labels

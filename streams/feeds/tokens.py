@@ -17,6 +17,9 @@ WORD_CHARACTERS_MAX = 40
 # A word of three letters that ends in s is no plural (css, dns, tls).
 STEM_CHARACTERS_MIN = 3
 
+# A name that changes its case within so few letters each time is one word to a reader.
+PIECE_CHARACTERS_MAX = 2
+
 # Words of two windows of the largest size, a megabyte.
 ROOTS_MAX = 16_384
 
@@ -120,9 +123,7 @@ def spelled_words_of(cleaned: str) -> list[tuple[int, int]]:
         return found
     for run in (_RUN if cleaned.isascii() else _run_with_marks()).finditer(cleaned):
         written = run.group()
-        # "ACLs" is a plural and not the words AC and Ls.
-        is_plain = written[1:].islower() or written[:-1].isupper()
-        cuts = [] if is_plain else [cut.start() for cut in _CASE_CHANGE.finditer(written)]
+        cuts = _case_cuts(written)
         if not written.isascii():
             cuts += [
                 cut
@@ -134,6 +135,15 @@ def spelled_words_of(cleaned: str) -> list[tuple[int, int]]:
         spans = ((run.start() + first, run.start() + last) for first, last in pairwise(edges))
         found += [(first, last) for first, last in spans if is_word(cleaned[first:last])]
     return found
+
+
+def _case_cuts(written: str) -> list[int]:
+    """Where the case changes from one word to the next: not in a plural (ACLs), nor in a name of short pieces (ReST, iOS)."""
+    if written[1:].islower() or written[:-1].isupper():
+        return []
+    cuts = [cut.start() for cut in _CASE_CHANGE.finditer(written)]
+    pieces = pairwise([0, *cuts, len(written)])
+    return cuts if any(last - first > PIECE_CHARACTERS_MAX for first, last in pieces) else []
 
 
 def _is_within_letter(written: str, cut: int) -> bool:

@@ -1,16 +1,20 @@
 """Quality, seconds and memory of the clusters, ours against BERTopic's pipeline and plain `hdbscan` on the same vectors.
 
-Data sets: a user's window (the last 60 days of the five channels that are busiest in them), the latest 10,000 insights
-and scikit-learn's digits as they are (1,797 x 64, with classes). With HW_DATA naming a folder that holds commits.jsonl.gz
-those are read, else the bundled sample of 3,000. `tests.bench.quality` says how each figure is defined.
+Data sets: the five windows of `tests.bench.cluster_labels` as far as the data has them (a user's last 60 days of five channels,
+the latest 10,000 insights, ...) and scikit-learn's digits as they are (1,797 x 64, with classes). With HW_DATA naming a folder
+that holds commits.jsonl.gz those are read, else the bundled sample of 3,000. With `--vectors local` their vectors are those of
+the installed model, else of the fitted basis. `tests.bench.quality` says how each figure is defined.
+
+One seed is one throw: of 793 insights BERTopic finds 15 clusters with seed 42 and 2 or 3 with each of four others, so its
+unseeded runs are measured too, and what is compared is their median.
 
 Words are scored twice: a system's *own*, and *by one procedure for all* (class-based TF-IDF over its members), which tells
 clustering from labelling. Each measurement is a process of its own, and systems take turns. Its first call is the cold one,
 from the start of the interpreter on, imports and compilation (as far as the peer keeps none on disk) included; a second call
 is the warm one. Both are scored, so `runs` of quality are twice those of time.
-A run takes three to five minutes on two cores, nearly all of it the peers'.
+A run takes five to ten minutes on two cores, nearly all of it the peers'.
 
-    python -m tests.bench.cluster_quality [--json] [--runs N]
+    python -m tests.bench.cluster_quality [--json] [--runs N] [--vectors fitted|local] [--set NAME]
 """
 
 import argparse
@@ -33,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests import ROOT
-from tests.bench.data import insights, vectors
+from tests.bench.data import insights, model_vectors, vectors
 from tests.bench.figures import Figure, figure
 from tests.bench.quality import (
     NOISE,
@@ -56,6 +60,11 @@ WORDS_SEEN = 5
 WORDS = 10
 # The slowest peer needs one minute for both its calls on two cores; ten mean that something hangs.
 MEASUREMENT_SECONDS_MAX = 600
+
+# With fewer there is nothing to cluster.
+SET_MIN = 100
+DIGITS = "digits"
+FITTED, LOCAL = "fitted", "local"
 
 OURS = "highwater"
 PEER, PEER_UNSEEDED = "bertopic-pipeline", "bertopic unseeded"
@@ -112,23 +121,28 @@ SYSTEMS: dict[str, Callable[[NDArray[np.float32], Sequence[str] | None], Topics]
 }
 
 
-def data_sets() -> list[DataSet]:
-    """The three data sets, vectors made."""
+def data_sets(basis: str = FITTED, names: Sequence[str] | None = None) -> list[DataSet]:
+    """The windows that have at least `SET_MIN` insights, and the digits; vectors made. `names`: these only."""
     from sklearn.datasets import load_digits
 
+    from tests.bench.cluster_labels import WINDOWS
+
     rows = insights()
-    windows = {"user, 60 days": user_window(rows), "latest insights": list(range(len(rows)))[-LATEST:]}
-    digits = load_digits()
-    return [
-        *(
-            DataSet(f"{name}, n={len(window):,}", vectors()[window], [rows[row]["text"] for row in window])
-            for name, window in windows.items()
-        ),
-        DataSet(f"digits, n={len(digits.data):,}", digits.data.astype(np.float32), truth=digits.target.astype(np.intp)),
-    ]
+    sets = []
+    for name, chosen in WINDOWS.items():
+        window = chosen(rows) if names is None or name in names else []
+        if len(window) >= SET_MIN:
+            texts = [rows[row]["text"] for row in window]
+            own = vectors()[window] if basis == FITTED else model_vectors(texts)
+            sets.append(DataSet(f"{name}, n={len(window):,}", own, texts))
+    if names is None or DIGITS in names:
+        digits = load_digits()
+        values, truth = digits.data.astype(np.float32), digits.target.astype(np.intp)
+        sets.append(DataSet(f"{DIGITS}, n={len(values):,}", values, truth=truth))
+    return sets
 
 
-def run(runs: int = 3) -> list[Figure]:
+def run(runs: int = 3, basis: str = FITTED, names: Sequence[str] | None = None) -> list[Figure]:
     """All figures; the systems' runs alternate.
 
     Raises:
@@ -139,7 +153,7 @@ def run(runs: int = 3) -> list[Figure]:
 
         raise CommandFailedError(INSTALL)
     figures: list[Figure] = []
-    for data in data_sets():
+    for data in data_sets(basis, names):
         measured: dict[str, list[Measurement]] = {system: [] for system in SYSTEMS}
         with tempfile.TemporaryDirectory(prefix="highwater-bench-") as folder:
             np.save(Path(folder) / "vectors.npy", data.vectors)
@@ -340,6 +354,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="one JSON array")
     parser.add_argument("--runs", type=int, default=3, help="runs of each (3)")
+    parser.add_argument("--vectors", choices=(FITTED, LOCAL), default=FITTED, help="of the texts (fitted)")
+    parser.add_argument("--set", action="append", help="this one only; may be repeated")
     parser.add_argument("--measure", nargs=3, metavar=("SYSTEM", "FOLDER", "STARTED"), help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.measure:
@@ -348,7 +364,7 @@ def main() -> None:
         return
     if not is_umap_installed():
         sys.exit(INSTALL)
-    figures = run(chosen.runs)
+    figures = run(chosen.runs, chosen.vectors, chosen.set)
     print(json.dumps(figures) if chosen.json else table(figures))
 
 

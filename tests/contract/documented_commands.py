@@ -16,8 +16,10 @@ import click
 
 from highwater.api.cli.main import highwater
 from highwater.api.command.command import TopicArgument
+from highwater.schemas.topics import all_topics
 
 PROGRAM = "highwater"
+_NAMES = {topic.name for topic in all_topics()}
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _SHELLS = {"", "sh", "bash", "console", "shell"}  # a block without a language may be one
 _INLINE = re.compile(r"`(highwater [^`]+)`")
@@ -138,6 +140,9 @@ def _fault_of_value(param: click.Parameter, value: Any, context: click.Context) 
                 param.type.convert(one, param, context)
             except click.BadParameter as error:
                 return f"{context.command_path}: {error.message}"
+            # A topic of another application may have any name, but not one that is nearly the name of ours.
+            if isinstance(param.type, TopicArgument) and one not in _NAMES and (near := param.type.nearest(one)):
+                return f"{context.command_path}: there is no topic {one}{near}"
     return None
 
 

@@ -11,6 +11,7 @@ from highwater.api.core.resources import require_key
 from highwater.api.dashboard import figures
 from highwater.api.dashboard.explained import explain_card
 from highwater.api.dashboard.season_past import SeasonPast, season_of
+from highwater.api.dashboard.tables import scrolled
 from highwater.api.dashboard.tiles import linked_tile
 from highwater.api.dashboard.view import View, note, page, set_html, set_rows
 from highwater.api.explain.routes import EXPLAIN
@@ -70,6 +71,7 @@ async def _build(view: View) -> None:
     table.props(
         'no-data-label="No page is stored yet: a page is built at its first read, such as GET /api/league/{season}/table"'
     )
+    scrolled(table, "Documents")
     table.add_slot("body-cell-state", _STATE)
     table.add_slot("body-cell-key", _LINKED)
     table.add_slot("body-cell-bytes", _BYTES)
@@ -92,8 +94,7 @@ async def _build(view: View) -> None:
         "Reads and hits of this API process since it started; a hit was served from memory or Redis without asking PostgreSQL."
     )
     kinds = ui.table(columns=_KIND_COLUMNS, rows=[], row_key="kind", pagination=0).classes("full-width hw-wrap")
-    # Nothing in it takes the focus, so the table itself does: the keyboard scrolls it on a phone.
-    kinds.classes("hw-outer").props("dense :rows-per-page-options=[0] hide-pagination tabindex=0")
+    scrolled(kinds, "Kinds").props("dense :rows-per-page-options=[0] hide-pagination")
 
     async def refresh() -> None:
         services = view.services

@@ -371,7 +371,11 @@ def _group_row(group: ReasonGroup, *, is_chosen: bool) -> str:
 
 def _summary(counts: dict[str, int], chosen: str) -> str:
     if not counts:
-        return f'<div class="hw-card">{chip("✓ no dead letters", "hw-good")}</div>'
+        return (
+            f'<div class="hw-card">{chip("✓ no dead letters", "hw-good")}<p>A consumer puts an event aside that it '
+            "cannot process, with the reason. Such events are listed here, to be edited and sent again. "
+            '<a href="/topics">See the topics and their consumers</a></p></div>'
+        )
     links = "".join(
         f'<a class="hw-tile" href="/dead-letters?topic={topic}" style="color:inherit"'
         f"{' aria-current=true' if topic == chosen else ''}>"

@@ -8,6 +8,7 @@ from nicegui import ui
 
 from highwater.api.dashboard.answers import Answered
 from highwater.api.dashboard.export import SQL_EXPORT_PATH
+from highwater.api.dashboard.tables import scrolled
 from highwater.api.dashboard.view import View, link, note, page, set_html, set_rows, text
 from highwater.api.records.routes import MEDIA_TYPES
 from highwater.api.sql.queries import QUERY_CHARACTERS_MAX, listed_tables
@@ -104,6 +105,7 @@ class _Query:
         self._line = ui.html("", sanitize=False).classes("full-width").props("role=status")
         self._table = ui.table(columns=[], rows=[], row_key="number", pagination=0).classes("full-width hw-mono")
         self._table.props('dense :rows-per-page-options=[0] hide-pagination no-data-label="no row"')
+        scrolled(self._table, "Rows")
         self._table.set_visibility(visible=False)
         self._examples = ui.html(_examples(), sanitize=False).classes("full-width")
         self._examples.set_visibility(not self._query)

@@ -10,7 +10,7 @@ from nicegui import ui
 from highwater.api.broker.naming import OTHER, grouped, subsystem_of
 from highwater.api.dashboard import figures
 from highwater.api.dashboard.addresses import group_address, topic_address
-from highwater.api.dashboard.tables import numbers, table_html
+from highwater.api.dashboard.tables import numbers, scrolled, table_html
 from highwater.api.dashboard.view import View, chip, heading, note, page, set_html, set_rows, text
 from highwater.schemas.topics import DAY_MS, DEAD_LETTER_SUFFIX, TOPICS, Topic
 
@@ -28,7 +28,7 @@ _COLUMNS: list[dict[str, Any]] = [
     {"name": "seconds", "label": "lag, time", "field": "seconds", "align": "right", "sortable": True},
     {"name": "slowest", "label": "consumer", "field": "slowest", "align": "left"},
     {"name": "letters", "label": "dead letters", "field": "letters", "align": "right", "sortable": True},
-    {"name": "kept", "label": "kept", "field": "kept", "align": "left", "classes": "hw-keep"},
+    {"name": "kept", "label": "kept", "field": "kept", "align": "left"},
 ]
 _GROUP_COLUMNS: list[dict[str, Any]] = [
     {"name": "group", "label": "consumer", "field": "group", "align": "left", "sortable": True},
@@ -69,7 +69,7 @@ async def _build(view: View) -> None:
     shown.build()
     heading("Consumers")
     note("Time behind is the age of the oldest event that a consumer has not read, by the broker's clock.")
-    groups = _table(_GROUP_COLUMNS, "group")
+    groups = _table(_GROUP_COLUMNS, "group", "Consumers")
     groups.add_slot("body-cell-group", _GROUP_LINKED)
     for name in ("events", "seconds"):
         groups.add_slot(f"body-cell-{name}", _NUMBER % f"{name}_text")
@@ -82,9 +82,9 @@ async def _build(view: View) -> None:
     view.live(_REFRESH_SECONDS, refresh)
 
 
-def _table(columns: list[dict[str, Any]], key: str) -> ui.table:
+def _table(columns: list[dict[str, Any]], key: str, label: str) -> ui.table:
     table = ui.table(columns=columns, rows=[], row_key=key, pagination=0).classes("full-width hw-wrap")
-    return table.props("dense :rows-per-page-options=[0] hide-pagination hide-no-data")
+    return scrolled(table, label).props("dense :rows-per-page-options=[0] hide-pagination hide-no-data")
 
 
 class _Topics:
@@ -103,7 +103,7 @@ class _Topics:
         for subsystem in sorted({subsystem_of(name) for name in TOPICS}):
             with ui.column().classes("full-width hw-topics") as section:
                 heading(subsystem.capitalize())
-                table = _table(_COLUMNS, "topic")
+                table = _table(_COLUMNS, "topic", f"Topics of {subsystem}")
             for name, slot in (("topic", _LINKED), ("spark", _SPARK), ("letters", _LETTERS)):
                 table.add_slot(f"body-cell-{name}", slot)
             for name in ("rate", "events", "behind", "seconds"):

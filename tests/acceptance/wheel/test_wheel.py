@@ -1,8 +1,13 @@
-"""The wheel: one package, which runs from any folder and stands beside others' folders of the same names."""
+"""The wheel: one package, which runs from any folder and stands beside others' folders of the same names.
+
+On what it starts, with the sample, the README's tour is run as it is printed there.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -10,10 +15,15 @@ import venv
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from highwater.api.cli.main import highwater
+from highwater.api.command.command import run_command
+from highwater.deploy.release import build
 from tests import ROOT
+from tests.contract.documented_commands import blocks
 
 # Blocks of the notebook's page, run in a project that has modules of its own called `api` and `schemas`.
 NOTEBOOK = """
@@ -45,7 +55,7 @@ def _run(*command: str | Path, cwd: Path, env: dict[str, str], seconds: float = 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of what git has or would take, built where nothing else lies."""
+    """The wheel of what git has or would take, built as a release is, where nothing else lies."""
     source = tmp_path_factory.mktemp("source")
     listed = _run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT, env=dict(os.environ))
     for name in filter(None, listed.split("\0")):
@@ -57,10 +67,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
             else:
                 target.write_bytes((ROOT / name).read_bytes())
     made = tmp_path_factory.mktemp("wheel")
-    pip = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", made, source)
-    _run(*pip, cwd=source, env=dict(os.environ))
-    (path,) = made.glob("*.whl")
-    return path
+    return build(source, made)[1]
 
 
 @pytest.fixture(scope="module")
@@ -78,13 +85,33 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Iterator[Path]:
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Somebody's project, with folders of its own called as ours are."""
+    folder = tmp_path_factory.mktemp("project")
     for name in ("api", "schemas"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").write_text('WHOSE = "the project\'s"\n', encoding="utf-8")
-    return tmp_path
+        (folder / name).mkdir()
+        (folder / name / "__init__.py").write_text('WHOSE = "the project\'s"\n', encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def environment(installed: Path) -> dict[str, str]:
+    """What a terminal has where the wheel's environment is active."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("HIGHWATER_", "PYTHON"))}
+    return {**clean, "PATH": f"{installed / 'bin'}:{clean['PATH']}"}
+
+
+@pytest.fixture(scope="module")
+def started(installed: Path, project: Path, environment: dict[str, str]) -> Iterator[dict[str, Any]]:
+    """The product of the wheel with its sample, and what `up --json` printed; `down` stops it."""
+    program = installed / "bin" / "highwater"
+    status = json.loads(_run(program, "up", "--detach", "--json", cwd=project, env=environment))
+    try:
+        yield status
+    finally:
+        stopped = json.loads(_run(program, "down", "--json", cwd=project, env=environment))
+        assert (stopped["was_running"], Path(stopped["data_dir"]).parent) == (True, project)
 
 
 def test_the_wheel_has_one_package(wheel: Path) -> None:
@@ -105,19 +132,70 @@ def test_the_wheel_has_one_package(wheel: Path) -> None:
         assert needed in names
 
 
-def test_the_wheel_runs_beside_a_project_of_the_same_names(installed: Path, project: Path) -> None:
-    """`highwater up` from another folder, the notebook's lines beside the project's own modules, and `highwater down`."""
+def test_the_wheel_runs_beside_a_project_of_the_same_names(
+    installed: Path, project: Path, environment: dict[str, str], started: dict[str, Any]
+) -> None:
+    """`highwater up` from another folder says where all is, and the notebook's lines run beside the project's own modules."""
     program, python = installed / "bin" / "highwater", installed / "bin" / "python"
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("HIGHWATER_", "PYTHON"))}
-    assert _run(program, "--version", cwd=project, env=env).startswith("highwater, version ")
-    where = _run(python, "-c", "import highwater.streams; print(highwater.streams.__file__)", cwd=project, env=env)
+    assert _run(program, "--version", cwd=project, env=environment).startswith("highwater, version ")
+    where = _run(
+        python, "-c", "import highwater.streams; print(highwater.streams.__file__)", cwd=project, env=environment
+    )
     assert where.startswith(str(installed))
-    _run(program, "up", "--detach", cwd=project, env=env)
-    try:
-        told = _run(python, "-c", NOTEBOOK, ROOT / "docs" / "notebook.md", cwd=project, env=env)
-        insights, clusters, version = map(int, told.split()[-3:])
-        assert insights >= 3_000
-        assert clusters > 0
-        assert version >= 1
-    finally:
-        assert _run(program, "down", cwd=project, env=env).strip() == "stopped"
+    assert (started["ready"], Path(started["data_dir"]).parent) == (True, project)
+    told = _run(python, "-c", NOTEBOOK, ROOT / "docs" / "notebook.md", cwd=project, env=environment)
+    insights, clusters, version = map(int, told.split()[-3:])
+    assert insights >= 3_000
+    assert clusters > 0
+    assert version >= 1
+
+
+def test_the_tour_of_the_readme(project: Path, environment: dict[str, str], started: dict[str, Any]) -> None:
+    """Five minutes: each step, run as it is printed, prints what its line promises."""
+    (tour,) = [block for block in blocks((ROOT / "README.md").read_text("utf-8")) if "API=$(" in block]
+    # Each step opens with a comment; the mark parts what they print.
+    script = re.sub(r"^# ", "echo; echo '=====' # ", tour, flags=re.MULTILINE)
+    told = _run("bash", "-euc", script, cwd=project, env=environment)
+    empty, first, feed, again, own_write, rebuilt, log = (part.strip() for part in told.split("====="))
+    assert (empty, first) == ("", "")
+    pending, end = json.JSONDecoder().raw_decode(feed)
+    assert pending["cluster_version"] >= 1
+    lines = feed[end:].split("\n")
+    assert re.fullmatch(r"\d+ \S.*", lines[0] or lines[1])  # size and label of the largest cluster
+    fields = {line.partition(":")[0].lower() for line in lines}
+    assert {"etag", "x-caused-by", "x-resource-version"} - fields == set()
+    assert again.split()[1] == "304"
+    assert own_write.startswith('{"')
+    ended, since, history = rebuilt.splitlines()
+    assert json.loads(ended)["status"] in {"rebuilt", "unchanged", "skipped"}
+    assert since.startswith('{"')
+    assert history.startswith('{"')
+    assert "feeds.insight-ingested" in log
+    assert "feeds.rebuild-requested/" in log
+
+
+# Commands that only read, with arguments that the sample has answers for.
+READING = (
+    "status", "topics", "topics --all", "topics feeds.insight-ingested", "describe feeds.insight-ingested",
+    "groups", "schemas", "schemas feeds.insight-ingested-value", "tail feeds.insight-ingested -n 3 --no-follow", "lag",
+    "top --once", "dlq list", "doctor --settings", "users pending ada", "explain feed ada",
+    "capacity --users 1000 --channels 20 --insights-per-day 5000", "upgrade --check",
+)  # fmt: skip
+
+
+def test_json_is_all_that_is_printed(
+    started: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `--json` each line of standard output is a document, also of commands that have messages for people."""
+    monkeypatch.setenv("HIGHWATER_DATA_DIR", started["data_dir"])
+    faults = {}
+    for command in READING:
+        status = run_command(highwater, [*command.split(), "--json"])
+        told = capsys.readouterr()
+        try:
+            documents = [json.loads(line) for line in told.out.splitlines()]
+        except ValueError:
+            documents = []
+        if status or not documents:
+            faults[command] = (status, told.out[:200], told.err[-300:])
+    assert faults == {}

@@ -19,6 +19,7 @@ from highwater.streams.feeds.clustering import (
     NOISE,
     Clustering,
     _branches,
+    _tree,
     cluster_embeddings,
     cluster_size_for,
     neighbours_for,
@@ -101,7 +102,7 @@ def test_branches_are_those_of_hdbscan_on_the_same_graph():
     np.fill_diagonal(whole, 0)
     with np.errstate(all="ignore"):
         expected = hdbscan.HDBSCAN(metric="precomputed", min_cluster_size=8, min_samples=1).fit(whole)
-    labels, strength = _branches(vectors, graph, 8)
+    labels, strength = _branches(_tree(vectors, graph), len(vectors), 8)
     assert expected.labels_.max() >= 3
     assert same_partition(labels, expected.labels_)
     np.testing.assert_allclose(strength, expected.probabilities_, atol=1e-6)

@@ -51,3 +51,20 @@ def test_a_label_and_keywords_are_made_of_whole_words(script: str):
     words = set(unicodedata.normalize("NFKC", SCRIPTS[script]).casefold().split())
     assert set(shown.label.casefold().replace(",", "").split()) <= words
     assert {part for keyword in shown.keywords for part in keyword.casefold().split()} <= words
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        ("ReST", ["ReST"]),
+        ("PyPI", ["PyPI"]),
+        ("iOS", ["iOS"]),
+        ("ACLs", ["ACLs"]),
+        ("topicId", ["topic", "Id"]),
+        ("HTTPServer", ["HTTP", "Server"]),
+        ("getId", ["get", "Id"]),
+    ],
+)
+def test_a_name_of_short_pieces_is_one_word(written: str, words: list[str]):
+    """An identifier is cut where its case changes, unless no piece has three letters."""
+    assert [written[first:last] for first, last in spelled_words_of(written)] == words

@@ -1,0 +1,76 @@
+"""What a page that stays open comes to hold: updates of the server are recorded, and shown again as often as in eight hours.
+
+Each goes the way of a message that the socket has read, to the elements that it changes. New ones are not shown meanwhile, so the
+page shows the same whenever it is measured. It is measured after the browser has collected what nothing refers to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+# Eight hours of a page that is refreshed every two seconds.
+EIGHT_HOURS = 14_400
+_RECORD = """() => {
+  window.recorded = [];
+  window.socket.on("update", (message) => recorded.push(JSON.stringify({...message, _id: undefined})));
+}"""
+_REPLAY = """async (rounds) => {
+  for (let turn = 0; turn < rounds * recorded.length; turn += 1) {
+    await show(JSON.parse(recorded[turn % recorded.length]));
+    if (window.leak) leak(recorded[turn % recorded.length]);
+    await new Promise((done) => setTimeout(done));  // timers, frames and the socket have their turn
+  }
+}"""
+# What a careless script does: it keeps the rows that it was sent.
+PLANTED = """() => {
+  const kept = [];
+  window.leak = (message) => kept.push(JSON.parse(message));
+}"""
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a page holds: bytes of JavaScript, nodes of documents, listeners."""
+
+    heap_bytes: int
+    nodes: int
+    listeners: int
+
+
+class OpenPage:
+    """A page with the updates that the server sent to it."""
+
+    def __init__(self, page: Any) -> None:
+        self._page = page
+        self._devtools = page.context.new_cdp_session(page)
+        page.evaluate(_RECORD)
+
+    def record(self, count: int) -> int:
+        """Wait for updates; how many were recorded."""
+        self._page.wait_for_function("(count) => recorded.length >= count", arg=count)
+        self._page.evaluate("() => { [window.show] = socket.listeners('update'); socket.off('update'); }")
+        return int(self._page.evaluate("recorded.length"))
+
+    def replay(self, rounds: int) -> Held:
+        """Show all of them so many times, and measure what is held then: the page shows the same after each replay."""
+        self._page.evaluate(_REPLAY, rounds)
+        for _ in range(2):  # what the first round frees may have held more
+            self._devtools.send("HeapProfiler.collectGarbage")
+        counted = self._devtools.send("Memory.getDOMCounters")
+        heap = self._devtools.send("Runtime.getHeapUsage")["usedSize"]
+        return Held(int(heap), counted["nodes"], counted["jsEventListeners"])
+
+    def plant_leak(self) -> None:
+        """From now on every update leaves something behind."""
+        self._page.evaluate(PLANTED)
+
+
+def growth(before: Held, after: Held, turns: int) -> tuple[float, float, float]:
+    """What a page would gain in eight hours at the rate between two measurements: MB, nodes, listeners."""
+    scale = EIGHT_HOURS / turns
+    return (
+        (after.heap_bytes - before.heap_bytes) * scale / 1e6,
+        (after.nodes - before.nodes) * scale,
+        (after.listeners - before.listeners) * scale,
+    )
