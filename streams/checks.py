@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeAlias
 
 from highwater.schemas.errors import InvalidEventError
 
+# Refuses the value of a field, given with the field's name.
+Check: TypeAlias = Callable[[str, Any], None]
 # Ids are keys of Kafka records, rows and URLs; 512 bytes is far above any in use and keeps index entries small.
 ID_BYTES_MAX = 512
 # Years 1 to 9999: what a datetime, and so every reader of ours, can hold; but for the first moment of all, which the driver of
@@ -113,3 +117,34 @@ def check_time(name: str, value: int) -> None:
         raise InvalidEventError(
             "time_out_of_range", f"{name} does not lie after 0001-01-01T00:00:00Z and before the year 10000", field=name
         )
+
+
+def unless_null(check: Check) -> Check:
+    """The check of a field that may be null."""
+
+    def checked(name: str, value: Any) -> None:
+        if value is not None:
+            check(name, value)
+
+    return checked
+
+
+def one_of(allowed: Collection[str], reason: str) -> Check:
+    """The check of a field that has one of a few values."""
+
+    def check(name: str, value: str) -> None:
+        if value not in allowed:
+            raise InvalidEventError(reason, f"{name} is none of {', '.join(allowed)}", field=name)
+
+    return check
+
+
+def check_fields(checks: Mapping[str, Check], event: Mapping[str, object]) -> None:
+    """Check the fields that an event has, in the order of the checks, so that of several faults the first field's is named.
+
+    Raises:
+        InvalidEventError: with the field at fault and a reason a program can rely on.
+    """
+    for name, check in checks.items():
+        if name in event:
+            check(name, event[name])

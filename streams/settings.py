@@ -66,6 +66,10 @@ def _names(raw: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in raw.split(",") if name.strip())
 
 
+def _words(raw: str) -> tuple[str, ...]:
+    return tuple(raw.split())
+
+
 def _within(low: float, high: float, more: str = "") -> Callable[[str], float]:
     """A parser of numbers from `low` to `high`; `more` ends what is said of others."""
 
@@ -256,6 +260,13 @@ class Settings:
     )
     alert_webhook_url: str | None = _setting(
         "HIGHWATER_ALERT_WEBHOOK_URL", _text, None, "address that receives each alert as JSON by POST", True
+    )
+    alert_urls: tuple[str, ...] = _setting(
+        "HIGHWATER_ALERT_URLS",
+        _words,
+        (),
+        "addresses of services as apprise writes them, separated by spaces; each receives every alert",
+        True,
     )
     embeddings_url: str | None = _setting(
         "EMBEDDINGS_BASE_URL", _text, None, "OpenAI-compatible service of embeddings; unset = see HIGHWATER_EMBEDDER"

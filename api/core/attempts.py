@@ -12,7 +12,7 @@ from collections import OrderedDict
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address, ip_network
 
-from highwater.streams.identity.rate_limits import admit
+from highwater.streams.identity.rate_limits import RecentCalls
 
 ATTEMPTS_MAX = 10
 WINDOW_MS = 60_000
@@ -45,9 +45,7 @@ class Attempts:
         self, attempts_max: int = ATTEMPTS_MAX, window_ms: int = WINDOW_MS, addresses_max: int = ADDRESSES_MAX
     ) -> None:
         self._attempts_max = attempts_max
-        self._window_ms = window_ms
-        self._addresses_max = addresses_max
-        self._wrong: OrderedDict[str, tuple[int, ...]] = OrderedDict()
+        self._wrong = RecentCalls(attempts_max, window_ms, addresses_max)
         self._proven: OrderedDict[int, None] = OrderedDict()
 
     def __len__(self) -> int:
@@ -55,20 +53,11 @@ class Attempts:
 
     def wait_ms(self, address: str, now_ms: int) -> int:
         """0: the address may try a key; else in how many ms."""
-        if not self._wrong:
-            return 0
-        times = self._wrong.get(network_of(address), ())
-        return admit(times, now_ms, self._attempts_max, self._window_ms).retry_after_ms
+        return self._wrong.judge(network_of(address), now_ms).retry_after_ms if self._wrong else 0
 
     def note_wrong(self, address: str, now_ms: int) -> bool:
         """A key was wrong; whether this was the last that the address may try."""
-        network = network_of(address)
-        times = admit(self._wrong.get(network, ()), now_ms, self._attempts_max, self._window_ms).times
-        self._wrong[network] = times
-        self._wrong.move_to_end(network)
-        if len(self._wrong) > self._addresses_max:
-            self._wrong.popitem(last=False)
-        return len(times) >= self._attempts_max
+        return len(self._wrong.count(network_of(address), now_ms).times) >= self._attempts_max
 
     def note_right(self, address: str, key: str) -> None:
         """A key was right: from here it is looked at whatever else the address sends."""

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from highwater.schemas.envelope import iso_from_ms_or_none
-from highwater.streams.queries.runs import call_key
+from highwater.streams.engines.work import call_key
 
 
 def call_document(run_id: str, call: Mapping[str, Any]) -> dict[str, Any]:

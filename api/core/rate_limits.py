@@ -9,7 +9,6 @@ address are then counted by each process for itself, by the same rule (R4.36). E
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -23,17 +22,16 @@ from highwater.api.core.auth import Principal, Role
 from highwater.api.core.errors import TooLargeError, TooManyRequestsError
 from highwater.api.core.proxies import address_of
 from highwater.connectors.identity.organizations import Organization
-from highwater.connectors.identity.rate_limits import AddressLimits, Counted, RateLimits, Whose
+from highwater.connectors.identity.rate_limits import CallCounts, Counted, Whose
 from highwater.connectors.redis.link import RedisAwayError
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import Clock
 from highwater.streams.identity.plans import Plan, plan_of
 from highwater.streams.identity.rate_limits import (
-    LIVE_WINDOW_MS,
     WINDOW_SECONDS,
     RateLimit,
+    RecentCalls,
     Verdict,
-    admit,
     decide,
 )
 from highwater.streams.telemetry import CALLS_METERED, LIVE_REFUSED, RATE_LIMIT_OPEN, RATE_LIMITED, get_log
@@ -57,36 +55,13 @@ class _Judged(NamedTuple):
     verdict: Verdict
 
 
-class LocalCalls:
-    """The calls of addresses that this process admitted."""
-
-    def __init__(self, calls_max: int, window_ms: int = LIVE_WINDOW_MS, addresses_max: int = ADDRESSES_MAX) -> None:
-        self._calls_max = calls_max
-        self._window_ms = window_ms
-        self._addresses_max = addresses_max
-        self._times: OrderedDict[str, tuple[int, ...]] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._times)
-
-    def retry_after_ms(self, address: str, now_ms: int) -> int:
-        """0: admitted, and counted; else in how many ms it may come again."""
-        admission = admit(self._times.get(address, ()), now_ms, self._calls_max, self._window_ms)
-        self._times[address] = admission.times
-        self._times.move_to_end(address)
-        if len(self._times) > self._addresses_max:
-            self._times.popitem(last=False)
-        return admission.retry_after_ms
-
-
 class RateLimiter:
     """Admits calls, or refuses them."""
 
     def __init__(
         self,
-        counts: RateLimits,
-        addresses: AddressLimits,
-        local: LocalCalls,
+        counts: CallCounts,
+        local: RecentCalls,
         read_limits: Callable[[str], Awaitable[Organization]],
         plans: Mapping[str, Plan],
         clock: Clock,
@@ -96,7 +71,6 @@ class RateLimiter:
         """`read_limits` says what an organization may where Redis holds no copy of that."""
         self._caller_per_minute = caller_per_minute
         self._counts = counts
-        self._addresses = addresses
         self._local = local
         self._read_limits = read_limits
         self._plans = plans
@@ -176,14 +150,14 @@ class RateLimiter:
     def ask_address(self, declaration: Access, scope: Scope) -> asyncio.Future[int]:
         """Count a call of an address, for a caller that does not wait; `judge_address` reads what comes."""
         _metered(declaration).inc()
-        return self._addresses.ask(address_of(scope), self._clock())
+        return self._counts.ask(address_of(scope), self._clock())
 
     def judge_address(self, scope: Scope, told: asyncio.Future[int]) -> int:
         """0: the call is admitted; else in how many ms it may come again. `told` is done."""
         try:
             retry_after_ms = told.result()
         except RedisAwayError:
-            retry_after_ms = self._local.retry_after_ms(address_of(scope), self._clock())
+            retry_after_ms = self._local.count(address_of(scope), self._clock()).retry_after_ms
         if retry_after_ms:
             LIVE_REFUSED.inc()
             RATE_LIMITED.labels("address").inc()

@@ -24,12 +24,12 @@ from highwater.api.core.oidc import TokenReader, read_rules
 from highwater.api.core.overload import Overload, bounds_of
 from highwater.api.core.parts import Part
 from highwater.api.core.publishing import Publisher
-from highwater.api.core.rate_limits import LocalCalls, RateLimiter
+from highwater.api.core.rate_limits import ADDRESSES_MAX, RateLimiter
 from highwater.api.core.security_log import SecurityLog
 from highwater.connectors.feeds import read_model as feeds_reads
 from highwater.connectors.identity.issuer import Issuer
 from highwater.connectors.identity.organizations import Organizations
-from highwater.connectors.identity.rate_limits import AddressLimits, RateLimits
+from highwater.connectors.identity.rate_limits import CallCounts
 from highwater.connectors.identity.sessions import SessionStore
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.admin import Admin
@@ -54,6 +54,7 @@ from highwater.schemas.topics import partitions_refusal
 from highwater.streams.chunks.passports import Passports, load_passports
 from highwater.streams.clock import Clock, monotonic_seconds
 from highwater.streams.identity.plans import load_plans
+from highwater.streams.identity.rate_limits import LIVE_WINDOW_MS, RecentCalls
 from highwater.streams.settings import Settings
 from highwater.streams.telemetry import get_log
 
@@ -313,9 +314,8 @@ def make_services(settings: Settings, clock: Clock) -> Services:
         tokens=tokens,
         organizations=organizations,
         rate_limiter=RateLimiter(
-            RateLimits(link),
-            AddressLimits(link, settings.live_requests_max),
-            LocalCalls(settings.live_requests_max),
+            CallCounts(link, settings.live_requests_max),
+            RecentCalls(settings.live_requests_max, LIVE_WINDOW_MS, ADDRESSES_MAX),
             organizations.read_limits,
             plans,
             clock,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol
 
 import orjson
@@ -27,6 +27,7 @@ from highwater.api.core.guard import Asker, asker_on_socket
 from highwater.api.core.proxies import address_of
 from highwater.api.core.services import Services
 from highwater.schemas.errors import HighwaterError, UnavailableError
+from highwater.streams.telemetry import get_log
 
 # Browsers cannot set a field of the handshake; they can name a subprotocol, which is then the one that is spoken.
 SUBPROTOCOL = "highwater.bearer."
@@ -37,8 +38,12 @@ AUTH_SECONDS_MAX = 5.0
 RECHECK_SECONDS = 60.0
 # A reader that has stopped reading is not waited for longer than this to take its closing.
 CLOSE_SECONDS_MAX = 5.0
+# With INTERNAL_ERROR: whatever it was, a listener that is told nothing more must not stay.
+FAILED = "failed; resume after the last id"
 # A closing's reason has at most 123 bytes (RFC 6455, section 5.5.1).
 _REASON_CHARACTERS_MAX = 120
+
+_log = get_log("sockets")
 
 
 class EndingError(HighwaterError):
@@ -90,6 +95,7 @@ class Socket:
         self._websocket = websocket
         self._services = services
         self._authorization: str | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def _admitted(self) -> Asker:
         """Whoever it is, by its field, by its subprotocol, or by its first message; refused where it may not be here."""
@@ -132,7 +138,38 @@ class Socket:
         return text
 
     def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        return asyncio.create_task(work, name="socket")
+        """Do something as long as the socket is attended to."""
+        task = asyncio.create_task(work, name="socket")
+        self._tasks.append(task)
+        return task
+
+    async def _attended(
+        self,
+        listener: Closable,
+        works: Sequence[Coroutine[Any, Any, None]],
+        *,
+        may_end: bool,
+        end: asyncio.Future[Any] | None = None,
+    ) -> None:
+        """Do all of `works` until one of them ends, or `end` is done; one that fails closes the listener.
+
+        `may_end`: who is on the socket may lose the right to be there, which is checked at times.
+        """
+        ends: list[asyncio.Future[Any]] = [self._task(work) for work in works]
+        if may_end:
+            ends.append(self._task(self._recheck(listener)))
+        if end is not None:
+            ends.append(end)
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            outcomes = await asyncio.gather(*self._tasks, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, Exception) and not isinstance(outcome, WebSocketDisconnect):
+                _log.error("a socket failed", error=repr(outcome), exc_info=outcome)
+                listener.close(INTERNAL_ERROR, FAILED)
 
     async def _recheck(self, subscriber: Closable) -> None:
         while True:

@@ -424,7 +424,7 @@ async def get_events(request: Request, job_id: JobId, called: Called, services: 
     after = place_after(last, found)
     if found.has_ended and after >= found.seq:
         return Response(status_code=int(HTTPStatus.NO_CONTENT), headers={"Cache-Control": conditional.CACHE_NEVER})
-    jobs.watchers.check_room()
+    jobs.watchers.audience.check_room()
     authorization = request.headers.get("authorization")
 
     async def is_still_allowed() -> bool:

@@ -6,7 +6,6 @@ that the watcher may come back with the last id that it saw.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 
 import orjson
@@ -18,18 +17,16 @@ from highwater.api.core.askers import canonical_uuid
 from highwater.api.core.errors import ProblemError
 from highwater.api.core.resources import JOB
 from highwater.api.core.services import Services
-from highwater.api.core.sockets import INTERNAL_ERROR, EndingError, Socket, code_of, send_away
+from highwater.api.core.sockets import EndingError, Socket, code_of, send_away
 from highwater.api.jobs.routes import READ_JOB, place_after
 from highwater.api.jobs.services import JobServices
 from highwater.api.jobs.stream import JobHub, Listener
 from highwater.connectors.jobs.read_model import JobRead
 from highwater.schemas.errors import InvalidEventError, UnavailableError
 from highwater.streams.clock import fresh_id
-from highwater.streams.telemetry import get_log
 
 ENDED = 1000
 
-_log = get_log("sockets")
 router = APIRouter(tags=["jobs"])
 
 
@@ -41,7 +38,7 @@ async def job_socket(websocket: WebSocket, job_id: str) -> None:
     jobs: JobServices = websocket.app.state.jobs
     with contextlib.suppress(WebSocketDisconnect):
         try:
-            with jobs.watchers.admitted():
+            with jobs.watchers.audience.admitted():
                 await JobSocket(websocket, services, jobs.watchers).watch(job_id)
         except (ProblemError, InvalidEventError, UnavailableError, EndingError) as error:
             await send_away(websocket, code_of(error), str(error))
@@ -76,25 +73,9 @@ class JobSocket(Socket):
         hub = self._watchers
         async with hub.socket(job.user_id, fresh_id()):
             with hub.listening(job.job_id, after) as listener:
-                await self._until_end(listener, may_end=may_end)
+                await self._attended(listener, [self._tell(listener), self._hear(listener)], may_end=may_end)
         if listener.closed is not None:
             await send_away(self._websocket, *listener.closed)
-
-    async def _until_end(self, listener: Listener, *, may_end: bool) -> None:
-        works = [self._tell(listener), self._hear(listener)]
-        if may_end:
-            works.append(self._recheck(listener))
-        tasks = [self._task(work) for work in works]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-        for outcome in outcomes:
-            if isinstance(outcome, Exception) and not isinstance(outcome, WebSocketDisconnect):
-                _log.error("a socket on a job failed", error=repr(outcome), exc_info=outcome)
-                listener.close(INTERNAL_ERROR, "failed; resume after the last id")
 
     async def _tell(self, listener: Listener) -> None:
         async with contextlib.aclosing(listener.frames()) as told:

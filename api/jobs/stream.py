@@ -17,7 +17,7 @@ import orjson
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from highwater.api.core.sockets import GOING_AWAY, INTERNAL_ERROR, EndingError
+from highwater.api.core.audience import Audience, fail
 from highwater.connectors.jobs.read_model import JobRead
 from highwater.connectors.jobs.streams import Entry, JobStreams, Reading
 from highwater.connectors.postgres.shared_reads import SharedReads
@@ -48,7 +48,6 @@ GAP, SNAPSHOT = "gap", "snapshot"
 
 # Redis is asked again after this long when the wake-ups or a read failed.
 _AGAIN_SECONDS = 0.5
-_LEAVE_SECONDS_MAX = 2.0
 _NUMBERS = ("slide_number", "progress_pct")
 _log = get_log("job-streams")
 
@@ -171,7 +170,7 @@ class Listener:
 
     async def frames(self) -> AsyncGenerator[Sequence[Frame], None]:
         """What is told, in its order; nothing at all is a heartbeat. It ends with the job, the watcher or the server."""
-        while not (self.is_ended or self._hub.is_ending):
+        while not (self.is_ended or self._hub.audience.is_ending):
             found = self.channel.since(self.place)
             turn = self.channel.turn
             if found is None:
@@ -197,7 +196,7 @@ class Listener:
     async def _woken(self) -> None:
         self._waiting = asyncio.get_running_loop().create_future()
         try:
-            if not (self.is_ended or self._hub.is_ending):
+            if not (self.is_ended or self._hub.audience.is_ending):
                 await self._waiting
         finally:
             self._waiting = None
@@ -258,44 +257,9 @@ class JobHub:
         self._past: SharedReads[list[Frame]] = SharedReads()
         self._room = asyncio.Semaphore(CALLS_MAX)
         self._asking: dict[str, asyncio.Task[JobRead | None]] = {}
-        self._admitted = 0
-        self._all_left = asyncio.Event()
-        self._all_left.set()
-        self.is_ending = False
+        self.audience = Audience("clients watch jobs on this process", LISTENERS_MAX, JOB_LISTENERS)
 
     # -- listeners that come and go -----------------------------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def admitted(self) -> Iterator[None]:
-        """One of the listeners of this process.
-
-        Raises:
-            UnavailableError: there are too many.
-            EndingError: the server stops.
-        """
-        self.check_room()
-        self._admitted += 1
-        JOB_LISTENERS.set(self._admitted)
-        self._all_left.clear()
-        try:
-            yield
-        finally:
-            self._admitted -= 1
-            JOB_LISTENERS.set(self._admitted)
-            if not self._admitted:
-                self._all_left.set()
-
-    def check_room(self) -> None:
-        """Refuse one listener more than there may be.
-
-        Raises:
-            UnavailableError: there are too many.
-            EndingError: the server stops.
-        """
-        if self.is_ending:
-            raise EndingError
-        if self._admitted >= LISTENERS_MAX:
-            raise UnavailableError("too many clients watch jobs on this process")
 
     @contextlib.contextmanager
     def listening(self, job_id: str, after: int) -> Iterator[Listener]:
@@ -340,18 +304,11 @@ class JobHub:
 
     async def end(self) -> None:
         """End every stream, and wait a moment for them to have been told."""
-        self.is_ending = True
-        for channel in self._channels.values():
-            for listener in channel.listeners:
-                listener.close(GOING_AWAY, "the server stops")
-        try:
-            await asyncio.wait_for(self._all_left.wait(), _LEAVE_SECONDS_MAX)
-        except TimeoutError:
-            _log.warning("watchers of jobs were cut", listeners=self._admitted)
+        await self.audience.end(self._listeners())
 
     async def close(self) -> None:
         """Stop reading."""
-        self.is_ending = True
+        self.audience.is_ending = True
         self._stop()
         tasks: list[asyncio.Task[Any]] = [*self._leaving, *self._asking.values()]
         for task in tasks:
@@ -395,6 +352,9 @@ class JobHub:
         except UnavailableError:
             return None
 
+    def _listeners(self) -> Iterator[Listener]:
+        return (listener for channel in self._channels.values() for listener in channel.listeners)
+
     def _look_at(self, job_id: str) -> None:
         self._dirty.add(job_id)
         self._has_dirty.set()
@@ -412,9 +372,7 @@ class JobHub:
                 await asyncio.sleep(_AGAIN_SECONDS)
             except Exception as error:  # noqa: BLE001 - said, and ended for all: they come back after their last id
                 _log.error("watching jobs failed", error=repr(error), exc_info=True)
-                for channel in self._channels.values():
-                    for listener in channel.listeners:
-                        listener.close(INTERNAL_ERROR, "failed; resume after the last id")
+                fail(self._listeners())
                 await asyncio.sleep(_AGAIN_SECONDS)
 
     async def _hear(self) -> None:
@@ -491,7 +449,7 @@ class EventStream(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Tell until the job, the client or the server ends."""
-        with self._hub.admitted(), self._hub.listening(self._job_id, self._after) as listener:
+        with self._hub.audience.admitted(), self._hub.listening(self._job_id, self._after) as listener:
             # One small task a listener that waits for its client to go, in place of the library's group of two.
             going = asyncio.create_task(_until_gone(receive), name="job-events")
             going.add_done_callback(lambda _: listener.end())

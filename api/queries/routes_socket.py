@@ -23,6 +23,7 @@ from highwater.api.core.guard import Asker
 from highwater.api.core.resources import RUN
 from highwater.api.core.services import Services
 from highwater.api.core.sockets import (
+    FAILED,
     INTERNAL_ERROR,
     MALFORMED,
     EndingError,
@@ -53,7 +54,7 @@ async def query_socket(websocket: WebSocket) -> None:
     queries: QueryServices = websocket.app.state.queries
     with contextlib.suppress(WebSocketDisconnect):
         try:
-            with queries.sockets.admitted():
+            with queries.sockets.audience.admitted():
                 await QuerySocket(websocket, services, queries.sockets, queries.deltas).run()
         except (ProblemError, InvalidEventError, UnavailableError, EndingError) as error:
             await send_away(websocket, code_of(error), str(error))
@@ -95,21 +96,8 @@ class QuerySocket(Socket):
 
     async def _attend(self, subscriber: Subscriber, called: Asker) -> None:
         """Push and obey until the client goes, or the socket is to be closed."""
-        tasks = [self._task(self._push(subscriber)), self._task(self._obey(subscriber, called))]
-        if called.principal.may_end:
-            tasks.append(self._task(self._recheck(subscriber)))
-        ends: list[asyncio.Future[Any]] = [*tasks, subscriber.closed]
-        try:
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            tasks += [self._past] if self._past is not None else []
-            for task in tasks:
-                task.cancel()
-            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-        for outcome in outcomes:
-            if isinstance(outcome, Exception) and not isinstance(outcome, WebSocketDisconnect):
-                _log.error("a socket failed", error=repr(outcome), exc_info=outcome)
-                subscriber.close(INTERNAL_ERROR, "failed; resume after the last id")
+        works = [self._push(subscriber), self._obey(subscriber, called)]
+        await self._attended(subscriber, works, may_end=called.principal.may_end, end=subscriber.closed)
         if subscriber.closed.done():
             await send_away(self._websocket, *subscriber.closed.result())
 
@@ -176,7 +164,7 @@ class QuerySocket(Socket):
             subscriber.close(MALFORMED, str(error))
         except Exception as error:  # noqa: BLE001 - whatever it was, this socket is told nothing more and must not stay open
             _log.error("a socket could not catch up", error=repr(error), exc_info=True)
-            subscriber.close(INTERNAL_ERROR, "failed; resume after the last id")
+            subscriber.close(INTERNAL_ERROR, FAILED)
 
 
 def _resume_offset(after: str | None, user_id: str) -> int | None:

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import orjson
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from highwater.api.core.sockets import GOING_AWAY, INTERNAL_ERROR, TRY_AGAIN_LATER, EndingError
+from highwater.api.core.audience import Audience, fail
+from highwater.api.core.sockets import TRY_AGAIN_LATER, EndingError
 from highwater.connectors.kafka.admin import Admin
 from highwater.connectors.kafka.murmur2 import murmur2_partition
 from highwater.connectors.patience import patiently
@@ -43,7 +44,6 @@ CATCH_UPS_MAX = 4
 
 _RECORDS_MAX = 1_000
 _POLL_SECONDS = 0.2
-_LEAVE_SECONDS_MAX = 2.0
 # How long a reader of the past may make the others wait for its place among `CATCH_UPS_MAX`.
 _ROOM_SECONDS_MAX = 10.0
 _TOO_SLOW = "reads too slowly; resume after the last id"
@@ -164,33 +164,9 @@ class QueryHub:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sockets")
         self._past_threads = ThreadPoolExecutor(CATCH_UPS_MAX, thread_name_prefix="sockets-past")
         self._catching_up = asyncio.Semaphore(CATCH_UPS_MAX)
-        self._sockets = 0
-        self._is_ending = False
-        self._all_left = asyncio.Event()
-        self._all_left.set()
+        self.audience = Audience("sockets are open", SOCKETS_MAX)
 
     # -- sockets that come and go -------------------------------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def admitted(self) -> Iterator[None]:
-        """One of the sockets of this process, from before it says who it is.
-
-        Raises:
-            UnavailableError: there are too many.
-            EndingError: the server stops.
-        """
-        if self._is_ending:
-            raise EndingError
-        if self._sockets >= SOCKETS_MAX:
-            raise UnavailableError("too many sockets are open")
-        self._sockets += 1
-        self._all_left.clear()
-        try:
-            yield
-        finally:
-            self._sockets -= 1
-            if not self._sockets:
-                self._all_left.set()
 
     async def join(self, user_id: str, *, is_live: bool = True) -> Subscriber:
         """Tell a user from now on of runs that end; one that is to catch up first is not live. What ends after this is told.
@@ -202,7 +178,7 @@ class QueryHub:
         async with self._starting:
             if self._task is None:
                 await self._start()
-            if self._is_ending:
+            if self.audience.is_ending:
                 raise EndingError
             partition = partition_of(user_id)
             subscriber = Subscriber(user_id, partition, self._places[partition], is_live=is_live)
@@ -220,6 +196,9 @@ class QueryHub:
             self._task.cancel()
             self._task = None
 
+    def _subscribers(self) -> Iterator[Subscriber]:
+        return (subscriber for of_user in self._users.values() for subscriber in of_user)
+
     def place_of(self, subscriber: Subscriber) -> str | None:
         """The id after which a socket that has read everything would resume; None at the beginning of the log."""
         offset = self._places.get(subscriber.partition, 0) - 1
@@ -227,18 +206,11 @@ class QueryHub:
 
     async def end(self) -> None:
         """Close every socket, and wait a moment for them to have been told."""
-        self._is_ending = True
-        for of_user in self._users.values():
-            for subscriber in of_user:
-                subscriber.close(GOING_AWAY, "the server stops")
-        try:
-            await asyncio.wait_for(self._all_left.wait(), _LEAVE_SECONDS_MAX)
-        except TimeoutError:
-            _log.warning("sockets were cut", sockets=self._sockets)
+        await self.audience.end(self._subscribers())
 
     async def close(self) -> None:
         """Stop reading."""
-        self._is_ending = True
+        self.audience.is_ending = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -261,9 +233,7 @@ class QueryHub:
         except Exception as error:  # noqa: BLE001 - whatever it was, a socket that is told nothing more must not stay open
             _log.error("the sockets are closed: their consumer failed", error=repr(error), exc_info=True)
             self._task = None
-            for of_user in self._users.values():
-                for subscriber in of_user:
-                    subscriber.close(INTERNAL_ERROR, "failed; resume after the last id")
+            fail(self._subscribers())
 
     async def _follow(self) -> None:
         """Read and tell, until Kafka's client is broken for good and another one is needed."""

@@ -12,7 +12,7 @@ import re
 import smtplib
 import socket
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from email.headerregistry import Address
 from email.message import EmailMessage
@@ -25,7 +25,6 @@ from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import ConfigurationError, HighwaterError
 from highwater.schemas.queries import RunFailed
 from highwater.streams.clock import Clock, to_datetime
-from highwater.streams.settings import Settings
 from highwater.streams.telemetry import get_log
 
 # A server that answers at all does so in a second or two; each answer of SMTP, and all of a webhook.
@@ -274,18 +273,22 @@ def _cut(client: smtplib.SMTP) -> None:
 
 def mail_of(alerts: Sequence[Alert], sender: str, to: Sequence[str], now_ms: int) -> EmailMessage:
     """The mail of one alert, or one of all of them."""
-    first = alerts[0]
     message = EmailMessage()
-    if len(alerts) == 1:
-        message["Subject"] = f"[highwater] run {first.request_id} failed: {first.stage or 'no stage'}: {first.reason}"
-    else:
-        message["Subject"] = f"[highwater] and {len(alerts)} more runs failed"
+    message["Subject"] = subject(alerts)
     message["From"], message["To"] = sender, ", ".join(to)
     message["Date"] = format_datetime(to_datetime(now_ms))
     message["Message-ID"] = f"<{message_key(alerts)}@highwater>"
     message["Auto-Submitted"] = "auto-generated"
     message.set_content(mail_text(alerts), cte="quoted-printable")
     return message
+
+
+def subject(alerts: Sequence[Alert]) -> str:
+    """What a person reads first."""
+    first = alerts[0]
+    if len(alerts) > 1:
+        return f"[highwater] and {len(alerts)} more runs failed"
+    return f"[highwater] run {first.request_id} failed: {first.stage or 'no stage'}: {first.reason}"
 
 
 def mail_text(alerts: Sequence[Alert]) -> str:
@@ -341,23 +344,3 @@ def _address(text: str, name: str) -> str:
     if found is None or not found.domain or not text.isascii() or not text.isprintable():
         raise ConfigurationError(f"{name}: {text[:100]!r} is not an email address")
     return found.addr_spec
-
-
-def open_channels(settings: Settings, clock: Clock) -> list[Channel]:
-    """Every configured channel; the log where none is.
-
-    Raises:
-        ConfigurationError: a setting is wrong, or one that belongs to it is missing.
-    """
-    channels: list[Channel] = []
-    mail = (settings.alert_smtp_url, settings.alert_email_from, settings.alert_email_to)
-    if all(mail):
-        make: Callable[..., Channel] = MailChannel
-        channels.append(make(*mail, clock))
-    elif any(mail):
-        raise ConfigurationError(
-            "HIGHWATER_ALERT_SMTP_URL, HIGHWATER_ALERT_EMAIL_FROM and HIGHWATER_ALERT_EMAIL_TO belong together: set all or none"
-        )
-    if settings.alert_webhook_url is not None:
-        channels.append(WebhookChannel(settings.alert_webhook_url))
-    return channels or [LogChannel()]

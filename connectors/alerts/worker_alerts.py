@@ -11,7 +11,8 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
-from highwater.connectors.alerts.channels import Alert, Channel, ChannelError, alert_of, open_channels
+from highwater.connectors.alerts.channels import Alert, Channel, ChannelError, alert_of
+from highwater.connectors.alerts.opening import open_channels
 from highwater.connectors.alerts.statements import QUERIES
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.handler import Handler, Surroundings

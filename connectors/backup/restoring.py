@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from highwater.connectors.alerts.channels import open_channels
+from highwater.connectors.alerts.opening import open_channels
 from highwater.connectors.backup.manifest import (
     BackupError,
     Manifest,

@@ -30,6 +30,41 @@ from highwater.streams.identity.rate_limits import COUNTER_SECONDS, LIVE_WINDOW_
 # As those of `ResourceCache`: more in one pipeline would delay the first of them.
 BATCH_MAX = 256
 
+# KEYS[1] the times, the newest first; ARGV now, most, window, calls. Answers how many of so many calls at `now` are admitted, and
+# in how many ms one that is not may come again. The list is at most as long as the limit, so the place that a call would push
+# out tells whether there is room for it. Times after now (another process is a millisecond ahead, or a clock was moved back) are
+# rewritten as now, as `admit` does, a hundred at a time: as a rule there are few. The key goes a window after its last request.
+_ADMIT = """
+local now, most, window, calls = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local newest = redis.call('LINDEX', KEYS[1], 0)
+if newest and tonumber(newest) > now then
+    local place, later = 0, 0
+    repeat
+        later = 0
+        for _, at in ipairs(redis.call('LRANGE', KEYS[1], place, place + 99)) do
+            if tonumber(at) <= now then break end
+            redis.call('LSET', KEYS[1], place + later, ARGV[1])
+            later = later + 1
+        end
+        place = place + later
+    until later < 100
+    redis.call('PEXPIRE', KEYS[1], ARGV[3])
+end
+local admitted = {}
+while #admitted < calls and #admitted < most do
+    local oldest = redis.call('LINDEX', KEYS[1], most - 1 - #admitted)
+    if oldest and tonumber(oldest) > now - window then break end
+    admitted[#admitted + 1] = ARGV[1]
+end
+if #admitted > 0 then
+    redis.call('LPUSH', KEYS[1], unpack(admitted))
+    redis.call('LTRIM', KEYS[1], 0, most - 1)
+    redis.call('PEXPIRE', KEYS[1], ARGV[3])
+end
+if #admitted == calls then return {calls, 0} end
+return {#admitted, tonumber(redis.call('LINDEX', KEYS[1], most - 1)) + window - now}
+"""
+
 
 class Whose(NamedTuple):
     """Who is counted: an API key by its id, a user, or both. And what is read with it: an organization's limit, a user's plan.
@@ -73,13 +108,18 @@ class _Asked(NamedTuple):
         return tuple(place for place in (self.limit_at, self.plan_at) if place is not None)
 
 
-class RateLimits:
-    """Counts requests, over all processes that share a Redis."""
+class CallCounts:
+    """Counts calls, over all processes that share a Redis; those of addresses are admitted by the clocks of the processes."""
 
-    def __init__(self, link: RedisLink) -> None:
+    def __init__(self, link: RedisLink, calls_max: int, window_ms: int = LIVE_WINDOW_MS) -> None:
+        """`calls_max`: those of an address in a window."""
         self._link = link
+        self._calls_max = calls_max
+        self._window_ms = window_ms
+        self._script = link.script(_ADMIT)
         self._waiting: list[_Asked] = []
-        self._flushes: set[asyncio.Task[None]] = set()
+        self._addresses: dict[tuple[str, int], list[asyncio.Future[int]]] = {}  # by address and time
+        self._questions = Questions(self._take, "call-counts")
 
     async def count(self, whose: Whose, now_ms: int, cost: int = 1) -> Counted:
         """Count a request in the minute of `now_ms`, as so many as it costs.
@@ -88,21 +128,43 @@ class RateLimits:
             RedisAwayError: nobody can tell over all processes.
         """
         self._link.require()
-        loop = asyncio.get_running_loop()
-        asked = _Asked(*_names(whose, minute_of(now_ms)), loop.create_future(), cost)
-        self._waiting.append(asked)
-        if len(self._waiting) == 1:
-            loop.call_soon(self._start_flush)
-        elif len(self._waiting) >= BATCH_MAX:
-            self._start_flush()
-        return await asked.future
+        future: asyncio.Future[Counted] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Asked(*_names(whose, minute_of(now_ms)), future, cost))
+        self._questions.wait(is_full=len(self._waiting) >= BATCH_MAX)
+        return await future
 
-    def _start_flush(self) -> None:
+    async def retry_after_ms(self, address: str, now_ms: int) -> int:
+        """0: admitted, and counted; else in how many ms it may come again.
+
+        Raises:
+            RedisAwayError: nobody can tell over all processes.
+        """
+        return await self.ask(address, now_ms)
+
+    def ask(self, address: str, now_ms: int) -> asyncio.Future[int]:
+        """What `retry_after_ms` gives, for a caller that does not wait; its errors are those of the future."""
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        if not self._link.is_up:
+            future.set_exception(RedisAwayError(f"Redis is away: {self._link.reason}"))
+            return future
+        asked = self._addresses.setdefault((address, now_ms), [])
+        asked.append(future)
+        self._questions.wait(is_full=len(self._addresses) >= BATCH_MAX or len(asked) >= BATCH_MAX)
+        return future
+
+    def _take(self) -> Coroutine[Any, Any, None] | None:
         waiting, self._waiting = self._waiting, []
+        addresses, self._addresses = self._addresses, {}
+        if waiting and addresses:
+            return self._both(waiting, addresses)
         if waiting:
-            task = asyncio.create_task(self._flush(waiting), name="rate-limits")
-            self._flushes.add(task)
-            task.add_done_callback(self._flushes.discard)
+            return self._flush(waiting)
+        return self._flush_addresses(addresses) if addresses else None
+
+    async def _both(
+        self, waiting: Sequence[_Asked], addresses: Mapping[tuple[str, int], Sequence[asyncio.Future[int]]]
+    ) -> None:
+        await asyncio.gather(self._flush(waiting), self._flush_addresses(addresses))
 
     async def _flush(self, waiting: Sequence[_Asked]) -> None:
         times: Counter[str] = Counter()
@@ -123,6 +185,26 @@ class RateLimits:
         numbers = 2 * len(times)
         lasts = dict(zip(times, replies[0:numbers:2], strict=True))
         _tell(waiting, times, lasts, dict(zip(reads, replies[numbers:], strict=True)))
+
+    async def _flush_addresses(self, waiting: Mapping[tuple[str, int], Sequence[asyncio.Future[int]]]) -> None:
+        calls = [
+            ((key(LIVE_REQUESTS, address=address),), (now_ms, self._calls_max, self._window_ms, len(futures)))
+            for (address, now_ms), futures in waiting.items()
+        ]
+        try:
+            replies = await self._link.scripted(self._script, calls)
+        except RedisAwayError as error:
+            replies = [error] * len(calls)
+        for futures, reply in zip(waiting.values(), replies, strict=True):
+            for number, future in enumerate(futures):
+                if future.done():  # the client may have gone away meanwhile
+                    continue
+                if isinstance(reply, RedisAwayError):
+                    future.set_exception(reply)
+                elif isinstance(reply, Exception):
+                    future.set_exception(RedisAwayError(f"Redis refuses to count: {reply}"))
+                else:
+                    future.set_result(0 if number < reply[0] else int(reply[1]))
 
 
 def _names(whose: Whose, minute: str) -> tuple[str | None, str | None, tuple[str, str] | None, tuple[str, str] | None]:
@@ -175,97 +257,3 @@ def _tell(
 def _text(read: Mapping[tuple[str, str], Any], place: tuple[str, str] | None) -> str | None:
     found = None if place is None else read[place]
     return found.decode("utf-8", "replace") if isinstance(found, bytes) else None
-
-
-# -- addresses --------------------------------------------------------------------------------------------------------------
-
-# KEYS[1] the times, the newest first; ARGV now, most, window, calls. Answers how many of so many calls at `now` are admitted, and
-# in how many ms one that is not may come again. The list is at most as long as the limit, so the place that a call would push
-# out tells whether there is room for it. Times after now (another process is a millisecond ahead, or a clock was moved back) are
-# rewritten as now, as `admit` does, a hundred at a time: as a rule there are few. The key goes a window after its last request.
-_ADMIT = """
-local now, most, window, calls = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local newest = redis.call('LINDEX', KEYS[1], 0)
-if newest and tonumber(newest) > now then
-    local place, later = 0, 0
-    repeat
-        later = 0
-        for _, at in ipairs(redis.call('LRANGE', KEYS[1], place, place + 99)) do
-            if tonumber(at) <= now then break end
-            redis.call('LSET', KEYS[1], place + later, ARGV[1])
-            later = later + 1
-        end
-        place = place + later
-    until later < 100
-    redis.call('PEXPIRE', KEYS[1], ARGV[3])
-end
-local admitted = {}
-while #admitted < calls and #admitted < most do
-    local oldest = redis.call('LINDEX', KEYS[1], most - 1 - #admitted)
-    if oldest and tonumber(oldest) > now - window then break end
-    admitted[#admitted + 1] = ARGV[1]
-end
-if #admitted > 0 then
-    redis.call('LPUSH', KEYS[1], unpack(admitted))
-    redis.call('LTRIM', KEYS[1], 0, most - 1)
-    redis.call('PEXPIRE', KEYS[1], ARGV[3])
-end
-if #admitted == calls then return {calls, 0} end
-return {#admitted, tonumber(redis.call('LINDEX', KEYS[1], most - 1)) + window - now}
-"""
-
-
-class AddressLimits:
-    """Admits calls of addresses, over all processes that share a Redis; the times are those of the clocks of the processes."""
-
-    def __init__(self, link: RedisLink, calls_max: int, window_ms: int = LIVE_WINDOW_MS) -> None:
-        self._link = link
-        self._calls_max = calls_max
-        self._window_ms = window_ms
-        self._script = link.script(_ADMIT)
-        self._waiting: dict[tuple[str, int], list[asyncio.Future[int]]] = {}  # by address and time
-        self._questions = Questions(self._take, "address-limits")
-
-    async def retry_after_ms(self, address: str, now_ms: int) -> int:
-        """0: admitted, and counted; else in how many ms it may come again.
-
-        Raises:
-            RedisAwayError: nobody can tell over all processes.
-        """
-        return await self.ask(address, now_ms)
-
-    def ask(self, address: str, now_ms: int) -> asyncio.Future[int]:
-        """What `retry_after_ms` gives, for a caller that does not wait; its errors are those of the future."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[int] = loop.create_future()
-        if not self._link.is_up:
-            future.set_exception(RedisAwayError(f"Redis is away: {self._link.reason}"))
-            return future
-        asked = self._waiting.setdefault((address, now_ms), [])
-        asked.append(future)
-        self._questions.wait(is_full=len(self._waiting) >= BATCH_MAX or len(asked) >= BATCH_MAX)
-        return future
-
-    def _take(self) -> Coroutine[Any, Any, None] | None:
-        waiting, self._waiting = self._waiting, {}
-        return self._flush(waiting) if waiting else None
-
-    async def _flush(self, waiting: Mapping[tuple[str, int], Sequence[asyncio.Future[int]]]) -> None:
-        calls = [
-            ((key(LIVE_REQUESTS, address=address),), (now_ms, self._calls_max, self._window_ms, len(futures)))
-            for (address, now_ms), futures in waiting.items()
-        ]
-        try:
-            replies = await self._link.scripted(self._script, calls)
-        except RedisAwayError as error:
-            replies = [error] * len(calls)
-        for futures, reply in zip(waiting.values(), replies, strict=True):
-            for number, future in enumerate(futures):
-                if future.done():  # the client may have gone away meanwhile
-                    continue
-                if isinstance(reply, RedisAwayError):
-                    future.set_exception(reply)
-                elif isinstance(reply, Exception):
-                    future.set_exception(RedisAwayError(f"Redis refuses to count: {reply}"))
-                else:
-                    future.set_result(0 if number < reply[0] else int(reply[1]))

@@ -1,8 +1,7 @@
-"""The engine of jobs: works on the jobs that this process holds, each in a task of its own, step by step.
+"""The engine of jobs: what their steps are, and what is stored with each.
 
-Law: nothing here waits in a consumer, and no wait is slept through. Each step is stored with its checkpoint before the next
-begins, so that whoever takes the job goes on after it and makes nothing twice (R2.15); only a call under way at a kill is made
-again, under the same key. A part that is away changes no status.
+Invariant: each step is stored with its checkpoint before the next begins, so that the worker that takes the job goes on after it
+and makes nothing twice (R2.15). The rest, which runs of queries have in common with jobs, is `connectors/engines/engine.py`.
 """
 
 from __future__ import annotations
@@ -10,31 +9,31 @@ from __future__ import annotations
 import traceback
 from dataclasses import replace
 
-from highwater.connectors.engines.slots import ElsewhereError, Slots
+from highwater.connectors.engines.changes import Call
+from highwater.connectors.engines.engine import MESSAGE_CHARACTERS_MAX, Engine
 from highwater.connectors.jobs.steps import Ask, Done, Step, Steps, Wait
-from highwater.connectors.jobs.store import Call, Change, Jobs
+from highwater.connectors.jobs.store import Change, Jobs
 from highwater.connectors.models.calls import ChatCall
-from highwater.connectors.models.recorded_calls import ModelCalls, Outcome
+from highwater.connectors.models.recorded_calls import ModelCalls
 from highwater.connectors.patience import patiently
-from highwater.connectors.postgres.group_commit import GroupCommit
 from highwater.schemas.errors import HighwaterError
-from highwater.streams.clock import Clock, monotonic_seconds
+from highwater.streams.clock import Clock
+from highwater.streams.engines.work import begun
 from highwater.streams.jobs.approval import awaiting_approval, overdue_text
-from highwater.streams.jobs.jobs import Job, begun, failed, finished, stepped, waiting_until
+from highwater.streams.jobs.jobs import Job, failed, finished, stepped
 from highwater.streams.jobs.progress import ERROR, Told, done_told
 from highwater.streams.jobs.states import JobStatus
 from highwater.streams.models.answers import clean_text
-from highwater.streams.models.retries import Again, Failure, GiveUp, after_failure
+from highwater.streams.models.retries import Failure, GiveUp
 from highwater.streams.telemetry import JOB_STEP_SECONDS, JOBS_ENDED, JOBS_FENCED, get_log
 
-# Of an unforeseen error: a line for the user.
-_MESSAGE_CHARACTERS_MAX = 500
 
-_log = get_log("jobs")
-
-
-class JobEngine(Slots[Job]):
+class JobEngine(Engine[Job, Change]):
     """Works on jobs of one kind until it is stopped. `calls` None: this kind asks no language model."""
+
+    noun = "job"
+    log = get_log("jobs")
+    step_seconds = JOB_STEP_SECONDS
 
     def __init__(
         self,
@@ -47,41 +46,22 @@ class JobEngine(Slots[Job]):
         lease_ms: int,
         slots: int,
     ) -> None:
-        super().__init__(clock, worker=worker, lease_ms=lease_ms, slots=slots)
-        self.jobs = jobs
+        super().__init__(jobs, calls, clock, worker=worker, lease_ms=lease_ms, slots=slots)
         self._steps = steps
-        self._calls = calls
-        self._changes: GroupCommit[Change, Job | None] = GroupCommit(jobs.store)
 
-    async def _hand_over(self) -> None:
-        await self.jobs.hand_over(self.worker, now_ms=self._clock())
+    def step_label(self, work: Job) -> str:
+        """The kind of the job."""
+        return work.kind
 
-    async def _close(self) -> None:
-        if self._calls is not None:
-            await self._calls.close()
-
-    async def _found_elsewhere(self, held: Job) -> None:
-        """Count it, and what its last call used if the job has ended meanwhile: that was paid too."""
+    def _count_fenced(self, held: Job) -> None:
         JOBS_FENCED.labels(held.kind).inc()
-        _log.info("job_is_elsewhere", job=held.id)
-        if self._calls is not None:
-            await patiently(lambda: self.jobs.count_late(held.id, self._clock()))
 
-    async def _work(self, held: Job) -> None:
-        """Step after step, until the job has ended or waits."""
-        job = held
-        while job.worker is not None:
-            started = monotonic_seconds()
-            try:
-                job = await self._step(job)
-            except ElsewhereError:
-                raise
-            except Exception as error:  # noqa: BLE001 (whatever it is, the job ends and its user is told)
-                job = await self._fail_by(job, error)
-            JOB_STEP_SECONDS.labels(job.kind).observe(monotonic_seconds() - started)
+    def _moved(self, before: Job, after: Job) -> Change:
+        return Change(before, after, self._clock())
 
-    async def _step(self, job: Job) -> Job:
+    async def _step(self, work: Job) -> Job:
         """One step, or one attempt of it: the job as it was stored after it."""
+        job = work
         following = await patiently(lambda: self._steps.next(job))
         if isinstance(following, Ask):
             return await self._ask(job, following)
@@ -106,7 +86,7 @@ class JobEngine(Slots[Job]):
             outcome = await self._calls.make(job.id, job.attempt, _call(job, ask), ask.conclude)
         if outcome.concluded is not None:
             return await self._go_on(job, outcome.concluded)
-        return await self._after_failure(job, ask, outcome)
+        return await self._after_failure(job, ask.stage, outcome)
 
     async def _begin(self, held: Job, job: Job, ask: Ask) -> Job:
         """Store that the call is made; watchers are told of the first."""
@@ -143,56 +123,29 @@ class JobEngine(Slots[Job]):
             try:
                 await done.afterwards(stored)
             except HighwaterError as error:  # the job is complete without it
-                _log.warning("not_done_afterwards", job=job.id, reason=str(error))
-            await patiently(lambda: self.jobs.count_late(job.id, self._clock()))  # what that used
+                self.log.warning("not_done_afterwards", job=job.id, reason=str(error))
+            await patiently(lambda: self.store.count_late(job.id, self._clock()))  # what that used
         return stored
 
-    async def _after_failure(self, job: Job, ask: Ask, outcome: Outcome[Step]) -> Job:
-        assert outcome.failure is not None
-        following = after_failure(
-            outcome.failure,
-            outcome.detail,
-            attempt=job.tries,
-            unusable=job.unusable,
-            retry_after_ms=outcome.retry_after_ms,
-        )
-        _log.warning(
-            "call_failed",
-            job=job.id,
-            stage=ask.stage,
-            attempt=job.attempt,
-            failure=outcome.failure,
-            detail=outcome.detail[:300],
-        )
-        if isinstance(following, GiveUp):
-            return await self._fail(job, following.message)
-        return await self._again(job, following, is_unusable=outcome.failure is Failure.UNUSABLE)
+    async def _give_up(self, work: Job, stage: str, why: GiveUp, failure: Failure) -> Job:
+        return await self._fail(work, why.message)
 
-    async def _again(self, job: Job, following: Again, *, is_unusable: bool) -> Job:
-        """The next attempt: at once, or put aside until it is due."""
-        if following.wait_ms == 0:
-            return begun(replace(job, unusable=job.unusable + is_unusable))
-        now_ms = self._clock()
-        return await self._store(Change(job, waiting_until(job, now_ms + following.wait_ms), now_ms))
-
-    async def _fail_by(self, job: Job, error: Exception) -> Job:
+    async def _fail_unforeseen(self, work: Job, error: Exception) -> Job:
         """What is foreseen is told as it is; of anything else the whole stack is logged."""
         if isinstance(error, HighwaterError):
-            return await self._fail(job, str(error))
-        _log.error("job_broke", job=job.id, stack="".join(traceback.format_exception(error)))
-        return await self._fail(job, f"{type(error).__name__}: {error}")
+            return await self._fail(work, str(error))
+        self.log.error("job_broke", job=work.id, stack="".join(traceback.format_exception(error)))
+        return await self._fail(work, f"{type(error).__name__}: {error}")
 
     async def _fail(self, job: Job, error: str) -> Job:
-        message = clean_text(error)[:_MESSAGE_CHARACTERS_MAX]
+        message = clean_text(error)[:MESSAGE_CHARACTERS_MAX]
         now_ms = self._clock()
         told = (Told(ERROR, error_message=message),)
-        _log.error("job_failed", job=job.id, error=message[:300])
+        self.log.error("job_failed", job=job.id, error=message[:300])
         return await self._store(Change(job, failed(job, message, now_ms), now_ms, told))
 
     async def _store(self, change: Change) -> Job:
-        stored = await self._changes(change)
-        if stored is None:
-            raise ElsewhereError
+        stored = await super()._store(change)
         if change.has_ended:
             JOBS_ENDED.labels(stored.kind, JobStatus(stored.status)).inc()
         return stored

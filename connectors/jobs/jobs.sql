@@ -15,35 +15,35 @@ RETURNING job_id
 -- name: count_waiting_jobs
 SELECT count(*) FROM jobs WHERE kind = $1 AND status = 'pending'
 
--- Whether any job of a kind waits for a slot: asked for and not begun, or put aside until $2, which has come.
+-- Whether any job of a kind waits for a slot: asked for and not begun, or put aside until $1, which has come.
 -- name: has_waiting_jobs
-SELECT EXISTS (SELECT FROM jobs WHERE kind = $1 AND status = 'pending' AND command IS NOT NULL)
-    OR EXISTS (SELECT FROM jobs WHERE kind = $1 AND status = 'running' AND due_ms <= $2)
+SELECT EXISTS (SELECT FROM jobs WHERE kind = $2 AND status = 'pending' AND command IS NOT NULL)
+    OR EXISTS (SELECT FROM jobs WHERE kind = $2 AND status = 'running' AND due_ms <= $1)
 
 -- Whether any job of a kind has not ended.
 -- name: has_unended_jobs
 SELECT EXISTS (SELECT FROM jobs WHERE kind = $1 AND status = 'pending')
     OR EXISTS (SELECT FROM jobs WHERE kind = $1 AND status = 'running')
 
--- Jobs that wait for a slot, of each organization the first $3 that were not begun; organizations are skipped through in the index.
+-- Jobs that wait for a slot, of each organization the first $2 that were not begun; organizations are skipped through in the index.
 -- name: waiting_jobs
 WITH RECURSIVE organizations AS (
-    (SELECT organization_id FROM jobs WHERE kind = $1 AND status = 'pending' AND command IS NOT NULL
+    (SELECT organization_id FROM jobs WHERE kind = $3 AND status = 'pending' AND command IS NOT NULL
      ORDER BY organization_id LIMIT 1)
     UNION ALL
     SELECT (SELECT j.organization_id FROM jobs AS j
-            WHERE j.kind = $1 AND j.status = 'pending' AND j.command IS NOT NULL AND j.organization_id > o.organization_id
+            WHERE j.kind = $3 AND j.status = 'pending' AND j.command IS NOT NULL AND j.organization_id > o.organization_id
             ORDER BY j.organization_id LIMIT 1)
     FROM organizations AS o WHERE o.organization_id IS NOT NULL
 )
 SELECT w.job_id::text AS work_id, o.organization_id, w.created_at, false AS is_begun
 FROM organizations AS o
 CROSS JOIN LATERAL (SELECT j.job_id, j.created_at FROM jobs AS j
-                    WHERE j.kind = $1 AND j.status = 'pending' AND j.command IS NOT NULL
+                    WHERE j.kind = $3 AND j.status = 'pending' AND j.command IS NOT NULL
                       AND j.organization_id = o.organization_id
-                    ORDER BY j.created_at, j.job_id LIMIT $3) AS w
+                    ORDER BY j.created_at, j.job_id LIMIT $2) AS w
 UNION ALL
-SELECT job_id::text, organization_id, created_at, true FROM jobs WHERE kind = $1 AND status = 'running' AND due_ms <= $2
+SELECT job_id::text, organization_id, created_at, true FROM jobs WHERE kind = $3 AND status = 'running' AND due_ms <= $1
 ORDER BY created_at, work_id
 
 -- Jobs in progress by organization, how many of them hold a slot, and how many wait for somebody's approval.

@@ -1,9 +1,7 @@
 """The sink of what is said of jobs: they are revoked, restarted, approved, or asked for again (R2.40, R2.41).
 
-Law: what has ended stays as it ended, but for a failed job that is restarted, which its organization must be allowed as it is a
-new one. Of two approvals of one wait the first counts. A revoked job is taken from whoever has it by its epoch, and is never
-begun. A control of a job that is not known waits until all submissions of the log are accounted for, so it is a group of its own:
-were it that of the submissions, a batch that waits would keep them from being read.
+Invariant: what has ended stays as it ended, but for a failed job that is restarted, which its organization must be allowed as
+a new one. Of two approvals of one wait the first counts. A revoked job is taken from its worker by its epoch, and is never begun.
 """
 
 from __future__ import annotations
@@ -13,15 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from highwater.connectors.engines.controls import Controls, ControlsSink, Prepared
 from highwater.connectors.identity import organizations
 from highwater.connectors.jobs.judging import Judge
 from highwater.connectors.jobs.statements import QUERIES
 from highwater.connectors.jobs.store import Change, job_of, store_changes
 from highwater.connectors.kafka import outbox
-from highwater.connectors.kafka.checking import divided
-from highwater.connectors.kafka.handler import Handler, Surroundings
-from highwater.connectors.kafka.known import Known, Origin
-from highwater.connectors.kafka.outbox import Teller, outbox_event
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.known import Origin
+from highwater.connectors.kafka.outbox import outbox_event
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.errors import UnavailableError
@@ -46,13 +44,6 @@ async def _found(tx: Connection, job_ids: list[str]) -> set[str]:
 SUBMISSIONS = Origin(JOB_SUBMITTED, "jobs", "a job", "submissions", _found)
 
 
-class Prepared(NamedTuple):
-    """Valid events of a batch in the order of the log, and what is refused."""
-
-    events: list[Event[JobControl]]
-    dead: list[DeadLetter]
-
-
 class Decided(NamedTuple):
     """What follows from a batch: changes of jobs in their order, jobs to be asked for again, and what is refused."""
 
@@ -61,30 +52,22 @@ class Decided(NamedTuple):
     refused: list[DeadLetter]
 
 
-class JobControlsSink(Handler[JobControl, Prepared]):
+class JobControlsSink(ControlsSink[JobControl]):
     """A revoked job ends under the lock of its row; a failed or approved one goes on; one that waits is asked for again."""
 
     group = "jobcontrols"
     topics = (CONTROL,)
-    # Each is the row of a job that is locked until the batch ends; who works on one of them waits as long.
-    batch_max = 500
+    controls = Controls(check_jobs_event, SUBMISSIONS, _SOURCE)
 
     def __init__(self, around: Surroundings, plans: Mapping[str, Plan]) -> None:
-        self._clock = around.clock
-        self._codec = around.codec
+        super().__init__(around)
         self._plans = plans
-        self._known = Known(around.pool, around.admin, SUBMISSIONS)
-        self._tell = Teller(around.codec, _SOURCE)
 
-    async def prepare(self, events: Sequence[Event[JobControl]]) -> Prepared:
-        """Check the events, and that all submissions are stored if one of their jobs is not."""
-        good, dead = divided(events, check_jobs_event)
-        good.sort(key=lambda event: (event.record.partition, event.record.offset))
-        await self._known.unknown({event.value["job_id"] for event in good})
-        return Prepared(good, dead)
+    def _named(self, events: Sequence[Event[JobControl]]) -> set[str]:
+        return {event.value["job_id"] for event in events}
 
     async def apply(
-        self, tx: Connection, events: Sequence[Event[JobControl]], prepared: Prepared
+        self, tx: Connection, events: Sequence[Event[JobControl]], prepared: Prepared[JobControl]
     ) -> Sequence[DeadLetter]:
         """Revoke, restart and ask again; a job that is not there now was never submitted, was refused, or is erased."""
         if not prepared.events:

@@ -16,7 +16,7 @@ from highwater.connectors.identity import erasures, organizations
 from highwater.connectors.jobs.judging import Judge
 from highwater.connectors.jobs.submissions import known_submissions
 from highwater.connectors.kafka import outbox
-from highwater.connectors.kafka.checking import divided
+from highwater.connectors.kafka.checking import checked_in_order
 from highwater.connectors.kafka.handler import Handler, Surroundings
 from highwater.connectors.kafka.outbox import OutboxRow, Teller
 from highwater.connectors.kafka.records import DeadLetter, Event
@@ -91,9 +91,7 @@ class JobsSink(Handler[JobSubmitted, Prepared]):
 
 
 def _prepared(events: Sequence[Event[JobSubmitted]]) -> Prepared:
-    good, dead = divided(events, check_jobs_event)
-    # A batch mixes partitions as they were fetched; who comes first is said by (partition, offset).
-    good.sort(key=lambda event: (event.record.partition, event.record.offset))
+    good, dead = checked_in_order(events, check_jobs_event)
     return Prepared([(event, submission_of(event.value)) for event in good], dead)
 
 

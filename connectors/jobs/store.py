@@ -7,64 +7,50 @@ stored before its checkpoint goes (R2.13). What is asked for waits in the table,
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import asyncpg
 import orjson
 
-from highwater.connectors.engines import sharing
+from highwater.connectors.engines.changes import Call, call_begins
 from highwater.connectors.engines.rows import json_or_none, work_columns
-from highwater.connectors.engines.sharing import Share, Statement
+from highwater.connectors.engines.sharing import Share
+from highwater.connectors.engines.store import Asked, Statements, WorkStore, cause_of
 from highwater.connectors.jobs import counting, redactions
 from highwater.connectors.jobs.statements import QUERIES
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.outbox import OutboxEvent, OutboxRow, outbox_event
-from highwater.connectors.models.call_rows import CallBegin, begin_calls
+from highwater.connectors.models.call_rows import begin_calls
 from highwater.connectors.postgres.locks import LockClass
-from highwater.connectors.postgres.pool import Connection, Row, reading, transaction
+from highwater.connectors.postgres.pool import Connection, Row, transaction
 from highwater.schemas.codec import Codec
 from highwater.schemas.jobs import CHECKPOINT_SAVED, PROGRESS, USAGE_RECORDED, UsageRecorded
-from highwater.schemas.positions import Position, parse_position
 from highwater.schemas.topic_names import EventT, TopicName
 from highwater.streams.clock import to_datetime
+from highwater.streams.engines.work import RETURNS_MAX, resumed
 from highwater.streams.jobs.args import parse_args
-from highwater.streams.jobs.jobs import (
-    RETURNS_MAX,
-    Job,
-    cents,
-    expired,
-    failed,
-    is_expired,
-    request_event,
-    resumed,
-    returned,
-    taken,
-)
+from highwater.streams.jobs.jobs import Job, cents, expired, failed, is_expired, request_event, returned, taken
 from highwater.streams.jobs.progress import ERROR, JOB_STARTED, Told, checkpoint_event, progress_events
 from highwater.streams.jobs.states import ENDED, REQUESTED, JobStatus, Kind
 from highwater.streams.telemetry import JOBS_WAITING
 
 SOURCE = "/connectors/workers/jobs"
 
+STATEMENTS = Statements(
+    has_waiting=QUERIES["has_waiting_jobs"],
+    waiting=QUERIES["waiting_jobs"],
+    in_progress=QUERIES["jobs_in_progress"],
+    wanted=QUERIES["wanted_jobs"],
+    ask_for_forgotten=QUERIES["ask_for_forgotten_jobs"],
+    lost=QUERIES["lost_jobs"],
+    of_worker=QUERIES["jobs_of_worker"],
+    workers=QUERIES["workers_with_jobs"],
+    has_unended=QUERIES["has_unended_jobs"],
+)
 # Effects in the transaction of a step; called only if the job still is ours.
 Apply = Callable[[Connection], Awaitable[None]]
-
-
-class Asked(NamedTuple):
-    """A job that is to be worked on, and the command that says so."""
-
-    job_id: str
-    command: Position
-
-
-class Call(NamedTuple):
-    """A call of the language model that is about to be made."""
-
-    stage: str
-    attempt: int
-    model: str
 
 
 class Deck(NamedTuple):
@@ -146,83 +132,37 @@ def job_of(row: Row) -> Job:
     )
 
 
-class Jobs:
-    """The store of jobs of one kind, for those that work on them."""
+class Jobs(WorkStore[Job, Change]):
+    """The store of jobs of one kind, for those that work on them; what nobody began in time expires when its slot comes."""
 
     def __init__(self, pool: asyncpg.Pool[asyncpg.Record], codec: Codec, kind: Kind, *, begun_max: int) -> None:
         """`begun_max`: jobs of one organization in progress at most, in all processes."""
+        statements = STATEMENTS._replace(of_kind=(kind,))
+        super().__init__(pool, statements, (LockClass.JOB_SLOTS, tuple(Kind).index(kind)), Share(begun_max))
         self.kind = kind
-        self._pool = pool
         self._codec = codec
-        self._begun_max = begun_max
 
     async def ask(self, tx: Connection, asked: Sequence[Asked]) -> None:
         """Have jobs wait for a slot; those that do not wait are left alone."""
-        commands = {one.job_id: str(one.command) for one in asked}  # however often a job is asked for
+        commands = {one.work_id: str(one.command) for one in asked}  # however often a job is asked for
         await tx.execute(QUERIES["ask_for_jobs"], list(commands), list(commands.values()), self.kind)
-
-    async def take_due(self, *, worker: int, lease_ms: int, now_ms: int, most: int) -> list[Job]:
-        """Jobs that wait for a slot, ours now; slots are shared out by organization, and what nobody began in time expires."""
-        async with reading(self._pool) as connection:
-            if not await connection.fetchval(QUERIES["has_waiting_jobs"], self.kind, now_ms):
-                return []
-        async with transaction(self._pool) as tx:
-            chosen = await sharing.choose(
-                tx,
-                (LockClass.JOB_SLOTS, tuple(Kind).index(self.kind)),
-                Statement(QUERIES["waiting_jobs"], (self.kind, now_ms, most)),
-                Statement(QUERIES["jobs_in_progress"], (self.kind,)),
-                slots=most,
-                share=Share(self._begun_max),
-            )
-            rows = await tx.fetch(QUERIES["wanted_jobs"], chosen, now_ms)
-            commands = {str(row["job_id"]): row["command"] for row in rows}
-            return await self._take(tx, map(job_of, rows), worker, lease_ms, now_ms, commands)
-
-    async def take_forgotten(self, *, worker: int, lease_ms: int, now_ms: int, silent_ms: int, most: int) -> list[Job]:
-        """None: jobs that wait and that nobody asked for are asked for (R2.41), and have their turn as all others."""
-        async with reading(self._pool) as tx:
-            await tx.fetch(QUERIES["ask_for_forgotten_jobs"], to_datetime(now_ms - silent_ms), most, self.kind)
-        return []
-
-    async def give_back_lost(self, dead: Sequence[int], *, now_ms: int, most: int) -> list[Job]:
-        """Jobs whose worker is gone or whose lease is over: asked for again, or failed after so many times."""
-        async with transaction(self._pool) as tx:
-            rows = await tx.fetch(QUERIES["lost_jobs"], list(dead), now_ms, most, self.kind)
-            changes = [_given_back(job_of(row), now_ms) for row in rows]
-            await store_changes(tx, self._codec, changes)
-        return [change.after for change in changes]
-
-    async def hand_over(self, worker: int, *, now_ms: int) -> int:
-        """Give back what a worker holds that ends in order; the number of jobs."""
-        async with transaction(self._pool) as tx:
-            rows = await tx.fetch(QUERIES["jobs_of_worker"], worker)
-            changes = [_asked_again(job_of(row), now_ms, is_counted=False) for row in rows]
-            await store_changes(tx, self._codec, changes)
-        return len(changes)
 
     async def workers(self, tx: Connection) -> list[int]:
         """Who holds jobs of this kind. This is asked each second, whatever is free, so how many wait is measured here."""
         JOBS_WAITING.labels(self.kind).set(await tx.fetchval(QUERIES["count_waiting_jobs"], self.kind))
-        return [row["worker"] for row in await tx.fetch(QUERIES["workers_with_jobs"], self.kind)]
+        return await super().workers(tx)
 
     async def has_unended(self, tx: Connection) -> bool:
         """Whether any job of this kind has not ended; where none has, none waits."""
-        found = bool(await tx.fetchval(QUERIES["has_unended_jobs"], self.kind))
+        found = await super().has_unended(tx)
         if not found:
             JOBS_WAITING.labels(self.kind).set(0)
         return found
 
-    async def store(self, changes: Sequence[Change]) -> list[Job | None]:
-        """Store changes in one transaction: each job as it was stored; None if it was not as it was taken: nothing of it is."""
-        async with transaction(self._pool) as tx:
-            stored = await store_changes(tx, self._codec, changes)
-        return [stored.get(change.before.id) for change in changes]
-
-    async def count_late(self, job_id: str, now_ms: int) -> None:
+    async def count_late(self, work_id: str, now_ms: int) -> None:
         """Count what a call of an ended job used that was answered after its end; nothing for one that goes on elsewhere."""
         async with transaction(self._pool) as tx:
-            rows = await tx.fetch(QUERIES["lock_jobs"], [job_id])
+            rows = await tx.fetch(QUERIES["lock_jobs"], [work_id])
             jobs = [job for job in await counting.with_totals(tx, list(map(job_of, rows))) if job.status in ENDED]
             usages = await counting.count(tx, [counting.Ended(job, now_ms) for job in jobs])
             for job in jobs:
@@ -231,21 +171,27 @@ class Jobs:
                     await tx.execute(QUERIES["store_late_totals"], job.id, *used, to_datetime(now_ms))
                     await outbox.add(tx, [_event_row(self._codec, SOURCE, USAGE_RECORDED, usage, job, now_ms)])
 
-    # -- in a transaction -----------------------------------------------------------------------------------------------
+    # -- what a job is to its store -------------------------------------------------------------------------------------
 
-    async def _take(
-        self, tx: Connection, jobs: Iterable[Job], worker: int, lease_ms: int, now_ms: int, commands: Mapping[str, str]
-    ) -> list[Job]:
-        changes = [
-            Change(job, resumed(job, worker=worker, lease_ms=lease_ms, now_ms=now_ms), now_ms)
-            if job.status is JobStatus.RUNNING
-            else _expired(job, now_ms)
-            if is_expired(job, now_ms)
-            else _taken(job, worker, lease_ms, now_ms, commands.get(job.id))
-            for job in jobs
-        ]
-        stored = await store_changes(tx, self._codec, changes)
-        return [job for job in stored.values() if job.status is JobStatus.RUNNING]
+    async def _stored(self, tx: Connection, changes: Sequence[Change]) -> Mapping[str, Job]:
+        return await store_changes(tx, self._codec, changes)
+
+    def _taken(self, row: Row, worker: int, lease_ms: int, now_ms: int) -> Change:
+        job = job_of(row)
+        if job.status is JobStatus.RUNNING:
+            return Change(job, resumed(job, worker=worker, lease_ms=lease_ms, now_ms=now_ms), now_ms)
+        if is_expired(job, now_ms):
+            return _expired(job, now_ms)
+        return _taken(job, worker, lease_ms, now_ms, row["command"])
+
+    def _work_of(self, row: Row) -> Job:
+        return job_of(row)
+
+    def _given_back(self, work: Job, now_ms: int) -> Change:
+        return _given_back(work, now_ms)
+
+    def _handed_over(self, work: Job, now_ms: int) -> Change:
+        return _asked_again(work, now_ms, is_counted=False)
 
 
 async def store_changes(
@@ -262,7 +208,7 @@ async def store_changes(
     columns = map(list, zip(*map(_row, ordered), strict=True))
     stored = {row["job_id"] for row in await tx.fetch(QUERIES["store_jobs"], *columns)}
     kept = [change for change in ordered if change.before.id in stored]
-    await begin_calls(tx, _begins(kept))
+    await begin_calls(tx, call_begins(kept))
     for change in kept:
         if change.deck is not None:
             await _store_deck(tx, change.after, change.deck, change.now_ms)
@@ -279,7 +225,9 @@ def _rows(codec: Codec, source: str, change: Change, usage: UsageRecorded | None
     told = [outbox_event(PROGRESS, event) for event in progress_events(job, change.told, now_ms)]
     rows = [_event_row(codec, source, one.topic, one.event, job, now_ms) for one in (*change.events, *told)]
     if change.ends_checkpoint:
-        rows.append(outbox.tombstone_row(CHECKPOINT_SAVED, job.id, source=source, now_ms=now_ms, caused_by=_cause(job)))
+        rows.append(
+            outbox.tombstone_row(CHECKPOINT_SAVED, job.id, source=source, now_ms=now_ms, caused_by=cause_of(job))
+        )
     elif change.saves_checkpoint:
         saved = checkpoint_event(job, change.before.worker, now_ms)
         rows.append(_event_row(codec, source, CHECKPOINT_SAVED, saved, job, now_ms))
@@ -289,11 +237,7 @@ def _rows(codec: Codec, source: str, change: Change, usage: UsageRecorded | None
 
 
 def _event_row(codec: Codec, source: str, topic: TopicName[EventT], event: EventT, job: Job, now_ms: int) -> OutboxRow:
-    return outbox.event_row(codec, topic, event, source=source, now_ms=now_ms, caused_by=_cause(job))
-
-
-def _cause(job: Job) -> Position | None:
-    return parse_position(job.caused_by) if job.caused_by else None
+    return outbox.event_row(codec, topic, event, source=source, now_ms=now_ms, caused_by=cause_of(job))
 
 
 def _taken(job: Job, worker: int, lease_ms: int, now_ms: int, command: str | None) -> Change:
@@ -372,14 +316,6 @@ def _row(change: Change) -> tuple[Any, ...]:
         job.attempts_before,
         job.approval_until_ms,
     )
-
-
-def _begins(changes: Sequence[Change]) -> list[CallBegin]:
-    return [
-        CallBegin(change.after.id, change.call.stage, change.call.attempt, None, change.call.model, (), change.now_ms)
-        for change in changes
-        if change.call is not None
-    ]
 
 
 async def _store_deck(tx: Connection, job: Job, deck: Deck, now_ms: int) -> None:

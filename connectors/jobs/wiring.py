@@ -89,7 +89,7 @@ def _worker(w: Wiring, kind: Kind, pool: Pool, steps: Steps, calls: ModelCalls |
     clock = LeaseClock(around.clock)
     engine = JobEngine(jobs, steps, calls, clock, worker=fresh_number(), lease_ms=lease_ms, slots=s.job_concurrency)
     watch = Watch(w.database(), jobs, engine, clock)
-    return WithWatch(BatchConsumer(JobCommands(engine), around), watch.run)
+    return WithWatch(BatchConsumer(JobCommands(engine, kind), around), watch.run)
 
 
 async def _progress(w: Wiring) -> Connector:

@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
+from highwater.connectors.engines.changes import Call
 from highwater.connectors.models.call_rows import CallEnd
 from highwater.schemas.queries import RunFailed
 from highwater.streams.queries.memory import Summary
 from highwater.streams.queries.runs import Run
-from highwater.streams.queries.states import Stage
-
-
-class Call(NamedTuple):
-    """A call of the language model that is about to be made, with the prompts it is made with."""
-
-    stage: Stage
-    attempt: int
-    model: str
-    prompt_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

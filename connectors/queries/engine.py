@@ -1,31 +1,31 @@
-"""The engine: works on the runs that this process holds, each in a task of its own, through all stages that follow.
+"""The engine of queries: works on a run through all stages that follow.
 
-Law: nothing here waits in a consumer, and no wait is slept through: what is due later is put aside in PostgreSQL and taken from
-there by whoever looks. A stage is stored together with the capture of the next one, so that a run changes hands only when it
-must. A call is written down before it is made and its answer stored before anything follows, so only a call under way at a kill
-is made again, under the same key; the answer of one that costs nothing (of the built-in model) is stored with what follows.
+Invariant: a stage is stored together with the capture of the next one, so that a run changes hands only when it must. The answer
+of a call that costs nothing (of the built-in model) is stored with what follows from it. The rest, which jobs have in common with
+runs, is `connectors/engines/engine.py`.
 """
 
 from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
-from dataclasses import replace
 
-from highwater.connectors.engines.slots import ElsewhereError, Slots
+from highwater.connectors.engines.changes import Call
+from highwater.connectors.engines.engine import MESSAGE_CHARACTERS_MAX, Engine
+from highwater.connectors.engines.slots import ElsewhereError
 from highwater.connectors.models.call_rows import CallEnd
-from highwater.connectors.models.recorded_calls import ModelCalls, Outcome, Sent
+from highwater.connectors.models.recorded_calls import ModelCalls, Sent
 from highwater.connectors.patience import patiently
-from highwater.connectors.postgres.group_commit import GroupCommit
-from highwater.connectors.queries.changes import Call, Change
+from highwater.connectors.queries.changes import Change
 from highwater.connectors.queries.deltas import DeltaWriter
 from highwater.connectors.queries.stages import Ask, Concluded, NoPromptError, Stages, conclude
 from highwater.connectors.queries.store import Runs
-from highwater.streams.clock import Clock, monotonic_seconds
+from highwater.streams.clock import Clock
+from highwater.streams.engines.work import begun
 from highwater.streams.models.answers import clean_text
-from highwater.streams.models.retries import Again, Failure, GiveUp, after_failure
+from highwater.streams.models.retries import Failure, GiveUp
 from highwater.streams.queries.analysis import finds_context
-from highwater.streams.queries.runs import Run, begun, captured, failed, failed_event, waiting_until
+from highwater.streams.queries.runs import Run, captured, failed, failed_event
 from highwater.streams.queries.states import Stage, Status
 from highwater.streams.telemetry import (
     QUERIES_FENCED,
@@ -36,14 +36,16 @@ from highwater.streams.telemetry import (
     get_log,
 )
 
-# Of an unforeseen error: a line for the user, and of its stack what fits a screen or two (its end says where).
-_MESSAGE_CHARACTERS_MAX, _STACK_CHARACTERS_MAX = 500, 8_000
-
-_log = get_log("queries")
+# Of the stack of an unforeseen error what fits a screen or two; its end says where.
+_STACK_CHARACTERS_MAX = 8_000
 
 
-class Engine(Slots[Run]):
+class QueryEngine(Engine[Run, Change]):
     """Works on runs until it is stopped."""
+
+    noun = "run"
+    log = get_log("queries")
+    step_seconds = QUERY_STAGE_SECONDS
 
     def __init__(
         self,
@@ -57,44 +59,31 @@ class Engine(Slots[Run]):
         slots: int,
         deltas: DeltaWriter | None = None,
     ) -> None:
-        super().__init__(clock, worker=worker, lease_ms=lease_ms, slots=slots)
-        self.runs = runs
+        super().__init__(runs, calls, clock, worker=worker, lease_ms=lease_ms, slots=slots)
+        self._model = calls
         self._stages = stages
-        self._calls = calls
         self._deltas = deltas
-        self._changes: GroupCommit[Change, bool] = GroupCommit(runs.store)
 
-    async def _hand_over(self) -> None:
-        await self.runs.hand_over(self.worker, now_ms=self._clock())
+    def step_label(self, work: Run) -> str:
+        """The stage that it is in."""
+        return _stage_of(work)
+
+    def _count_fenced(self, held: Run) -> None:
+        QUERIES_FENCED.inc()
+
+    def _moved(self, before: Run, after: Run) -> Change:
+        return Change(before, (after,), self._clock())
 
     async def _close(self) -> None:
-        await self._calls.close()
+        await super()._close()
         if self._deltas is not None:
             await self._deltas.close()
 
-    async def _found_elsewhere(self, held: Run) -> None:
-        """Count it, and what its last call used if the run has ended meanwhile: that was paid too."""
-        QUERIES_FENCED.inc()
-        _log.info("run_is_elsewhere", run=held.id)
-        await patiently(lambda: self.runs.count_late(held.id, self._clock()))
+    # -- one run --------------------------------------------------------------------------------------------------------
 
-    # -- one run ----------------------------------------------------------------------------------------------------------
-
-    async def _work(self, held: Run) -> None:
-        """Stage after stage, until the run has ended or waits."""
-        run = held
-        while (stage := run.stage) is not None and run.worker is not None:
-            started = monotonic_seconds()
-            try:
-                run = await self._attempt(run, stage)
-            except ElsewhereError:
-                raise
-            except Exception as error:  # noqa: BLE001 (R1.35: whatever it is, the run ends and somebody is told)
-                run = await self._fail_unforeseen(run, stage, error)
-            QUERY_STAGE_SECONDS.labels(stage).observe(monotonic_seconds() - started)
-
-    async def _attempt(self, run: Run, stage: Stage) -> Run:
+    async def _step(self, work: Run) -> Run:
         """One attempt of a stage: the run as it was stored after it."""
+        run, stage = work, _stage_of(work)
 
         def concluded(text: str) -> Concluded:
             return conclude(run, stage, text, self._clock())
@@ -104,7 +93,7 @@ class Engine(Slots[Run]):
             held, run = run, begun(run)
         else:  # begun before, by us or by a worker that ended: its call may have been made
             held = run
-            outcome = await self._calls.recalled(run.id, stage, run.attempt, concluded)
+            outcome = await self._model.recalled(run.id, stage, run.attempt, concluded)
         if outcome is None:
             ask = await patiently(lambda: self._stages.ask(run, stage))
             run = await self._begin(held, ask)
@@ -112,7 +101,7 @@ class Engine(Slots[Run]):
             stored = await self._go_on_at_once(run, stage, sent)
             if stored is not None:
                 return stored
-            outcome = await self._calls.store(sent, concluded)
+            outcome = await self._model.store(sent, concluded)
         if outcome.concluded is not None:
             stored = await self._go_on(run, stage, outcome.concluded)
             if stored is None:
@@ -123,24 +112,24 @@ class Engine(Slots[Run]):
     async def _sent(self, run: Run, ask: Ask, concluded: Callable[[str], Concluded]) -> Sent[Concluded]:
         """Make the call; what the Responder writes is told while it is written."""
         if self._deltas is None or ask.call.stage != Stage.RESPONDER:
-            return await self._calls.sent(run.id, run.attempt, ask.call, concluded)
+            return await self._model.sent(run.id, run.attempt, ask.call, concluded)
         writing = self._deltas.of(run)
         try:
-            return await self._calls.sent(run.id, run.attempt, ask.call, concluded, writing)
+            return await self._model.sent(run.id, run.attempt, ask.call, concluded, writing)
         finally:
             writing.end()
 
     async def _begin(self, held: Run, ask: Ask) -> Run:
         """Store what the call is made from (R1.21), and that it is made."""
-        call = Call(Stage(ask.call.stage), ask.run.attempt, ask.call.model, ask.prompt_ids)
-        return await self._store(held, ask.run, call=call)
+        call = Call(ask.call.stage, ask.run.attempt, ask.call.model, ask.prompt_ids, ask.run.user_id)
+        return await self._store(Change(held, (ask.run,), self._clock(), call=call))
 
     async def _go_on_at_once(self, run: Run, stage: Stage, sent: Sent[Concluded]) -> Run | None:
         """Store the end of a call together with what follows from it, which saves a commit; None: the end is to be stored first.
 
         Only of a call that costs nothing: what follows may wait for others, and the answer with it, which a kill would lose.
         """
-        if self._calls.are_paid or sent.outcome.concluded is None:
+        if self._model.are_paid or sent.outcome.concluded is None:
             return None
         return await self._go_on(run, stage, sent.outcome.concluded, sent.end)
 
@@ -152,7 +141,8 @@ class Engine(Slots[Run]):
         if after.stage is not None:
             steps.append(captured(after, worker=self.worker, lease_ms=self.lease_ms, now_ms=now_ms))
         change = Change(run, tuple(steps), now_ms, end=end, memory=concluded.memory)
-        if not await self._changes(change):
+        stored = await self._changes(change)
+        if stored is None:
             return None
         if stage is Stage.ANALYZER:
             QUERY_CONTEXT_FOUND.labels(str(finds_context(after.analysis)).lower()).inc()
@@ -160,34 +150,10 @@ class Engine(Slots[Run]):
             QUERY_CONTEXT_CHARACTERS.observe(len(after.payload or ""))
         elif stage is Stage.RESPONDER:
             QUERY_RUNS.labels(Status.COMPLETED).inc()
-        return change.after
+        return stored
 
-    async def _after_failure(self, run: Run, stage: Stage, outcome: Outcome[Concluded]) -> Run:
-        assert outcome.failure is not None
-        following = after_failure(
-            outcome.failure,
-            outcome.detail,
-            attempt=run.attempt,
-            unusable=run.unusable,
-            retry_after_ms=outcome.retry_after_ms,
-        )
-        _log.warning(
-            "call_failed",
-            run=run.id,
-            stage=stage,
-            attempt=run.attempt,
-            failure=outcome.failure,
-            detail=outcome.detail[:300],
-        )
-        if isinstance(following, GiveUp):
-            return await self._fail(run, stage, following, str(outcome.failure), "")
-        return await self._again(run, following, is_unusable=outcome.failure is Failure.UNUSABLE)
-
-    async def _again(self, run: Run, following: Again, *, is_unusable: bool) -> Run:
-        """The next attempt: at once, or put aside until it is due."""
-        if following.wait_ms == 0:
-            return begun(replace(run, unusable=run.unusable + is_unusable))
-        return await self._store(run, waiting_until(run, self._clock() + following.wait_ms))
+    async def _give_up(self, work: Run, stage: str, why: GiveUp, failure: Failure) -> Run:
+        return await self._fail(work, Stage(stage), why, str(failure), "")
 
     async def _fail(self, run: Run, stage: Stage, why: GiveUp, reason: str, stack: str) -> Run:
         now_ms = self._clock()
@@ -195,27 +161,26 @@ class Engine(Slots[Run]):
         is_alert = why.is_alert or is_archive  # R1.28
         after = failed(run, why.message, now_ms)
         told = failed_event(run, stage, reason, why.message, stack, now_ms, is_alert=is_alert)
-        stored = await self._store_steps(
+        stored = await self._store(
             Change(run, (after,), now_ms, failure=told, archive_error=why.message if is_archive else None)
         )
-        _log.error("run_failed", run=run.id, stage=stage, reason=reason, error=why.message[:300])
+        self.log.error("run_failed", run=run.id, stage=stage, reason=reason, error=why.message[:300])
         if not is_archive:
             QUERY_RUNS.labels(Status.FAILED).inc()
         return stored
 
-    async def _fail_unforeseen(self, run: Run, stage: Stage, error: Exception) -> Run:
+    async def _fail_unforeseen(self, work: Run, error: Exception) -> Run:
         """R1.35: the whole stack is logged, somebody is told, and it is not tried again."""
+        run, stage = work, _stage_of(work)
         stack = "".join(traceback.format_exception(error))
         reason = "no_prompt" if isinstance(error, NoPromptError) else "unforeseen"
-        _log.error("run_broke", run=run.id, stage=stage, stack=stack)
+        self.log.error("run_broke", run=run.id, stage=stage, stack=stack)
         message = str(error) if isinstance(error, NoPromptError) else f"{type(error).__name__}: {error}"
-        why = GiveUp(clean_text(message)[:_MESSAGE_CHARACTERS_MAX], is_alert=True)
+        why = GiveUp(clean_text(message)[:MESSAGE_CHARACTERS_MAX], is_alert=True)
         return await self._fail(run, stage, why, reason, clean_text(stack)[-_STACK_CHARACTERS_MAX:])
 
-    async def _store(self, before: Run, after: Run, *, call: Call | None = None) -> Run:
-        return await self._store_steps(Change(before, (after,), self._clock(), call=call))
 
-    async def _store_steps(self, change: Change) -> Run:
-        if not await self._changes(change):
-            raise ElsewhereError
-        return change.after
+def _stage_of(run: Run) -> Stage:
+    stage = run.stage
+    assert stage is not None  # it is held, so it has not come to its end
+    return stage

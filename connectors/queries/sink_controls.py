@@ -1,9 +1,8 @@
 """The sink of controls: runs that are cancelled, and runs that are begun again from a stage as new ones.
 
-Law: a run that ended stays as it ended (R1.4); who begins it again gets a run of its own, at the end of the user's order. A
-control of a run that is not known waits until all submissions of the log are accounted for, so it is a group of its own: were it
-that of the submissions, a batch that waits would keep them from being read. A run that a control made is known to the controls
-behind that one in its partition only; those of a user share one, since the user is their key.
+Invariant: a run that ended stays as it ended (R1.4); who begins it again gets a run of its own, at the end of the user's order. A
+run that a control made is known to the controls behind that one in its partition only; those of a user share one, since the user
+is their key.
 """
 
 from __future__ import annotations
@@ -12,12 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
+from highwater.connectors.engines.controls import Controls, ControlsSink, Prepared
 from highwater.connectors.identity import erasures
 from highwater.connectors.kafka import outbox
-from highwater.connectors.kafka.checking import divided
-from highwater.connectors.kafka.handler import Handler, Surroundings
-from highwater.connectors.kafka.known import Known, Origin
-from highwater.connectors.kafka.outbox import OutboxRow, Teller
+from highwater.connectors.kafka.known import Origin
+from highwater.connectors.kafka.outbox import OutboxRow
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.pages import surrogate_keys
 from highwater.connectors.postgres.pool import Connection, Row
@@ -45,13 +43,6 @@ async def _found(tx: Connection, request_ids: list[str]) -> set[str]:
 SUBMISSIONS = Origin(QUERY_SUBMITTED, "queries", "a run", "submissions", _found)
 
 
-class Prepared(NamedTuple):
-    """Valid events of a batch in the order of the log, and what is refused."""
-
-    events: list[Event[RunControlled]]
-    dead: list[DeadLetter]
-
-
 class Restart(NamedTuple):
     """A run to be made of another."""
 
@@ -68,29 +59,19 @@ class Held(NamedTuple):
     stages_done: frozenset[Stage]
 
 
-class ControlsSink(Handler[RunControlled, Prepared]):
+class RunControlsSink(ControlsSink[RunControlled]):
     """A cancelled run fails under the lock of its row; a restarted one is a copy with a place of its own."""
 
     group = "controls"
     topics = (RUN_CONTROLLED,)
-    # Each is the row of a run that is locked until the batch ends; who works on one of them waits as long.
-    batch_max = 500
+    controls = Controls(check_queries_event, SUBMISSIONS, "/connectors/sinks/controls")
 
-    def __init__(self, around: Surroundings) -> None:
-        self._clock = around.clock
-        self._known = Known(around.pool, around.admin, SUBMISSIONS)
-        self._tell = Teller(around.codec, "/connectors/sinks/controls")
-
-    async def prepare(self, events: Sequence[Event[RunControlled]]) -> Prepared:
-        """Check the events, and that all submissions are stored if one of their runs is not."""
-        good, dead = divided(events, check_queries_event)
-        good.sort(key=lambda event: (event.record.partition, event.record.offset))
-        made = {event.value["new_request_id"] for event in good}
-        await self._known.unknown({event.value["request_id"] for event in good} - made)
-        return Prepared(good, dead)
+    def _named(self, events: Sequence[Event[RunControlled]]) -> set[str]:
+        made = {event.value["new_request_id"] for event in events}
+        return {event.value["request_id"] for event in events} - made
 
     async def apply(
-        self, tx: Connection, events: Sequence[Event[RunControlled]], prepared: Prepared
+        self, tx: Connection, events: Sequence[Event[RunControlled]], prepared: Prepared[RunControlled]
     ) -> Sequence[DeadLetter]:
         """Cancel and restart; a run that is not there now was never asked for (or is erased, and so is what was said of it)."""
         await surrogate_keys.share(tx)  # a run that is begun again takes over sources

@@ -36,7 +36,7 @@ from highwater.streams.queries.context import (
 )
 from highwater.streams.queries.local_model import local_answer
 from highwater.streams.queries.memory import Summary, archivist_input, parse_summary
-from highwater.streams.queries.runs import Run, call_key, finished
+from highwater.streams.queries.runs import Run, finished
 from highwater.streams.queries.states import Stage
 from highwater.streams.queries.words import asks_how_many, told_words
 
@@ -169,7 +169,7 @@ class Stages:
     def _made(self, run: Run, stage: Stage, system: Prompt, user: str, *more_ids: int) -> Ask:
         call = chat_call(
             stage,
-            key=call_key(run.id, stage, run.attempt),
+            key=run.call_key(stage),
             model=self._strong_model if stage is Stage.RESPONDER else self._model,
             system=system.text,
             user=user,

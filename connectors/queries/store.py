@@ -7,19 +7,20 @@ from, and what it answered at the latest in the one that stores what follows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import asyncpg
 import orjson
 
-from highwater.connectors.engines import sharing
-from highwater.connectors.engines.sharing import Share, Statement
+from highwater.connectors.engines.changes import call_begins
+from highwater.connectors.engines.sharing import Share
+from highwater.connectors.engines.store import Asked, Statements, WorkStore, cause_of
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.outbox import OutboxRow
-from highwater.connectors.models.call_rows import CallBegin, begin_calls, end_calls
+from highwater.connectors.models.call_rows import begin_calls, end_calls
 from highwater.connectors.postgres.locks import LockClass
-from highwater.connectors.postgres.pool import Connection, Row, reading, transaction
+from highwater.connectors.postgres.pool import Connection, Row, transaction
 from highwater.connectors.queries import counting, redactions
 from highwater.connectors.queries.changes import Change
 from highwater.connectors.queries.raw_logs import Answer, log_answers
@@ -27,18 +28,16 @@ from highwater.connectors.queries.rows import whole_run_of as run_of
 from highwater.connectors.queries.statements import QUERIES
 from highwater.schemas.codec import Codec
 from highwater.schemas.jobs import USAGE_RECORDED
-from highwater.schemas.positions import Position, parse_position
 from highwater.schemas.queries import PIPELINE_STAGE, RUN_ARCHIVED, RUN_FAILED
 from highwater.schemas.topic_names import EventT, TopicName
 from highwater.streams.clock import to_datetime
+from highwater.streams.engines.work import RETURNS_MAX, resumed
 from highwater.streams.queries.runs import (
-    RETURNS_MAX,
     Run,
     archived_event,
     captured,
     failed,
     failed_event,
-    resumed,
     returned,
     stage_events,
 )
@@ -47,118 +46,77 @@ from highwater.streams.queries.states import ArchiveStatus, Stage, Status, waiti
 # Notified by a transaction that has stored a run to be taken: the watches of all processes look at once.
 CHANNEL = "highwater_queries"
 _SOURCE = "/connectors/workers/queries"
+STATEMENTS = Statements(
+    has_waiting=QUERIES["has_waiting_runs"],
+    waiting=QUERIES["waiting_runs"],
+    in_progress=QUERIES["runs_in_progress"],
+    wanted=QUERIES["wanted_runs"],
+    ask_for_forgotten=QUERIES["ask_for_forgotten_runs"],
+    lost=QUERIES["lost_runs"],
+    of_worker=QUERIES["runs_of_worker"],
+    workers=QUERIES["workers_with_runs"],
+    has_unended=QUERIES["has_unended_runs"],
+)
 # What runs without an organization count as where slots are shared out.
 _OPERATOR = ""
 
 
-class Asked(NamedTuple):
-    """A run that is to be worked on, and the command that says so."""
-
-    run_id: str
-    stage: Stage
-    command: Position
-
-
-class Runs:
+class Runs(WorkStore[Run, Change]):
     """The store of runs for those that work on them."""
 
     def __init__(self, pool: asyncpg.Pool[asyncpg.Record], codec: Codec, *, begun_max: int) -> None:
         """`begun_max`: runs of one organization in progress at most, in all processes; the operator's own are not bound by it."""
-        self._pool = pool
+        super().__init__(pool, STATEMENTS, (LockClass.QUERY_SLOTS, 0), Share(begun_max, uncapped=(_OPERATOR,)))
         self._codec = codec
-        self._share = Share(begun_max, uncapped=(_OPERATOR,))
 
     async def ask(self, tx: Connection, asked: Sequence[Asked]) -> None:
         """Have runs wait for a slot; those that do not wait for that stage, or whose turn it is not, are left alone (R1.6)."""
-        once = {one.run_id: one for one in asked}.values()  # however often a run is asked for
-        waits = [waiting_status(one.stage) for one in once]
-        ids, commands = [one.run_id for one in once], [str(one.command) for one in once]
+        once = {one.work_id: one for one in asked}.values()  # however often a run is asked for
+        waits = [waiting_status(Stage(one.stage)) for one in once]
+        ids, commands = [one.work_id for one in once], [str(one.command) for one in once]
         await tx.execute(QUERIES["ask_for_runs"], ids, waits, commands)
 
-    async def take_due(self, *, worker: int, lease_ms: int, now_ms: int, most: int) -> list[Run]:
-        """Runs that wait for a slot, ours now; slots are shared out by organization."""
-        async with reading(self._pool) as connection:
-            if not await connection.fetchval(QUERIES["has_waiting_runs"], now_ms):
-                return []
-        async with transaction(self._pool) as tx:
-            chosen = await sharing.choose(
-                tx,
-                (LockClass.QUERY_SLOTS, 0),
-                Statement(QUERIES["waiting_runs"], (now_ms, most)),
-                Statement(QUERIES["runs_in_progress"]),
-                slots=most,
-                share=self._share,
-            )
-            rows = await tx.fetch(QUERIES["wanted_runs"], chosen, now_ms)
-            changes = [_taken(row, worker, lease_ms, now_ms) for row in rows]
-            stored = await self._store(tx, changes)
-        return [change.after for change in changes if change.before.id in stored]
-
-    async def take_forgotten(self, *, worker: int, lease_ms: int, now_ms: int, silent_ms: int, most: int) -> list[Run]:
-        """None: runs whose turn it is and that nobody asked for are asked for (R1.16), and have their turn as all others."""
-        async with reading(self._pool) as tx:
-            await tx.fetch(QUERIES["ask_for_forgotten_runs"], to_datetime(now_ms - silent_ms), most)
-        return []
-
-    async def give_back_lost(self, dead: Sequence[int], *, now_ms: int, most: int) -> list[Run]:
-        """Runs whose worker is gone or whose lease is over, back where they waited, or failed after so many times (R1.7)."""
-        async with transaction(self._pool) as tx:
-            rows = await tx.fetch(QUERIES["lost_runs"], list(dead), now_ms, most)
-            changes = [_given_back(run_of(row), now_ms) for row in rows]
-            await self._store(tx, changes)
-        return [change.after for change in changes]
-
-    async def workers(self, tx: Connection) -> list[int]:
-        """Who holds runs."""
-        return [row["worker"] for row in await tx.fetch(QUERIES["workers_with_runs"])]
-
-    async def has_unended(self, tx: Connection) -> bool:
-        """Whether any run has not come to its end."""
-        return bool(await tx.fetchval(QUERIES["has_unended_runs"]))
-
-    async def hand_over(self, worker: int, *, now_ms: int) -> int:
-        """Give back what a worker holds that ends in order; the number of runs."""
-        async with transaction(self._pool) as tx:
-            rows = await tx.fetch(QUERIES["runs_of_worker"], worker)
-            runs = [run_of(row) for row in rows]
-            await self._store(tx, [Change(run, (returned(run, now_ms, is_counted=False),), now_ms) for run in runs])
-        return len(runs)
-
-    async def store(self, changes: Sequence[Change]) -> list[bool]:
-        """Store changes in one transaction; False for one whose run was not as it was taken: nothing of it is stored."""
-        async with transaction(self._pool) as tx:
-            stored = await self._store(tx, changes)
-        return [change.before.id in stored for change in changes]
-
-    async def count_late(self, run_id: str, now_ms: int) -> None:
+    async def count_late(self, work_id: str, now_ms: int) -> None:
         """Count what a call of an ended run used that was answered after its end; nothing for one that goes on elsewhere."""
         async with transaction(self._pool) as tx:
-            rows = await tx.fetch(QUERIES["hold_run"], run_id)
+            rows = await tx.fetch(QUERIES["hold_run"], work_id)
             await self._count(tx, [run for run in map(run_of, rows) if run.released], now_ms)
 
-    # -- in a transaction -----------------------------------------------------------------------------------------------
+    # -- what a run is to its store -------------------------------------------------------------------------------------
 
-    async def _store(self, tx: Connection, changes: Sequence[Change]) -> set[str]:
+    def _taken(self, row: Row, worker: int, lease_ms: int, now_ms: int) -> Change:
+        return _taken(row, worker, lease_ms, now_ms)
+
+    def _work_of(self, row: Row) -> Run:
+        return run_of(row)
+
+    def _given_back(self, work: Run, now_ms: int) -> Change:
+        return _given_back(work, now_ms)
+
+    def _handed_over(self, work: Run, now_ms: int) -> Change:
+        return Change(work, (returned(work, now_ms, is_counted=False),), now_ms)
+
+    async def _stored(self, tx: Connection, changes: Sequence[Change]) -> Mapping[str, Run]:
         if not changes:
-            return set()
+            return {}
         changes = await redactions.without_withdrawn(tx, changes)
         if len(changes) > 1 or changes[0].end is not None:  # runs are locked before their calls, by all who store both
             await tx.execute(QUERIES["hold_runs"], [change.before.id for change in changes])
         changes = await _following(tx, changes)
         if not changes:
-            return set()
+            return {}
         columns = map(list, zip(*map(_row, changes), strict=True))
         stored = {row["id"] for row in await tx.fetch(QUERIES["store_runs"], *columns)}
         kept = [change for change in changes if change.before.id in stored]
         await redactions.tag_sources(tx, kept)
-        await begin_calls(tx, _begins(kept))
+        await begin_calls(tx, call_begins(kept))
         memories = await _store_memories(tx, kept)
         await outbox.add(tx, [row for change in kept for row in self._events(change, memories.get(change.before.id))])
         ended = [change for change in kept if change.after.released and not change.before.released]
         if ended:
             await self._count(tx, [change.after for change in ended], ended[0].now_ms)
         await log_answers(tx, _answers(kept))
-        return stored
+        return {change.before.id: change.after for change in kept}
 
     async def _count(self, tx: Connection, ended: Sequence[Run], now_ms: int) -> None:
         usages = await counting.count(tx, ended, now_ms)
@@ -180,7 +138,7 @@ class Runs:
         return rows
 
     def _event(self, topic: TopicName[EventT], event: EventT, run: Run, now_ms: int) -> OutboxRow:
-        return outbox.event_row(self._codec, topic, event, source=_SOURCE, now_ms=now_ms, caused_by=_cause(run))
+        return outbox.event_row(self._codec, topic, event, source=_SOURCE, now_ms=now_ms, caused_by=cause_of(run))
 
 
 async def _following(tx: Connection, changes: Sequence[Change]) -> Sequence[Change]:
@@ -189,10 +147,6 @@ async def _following(tx: Connection, changes: Sequence[Change]) -> Sequence[Chan
     stored = await end_calls(tx, [change.end for change in ending if change.end is not None])
     void = {change.before.id for change, is_stored in zip(ending, stored, strict=True) if not is_stored}
     return [change for change in changes if change.before.id not in void]
-
-
-def _cause(run: Run) -> Position | None:
-    return parse_position(run.caused_by) if run.caused_by else None
 
 
 def _taken(row: Row, worker: int, lease_ms: int, now_ms: int) -> Change:
@@ -242,22 +196,6 @@ def _row(change: Change) -> tuple[Any, ...]:
         None if run.sources is before.sources else orjson.dumps(run.sources).decode(),
         change.command,
     )
-
-
-def _begins(changes: Sequence[Change]) -> list[CallBegin]:
-    return [
-        CallBegin(
-            change.after.id,
-            change.call.stage,
-            change.call.attempt,
-            change.after.user_id,
-            change.call.model,
-            change.call.prompt_ids,
-            change.now_ms,
-        )
-        for change in changes
-        if change.call is not None
-    ]
 
 
 def _answers(changes: Sequence[Change]) -> list[Answer]:

@@ -10,9 +10,9 @@ from highwater.connectors.models.embedding_calls import CountedEmbedder
 from highwater.connectors.models.opening import open_chat_port, open_embedder
 from highwater.connectors.models.recorded_calls import ModelCalls
 from highwater.connectors.queries.deltas import DeltaWriter
-from highwater.connectors.queries.engine import Engine
+from highwater.connectors.queries.engine import QueryEngine
 from highwater.connectors.queries.erasure import ERASURE
-from highwater.connectors.queries.sink_controls import ControlsSink
+from highwater.connectors.queries.sink_controls import RunControlsSink
 from highwater.connectors.queries.sink_queries import QueriesSink
 from highwater.connectors.queries.stages import Stages, answered_locally
 from highwater.connectors.queries.store import CHANNEL, Runs
@@ -30,7 +30,7 @@ async def _queries(w: Wiring) -> Connector:
 
 
 async def _controls(w: Wiring) -> Connector:
-    return BatchConsumer(ControlsSink(w.around), w.around)
+    return BatchConsumer(RunControlsSink(w.around), w.around)
 
 
 async def _stages(w: Wiring) -> Connector:
@@ -47,7 +47,7 @@ async def _stages(w: Wiring) -> Connector:
         strong_model=s.llm_strong_model,
         embedder=CountedEmbedder(pool, open_embedder(s), prices, around.clock),
     )
-    engine = Engine(
+    engine = QueryEngine(
         runs,
         stages,
         ModelCalls(Calls(pool), open_chat_port(s, answered_locally), prices, clock),

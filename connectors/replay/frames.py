@@ -93,3 +93,6 @@ class Pieces:
 
     def close(self) -> None:
         """Nothing is held."""
+
+    def abandon(self) -> None:
+        """Nothing is held."""

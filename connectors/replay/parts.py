@@ -11,12 +11,12 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import IO, BinaryIO, cast
+from typing import IO, BinaryIO, Protocol, cast
 
+from highwater.connectors.replay.arrow_alone import without_pandas
 from highwater.connectors.replay.counts import Counts
 from highwater.connectors.replay.frames import Frame, Kind, LostError, Pieces, chunks, receive
 from highwater.connectors.replay.processes import command, environment
-from highwater.connectors.replay.row_groups import RowGroups
 from highwater.connectors.replay.task import Task
 from highwater.schemas.errors import HighwaterError
 
@@ -46,9 +46,9 @@ def write_in_parts(
         PartLostError: one has ended without a word.
         OSError: the file cannot be written.
     """
-    target = RowGroups(file) if kind == "parquet" else Pieces(file)
     with ExitStack() as stack, selectors.DefaultSelector() as pipes:
         processes = [stack.enter_context(_process()) for _ in range(count)]
+        target = stack.enter_context(_target(kind, file))  # while they start
         for process, task in zip(processes, tasks(), strict=True):
             _hand_over(task, process)
             pipes.register(cast("IO[bytes]", process.stdout), selectors.EVENT_READ, _Part(process))
@@ -68,7 +68,43 @@ def write_in_parts(
                         has_begun = True
                 counts.become_sum_of(part.counts for part in parts)
                 on_progress(counts.read)
-    target.close()
+
+
+class _Target(Protocol):
+    """The file that is put together."""
+
+    def begin(self, start: bytes) -> None:
+        """What the first process begins with."""
+
+    def add(self, piece: Iterator[bytes]) -> None:
+        """Append a piece."""
+
+    def close(self) -> None:
+        """Write what is held, and the file's end."""
+
+    def abandon(self) -> None:
+        """Write no more."""
+
+
+@contextmanager
+def _target(kind: str, file: BinaryIO) -> Iterator[_Target]:
+    """The file, closed when the block ends well and abandoned when it does not."""
+    with ExitStack() as stack:
+        target: _Target
+        if kind == "parquet":
+            # Only this format has its owner load Arrow.
+            from highwater.connectors.replay.row_groups import ParquetOfPieces  # noqa: PLC0415
+
+            stack.enter_context(without_pandas())
+            target = ParquetOfPieces(file)
+        else:
+            target = Pieces(file)
+        try:
+            yield target
+            target.close()
+        except BaseException:
+            target.abandon()
+            raise
 
 
 class _Part:

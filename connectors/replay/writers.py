@@ -67,9 +67,9 @@ def _avro(file: BinaryIO, decoder: Decoder) -> Writer:
 def part_writer(kind: str, file: BinaryIO, decoder: Decoder) -> Writer:
     """A writer whose pieces are put together by another process: each call of `write` or `close` writes one, or none."""
     if kind == "parquet":
-        from highwater.connectors.replay.parquet_file import ParquetParts  # noqa: PLC0415 - as above
+        from highwater.connectors.replay.parquet_file import TablePieces  # noqa: PLC0415 - as above
 
-        return ParquetParts(file, decoder)
+        return TablePieces(file, decoder)
     return FORMATS[kind](file, decoder)
 
 

@@ -15,7 +15,7 @@ import orjson
 
 from highwater.schemas.chunks import CHUNK_SUBMITTED, INGEST_FINISHED
 from highwater.schemas.errors import InvalidEventError
-from highwater.streams.checks import check_id, check_not_blank, check_text, check_time
+from highwater.streams.checks import check_id, check_not_blank, check_text, check_time, unless_null
 from highwater.streams.chunks.identity import check_key_part
 
 # The fields that say whose chunk it is: one with a fault in them belongs to no ingest, and is counted in none.
@@ -95,14 +95,6 @@ def check_content(name: str, value: str) -> None:
     check_not_blank(name, value)
 
 
-def _unless_null(check: Callable[[str, Any], None]) -> Callable[[str, Any], None]:
-    def checked(name: str, value: Any) -> None:
-        if value is not None:
-            check(name, value)
-
-    return checked
-
-
 def _check_number(name: str, value: int) -> None:
     if not 0 <= value <= NUMBER_MAX:
         raise InvalidEventError("bad_number", f"{name} is {value}; it must lie between 0 and {NUMBER_MAX}", field=name)
@@ -123,14 +115,14 @@ _CHECKS: Mapping[str, tuple[tuple[str, Callable[[str, Any], None]], ...]] = {
     CHUNK_SUBMITTED: (
         ("chunk_no", _check_number),
         ("content", check_content),
-        ("title", _unless_null(_check_stored(TITLE_BYTES_MAX))),
-        ("url", _unless_null(_check_stored(URL_BYTES_MAX))),
-        ("embedding", _unless_null(check_embedding)),
-        ("published_at", _unless_null(check_time)),
+        ("title", unless_null(_check_stored(TITLE_BYTES_MAX))),
+        ("url", unless_null(_check_stored(URL_BYTES_MAX))),
+        ("embedding", unless_null(check_embedding)),
+        ("published_at", unless_null(check_time)),
     ),
     INGEST_FINISHED: (
         ("expected_count", _check_number),
         ("ts", check_time),
-        ("window", _unless_null(_check_window)),
+        ("window", unless_null(_check_window)),
     ),
 }

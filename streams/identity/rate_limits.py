@@ -8,6 +8,7 @@ more than `calls_max` admitted, and what is refused does not count, so that an a
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -111,3 +112,29 @@ def admit(times_ms: Sequence[int], now_ms: int, calls_max: int, window_ms: int =
     if len(counted) < calls_max:
         return Admission(is_admitted=True, retry_after_ms=0, times=(*counted, now_ms))
     return Admission(is_admitted=False, retry_after_ms=counted[0] + window_ms - now_ms, times=counted)
+
+
+class RecentCalls:
+    """Windows that slide, of many callers, in the memory of one process; the caller that called longest ago is forgotten."""
+
+    def __init__(self, calls_max: int, window_ms: int, callers_max: int) -> None:
+        self._calls_max = calls_max
+        self._window_ms = window_ms
+        self._callers_max = callers_max
+        self._times: OrderedDict[str, tuple[int, ...]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def judge(self, caller: str, now_ms: int) -> Admission:
+        """Whether one more call is admitted; it is not counted."""
+        return admit(self._times.get(caller, ()), now_ms, self._calls_max, self._window_ms)
+
+    def count(self, caller: str, now_ms: int) -> Admission:
+        """Whether a call is admitted; if so, it is counted."""
+        admission = self.judge(caller, now_ms)
+        self._times[caller] = admission.times
+        self._times.move_to_end(caller)
+        if len(self._times) > self._callers_max:
+            self._times.popitem(last=False)
+        return admission

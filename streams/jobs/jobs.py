@@ -1,8 +1,7 @@
 """A job and the moves it makes, as values: what a worker stores is decided here.
 
-Law: whoever holds a job has raised its epoch; a move is stored only if the job still is as it was when it was taken, so that a
-worker that was given up, or that comes to life again, changes nothing (R2.15). An attempt keeps its number over a crash, and with
-it its idempotency key. Progress never goes back.
+What a job has in common with a run of a query, and the moves that are the same for both, are in `streams/engines/work.py`.
+Invariant: progress never goes back (R2.15).
 """
 
 from __future__ import annotations
@@ -13,20 +12,16 @@ from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 from highwater.streams.clock import to_datetime
+from highwater.streams.engines.work import Work, given_back, taken_by, unheld
 from highwater.streams.jobs.states import JobMove, JobRequested, JobStatus, Kind, advance, percent
-
-# So often is a job begun again whose worker ended or went silent without having finished a step: what kills three workers at one
-# place kills the fourth.
-RETURNS_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """A row of `jobs`. Times are ms since 1970; `worker` holds it, None = nobody; `due_ms`: its next attempt.
+class Job(Work):
+    """A row of `jobs`. `args` is the JSON text as it was submitted; `seq` is the last progress told.
 
-    `args` is the JSON text as it was submitted; `checkpoint` is what its steps left for the next one, None before the first;
-    `seq` is the last progress told; `attempt` and `unusable` count calls of the present step, `returns` workers that ended in it.
-    `attempts_before`: those calls of it that were made before the job was restarted; they are never made again.
+    `checkpoint` is what its steps left for the next one, None before the first. `attempts_before`: those calls of its present
+    step that were made before the job was restarted; they are never made again.
     `approval_until_ms`: until when it waits for somebody's approval, None = it does not.
     """
 
@@ -36,14 +31,7 @@ class Job:
     user_id: str
     args: str
     status: JobStatus
-    epoch: int = 0
-    worker: int | None = None
-    attempt: int = 0
     attempts_before: int = 0
-    unusable: int = 0
-    returns: int = 0
-    lease_until_ms: int | None = None
-    due_ms: int | None = None
     approval_until_ms: int | None = None
     expires_ms: int | None = None
     seq: int = 0
@@ -54,16 +42,6 @@ class Job:
     result: Mapping[str, Any] | None = None
     tokens: int = 0
     cost_usd: Decimal = Decimal(0)
-    error: str | None = None
-    position: str = ""
-    caused_by: str = ""
-    created_ms: int = 0
-    updated_ms: int = 0
-    completed_ms: int | None = None
-
-    def call_key(self, stage: str) -> str:
-        """What a call of its present attempt is known by, to us and to the service."""
-        return f"{self.id}/{stage}/{self.attempt}"
 
     @property
     def tries(self) -> int:
@@ -83,28 +61,7 @@ def is_expired(job: Job, now_ms: int) -> bool:
 
 def taken(job: Job, *, worker: int, lease_ms: int, now_ms: int, command: str | None = None) -> Job:
     """The job in the hands of a worker; `command` is the position of the event that asked for it."""
-    return replace(
-        _moved(job, JobMove.TAKE, now_ms),
-        epoch=job.epoch + 1,
-        worker=worker,
-        lease_until_ms=now_ms + lease_ms,
-        caused_by=command or job.caused_by,
-    )
-
-
-def resumed(job: Job, *, worker: int, lease_ms: int, now_ms: int) -> Job:
-    """A job that was put aside in the hands of a worker again, now that its next attempt is due."""
-    return replace(job, epoch=job.epoch + 1, worker=worker, lease_until_ms=now_ms + lease_ms, due_ms=None)
-
-
-def begun(job: Job) -> Job:
-    """With its next attempt begun."""
-    return replace(job, attempt=job.attempt + 1)
-
-
-def waiting_until(job: Job, due_ms: int) -> Job:
-    """Put aside until its next attempt is due; it stays where it is."""
-    return replace(begun(job), due_ms=due_ms, worker=None, lease_until_ms=None)
+    return taken_by(_moved(job, JobMove.TAKE, now_ms), worker=worker, lease_ms=lease_ms, now_ms=now_ms, command=command)
 
 
 def stepped(job: Job, checkpoint: Mapping[str, Any], done: int, total: int, *, lease_until_ms: int, now_ms: int) -> Job:
@@ -164,15 +121,11 @@ def restarted(job: Job, now_ms: int) -> Job:
 
 def returned(job: Job, now_ms: int, *, is_counted: bool) -> Job:
     """Given back, to be asked for again. Not counted when its worker gives it back in order."""
-    after = _moved(job, JobMove.RETURN, now_ms)
-    return replace(
-        after, epoch=job.epoch + 1, worker=None, lease_until_ms=None, due_ms=None, returns=job.returns + is_counted
-    )
+    return given_back(_moved(job, JobMove.RETURN, now_ms), is_counted=is_counted)
 
 
 def _ended(job: Job, move: JobMove, now_ms: int) -> Job:
-    after = _moved(job, move, now_ms)
-    return replace(after, worker=None, lease_until_ms=None, due_ms=None, approval_until_ms=None, completed_ms=now_ms)
+    return replace(unheld(_moved(job, move, now_ms)), approval_until_ms=None, completed_ms=now_ms)
 
 
 def _moved(job: Job, move: JobMove, now_ms: int) -> Job:

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import TypeAlias
 
-from highwater.schemas.errors import HighwaterError
 from highwater.schemas.jobs import EXPORT_REQUESTED, GENERATION_REQUESTED, INGESTION_REQUESTED, GenerationRequested
 from highwater.schemas.topic_names import TopicName
+from highwater.streams.engines.states import Moves, moved
 
 
 class Kind(StrEnum):
@@ -46,12 +46,8 @@ class JobMove(StrEnum):
     RESTART = "restart"  # a failed job goes on from its checkpoint
 
 
-class IllegalJobMoveError(HighwaterError):
-    """This move is not legal in the state of the job. Nothing was changed; this is a defect, see the log."""
-
-
 _S, _M = JobStatus, JobMove
-MOVES: Mapping[tuple[JobStatus, JobMove], JobStatus] = {
+MOVES: Moves[JobStatus, JobMove] = {
     (_S.PENDING, _M.TAKE): _S.RUNNING,
     (_S.RUNNING, _M.FINISH): _S.COMPLETED,
     (_S.RUNNING, _M.RETURN): _S.PENDING,
@@ -77,12 +73,9 @@ def advance(status: JobStatus, move: JobMove) -> JobStatus:
     """The status after a move.
 
     Raises:
-        IllegalJobMoveError: the table does not have it.
+        IllegalMoveError: the table does not have it.
     """
-    after = MOVES.get((status, move))
-    if after is None:
-        raise IllegalJobMoveError(f"a job that is {status} cannot {move}")
-    return after
+    return moved(MOVES, status, move, of="a job")
 
 
 def percent(done: int, total: int) -> int:

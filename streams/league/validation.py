@@ -9,7 +9,7 @@ import orjson
 
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.league import AD_CHANGED, MATCH_SCHEDULED, AdChanged, MatchScheduled
-from highwater.streams.checks import check_id, check_name, check_text, check_time
+from highwater.streams.checks import check_fields, check_id, check_name, check_text, check_time
 from highwater.streams.league.matches import Status
 
 # Teams, seasons and rounds are shown and are parts of keys.
@@ -99,9 +99,7 @@ def check_league_event(topic: str, event: Mapping[str, Any]) -> None:
     Raises:
         InvalidEventError: with the field at fault and a reason a program can rely on.
     """
-    for name, check in _FIELDS.items():
-        if name in event:
-            check(name, event[name])
+    check_fields(_FIELDS, event)
     check_whole = _TOPICS.get(topic)
     if check_whole is not None:
         check_whole(event)

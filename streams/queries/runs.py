@@ -1,7 +1,6 @@
 """A run of the pipeline and the moves it makes, as values: what a worker stores is decided here.
 
-Law: whoever holds a run has raised its epoch; a move is stored only if the run still is as it was when it was taken (R1.6), so a
-worker that was given up changes nothing. An attempt keeps its number over a crash, and with it its idempotency key.
+What a run has in common with a job, and the moves that are the same for both, are in `streams/engines/work.py`.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from highwater.schemas.queries import PipelineStage, RunArchived, RunFailed
+from highwater.streams.engines.work import Work, given_back, taken_by, unheld
 from highwater.streams.queries.states import (
     ArchiveStatus,
     Move,
@@ -21,17 +21,12 @@ from highwater.streams.queries.states import (
     stage_at,
 )
 
-# R1.7: so often is a stage begun again whose worker ended or went silent.
-RETURNS_MAX = 3
 INSERT, UPDATE = "INSERT", "UPDATE"
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """A row of `pipeline_runs`. Times are ms since 1970; `worker` holds it, None = nobody; `due_ms`: its next attempt.
-
-    `organization_id` pays for it; None: the operator.
-    """
+class Run(Work):
+    """A row of `pipeline_runs`. `organization_id` pays for it; None: the operator."""
 
     id: str
     user_id: str
@@ -42,24 +37,11 @@ class Run:
     archive_status: ArchiveStatus | None = None
     released: bool = False
     revision: int = 1
-    epoch: int = 0
-    worker: int | None = None
-    attempt: int = 0
-    unusable: int = 0
-    returns: int = 0
-    lease_until_ms: int | None = None
-    due_ms: int | None = None
     analysis: Mapping[str, Any] | None = None
     draft: str | None = None
     payload: str | None = None
     answer: str | None = None
     sources: Sequence[Mapping[str, Any]] | None = None
-    error: str | None = None
-    position: str = ""
-    caused_by: str = ""
-    created_ms: int = 0
-    updated_ms: int = 0
-    completed_ms: int | None = None
 
     @property
     def stage(self) -> Stage | None:
@@ -67,32 +49,9 @@ class Run:
         return stage_at(self.status, self.archive_status)
 
 
-def call_key(run_id: str, stage: str, attempt: int) -> str:
-    """What a call of one attempt is known by, to us and to the service: its idempotency key."""
-    return f"{run_id}/{stage}/{attempt}"
-
-
 def captured(run: Run, *, worker: int, lease_ms: int, now_ms: int, command: str | None = None) -> Run:
     """The run in the hands of a worker, from the waiting status of its stage; `command` asked for it, if that is known."""
-    return replace(
-        _moved(run, Move.CAPTURE, now_ms), epoch=run.epoch + 1, worker=worker, lease_until_ms=now_ms + lease_ms,
-        caused_by=command or run.caused_by,
-    )  # fmt: skip
-
-
-def resumed(run: Run, *, worker: int, lease_ms: int, now_ms: int) -> Run:
-    """The run in the hands of a worker again, for the attempt that it was put aside for (`waiting_until`)."""
-    return replace(run, epoch=run.epoch + 1, worker=worker, lease_until_ms=now_ms + lease_ms, due_ms=None)
-
-
-def begun(run: Run) -> Run:
-    """With its next attempt begun."""
-    return replace(run, attempt=run.attempt + 1)
-
-
-def waiting_until(run: Run, due_ms: int) -> Run:
-    """Put aside until its next attempt is due; it stays in its stage (R1.37)."""
-    return replace(begun(run), due_ms=due_ms, worker=None, lease_until_ms=None)
+    return taken_by(_moved(run, Move.CAPTURE, now_ms), worker=worker, lease_ms=lease_ms, now_ms=now_ms, command=command)
 
 
 def finished(run: Run, now_ms: int, **given: Any) -> Run:
@@ -103,16 +62,13 @@ def finished(run: Run, now_ms: int, **given: Any) -> Run:
 
 def returned(run: Run, now_ms: int, *, is_counted: bool) -> Run:
     """Given back to the waiting status of its stage. Not counted when its worker gives it back in order."""
-    after = _moved(run, Move.RETURN, now_ms)
-    return replace(after, worker=None, lease_until_ms=None, returns=run.returns + is_counted, epoch=run.epoch + 1)
+    return given_back(_moved(run, Move.RETURN, now_ms), is_counted=is_counted)
 
 
 def failed(run: Run, error: str, now_ms: int) -> Run:
     """At its end without what it was to give. A completed run stays completed; what failed is its memory (R1.28)."""
-    return replace(
-        _moved(run, Move.FAIL, now_ms), worker=None, lease_until_ms=None, due_ms=None, released=True,
-        error=run.error if run.status is Status.COMPLETED else error,
-    )  # fmt: skip
+    told = run.error if run.status is Status.COMPLETED else error
+    return replace(unheld(_moved(run, Move.FAIL, now_ms)), released=True, error=told)
 
 
 def _moved(run: Run, move: Move, now_ms: int) -> Run:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import TypeVar
 
-from highwater.schemas.errors import HighwaterError
+from highwater.streams.engines.states import Moves, moved
 
 
 class Status(StrEnum):
@@ -53,10 +52,6 @@ class Move(StrEnum):
     FAIL = "fail"  # an error, exhausted attempts, or somebody cancelled it
 
 
-class IllegalMoveError(HighwaterError):
-    """This move is not legal in the state of the run. Nothing was changed; this is a defect, see the log."""
-
-
 _S, _A, _M = Status, ArchiveStatus, Move
 # The statuses in which a stage waits, works and has ended.
 _STEPS: Mapping[Stage, tuple[Status, Status, Status]] = {
@@ -64,7 +59,7 @@ _STEPS: Mapping[Stage, tuple[Status, Status, Status]] = {
     Stage.ASSEMBLER: (_S.ANALYZED, _S.ASSEMBLING, _S.READY),
     Stage.RESPONDER: (_S.READY, _S.RESPONDING, _S.COMPLETED),
 }
-MOVES: Mapping[tuple[Status, Move], Status] = {
+MOVES: Moves[Status, Move] = {
     (_S.NEW, _M.CAPTURE): _S.ANALYZING,
     (_S.ANALYZING, _M.FINISH): _S.ANALYZED,
     (_S.ANALYZING, _M.RETURN): _S.NEW,
@@ -81,7 +76,7 @@ MOVES: Mapping[tuple[Status, Move], Status] = {
     (_S.READY, _M.FAIL): _S.FAILED,
     (_S.RESPONDING, _M.FAIL): _S.FAILED,
 }
-ARCHIVE_MOVES: Mapping[tuple[ArchiveStatus, Move], ArchiveStatus] = {
+ARCHIVE_MOVES: Moves[ArchiveStatus, Move] = {
     (_A.WAITING, _M.CAPTURE): _A.ARCHIVING,
     (_A.ARCHIVING, _M.FINISH): _A.STORED,
     (_A.ARCHIVING, _M.RETURN): _A.WAITING,
@@ -92,8 +87,6 @@ TERMINAL = frozenset({Status.COMPLETED, Status.FAILED})
 # Where a run may be begun anew: what the stages before it gave is taken over.
 RESTARTABLE = (Stage.ANALYZER, Stage.ASSEMBLER, Stage.RESPONDER)
 
-State = TypeVar("State", Status, ArchiveStatus)
-
 
 def advance(status: Status, move: Move) -> Status:
     """The status after a move.
@@ -101,7 +94,7 @@ def advance(status: Status, move: Move) -> Status:
     Raises:
         IllegalMoveError: the table does not have it.
     """
-    return _advance(MOVES, status, move)
+    return moved(MOVES, status, move, of="a run")
 
 
 def advance_archive(status: ArchiveStatus, move: Move) -> ArchiveStatus:
@@ -110,14 +103,7 @@ def advance_archive(status: ArchiveStatus, move: Move) -> ArchiveStatus:
     Raises:
         IllegalMoveError: the table does not have it.
     """
-    return _advance(ARCHIVE_MOVES, status, move)
-
-
-def _advance(moves: Mapping[tuple[State, Move], State], status: State, move: Move) -> State:
-    after = moves.get((status, move))
-    if after is None:
-        raise IllegalMoveError(f"a run that is {status} cannot {move}")
-    return after
+    return moved(ARCHIVE_MOVES, status, move, of="a run")
 
 
 def waiting_status(stage: Stage) -> Status:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.queries import RUN_CONTROLLED, RunControlled
 from highwater.schemas.topic_names import event_of
-from highwater.streams.checks import check_id, check_said, check_time, check_uuid
+from highwater.streams.checks import (
+    Check,
+    check_fields,
+    check_id,
+    check_said,
+    check_time,
+    check_uuid,
+    one_of,
+    unless_null,
+)
 from highwater.streams.models.tokens import count_tokens
 from highwater.streams.queries.states import RESTARTABLE
 
@@ -20,16 +28,6 @@ QUERY_BYTES_MAX = 32 << 10
 PROMPT_BYTES_MAX = 16 << 10
 ROLES = ("Analyzer", "Assembler", "Mentor", "Archivist")
 CANCEL, RESTART = "cancel", "restart"
-
-
-def _check_uuid(name: str, value: str | None) -> None:
-    if value is not None:
-        check_uuid(name, value)
-
-
-def _check_organization(name: str, value: str | None) -> None:
-    if value is not None:
-        check_id(name, value)
 
 
 def _check_query(name: str, value: str) -> None:
@@ -46,11 +44,6 @@ def check_prompt(name: str, value: str) -> None:
         InvalidEventError: it is not.
     """
     check_said(name, value, PROMPT_BYTES_MAX)
-
-
-def _check_role(name: str, value: str) -> None:
-    if value not in ROLES:
-        raise InvalidEventError("bad_role", f"{name} is none of {', '.join(ROLES)}", field=name)
 
 
 def _check_action(name: str, value: str) -> None:
@@ -73,13 +66,13 @@ def _check_control(event: RunControlled) -> None:
         )
 
 
-# Checked in this order, so that of several faults the first field's is named. A field means the same in every topic.
-_FIELDS: Mapping[str, Callable[[str, Any], None]] = {
-    "request_id": _check_uuid,
-    "user_id": _check_uuid,
-    "organization_id": _check_organization,
-    "new_request_id": _check_uuid,
-    "role_name": _check_role,
+# Checked in this order. A field means the same in every topic.
+_FIELDS: Mapping[str, Check] = {
+    "request_id": unless_null(check_uuid),
+    "user_id": unless_null(check_uuid),
+    "organization_id": unless_null(check_id),
+    "new_request_id": unless_null(check_uuid),
+    "role_name": one_of(ROLES, "bad_role"),
     "action": _check_action,
     "ts": check_time,
     "query": _check_query,
@@ -93,8 +86,6 @@ def check_queries_event(topic: str, event: Mapping[str, object]) -> None:
     Raises:
         InvalidEventError: with the field at fault and a reason a program can rely on.
     """
-    for name, check in _FIELDS.items():
-        if name in event:
-            check(name, event[name])
+    check_fields(_FIELDS, event)
     if control := event_of(RUN_CONTROLLED, topic, event):
         _check_control(control)

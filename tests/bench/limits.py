@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import redis
 
-from highwater.connectors.identity.rate_limits import RateLimits, Whose
+from highwater.connectors.identity.rate_limits import CallCounts, Whose
 from highwater.connectors.redis.link import open_redis
 from highwater.deploy.local.ports import PortBook
 from highwater.deploy.local.redis import Redis
@@ -105,7 +105,7 @@ async def _measure(
 @contextlib.asynccontextmanager
 async def _systems(url: str) -> AsyncIterator[dict[str, Decide]]:
     link, clock = await open_redis(url), ProductClock()
-    counts = RateLimits(link)
+    counts = CallCounts(link, 15)
 
     async def ours(number: int) -> bool:
         now_ms = clock()

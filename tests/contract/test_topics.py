@@ -29,7 +29,7 @@ from highwater.connectors.league.sink_results import ResultsSink
 from highwater.connectors.league.sink_votes import VotesSink
 from highwater.connectors.league.worker_ratings import RatingsWorker
 from highwater.connectors.pages.cache import CacheVersions
-from highwater.connectors.queries.sink_controls import ControlsSink
+from highwater.connectors.queries.sink_controls import RunControlsSink
 from highwater.connectors.queries.sink_queries import QueriesSink
 from highwater.connectors.queries.timeline import Timeline
 from highwater.connectors.run import CONNECTORS
@@ -95,7 +95,7 @@ SYSTEM = {
     "cache.version-bumped",
 }
 READERS = (
-    InsightsSink, UsersSink, FixturesSink, ResultsSink, VotesSink, PostsSink, QueriesSink, ControlsSink, ViewsSink,
+    InsightsSink, UsersSink, FixturesSink, ResultsSink, VotesSink, PostsSink, QueriesSink, RunControlsSink, ViewsSink,
     JobsSink, JobControlsSink, OrganizationsSink, TokensSink, UsageSink, ChunksSink, IngestsSink, NamespacesSink,
     Fanout, RebuildWorker, RatingsWorker, BackfillRequests,
     Mirror, CacheVersions, Timeline, Progress,

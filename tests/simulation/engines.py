@@ -22,7 +22,7 @@ from highwater.connectors.models.recorded_calls import Outcome
 from highwater.connectors.postgres.pool import connecting_error
 from highwater.connectors.queries import store as queries_store
 from highwater.connectors.queries.changes import Change
-from highwater.connectors.queries.engine import Engine
+from highwater.connectors.queries.engine import QueryEngine
 from highwater.connectors.queries.stages import Ask
 from highwater.streams.queries.runs import Run
 from highwater.streams.queries.states import ArchiveStatus, Stage, Status
@@ -179,9 +179,11 @@ class Runs:
         """Nobody ends in order here."""
         raise NotImplementedError
 
-    async def store(self, changes: Sequence[Change]) -> list[bool]:
+    async def store(self, changes: Sequence[Change]) -> list[Run | None]:
         """Changes in one transaction."""
-        found: list[bool] = await self._asked(lambda: [self._table.ends(change, self._worker) for change in changes])
+        found: list[Run | None] = await self._asked(
+            lambda: [change.after if self._table.ends(change, self._worker) else None for change in changes]
+        )
         return found
 
     async def count_late(self, _run_id: str, _now_ms: int) -> None:
@@ -256,7 +258,7 @@ class Scenario:
             runs: Any = Runs(self.table, self.store, owner, number)
             stages: Any = Stages(self.world)
             model: Any = Model(self.world, self.table.answers)
-            engine = Engine(runs, stages, model, now_ms, worker=number, lease_ms=LEASE_MS, slots=4)
+            engine = QueryEngine(runs, stages, model, now_ms, worker=number, lease_ms=LEASE_MS, slots=4)
             await Watch("", runs, engine, now_ms).run(asyncio.Event())
 
         owner.start(work())

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import structlog
 
+from highwater.connectors.engines import engine as working
 from highwater.connectors.engines import watch as watching
 from highwater.connectors.kafka import outbox, positions
 from highwater.connectors.kafka.consumer import without_overtaken
@@ -25,7 +26,6 @@ from highwater.connectors.kafka.records import Record
 from highwater.connectors.patience import pause
 from highwater.connectors.postgres import leases
 from highwater.connectors.postgres.leases import LeaseKind
-from highwater.connectors.queries import engine as working
 from highwater.schemas.errors import FencedError
 from highwater.schemas.positions import Position
 from highwater.streams import relay_epochs

@@ -8,6 +8,7 @@ import contextlib
 import email
 import email.policy
 import json
+import logging
 import socket
 import ssl
 import subprocess
@@ -25,7 +26,9 @@ from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, Envelope
 
 from highwater.connectors.alerts import channels as alert_channels
-from highwater.connectors.alerts.channels import LogChannel, MailChannel, WebhookChannel, open_channels
+from highwater.connectors.alerts import services
+from highwater.connectors.alerts.channels import ChannelError, LogChannel, MailChannel, WebhookChannel, alert_of
+from highwater.connectors.alerts.opening import open_channels
 from highwater.connectors.alerts.worker_alerts import BURST, REFILL_SECONDS, AlertsWorker, Pace, plan_messages
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Surroundings
@@ -599,6 +602,8 @@ MAIL = {
         {"HIGHWATER_ALERT_WEBHOOK_URL": "hook.test/hunter2"},
         {"HIGHWATER_ALERT_WEBHOOK_URL": "ftp://hook.test/hunter2"},
         {"HIGHWATER_ALERT_WEBHOOK_URL": "http://[hunter2"},
+        {"HIGHWATER_ALERT_URLS": "json://hook.test/x nonsense://u:hunter2@hook.test"},
+        {"HIGHWATER_ALERT_URLS": "hunter2"},
     ],
     ids=str,
 )
@@ -607,6 +612,35 @@ def test_a_wrong_setting_stops_the_program(given: dict[str, str], around: Surrou
     with pytest.raises(ConfigurationError, match=r"^HIGHWATER_ALERT_\w+") as found:
         open_channels(read_settings(given), around.clock)
     assert "hunter2" not in str(found.value)
+
+
+async def test_services_are_told_beside_the_others_and_one_that_fails_holds_up_none(
+    around: Surroundings, hook: Hook, offset: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One takes every alert; one where nobody listens is given up, and its address is shown nowhere."""
+    caplog.set_level(logging.DEBUG)
+    taken, gone = hook.url.replace("http://", "json://"), f"json://u:hunter2@127.0.0.1:{free_port()}/hunter2"
+    channels = open_channels(read_settings({"HIGHWATER_ALERT_URLS": f"{gone} {taken}"}), around.clock)
+    assert [channel.name for channel in channels] == ["json-1", "json-2"]
+    async with worker(around, *channels) as alerts:
+        await in_transaction(around, alerts, [failed(offset)])
+    ((_, body),) = hook.taken
+    assert body["title"] == f"[highwater] run {RUN} failed: analyzer: no_prompt"
+    assert "no active prompt for Analyzer" in body["message"]
+    (found,) = (await letters(around, [failed(offset)])).values()
+    assert found["dlq_detail"] == "json-1: the service cannot be reached or did not take it"
+    assert "hunter2" not in caplog.text
+    assert "token-in-the-path" not in caplog.text
+
+
+async def test_a_service_that_hangs_is_given_up_in_time(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And its thread ends by itself."""
+    monkeypatch.setattr(services, "SERVICE_SECONDS_MAX", 0.2)
+    hook.script = [None]
+    (channel,) = services.open_services([hook.url.replace("http://", "json://") + "?rto=1"])
+    with pytest.raises(ChannelError, match=r"no answer within 0\.2 s") as found:
+        await channel.send([alert_of(failed(0))])
+    assert not found.value.is_final
 
 
 async def test_both_channels_are_open_where_both_are_set(around: Surroundings) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 import httpx
 import pytest
 
-from highwater.connectors.identity.rate_limits import AddressLimits
+from highwater.connectors.identity.rate_limits import CallCounts
 from highwater.connectors.redis.keys import LIVE_REQUESTS, key
 from highwater.connectors.redis.link import RedisAwayError, RedisLink
 from tests.integration.api_server import Api, running_api
@@ -18,7 +18,7 @@ from tests.unit.identity.limit_cases import CASES, START_MS, WINDOW_MS, LimitCas
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 async def test_redis_counts_as_the_law_says(link: RedisLink, case: LimitCase) -> None:
     """Two processes that share a Redis answer each case together; another address is not concerned."""
-    processes = [AddressLimits(link, case.requests_max, WINDOW_MS) for _ in range(2)]
+    processes = [CallCounts(link, case.requests_max, WINDOW_MS) for _ in range(2)]
     for number, step in enumerate(case.steps):
         found = await processes[number % 2].retry_after_ms("a", START_MS + step.after_ms)
         assert found == step.retry_after_ms, step
@@ -27,7 +27,7 @@ async def test_redis_counts_as_the_law_says(link: RedisLink, case: LimitCase) ->
 
 async def test_calls_of_one_turn_are_counted_one_by_one(link: RedisLink) -> None:
     """All that two processes ask at once: as many are admitted as the limit has, the first of each; the others hear when."""
-    processes = [AddressLimits(link, 5, WINDOW_MS) for _ in range(2)]
+    processes = [CallCounts(link, 5, WINDOW_MS) for _ in range(2)]
     asked = [[one.ask(address, START_MS) for _ in range(4) for address in ("a", "b")] for one in processes]
     found = [await asyncio.gather(*futures) for futures in asked]
     for place in range(2):
@@ -39,7 +39,7 @@ async def test_calls_of_one_turn_are_counted_one_by_one(link: RedisLink) -> None
 
 async def test_a_redis_that_lost_its_scripts_counts_on(link: RedisLink) -> None:
     """One that was started anew knows none: it is told again, and no call is counted twice."""
-    requests = AddressLimits(link, 2, WINDOW_MS)
+    requests = CallCounts(link, 2, WINDOW_MS)
     for expected in (0, 0, WINDOW_MS):
         await link.client.script_flush()
         assert await requests.retry_after_ms("a", START_MS) == expected
@@ -48,13 +48,13 @@ async def test_a_redis_that_lost_its_scripts_counts_on(link: RedisLink) -> None:
 async def test_a_lowered_limit_counts_at_once(link: RedisLink) -> None:
     """Of more known requests than a new limit the newest count, and the rest is let go."""
     for after_ms in range(4):
-        assert await AddressLimits(link, 4, WINDOW_MS).retry_after_ms("a", START_MS + after_ms) == 0
-    assert await AddressLimits(link, 2, WINDOW_MS).retry_after_ms("a", START_MS + 4) == WINDOW_MS - 2
+        assert await CallCounts(link, 4, WINDOW_MS).retry_after_ms("a", START_MS + after_ms) == 0
+    assert await CallCounts(link, 2, WINDOW_MS).retry_after_ms("a", START_MS + 4) == WINDOW_MS - 2
 
 
 async def test_a_process_that_is_behind_reads_what_is_ahead_of_it_alone(link: RedisLink) -> None:
     """Times of another process that is ahead become its own, however many; of all others none is read."""
-    requests = AddressLimits(link, 2_000, WINDOW_MS)
+    requests = CallCounts(link, 2_000, WINDOW_MS)
     name = key(LIVE_REQUESTS, address="a")
     times = [START_MS + 5] * 250 + [START_MS] * 1_000
     await link.client.rpush(name, *times)
@@ -71,7 +71,7 @@ async def test_a_process_that_is_behind_reads_what_is_ahead_of_it_alone(link: Re
 
 async def test_an_address_takes_no_more_room_than_its_limit_and_goes(link: RedisLink) -> None:
     """What is kept is bounded by the limit, and the key ends with its window."""
-    requests = AddressLimits(link, 3, WINDOW_MS)
+    requests = CallCounts(link, 3, WINDOW_MS)
     for after_ms in range(0, 10 * WINDOW_MS, 1_000):
         await requests.retry_after_ms("a", START_MS + after_ms)
     name = key(LIVE_REQUESTS, address="a")
@@ -82,7 +82,7 @@ async def test_an_address_takes_no_more_room_than_its_limit_and_goes(link: Redis
 async def test_without_redis_nobody_is_counted_here() -> None:
     """The caller is told, and counts by itself."""
     with pytest.raises(RedisAwayError):
-        await AddressLimits(RedisLink(None), 1).retry_after_ms("a", START_MS)
+        await CallCounts(RedisLink(None), 1).retry_after_ms("a", START_MS)
 
 
 @pytest.fixture(scope="module")

@@ -114,7 +114,7 @@ class Jobs:
             slots=slots,
         )
         watch = Watch(self.database, jobs, engine, self.time)
-        made = Worker(engine, JobCommands(engine), watch)
+        made = Worker(engine, JobCommands(engine, kind), watch)
         made.start()
         self.workers.append(made)
         return made
@@ -160,12 +160,12 @@ class Jobs:
 
     async def request(self, worker: Worker, *job_ids: str) -> None:
         """Commands, as the consumer hands them over."""
-        topic = REQUESTED[worker.engine.jobs.kind]
+        topic = REQUESTED[worker.engine.store.kind]
         events = [event(topic, {"job_id": job_id}) for job_id in job_ids]
-        await worker.commands.prepare(events)
+        prepared = await worker.commands.prepare(events)
         async with transaction(self.around.pool) as tx:
-            await worker.commands.apply(tx, events, None)
-        await worker.commands.settle(None)
+            await worker.commands.apply(tx, events, prepared)
+        await worker.commands.settle(prepared)
 
     async def revoke(self, job_id: str) -> None:
         """By the sink of controls."""

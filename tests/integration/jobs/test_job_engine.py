@@ -279,13 +279,13 @@ async def _says(worker: Worker, stale: Job, now_ms: int) -> list[Job | None]:
     """What becomes of a step and of an end that are stored by whoever took the job as it was then."""
     late = stepped(stale, {"slides": []}, 2, 3, lease_until_ms=0, now_ms=now_ms)
     ended = finished(stale, {"title": "stale"}, now_ms)
-    store = worker.engine.jobs.store
+    store = worker.engine.store.store
     told = Change(stale, late, now_ms, (Told("slide_completed", 2),))
     return [*await store([told]), *await store([Change(stale, ended, now_ms, deck=Deck("stale", ()))])]
 
 
 async def _held(engine: JobEngine, job_id: str) -> Job:
-    async with engine.jobs._pool.acquire() as tx:
+    async with engine.store._pool.acquire() as tx:
         return job_of(await tx.fetchrow("SELECT * FROM jobs WHERE job_id = $1", job_id))
 
 

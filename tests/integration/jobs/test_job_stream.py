@@ -385,13 +385,13 @@ async def test_a_session_that_is_ended_ends_its_streams(guarded, jobs, monkeypat
 async def test_too_many_listeners(api, jobs, monkeypatch):
     """503, or 1013; one that leaves makes room."""
     job = await jobs.job(1)
-    wait_until(lambda: not api.app.state.jobs.watchers._admitted, "nobody listens")
-    monkeypatch.setattr(job_stream, "LISTENERS_MAX", 1)
+    wait_until(lambda: not api.app.state.jobs.watchers.audience.count, "nobody listens")
+    monkeypatch.setattr(api.app.state.jobs.watchers.audience, "_count_max", 1)
     async with event_source(api, job) as source, api.client() as client:
         assert (await source.next()) is not None
         assert (await client.get(f"/api/jobs/{job}/events")).status_code == 503
         assert await closed(api, job) == 1013
-    wait_until(lambda: not api.app.state.jobs.watchers._admitted, "the listener has left")
+    wait_until(lambda: not api.app.state.jobs.watchers.audience.count, "the listener has left")
     async with job_socket(api, job) as connection:
         assert (await said(connection))["id"] == "1-0"
 

@@ -17,6 +17,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from highwater.connectors.engines.store import Asked
 from highwater.connectors.kafka import positions
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.positions import Move
@@ -24,10 +25,11 @@ from highwater.connectors.kafka.statements import QUERIES as KAFKA
 from highwater.connectors.postgres.leases import HeldLease, LeaseKind, LeaseLostError, Leases
 from highwater.connectors.postgres.pool import open_connection
 from highwater.connectors.queries.changes import Change
-from highwater.connectors.queries.store import Asked, Runs
+from highwater.connectors.queries.store import Runs
 from highwater.schemas.errors import FencedError
 from highwater.schemas.positions import Position
-from highwater.streams.queries.runs import Run, begun, captured, finished
+from highwater.streams.engines.work import begun
+from highwater.streams.queries.runs import Run, captured, finished
 from highwater.streams.queries.states import Stage, Status
 from tests.conftest import Stack
 from tests.integration.databases import address_of, own_database
@@ -218,11 +220,11 @@ class Worker:
     async def _stage(self, run: Run) -> None:
         """Begin its stage, finish it together with the capture of the next one."""
         started = begun(run)
-        if await self._runs.store([Change(run, (started,), NOW_MS)]) != [True]:
+        if await self._runs.store([Change(run, (started,), NOW_MS)]) == [None]:
             return
         after = finished(started, NOW_MS, analysis={"needs_context": False})
         following = captured(after, worker=self.number, lease_ms=LEASE_MS, now_ms=NOW_MS)
-        if await self._runs.store([Change(started, (after, following), NOW_MS)]) == [True]:
+        if await self._runs.store([Change(started, (after, following), NOW_MS)]) != [None]:
             self._finished[run.id, str(run.stage)] += 1
 
 
@@ -238,7 +240,7 @@ async def runs_in_order(seed: int, ground: Ground) -> list[str]:
                 " updated_at) VALUES ($1, $2, $3, 'What is new?', 'NEW', $4, $4, to_timestamp(0), to_timestamp(0))",
                 run_id, user_id, ordinal, "queries.query-submitted/0/7",
             )  # fmt: skip
-            asked.append(Asked(run_id, Stage.ANALYZER, Position("queries.stage-requested", 0, ordinal)))
+            asked.append(Asked(run_id, Position("queries.stage-requested", 0, ordinal), Stage.ANALYZER))
     finished_stages: Counter[tuple[str, str]] = Counter()
     order = Interleaving(seed, ground.monitor)
     workers = [Worker(ground, number, finished_stages) for number in range(ACTORS)]

@@ -16,7 +16,7 @@ from highwater.connectors.models.calls import ChatPort
 from highwater.connectors.models.chat_service import ChatEndpoint, RemoteChat
 from highwater.connectors.models.recorded_calls import ModelCalls
 from highwater.connectors.queries.deltas import DeltaWriter
-from highwater.connectors.queries.engine import Engine
+from highwater.connectors.queries.engine import QueryEngine
 from highwater.connectors.queries.stages import Stages
 from highwater.connectors.queries.store import CHANNEL, Runs
 from highwater.connectors.queries.worker_stages import StageCommands
@@ -54,7 +54,7 @@ class Queries:
         """Another worker, watching; `port` in place of the scripted service, `deltas` for answers while they are written."""
         around = self.around
         runs = Runs(around.pool, around.codec, begun_max=begun_max)
-        engine = Engine(
+        engine = QueryEngine(
             runs,
             Stages(around.pool, model="small", strong_model="strong"),
             ModelCalls(

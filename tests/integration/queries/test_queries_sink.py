@@ -15,7 +15,7 @@ from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.known import Known
 from highwater.connectors.kafka.records import Event
-from highwater.connectors.queries.sink_controls import SUBMISSIONS, ControlsSink
+from highwater.connectors.queries.sink_controls import SUBMISSIONS, RunControlsSink
 from highwater.connectors.queries.sink_queries import QueriesSink
 from highwater.connectors.slices import ERASURE
 from highwater.schemas.feeds import USER_ERASED
@@ -46,7 +46,7 @@ class Asker(Speaker):
             {
                 QUERY_SUBMITTED: QueriesSink(around, PLANS),
                 PROMPT_CHANGED: QueriesSink(around, PLANS),
-                RUN_CONTROLLED: ControlsSink(around),
+                RUN_CONTROLLED: RunControlsSink(around),
                 USER_ERASED: UsersSink(around.codec, lambda: NOW_MS, ERASURE, dimensions=384),
             },
         )
@@ -307,7 +307,7 @@ async def test_a_control_waits_for_its_submission(asker: Asker, stack: Stack, ar
     controls = [asker.cancels(asked.value["request_id"]), asker.cancels(nowhere)]
     for topic, values in ((RUN_CONTROLLED, controls), (QUERY_SUBMITTED, [asked])):
         send(stack.kafka, topic, [(asker.id.encode(), around.codec.encode(topic, one.value)) for one in values])
-    consumer = BatchConsumer(ControlsSink(around), around)
+    consumer = BatchConsumer(RunControlsSink(around), around)
     stop = asyncio.Event()
     task = asyncio.create_task(consumer.run(stop))
     try:

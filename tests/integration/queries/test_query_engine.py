@@ -14,7 +14,7 @@ from highwater.connectors.engines.watch import LOOK_SECONDS
 from highwater.connectors.feeds.sink_insights import InsightsSink
 from highwater.connectors.identity import organizations
 from highwater.connectors.queries.deltas import BEGINNING, DeltaReader, DeltaWriter
-from highwater.connectors.queries.sink_controls import ControlsSink
+from highwater.connectors.queries.sink_controls import RunControlsSink
 from highwater.connectors.redis.keys import DELTA_SECONDS, DELTAS, key
 from highwater.connectors.redis.link import RedisLink
 from highwater.connectors.slices import REDACTION
@@ -145,7 +145,7 @@ async def test_a_run_that_ends_during_a_call_is_counted_with_it(q: Queries):
         "new_request_id": None,
         "ts": 1,
     }
-    assert await in_transaction(q.around, ControlsSink(q.around), [event(RUN_CONTROLLED, control)]) == []
+    assert await in_transaction(q.around, RunControlsSink(q.around), [event(RUN_CONTROLLED, control)]) == []
     (first,) = await q.events(USAGE_RECORDED)
     held.release.set()
 

@@ -402,12 +402,12 @@ async def test_a_message_that_is_too_large_ends_the_socket(api):
 
 async def test_too_many_sockets(api, monkeypatch):
     """1013 for one above the bound; it may come when another has gone."""
-    wait_until(lambda: api.app.state.queries.sockets._sockets == 0, "all have gone")
-    monkeypatch.setattr(query_stream, "SOCKETS_MAX", 1)
+    wait_until(lambda: api.app.state.queries.sockets.audience.count == 0, "all have gone")
+    monkeypatch.setattr(api.app.state.queries.sockets.audience, "_count_max", 1)
     async with socket(api, f"user_id={ADA}") as connection:
         await says(connection, {"type": "ping"})
         assert await closed(api, f"user_id={ADA}") == 1013
-    wait_until(lambda: api.app.state.queries.sockets._sockets == 0, "it has gone")
+    wait_until(lambda: api.app.state.queries.sockets.audience.count == 0, "it has gone")
     async with socket(api, f"user_id={ADA}") as connection:
         assert (await says(connection, {"type": "ping"}))["type"] == "pong"
 

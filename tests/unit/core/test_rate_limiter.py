@@ -10,12 +10,12 @@ import pytest
 from highwater.api.core.access import PUBLIC, Access, Scope
 from highwater.api.core.auth import OPEN, Principal, Role
 from highwater.api.core.errors import TooLargeError, TooManyRequestsError
-from highwater.api.core.rate_limits import LocalCalls, RateLimiter
+from highwater.api.core.rate_limits import ADDRESSES_MAX, RateLimiter
 from highwater.connectors.identity.organizations import Organization
-from highwater.connectors.identity.rate_limits import AddressLimits, Counted, RateLimits, Whose
+from highwater.connectors.identity.rate_limits import CallCounts, Counted, Whose
 from highwater.connectors.redis.link import RedisLink
 from highwater.streams.identity.plans import PLANS
-from highwater.streams.identity.rate_limits import RateLimit
+from highwater.streams.identity.rate_limits import LIVE_WINDOW_MS, RateLimit, RecentCalls
 from highwater.streams.telemetry import CALLS_METERED, LIVE_REFUSED
 from tests.unit.identity.limit_cases import CASES, START_MS, WINDOW_MS, LimitCase
 
@@ -24,7 +24,7 @@ PLAN = Access(Role.VIEWER, Scope.JOBS, limit=RateLimit.PLAN, cost=3)
 CALLER = Access(Role.VIEWER, Scope.FEEDS, limit=RateLimit.CALLER, cost=1)
 
 
-class Numbers(RateLimits):
+class Numbers(CallCounts):
     """Counts in memory, as Redis would."""
 
     def __init__(self) -> None:
@@ -41,10 +41,10 @@ async def _no_limits(_organization_id: str) -> Organization:
     raise AssertionError("nobody has an organization here")
 
 
-def _limiter(clock: Callable[[], int], counts: RateLimits | None = None, calls_max: int = 2) -> RateLimiter:
+def _limiter(clock: Callable[[], int], counts: CallCounts | None = None, calls_max: int = 2) -> RateLimiter:
     away = RedisLink(None)
-    addresses, local = AddressLimits(away, calls_max), LocalCalls(calls_max)
-    return RateLimiter(counts or RateLimits(away), addresses, local, _no_limits, PLANS, clock, caller_per_minute=4)
+    local = RecentCalls(calls_max, LIVE_WINDOW_MS, ADDRESSES_MAX)
+    return RateLimiter(counts or CallCounts(away, calls_max), local, _no_limits, PLANS, clock, caller_per_minute=4)
 
 
 def _request(address: str = "192.0.2.7") -> Any:
@@ -54,23 +54,23 @@ def _request(address: str = "192.0.2.7") -> Any:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_process_counts_addresses_as_the_rule_says(case: LimitCase) -> None:
     """The copy in the process answers each case, and one address is nothing to another."""
-    local = LocalCalls(case.requests_max, WINDOW_MS)
+    local = RecentCalls(case.requests_max, WINDOW_MS, ADDRESSES_MAX)
     for step in case.steps:
         now_ms = START_MS + step.after_ms
-        assert local.retry_after_ms("a", now_ms) == step.retry_after_ms, step
-    assert local.retry_after_ms("b", START_MS) == 0
+        assert local.count("a", now_ms).retry_after_ms == step.retry_after_ms, step
+    assert local.count("b", START_MS).retry_after_ms == 0
 
 
 def test_addresses_are_bounded_and_the_one_that_asked_longest_ago_goes() -> None:
     """A flood of addresses takes no more memory, and does not free the one that asks."""
-    local = LocalCalls(1, WINDOW_MS, addresses_max=3)
+    local = RecentCalls(1, WINDOW_MS, 3)
     for name in ("a", "b", "c"):
-        assert local.retry_after_ms(name, START_MS) == 0
-    assert local.retry_after_ms("a", START_MS) > 0
-    assert local.retry_after_ms("d", START_MS) == 0
+        assert local.count(name, START_MS).retry_after_ms == 0
+    assert local.count("a", START_MS).retry_after_ms > 0
+    assert local.count("d", START_MS).retry_after_ms == 0
     assert len(local) == 3
-    assert local.retry_after_ms("a", START_MS) > 0
-    assert local.retry_after_ms("b", START_MS) == 0
+    assert local.count("a", START_MS).retry_after_ms > 0
+    assert local.count("b", START_MS).retry_after_ms == 0
 
 
 async def test_without_redis_the_process_limits_addresses_by_itself() -> None:

@@ -9,6 +9,8 @@ import pytest
 
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.jobs import CONTROL
+from highwater.streams.engines.states import IllegalMoveError
+from highwater.streams.engines.work import resumed
 from highwater.streams.jobs.approval import (
     TIMEOUT_SECONDS_DEFAULT,
     approved,
@@ -19,8 +21,8 @@ from highwater.streams.jobs.approval import (
 )
 from highwater.streams.jobs.args import GenerationArgs, parse_args
 from highwater.streams.jobs.decks import Outline, Planned
-from highwater.streams.jobs.jobs import Job, failed, restarted, resumed, returned, revoked, taken
-from highwater.streams.jobs.states import IllegalJobMoveError, JobStatus, Kind
+from highwater.streams.jobs.jobs import Job, failed, restarted, returned, revoked, taken
+from highwater.streams.jobs.states import JobStatus, Kind
 from highwater.streams.jobs.validation import check_jobs_event
 
 NOW_MS = 1_700_000_000_000
@@ -93,7 +95,7 @@ def test_an_edited_outline_is_the_one_that_is_made():
 
 def test_what_has_ended_is_not_approved():
     """Nothing is changed."""
-    with pytest.raises(IllegalJobMoveError):
+    with pytest.raises(IllegalMoveError):
         approved(revoked(waiting(), "no", NOW_MS), None, NOW_MS)
 
 

@@ -6,9 +6,10 @@ from decimal import Decimal
 
 import pytest
 
+from highwater.streams.engines.states import IllegalMoveError
+from highwater.streams.engines.work import begun, waiting_until
 from highwater.streams.jobs.jobs import (
     Job,
-    begun,
     cents,
     expired,
     failed,
@@ -20,9 +21,8 @@ from highwater.streams.jobs.jobs import (
     revoked,
     stepped,
     taken,
-    waiting_until,
 )
-from highwater.streams.jobs.states import IllegalJobMoveError, JobStatus, Kind
+from highwater.streams.jobs.states import JobStatus, Kind
 
 NOW_MS = 1_700_000_000_000
 
@@ -105,7 +105,7 @@ def test_an_ended_job_is_never_left(status: JobStatus):
         lambda: expired(ended, NOW_MS),
         lambda: returned(ended, NOW_MS, is_counted=False),
     ):
-        with pytest.raises(IllegalJobMoveError):
+        with pytest.raises(IllegalMoveError):
             move()
 
 
@@ -130,7 +130,7 @@ def test_a_failed_job_is_restarted_where_it_was():
 @pytest.mark.parametrize("status", sorted(set(JobStatus) - {JobStatus.FAILED}))
 def test_nothing_else_is_restarted(status: JobStatus):
     """A revoked or expired job is never begun again (R2.40)."""
-    with pytest.raises(IllegalJobMoveError):
+    with pytest.raises(IllegalMoveError):
         restarted(job(status), NOW_MS)
 
 

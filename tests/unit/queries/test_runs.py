@@ -6,19 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from highwater.streams.engines.states import IllegalMoveError
+from highwater.streams.engines.work import begun, call_key, waiting_until
 from highwater.streams.queries.runs import (
     Run,
-    begun,
-    call_key,
     captured,
     failed,
     finished,
     is_waiting,
     returned,
     stage_events,
-    waiting_until,
 )
-from highwater.streams.queries.states import ArchiveStatus, IllegalMoveError, Stage, Status
+from highwater.streams.queries.states import ArchiveStatus, Stage, Status
 
 NEW = Run("run", "user", 1, "query", Status.NEW)
 

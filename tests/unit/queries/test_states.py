@@ -6,12 +6,12 @@ import itertools
 
 import pytest
 
+from highwater.streams.engines.states import IllegalMoveError
 from highwater.streams.queries.states import (
     ARCHIVE_MOVES,
     MOVES,
     TERMINAL,
     ArchiveStatus,
-    IllegalMoveError,
     Move,
     Stage,
     Status,

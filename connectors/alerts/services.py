@@ -1,0 +1,80 @@
+"""Alerts by any service that apprise knows (Slack, Telegram, ntfy, JSON by POST, ...): one channel for each address.
+
+Invariant: sending ends within its time limit, delivered or with a `ChannelError`; no error and no line of the log shows an
+address, which holds the token of its service. Each address is a channel of its own, so one that fails holds up no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from highwater.connectors.alerts.channels import Alert, ChannelError, mail_text, subject
+from highwater.schemas.errors import ConfigurationError
+
+# As a mail: some services take several answers.
+SERVICE_SECONDS_MAX = 30.0
+_SETTING = "HIGHWATER_ALERT_URLS"
+# They log addresses, and texts of services that cite what they were sent; the channel reports a failure instead.
+_LOUD = ("apprise", "urllib3.connectionpool")
+
+
+class ServiceChannel:
+    """One address."""
+
+    is_paced = True
+
+    def __init__(self, name: str, service: Any) -> None:
+        self.name = name
+        self._service = service
+
+    async def send(self, alerts: Sequence[Alert]) -> None:
+        """Send one message.
+
+        Raises:
+            ChannelError: the service did not take it within the limit. Why is not known, so it is worth another attempt.
+        """
+        given = {"title": subject(alerts), "body": mail_text(alerts), "notify_type": "failure"}
+        try:
+            async with asyncio.timeout(SERVICE_SECONDS_MAX):
+                is_sent = await asyncio.to_thread(self._service.notify, **given)
+        except TimeoutError:
+            raise ChannelError(f"no answer within {SERVICE_SECONDS_MAX:g} s", is_final=False) from None
+        except Exception as error:  # noqa: BLE001 - of any of a hundred services; its text may hold the address
+            raise ChannelError(f"cannot be sent: {type(error).__name__}", is_final=False) from None
+        if not is_sent:
+            raise ChannelError("the service cannot be reached or did not take it", is_final=False)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def open_services(urls: Sequence[str]) -> list[ServiceChannel]:
+    """A channel for each address, named by its scheme and its place in the setting.
+
+    Raises:
+        ConfigurationError: apprise is not installed, or an address is none that it knows.
+    """
+    try:
+        import apprise  # noqa: PLC0415 - an extra, and only who has addresses needs it
+    except ImportError:
+        raise ConfigurationError(f"{_SETTING} needs apprise: pip install 'highwater[alerts]'") from None
+    for name in _LOUD:
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    asset = apprise.AppriseAsset(
+        app_id="Highwater", app_desc="Highwater", storage_mode=apprise.PersistentStoreMode.MEMORY
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # its services load modules that Python is about to drop
+        services = [apprise.Apprise.instantiate(url, asset=asset) for url in urls]
+    channels = []
+    for number, (url, service) in enumerate(zip(urls, services, strict=True), start=1):
+        if service is None:
+            raise ConfigurationError(
+                f"{_SETTING}: address {number} of {len(urls)} is none that apprise knows; see its documentation for their forms"
+            )
+        channels.append(ServiceChannel(f"{url.partition('://')[0].lower()}-{number}", service))
+    return channels

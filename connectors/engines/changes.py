@@ -1,0 +1,58 @@
+"""What an engine stores of work: how it was taken, how it is to be, and the call that goes with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from highwater.connectors.models.call_rows import CallBegin
+from highwater.streams.engines.work import Work
+
+WorkT_co = TypeVar("WorkT_co", bound=Work, covariant=True)
+
+
+class Call(NamedTuple):
+    """A call of the language model that is about to be made; `prompt_ids` and `user_id` are of a query's."""
+
+    stage: str
+    attempt: int
+    model: str
+    prompt_ids: tuple[int, ...] = ()
+    user_id: str | None = None
+
+
+class Change(Protocol[WorkT_co]):
+    """Moves of work that are stored together, at `now_ms`."""
+
+    @property
+    def before(self) -> WorkT_co:
+        """As it was taken."""
+
+    @property
+    def after(self) -> WorkT_co:
+        """As it is to be stored."""
+
+    @property
+    def now_ms(self) -> int:
+        """When."""
+
+    @property
+    def call(self) -> Call | None:
+        """The call that begins with it."""
+
+
+def call_begins(changes: Sequence[Change[Any]]) -> list[CallBegin]:
+    """The rows of the calls that begin with changes."""
+    return [
+        CallBegin(
+            change.after.id,
+            change.call.stage,
+            change.call.attempt,
+            change.call.user_id,
+            change.call.model,
+            change.call.prompt_ids,
+            change.now_ms,
+        )
+        for change in changes
+        if change.call is not None
+    ]

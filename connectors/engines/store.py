@@ -1,0 +1,158 @@
+"""Work in PostgreSQL, for those who work on it: asked for, taken, stored, given back.
+
+Invariant: a change is stored only if the work still is as whoever stores it took it, together with all that goes with it. What is
+asked for waits in the table, and slots are shared out between organizations. The statements are those of the kind of work, and
+take what tells the kind from its neighbours in the table as their last argument.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import asyncpg
+
+from highwater.connectors.engines import sharing
+from highwater.connectors.engines.changes import Change
+from highwater.connectors.engines.sharing import Share, Statement
+from highwater.connectors.postgres.locks import LockClass
+from highwater.connectors.postgres.pool import Connection, Row, reading, transaction
+from highwater.schemas.positions import Position, parse_position
+from highwater.streams.clock import to_datetime
+from highwater.streams.engines.work import Work, WorkT
+
+ChangeT = TypeVar("ChangeT", bound=Change[Any])
+
+
+class Asked(NamedTuple):
+    """Work that somebody asks for, and the command that does; `stage`: only if it waits for that one."""
+
+    work_id: str
+    command: Position
+    stage: str = ""
+
+
+class Statements(NamedTuple):
+    """The texts of the statements of one kind of work; `of_kind` ends the arguments of each but `of_worker` and `wanted`."""
+
+    has_waiting: str
+    waiting: str
+    in_progress: str
+    wanted: str
+    ask_for_forgotten: str
+    lost: str
+    of_worker: str
+    workers: str
+    has_unended: str
+    of_kind: tuple[Any, ...] = ()
+
+
+class WorkStore(ABC, Generic[WorkT, ChangeT]):
+    """The store of one kind of work."""
+
+    def __init__(
+        self,
+        pool: asyncpg.Pool[asyncpg.Record],
+        statements: Statements,
+        slots_lock: tuple[LockClass, int],
+        share: Share,
+    ) -> None:
+        """`slots_lock` is held by the process that shares out slots of this kind."""
+        self._pool = pool
+        self._statements = statements
+        self._slots_lock = slots_lock
+        self._share = share
+
+    @abstractmethod
+    async def ask(self, tx: Connection, asked: Sequence[Asked]) -> None:
+        """Have work wait for a slot; what does not wait is left alone."""
+
+    async def take_due(self, *, worker: int, lease_ms: int, now_ms: int, most: int) -> list[WorkT]:
+        """Work that waits for a slot, ours now; slots are shared out by organization."""
+        texts = self._statements
+        async with reading(self._pool) as connection:
+            if not await connection.fetchval(texts.has_waiting, now_ms, *texts.of_kind):
+                return []
+        async with transaction(self._pool) as tx:
+            chosen = await sharing.choose(
+                tx,
+                self._slots_lock,
+                Statement(texts.waiting, (now_ms, most, *texts.of_kind)),
+                Statement(texts.in_progress, texts.of_kind),
+                slots=most,
+                share=self._share,
+            )
+            rows = await tx.fetch(texts.wanted, chosen, now_ms)
+            stored = await self._stored(tx, [self._taken(row, worker, lease_ms, now_ms) for row in rows])
+        return [work for work in stored.values() if work.worker is not None]
+
+    async def take_forgotten(
+        self, *, worker: int, lease_ms: int, now_ms: int, silent_ms: int, most: int
+    ) -> list[WorkT]:
+        """None: work that waits and that nobody asked for is asked for (R1.16, R2.41), and has its turn as all other."""
+        async with reading(self._pool) as tx:
+            texts = self._statements
+            await tx.fetch(texts.ask_for_forgotten, to_datetime(now_ms - silent_ms), most, *texts.of_kind)
+        return []
+
+    async def give_back_lost(self, dead: Sequence[int], *, now_ms: int, most: int) -> list[WorkT]:
+        """Work whose worker is gone or whose lease is over: asked for again, or failed after so many times (R1.7)."""
+        async with transaction(self._pool) as tx:
+            texts = self._statements
+            rows = await tx.fetch(texts.lost, list(dead), now_ms, most, *texts.of_kind)
+            changes = [self._given_back(self._work_of(row), now_ms) for row in rows]
+            await self._stored(tx, changes)
+        return [change.after for change in changes]
+
+    async def hand_over(self, worker: int, *, now_ms: int) -> int:
+        """Give back what a worker holds that ends in order; how much."""
+        async with transaction(self._pool) as tx:
+            rows = await tx.fetch(self._statements.of_worker, worker)
+            await self._stored(tx, [self._handed_over(self._work_of(row), now_ms) for row in rows])
+        return len(rows)
+
+    async def workers(self, tx: Connection) -> list[int]:
+        """Who holds work of this kind."""
+        return [row["worker"] for row in await tx.fetch(self._statements.workers, *self._statements.of_kind)]
+
+    async def has_unended(self, tx: Connection) -> bool:
+        """Whether any work of this kind has not ended; where none has, none waits."""
+        return bool(await tx.fetchval(self._statements.has_unended, *self._statements.of_kind))
+
+    async def store(self, changes: Sequence[ChangeT]) -> list[WorkT | None]:
+        """Store changes in one transaction: each work as it was stored; None if it was not as it was taken: nothing of it is."""
+        async with transaction(self._pool) as tx:
+            stored = await self._stored(tx, changes)
+        return [stored.get(change.before.id) for change in changes]
+
+    @abstractmethod
+    async def count_late(self, work_id: str, now_ms: int) -> None:
+        """Count what a call of ended work used that was answered after its end; nothing for what goes on elsewhere."""
+
+    # -- what a kind of work says of itself -----------------------------------------------------------------------------
+
+    @abstractmethod
+    async def _stored(self, tx: Connection, changes: Sequence[ChangeT]) -> Mapping[str, WorkT]:
+        """Store changes of different work: as it was stored, by id; what was not as it was taken is left out."""
+
+    @abstractmethod
+    def _taken(self, row: Row, worker: int, lease_ms: int, now_ms: int) -> ChangeT:
+        """What becomes of a row of `wanted`."""
+
+    @abstractmethod
+    def _work_of(self, row: Row) -> WorkT:
+        """The work in a row of `lost` or `of_worker`."""
+
+    @abstractmethod
+    def _given_back(self, work: WorkT, now_ms: int) -> ChangeT:
+        """What becomes of work that was lost."""
+
+    @abstractmethod
+    def _handed_over(self, work: WorkT, now_ms: int) -> ChangeT:
+        """What becomes of work whose worker ends in order."""
+
+
+def cause_of(work: Work) -> Position | None:
+    """The event that asked for work last."""
+    return parse_position(work.caused_by) if work.caused_by else None

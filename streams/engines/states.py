@@ -1,0 +1,33 @@
+"""State machines as one table of legal moves each.
+
+Invariant: a status changes by a move of its table and in no other way; a move that the table does not have raises and changes
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import TypeAlias, TypeVar
+
+from highwater.schemas.errors import HighwaterError
+
+StateT = TypeVar("StateT", bound=StrEnum)
+MoveT = TypeVar("MoveT", bound=StrEnum)
+Moves: TypeAlias = Mapping[tuple[StateT, MoveT], StateT]
+
+
+class IllegalMoveError(HighwaterError):
+    """This move is not legal in the state of the run or job. Nothing was changed; this is a defect, see the log."""
+
+
+def moved(moves: Moves[StateT, MoveT], state: StateT, move: MoveT, *, of: str) -> StateT:
+    """The state after a move; `of` says what has it, with its article.
+
+    Raises:
+        IllegalMoveError: the table does not have the move.
+    """
+    after = moves.get((state, move))
+    if after is None:
+        raise IllegalMoveError(f"{of} that is {state} cannot {move}")
+    return after
