@@ -54,7 +54,7 @@ class Topic:
     @property
     def is_catalogued(self) -> bool:
         """Whether the catalogue declares it; else it belongs to another application (`foreign_topic`)."""
-        return bool(self.producers)
+        return self.name.removesuffix(DEAD_LETTER_SUFFIX) in TOPICS
 
     @property
     def subject(self) -> str:

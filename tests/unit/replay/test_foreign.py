@@ -17,10 +17,12 @@ from highwater.connectors.kafka.foreign_values import UNKNOWN_SCHEMAS_MAX, Forei
 from highwater.connectors.replay.counts import Counts
 from highwater.connectors.replay.foreign import ForeignDecoder, decoder_of
 from highwater.connectors.replay.running import Chooser
+from highwater.connectors.replay.subject import source_of
 from highwater.connectors.replay.text import documents
 from highwater.connectors.replay.writers import writer_of
+from highwater.schemas.avro_files import schema_text
 from highwater.schemas.errors import InvalidEventError, UnknownSchemaError
-from highwater.schemas.topics import foreign_topic, is_topic_name
+from highwater.schemas.topics import all_topics, foreign_topic, is_topic_name
 from tests.unit.replay.making import batch, encoded
 
 ORDER = json.dumps({
@@ -120,7 +122,9 @@ def test_files_have_the_values_as_json() -> None:
 
 
 def test_a_topic_of_others_is_known_by_its_name_alone() -> None:
-    """One that Kafka could not have is none."""
+    """One that Kafka could not have is none. All of the catalogue have a schema, also dead letters that nobody writes."""
+    assert all(one.is_catalogued for one in all_topics())
+    assert all(schema_text(source_of(one).schema) for one in all_topics())
     assert isinstance(decoder_of(foreign_topic("orders"), None), ForeignDecoder)
     assert [is_topic_name(one) for one in ("orders-1.v_2", "..", "a/b", "", "x" * 250)] == [
         True,
