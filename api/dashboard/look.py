@@ -40,7 +40,7 @@ padding:.75rem .6rem!important}
 .hw-nav kbd{margin-left:auto;font:11px ui-monospace,monospace;color:var(--hw-muted);border:1px solid var(--hw-line);
 border-radius:4px;
 padding:0 .35em}
-/* what is a little wider than a phone, as a long name, is no reason to scroll sideways */
+/* what is a little wider than a phone, as a long name, does not make a page scroll sideways */
 .nicegui-content{overflow-x:clip} :is(h1,h2,h3).hw{overflow-wrap:anywhere}
 h1.hw{font-size:1.45rem;line-height:1.2;margin:0;font-weight:700;letter-spacing:-.015em}
 h2.hw{font-size:1.05rem;line-height:1.3;margin:.25rem 0 0;font-weight:650}

@@ -74,7 +74,7 @@ def open_services(urls: Sequence[str]) -> list[ServiceChannel]:
     for number, (url, service) in enumerate(zip(urls, services, strict=True), start=1):
         if service is None:
             raise ConfigurationError(
-                f"{_SETTING}: address {number} of {len(urls)} is none that apprise knows; see its documentation for their forms"
+                f"{_SETTING}: address {number} of {len(urls)} is not one that apprise knows; see its documentation"
             )
         channels.append(ServiceChannel(f"{url.partition('://')[0].lower()}-{number}", service))
     return channels
