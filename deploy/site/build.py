@@ -52,7 +52,7 @@ NAVIGATION: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
 )  # fmt: skip
 _ELSEWHERE = re.compile(r"[a-z]+:", re.IGNORECASE)
-_IMAGES = (".png", ".svg", ".gif")
+_IMAGES = (".png", ".svg", ".gif", ".webp")
 # Mermaid as the dashboard's library carries it (MIT); it draws the diagrams where the site is served, not where it is a file.
 _MERMAID = "nicegui/elements/mermaid/dist"
 _DRAW = (
