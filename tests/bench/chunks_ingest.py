@@ -51,7 +51,7 @@ PASSES = ("new", "unchanged", "10 % changed")
 OURS, PLAIN, COMPARING = "highwater sink, topic to rows", "COPY + upsert", "COPY + upsert where the hash differs"
 DONE_SECONDS_MAX = 600.0
 # Not the positions: each pass is read on from where the last one ended.
-EMPTY = "TRUNCATE chunks, chunk_sources, chunk_ingests, chunk_failures, chunk_namespaces, outbox"
+EMPTY = "TRUNCATE chunks, chunk_sources, chunk_ingests, chunk_failures, chunk_namespaces, chunk_next_vectors, outbox"
 
 COPIED = (
     "ns", "slot", "source_id", "chunk_no", "content", "title", "content_hash", "embedding", "created_at", "updated_at",

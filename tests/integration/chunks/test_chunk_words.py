@@ -94,7 +94,7 @@ async def test_the_sums_are_those_of_the_chunks(rows: Rows, seed: int):
                     await tx.execute(QUERIES["fold_chunk_words"], ns)
             assert await kept(tx) == await counted(tx)
         assert await kept(tx)
-        await tx.execute("TRUNCATE chunks")
+        await tx.execute("TRUNCATE chunks CASCADE")
         assert await kept(tx) == {}
 
 

@@ -69,7 +69,7 @@ def test_a_damaged_manifest_is_refused(tmp_path: Path, damage: Callable[[Path], 
 
 def test_a_folder_without_a_manifest_is_no_backup(tmp_path: Path) -> None:
     """Nor is one whose backup was interrupted."""
-    with pytest.raises(BackupError, match=r"holds no backup: manifest\.json is missing"):
+    with pytest.raises(BackupError, match=r"has no backup: manifest\.json is missing"):
         read_manifest(tmp_path)
 
 
