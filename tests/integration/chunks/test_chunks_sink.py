@@ -590,7 +590,7 @@ async def test_the_log_read_into_an_empty_store_gives_the_same_rows(stack: Stack
         first = await consumed()
         assert [row["content"] for row in first] == ["a", "B", "c", "D", "e"]
         tables = "chunks, chunk_sources, chunk_ingests, chunk_failures, chunk_namespaces, positions, outbox"
-        await around.pool.execute(f"TRUNCATE {tables}")
+        await around.pool.execute(f"TRUNCATE {tables} CASCADE")
         assert await consumed() == first
         await around.pool.execute("TRUNCATE positions")  # over a filled store
         counters = await around.pool.fetch("SELECT * FROM chunk_ingests ORDER BY ingest_id")
