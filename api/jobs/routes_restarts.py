@@ -94,10 +94,11 @@ async def get_job_restarts(
     end: Annotated[str | None, Query(alias="to", max_length=_TIME_CHARACTERS_MAX, description=_TO)] = None,
 ) -> JobRestarts:
     """Shows which jobs would be restarted, up to 500, and why they failed; nothing is changed."""
+    only = _listed(called, org)
     await services.fresh(request, JOB_TOPICS)
     asked = {"reason": reason, "step": step, "kind": kind, "user_id": user_id, "from": begin, "to": end}
     wanted = RestartsRequest.model_validate(asked)
-    return document_of(await _planned(services, called, org, wanted), [], is_executed=False)
+    return document_of(await _planned(services, only, org, wanted), [], is_executed=False)
 
 
 @router.post(
@@ -112,8 +113,9 @@ async def post_job_restarts(
     request: Request, org: Org, body: RestartsRequest, called: Called, services: Wired
 ) -> JobRestarts:
     """Restarts each of them after its last stored step, as `POST /api/jobs/{job_id}/restart` does; up to 500 at once."""
+    only = _listed(called, org)
     await services.fresh(request, JOB_TOPICS)
-    planned = await _planned(services, called, org, body)
+    planned = await _planned(services, only, org, body)
     if planned.refusal is not None:
         raise planned.refusal
     ts = services.clock()
@@ -124,10 +126,14 @@ async def post_job_restarts(
     return document_of(planned, positions, is_executed=True)
 
 
-async def _planned(services: Services, called: Asker, org: str, wanted: RestartsRequest) -> Planned:
-    """Gather the failed jobs, and decide."""
+def _listed(called: Asker, org: str) -> str | None:
+    """The one user whose jobs the caller may see in an organization; None: all. Decided before anything else is looked at."""
     check_id("org", org)
-    only = called.listed(org)
+    return called.listed(org)
+
+
+async def _planned(services: Services, only: str | None, org: str, wanted: RestartsRequest) -> Planned:
+    """Gather the failed jobs, and decide; `only`: those of one user."""
     if only is not None and wanted.user_id not in (None, only):
         raise ForbiddenError(f"the jobs of {wanted.user_id} are not to be seen with this key", field="user_id")
     span = (_time(wanted.begin, "from", TS_MS_MIN), _time(wanted.end, "to", TS_MS_MAX))

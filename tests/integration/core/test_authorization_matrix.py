@@ -21,9 +21,13 @@ from highwater.api.app import create_app
 from highwater.api.core.access import Access, Whose
 from highwater.api.core.auth import ApiKey, Authenticator, Principal, Role, parse_api_keys
 from highwater.api.core.authorization import PAGE, SOCKET, operations
+from highwater.connectors.kafka.admin import Admin
+from highwater.connectors.kafka.memberships import foreign_standings, membership
+from highwater.schemas.errors import UnavailableError
 from highwater.streams.settings import Settings
 from tests.integration.api_server import NOW, MovableClock, Seeds, wait_until
 from tests.integration.chunks.making import store_ingest, store_namespace
+from tests.integration.connecting import until
 from tests.integration.core.asking import Answer, ask, connect
 from tests.integration.jobs.watching import store_job
 from tests.integration.queries.pipeline import store_run
@@ -222,6 +226,7 @@ FIXED = {
     "role": "Mentor",
     "topic": "feeds.user-active",
     "channel": "c",
+    "group": "g",
     "curation_id": "x",
 }
 # What their body names is looked at before anything else of it.
@@ -286,6 +291,7 @@ async def world(own_settings: Callable[..., Settings], seeds: Seeds, tmp_path_fa
         guarded, opened = applications
         for application in applications:
             await _until_ready(application)
+        await until(lambda: _has_coordinator(own_settings()), "Kafka has a coordinator for the group that is named")
         services = guarded.state.services
         authenticator = Authenticator((*parse_api_keys(keys), LIMITED), services.authenticator._read_session)
         object.__setattr__(services, "authenticator", authenticator)
@@ -296,6 +302,16 @@ async def world(own_settings: Callable[..., Settings], seeds: Seeds, tmp_path_fa
 
 async def _until_ready(application: Any) -> None:
     await asyncio.to_thread(wait_until, lambda: not application.state.services.not_ready(), "the parts are there")
+
+
+async def _has_coordinator(settings: Settings) -> bool:
+    """A broker that was just made has none until its topic of offsets has leaders; the first question makes that topic."""
+    group, client = FIXED["group"], settings.kafka_client()
+    try:
+        await foreign_standings(Admin(client), client, (await membership(Admin(client), group)).kafka_group)
+    except UnavailableError:
+        return False
+    return True
 
 
 async def _made(seeds: Seeds, place: str) -> dict[str, str]:
