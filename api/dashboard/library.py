@@ -91,6 +91,7 @@ def application() -> FastAPI:
         title="Highwater",
         dark=None,
         language="en-US",
+        favicon="/favicon.ico",  # ours (api/core/icon.py); the library's has 16 kB
         tailwind=False,
         reconnect_timeout=RECONNECT_SECONDS,
         # Nothing is bound to attributes, so nothing has to be compared ten times a second.

@@ -109,8 +109,7 @@ class _Topics:
             for name in ("rate", "events", "behind", "seconds"):
                 table.add_slot(f"body-cell-{name}", _NUMBER % f"{name}_text")
             self._sections[subsystem] = (section, table)
-        self._others = ui.html("", sanitize=False).classes("full-width")
-        self._show()
+        self._others = ui.html("", sanitize=False).classes("full-width")  # rows come with the first refresh, not twice
 
     async def refresh(self) -> None:
         """Ask the broker for its topics now and then, and show what was sampled."""
