@@ -198,7 +198,7 @@ async def test_a_long_document_takes_several_steps(j: Jobs):
     ("raw", "media_type", "reason"),
     [
         (b"%PDF-1.7 and no more", "application/pdf", "it is not a readable PDF"),
-        (b"plain", "application/pdf", "it is no application/pdf"),
+        (b"plain", "application/pdf", "it is not application/pdf"),
         (b"PK\x03\x04 and no more", PPTX, "it is not a readable PPTX"),
         (b"\xff\xfe\xfa", "text/plain", "it is not text in utf-16"),
         ("é".encode("latin-1"), "text/markdown", "it is not text in utf-8"),
