@@ -103,7 +103,7 @@ async def test_who_stops_watching_leaves_the_job_alone(seeds, api, api_environme
     await line(watching)
     watching.send_signal(signal.SIGINT)
     code, out, err = await ended(watching)
-    assert (code, out, f"{job} goes on" in err) == (130, "", True)
+    assert (code, out, f"{job} continues" in err) == (130, "", True)
 
 
 async def test_a_job_is_submitted(seeds, api, api_environment):
