@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 from playwright.sync_api import expect
 
@@ -36,15 +37,21 @@ def test_a_table_is_shown_as_it_was_before_a_result(browser: Any, product: Any) 
     page.keyboard.press("ArrowLeft")
     expect(table.locator("tbody tr").first.locator("td").last).to_have_text("0")
     page.wait_for_url("**&position=league.match-changed*")
+    earlier = parse_qs(urlsplit(page.url).query)["position"]
+
+    def is_earlier(url: str) -> bool:
+        return parse_qs(urlsplit(url).query).get("position") == earlier
+
     page.get_by_label("Page", exact=True).click()
     page.get_by_role("option", name="Results").click()
     expect(page.get_by_role("region", name="Results as of then").locator("tbody tr")).to_have_count(0)
     page.get_by_label("Place in the log").focus()
     page.keyboard.press("ArrowRight")
     expect(page.get_by_role("region", name="Results as of then").locator("tbody tr")).to_have_count(1)
+    page.wait_for_url(lambda url: not is_earlier(url))
     page.keyboard.press("ArrowLeft")
     expect(page.get_by_role("region", name="Results as of then").locator("tbody tr")).to_have_count(0)
-    page.wait_for_url("**&show=results")
+    page.wait_for_url(lambda url: is_earlier(url) and url.endswith("&show=results"))
     page.goto(page.url)
     settled(page)
     expect(page.get_by_text("Change 1 of 2")).to_be_visible()

@@ -159,7 +159,9 @@ async def test_a_group_and_a_topic_of_others_are_recorded_once_somebody_looked(
             await seeds.insert("history_watched", kind="topic", name=f"t{number}", looked_at_ms=looked_at_ms)
         await seeds.run("UPDATE history_watched SET looked_at_ms = $1 WHERE name = $2", NOW_MS, name)
         recorder = HistoryRecorder(services)
-        await seeds.run("DELETE FROM leases WHERE kind = 'history'")  # the API's own recorder has it from its first minute on
+        await seeds.run(
+            "DELETE FROM leases WHERE kind = 'history'"
+        )  # the API's own recorder has it from its first minute on
         assert await recorder.record(NOW_MS)
         send(services.settings.kafka_client()["bootstrap.servers"], name, [("k", b"x")] * 3)
         assert await recorder.record(NOW_MS + SAMPLE_MS)
