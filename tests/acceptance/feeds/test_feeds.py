@@ -130,7 +130,9 @@ def test_the_second_version_holds_what_the_first_held(product: Product, commits:
     """Years of history came with the first version; one more insight, of a channel that is joined, takes none of it away."""
     product.publish(INGESTED, insights("one-more", 1))
     # A channel that is joined before its insight is stored brings no history, and one new insight makes nothing due.
-    product.until(lambda: product.sql("SELECT FROM channels WHERE channel_id = 'one-more'"), "the insight is not stored")
+    product.until(
+        lambda: product.sql("SELECT FROM channels WHERE channel_id = 'one-more'"), "the insight is not stored"
+    )
     product.subscribe("reader", [*sorted(commits), "one-more"])
 
     def shown() -> int:
