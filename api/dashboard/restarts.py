@@ -17,6 +17,7 @@ from highwater.api.dashboard.tables import numbers, table_html
 from highwater.api.dashboard.undo import UndoWindow
 from highwater.api.dashboard.view import View, heading, note, segment, set_html, text
 from highwater.schemas.errors import HighwaterError
+from highwater.streams.jobs.restarts import LOOKED_AT_MAX
 
 # Jobs of one request: between two the progress is shown, and a stop is obeyed.
 _BATCH = 50
@@ -120,7 +121,9 @@ def plan_html(plan: Mapping[str, Any]) -> str:
     if not jobs:
         return '<p class="hw-muted">The filter finds no failed job, so nothing would be restarted.</p>'
     most = f", of which the last {len(jobs):,} to fail are restarted at once" if plan["found"] > len(jobs) else ""
-    partly = "" if plan["is_whole"] else " Only the latest 5,000 failed jobs were checked; narrow the time."
+    partly = (
+        "" if plan["is_whole"] else f" Only the latest {LOOKED_AT_MAX:,} failed jobs were checked; narrow the time."
+    )
     refusal = f'<p class="hw-bad" role="alert">Not possible now: {text(plan["refusal"])}</p>' if plan["refusal"] else ""
     reasons = "".join(
         f"<tr><td>{text(one['reason'])}</td>{numbers(figures.count(one['jobs']))}</tr>" for one in plan["reasons"]

@@ -19,11 +19,12 @@ from highwater.api.core.errors import NotFoundError, UnprocessableError
 from highwater.api.core.guard import GuardedRoute
 from highwater.api.core.openapi import problems
 from highwater.api.core.services import Services, Wired
+from highwater.api.core.times import time_of
 from highwater.api.history.answers import History
 from highwater.connectors.history.samples import samples, samples_of, watch
 from highwater.connectors.kafka.memberships import NO_GROUP, membership
 from highwater.connectors.kafka.resetting import group_named, own_groups
-from highwater.schemas.envelope import iso_from_ms, ms_from_iso
+from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.topics import all_topics
 from highwater.streams.history import (
     GROUP_LAG,
@@ -123,8 +124,8 @@ def _grid(services: Services, begin: str | None, end: str | None) -> Grid:
     Raises:
         UnprocessableError: one of them is no time, or the span is none of up to a day.
     """
-    to_ms = services.clock() if end is None else _time(end, "to")
-    from_ms = to_ms - _SPAN_MS if begin is None else _time(begin, "from")
+    to_ms = services.clock() if end is None else time_of(end, "to")
+    from_ms = to_ms - _SPAN_MS if begin is None else time_of(begin, "from")
     if not 0 < to_ms - from_ms <= KEPT_MS:
         raise UnprocessableError("from is before to, and at most 24 hours before it", field="from", reason="bad_span")
     return grid_of(from_ms, to_ms)
@@ -147,10 +148,3 @@ def _document(metric: Metric, found: Mapping[str, Sequence[float | None]], grid:
         "step_seconds": grid.step_ms // 1000,
         "series": [{"name": name, "values": values} for name, values in found.items()],
     }
-
-
-def _time(text: str, field: str) -> int:
-    try:
-        return ms_from_iso(text)
-    except ValueError as error:
-        raise UnprocessableError(f"{field} is not an ISO 8601 time: {error}", field=field, reason="bad_time") from error

@@ -17,14 +17,14 @@ from highwater.api.core.access import Scope, Whose, access
 from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
 from highwater.api.core.conditional import CACHE_NEVER, JSON
-from highwater.api.core.errors import UnprocessableError
 from highwater.api.core.guard import GuardedRoute, Org
 from highwater.api.core.services import Services, Wired
+from highwater.api.core.times import time_of
 from highwater.api.identity.answers import OrganizationLimits, PlanChanged
 from highwater.connectors.identity import organizations
 from highwater.connectors.identity.organizations import Organization, PlanWord
 from highwater.connectors.postgres.pool import transaction
-from highwater.schemas.envelope import iso_from_ms, ms_from_iso
+from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import UnavailableError
 from highwater.schemas.jobs import PLAN_CHANGED
 from highwater.schemas.positions import Cause
@@ -121,11 +121,4 @@ async def _act(services: Services, org: str, word: PlanWord) -> None:
 
 
 def _period_end(text: str | None) -> int | None:
-    if text is None:
-        return None
-    try:
-        return ms_from_iso(text)
-    except ValueError as error:
-        raise UnprocessableError(
-            f"period_end is not an ISO 8601 time: {error}", field="period_end", reason="bad_time"
-        ) from error
+    return None if text is None else time_of(text, "period_end")

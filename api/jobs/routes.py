@@ -361,13 +361,11 @@ async def get_jobs(
     """
     check_id("org", org)
     require_known_parameters(request, ("limit", "cursor", "status", "kind", "user_id"))
-    only = called.listed(org)
-    if only is not None and user_id not in (None, only):
-        raise ForbiddenError(f"the jobs of {user_id} cannot be read with this key", field="user_id")
+    whose = listed_user(called, org, user_id)
     await services.fresh(request, JOB_TOPICS)
     before = _list_place(cursor)
     pool = services.database.require()
-    wanted = job_reads.Wanted(only or user_id, status, kind)
+    wanted = job_reads.Wanted(whose, status, kind)
     found = await job_reads.jobs_of_organization(pool, org, before, wanted, limit + 1)
     page = found[:limit]
     document = {
@@ -378,6 +376,18 @@ async def get_jobs(
     return Response(
         orjson.dumps(document), headers={"Cache-Control": conditional.CACHE_NEVER}, media_type=conditional.JSON
     )
+
+
+def listed_user(called: Asker, org: str, user_id: str | None) -> str | None:
+    """The one user whose jobs a caller reads in an organization; None: all of its jobs. `user_id`: who was asked for.
+
+    Raises:
+        ForbiddenError: the caller may not read the jobs of that user, or of the organization.
+    """
+    only = called.listed(org)
+    if only is not None and user_id not in (None, only):
+        raise ForbiddenError(f"the jobs of {user_id} cannot be read with this key", field="user_id")
+    return only or user_id
 
 
 def _list_place(cursor: str | None) -> tuple[int, str]:

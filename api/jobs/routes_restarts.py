@@ -17,16 +17,17 @@ from pydantic import BaseModel, ConfigDict, Field
 from highwater.api.core.access import Access, Scope, Whose, declared
 from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
-from highwater.api.core.errors import ForbiddenError, PaymentRequiredError, UnprocessableError
-from highwater.api.core.guard import Asker, Called, GuardedRoute, Org
+from highwater.api.core.errors import ForbiddenError, PaymentRequiredError
+from highwater.api.core.guard import Called, GuardedRoute, Org
 from highwater.api.core.openapi import problems
 from highwater.api.core.plan_limits import require_plan_allows
 from highwater.api.core.services import Services, Wired
+from highwater.api.core.times import time_of
 from highwater.api.jobs.answers import JobRestarts
-from highwater.api.jobs.routes import JOB_TOPICS, RESTARTED_REASON
+from highwater.api.jobs.routes import JOB_TOPICS, RESTARTED_REASON, listed_user
 from highwater.connectors.jobs import read_model as job_reads
 from highwater.connectors.jobs.read_model import JobRead
-from highwater.schemas.envelope import iso_from_ms, ms_from_iso
+from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.jobs import CONTROL
 from highwater.streams.checks import TS_MS_MAX, TS_MS_MIN, check_id
 from highwater.streams.identity.rate_limits import RateLimit
@@ -94,11 +95,12 @@ async def get_job_restarts(
     end: Annotated[str | None, Query(alias="to", max_length=_TIME_CHARACTERS_MAX, description=_TO)] = None,
 ) -> JobRestarts:
     """Shows which jobs would be restarted, up to 500, and why they failed; nothing is changed."""
-    only = _listed(called, org)
+    check_id("org", org)
+    whose = listed_user(called, org, user_id)
     await services.fresh(request, JOB_TOPICS)
     asked = {"reason": reason, "step": step, "kind": kind, "user_id": user_id, "from": begin, "to": end}
     wanted = RestartsRequest.model_validate(asked)
-    return document_of(await _planned(services, only, org, wanted), [], is_executed=False)
+    return document_of(await _planned(services, org, whose, wanted), [], is_executed=False)
 
 
 @router.post(
@@ -113,9 +115,10 @@ async def post_job_restarts(
     request: Request, org: Org, body: RestartsRequest, called: Called, services: Wired
 ) -> JobRestarts:
     """Restarts each of them after its last stored step, as `POST /api/jobs/{job_id}/restart` does; up to 500 at once."""
-    only = _listed(called, org)
+    check_id("org", org)
+    whose = listed_user(called, org, body.user_id)
     await services.fresh(request, JOB_TOPICS)
-    planned = await _planned(services, only, org, body)
+    planned = await _planned(services, org, whose, body)
     if planned.refusal is not None:
         raise planned.refusal
     ts = services.clock()
@@ -126,19 +129,14 @@ async def post_job_restarts(
     return document_of(planned, positions, is_executed=True)
 
 
-def _listed(called: Asker, org: str) -> str | None:
-    """The one user whose jobs the caller may see in an organization; None: all. Decided before anything else is looked at."""
-    check_id("org", org)
-    return called.listed(org)
-
-
-async def _planned(services: Services, only: str | None, org: str, wanted: RestartsRequest) -> Planned:
-    """Gather the failed jobs, and decide; `only`: those of one user."""
-    if only is not None and wanted.user_id not in (None, only):
-        raise ForbiddenError(f"the jobs of {wanted.user_id} are not to be seen with this key", field="user_id")
-    span = (_time(wanted.begin, "from", TS_MS_MIN), _time(wanted.end, "to", TS_MS_MAX))
+async def _planned(services: Services, org: str, whose: str | None, wanted: RestartsRequest) -> Planned:
+    """Gather the failed jobs, and decide; `whose`: those of one user."""
+    span = (
+        TS_MS_MIN if wanted.begin is None else time_of(wanted.begin, "from"),
+        TS_MS_MAX if wanted.end is None else time_of(wanted.end, "to"),
+    )
     pool = services.database.require()
-    read = await job_reads.failed_jobs(pool, org, only or wanted.user_id, wanted.kind, span, LOOKED_AT_MAX + 1)
+    read = await job_reads.failed_jobs(pool, org, whose, wanted.kind, span, LOOKED_AT_MAX + 1)
     chosen = None if wanted.job_ids is None else frozenset(wanted.job_ids)
     plan = plan_restarts([_failed(job) for job in read], RestartFilter(wanted.reason, wanted.step, chosen))
     by_id = {job.job_id: job for job in read}
@@ -169,13 +167,6 @@ async def _refusal(
     except (ForbiddenError, PaymentRequiredError) as error:
         return error
     return None
-
-
-def _time(text: str | None, field: str, default: int) -> int:
-    try:
-        return default if text is None else ms_from_iso(text)
-    except ValueError as error:
-        raise UnprocessableError(f"{field} is not an ISO 8601 time: {error}", field=field, reason="bad_time") from error
 
 
 def document_of(planned: Planned, positions: Sequence[str], *, is_executed: bool) -> JobRestarts:

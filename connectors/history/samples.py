@@ -35,10 +35,7 @@ async def samples(pool: Pool, metric: str, grid: Grid) -> list[Sample]:
     Raises:
         UnavailableError: PostgreSQL does not answer.
     """
-    rows = await fetched(
-        pool, QUERIES["history_samples"], metric, grid.from_ms, grid.to_ms, seconds_max=READ_SECONDS_MAX
-    )
-    return [Sample(row["at_ms"], orjson.loads(row["figures"])) for row in rows]
+    return await _samples(pool, QUERIES["history_samples"], metric, grid.from_ms, grid.to_ms)
 
 
 async def samples_of(pool: Pool, metric: str, name: str, grid: Grid) -> list[Sample]:
@@ -47,9 +44,11 @@ async def samples_of(pool: Pool, metric: str, name: str, grid: Grid) -> list[Sam
     Raises:
         UnavailableError: PostgreSQL does not answer.
     """
-    rows = await fetched(
-        pool, QUERIES["history_samples_of"], metric, name, grid.from_ms, grid.to_ms, seconds_max=READ_SECONDS_MAX
-    )
+    return await _samples(pool, QUERIES["history_samples_of"], metric, name, grid.from_ms, grid.to_ms)
+
+
+async def _samples(pool: Pool, query: str, *arguments: str | int) -> list[Sample]:
+    rows = await fetched(pool, query, *arguments, seconds_max=READ_SECONDS_MAX)
     return [Sample(row["at_ms"], orjson.loads(row["figures"])) for row in rows]
 
 

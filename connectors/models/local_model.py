@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from highwater.connectors.models.embeddings import Embedded, EmbeddingError
+from highwater.connectors.models.onnx import open_session
 from highwater.streams.clock import monotonic_seconds
 from highwater.streams.feeds.basis import UNFITTED_ID
 from highwater.streams.feeds.embedding import TextEmbedder
@@ -229,16 +230,7 @@ def _load(folder: Path, model: LocalModel) -> _Encoder:
         ModelDamagedError: a file is not the one that is locked.
     """
     content, vocabulary = read_files(folder, model)
-    import onnxruntime  # noqa: PLC0415 - 50 MB and 0.2 s of every process that loads it
-
-    onnxruntime.disable_telemetry_events()
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1  # the caller's thread, so that its priority counts
-    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-    options.use_deterministic_compute = True
-    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    return _Encoder(session, read_vocabulary(vocabulary))
+    return _Encoder(open_session(content), read_vocabulary(vocabulary))
 
 
 def _yield_to_others() -> None:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from highwater.connectors.models.onnx import open_session
 from highwater.connectors.models.reranker import RerankError, probability
 from highwater.schemas.errors import ConfigurationError
 from highwater.streams.models.wordpiece import WordPieces, is_read, read_vocabulary
@@ -116,14 +117,7 @@ def _score(session: InferenceSession, pieces: WordPieces, asked: Sequence[int], 
 
 def _load(folder: Path, model: CrossEncoder) -> tuple[InferenceSession, WordPieces]:
     content, vocabulary = read_files(folder, model)
-    import onnxruntime  # noqa: PLC0415 - 50 MB and 0.2 s of every process that loads it
-
-    onnxruntime.disable_telemetry_events()
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.use_deterministic_compute = True
-    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    return session, read_vocabulary(vocabulary)
+    return open_session(content), read_vocabulary(vocabulary)
 
 
 def read_files(folder: Path, model: CrossEncoder) -> tuple[bytes, bytes]:
