@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from highwater.api.client.topic_frames import Moment
 
 _REQUEST_SECONDS = 30.0
-# A page that is being made (202) or a position that is not accounted for (503) is there in a second or two.
+# A page that is being built (202) or a position that is not accounted for (503) is available within a second or two.
 _PATIENCE_SECONDS = 30.0
 _PAUSE_SECONDS = 0.5
-# Read models whose last answer is kept, so that the same question costs a 304.
+# Read models whose last answer is kept, so that repeating a request costs a 304.
 _KEPT_MAX = 64
 _TOPICS = {topic.name: topic for topic in all_topics()}
 
