@@ -2,6 +2,13 @@
 
 Invariant: everything is checked before anything is changed. From then on a row in `restore_progress` keeps `connect`
 from working on the database until the restore has ended; an interrupted one is repeated with `--force`. The steps:
+
+1. the rows of the backup, by the migrations that it names, then the newer migrations;
+2. numbers above those of the log (`results.raise_numbers`);
+3. the sinks from the backup's positions to the log's ends (`replaying.py`), erasures among them;
+4. results of the log: jobs, runs, charges, alerts, rebuilds; then controls of runs and uses of tokens, which depend on
+them;
+5. versions above those that were published (`versions.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A reader's curations, stored as the sink of users takes them: under the lock of the user's row, in the order of the log."""
+"""Stores readers' curations for the sink of users: under the lock of the user's row, in the order of the log."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _log = get_log("users")
 
 
 async def store_curations(tx: Connection, folds: Mapping[str, Folded]) -> None:
-    """Store what users hold after their events, and with which revision it changed; to be called once their erasures are done."""
+    """Store users' curations after their events, and the revision of the change; call it after their erasures."""
     said = {user_id: _said(folded.curated) for user_id, folded in folds.items() if folded.curated}
     if not said:
         return

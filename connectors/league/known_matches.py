@@ -21,7 +21,7 @@ from highwater.schemas.league import (
     VoteCast,
 )
 
-# An event that names a match which another topic tells of.
+# An event that names a match published on another topic.
 OfMatch = TypeVar("OfMatch", MatchUpdated | MatchFinalized, VoteCast | PredictionMade, CommentPosted)
 
 
@@ -33,7 +33,7 @@ SCHEDULES = Origin(MATCH_SCHEDULED, "fixtures", "a match", "schedules", _found)
 
 
 class KnownMatches:
-    """Divides events by whether their matches were scheduled."""
+    """Splits events by whether their matches were scheduled."""
 
     def __init__(self, pool: asyncpg.Pool[asyncpg.Record], admin: Admin) -> None:
         self._known = Known(pool, admin, SCHEDULES)
