@@ -1,4 +1,4 @@
-"""Waiting for what is unavailable, or for what there is nothing to do before."""
+"""Waits while a dependency is unavailable, or while there is nothing to do."""
 
 from __future__ import annotations
 
