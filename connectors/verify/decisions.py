@@ -1,7 +1,8 @@
-"""(b) Decisions: every one that is recorded with its inputs is made again, and must come out as it did.
+"""(b) Decisions: every decision that was recorded with its inputs is repeated, and must have the same result.
 
-Invariant: first all that told inputs is read, then the decisions, up to ends that were fixed in the opposite order; so an input
-that is missing was never told. Inputs are noted on disk; what a decision was made from lies in the partition of its number.
+Invariant: first all events with inputs are read, then the decisions, up to ends that were fixed in the opposite order;
+so a missing input was never published. Inputs are stored on disk; a decision and its inputs are in partitions of the
+same number.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ PART = "decisions"
 
 
 async def verify_decisions(around: Surroundings, settings: Settings, patience: Patience) -> list[Checked]:
-    """Judge every recorded decision again."""
+    """Repeat every recorded decision."""
     patience.at("the ends of the log")
     decided = await spans_of(around, [decision.topic for decision in DECISIONS])
     sources = await spans_of(around, sorted({topic for decision in DECISIONS for topic in decision.sources}))
@@ -60,7 +61,7 @@ def judge_one(
     rules: Rules,
     gone: Collection[Place],
 ) -> None:
-    """Judge one decision; `gone` are the partitions of which the beginning is no longer in the log."""
+    """Judge one decision; `gone` are the partitions whose beginning is no longer in the log."""
     try:
         verdict = decision.judge(event, record, told, rules)
     except LeftOpenError as why:
@@ -80,7 +81,7 @@ def judge_one(
 
 
 async def spans_of(around: Surroundings, topics: list[str]) -> dict[Place, LogRange]:
-    """All that topics hold at this moment."""
+    """Return everything that topics hold now."""
     counts = await around.admin.partition_counts()
     places = [(topic, partition) for topic in topics for partition in range(counts.get(topic, 0))]
     return await around.admin.log_ranges(places) if places else {}

@@ -28,7 +28,7 @@ async def verify(
     say: Callable[[str], None] = lambda _part: None,
     patience: Patience | None = None,
 ) -> Report:
-    """Verify the parts that are named; `say` hears each as it begins, `patience` bounds each.
+    """Verify the named parts; `say` gets each as it begins, `patience` limits each.
 
     Raises:
         ConfigurationError: an address is missing, or a database may not be created.
@@ -43,7 +43,7 @@ async def verify(
             "effects": lambda: verify_effects(around, settings, patience),
         }
         if "models" in parts:
-            # Before everything else, so that what stands in its way is not found at the end of an hour.
+            # Before everything else, so that an obstacle is not found after an hour.
             shadow = await opened.enter_async_context(shadow_database(around, settings, patience))
             doing["models"] = lambda: verify_models(around, settings, shadow, patience)
         for part in PARTS:
@@ -55,7 +55,7 @@ async def verify(
 
 
 def excluded(parts: Collection[str] = PARTS) -> dict[str, Mapping[str, str]]:
-    """Everything that is left out by name, with why: the one catalogue of what is no function of the log."""
+    """Return everything that is left out by name, with the reason: the catalogue of what is not a function of the log."""
     found: dict[str, Mapping[str, str]] = {}
     if "tables" in parts:
         found |= {f"table {name}": rows.excluded for name, rows in ROWS.items()}
