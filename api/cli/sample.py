@@ -1,8 +1,7 @@
 """The bundled sample: 3,000 real commit subjects with a reader `ada` of all their channels, and a season of football.
 
 The season is the English Premier League 2018/19 from openfootball/football.json (`2018-19/en.1.json`, public domain,
-CC0
-1.0). Its times are read as UTC, the default of `highwater import openfootball`, so that both agree.
+CC0 1.0). Its times are read as UTC, the default of `highwater import openfootball`, so that both agree.
 
 Invariant: loaded only on the first start of a data folder; loading it twice changes nothing, since its ids are the
 same.

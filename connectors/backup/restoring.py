@@ -7,7 +7,7 @@ from working on the database until the restore has ended; an interrupted one is 
 2. numbers above those of the log (`results.raise_numbers`);
 3. the sinks from the backup's positions to the log's ends (`replaying.py`), erasures among them;
 4. results of the log: jobs, runs, charges, alerts, rebuilds; then controls of runs and uses of tokens, which depend on
-them;
+   them;
 5. versions above those that were published (`versions.py`).
 """
 

@@ -4,12 +4,12 @@ So permuting the insights permutes the labels, a copy of an insight gets its lab
 an earlier window saves time without changing a result. The steps (R0.3, R0.36):
 
 1. Distinct vectors; the exact nearest neighbours of each (`neighbours`), reused from the last version where they are
-still valid.
+   still valid.
 2. The graph of their ties, and the vectors averaged over it (`graph`).
 3. HDBSCAN's condensed tree (Campello, Moulavi and Sander 2013) over the graph's edges, by the `hdbscan` package itself:
-single linkage, excess of mass. A point in no stable branch is noise, and a point in one has a membership.
+   single linkage, excess of mass. A point in no stable branch is noise, and a point in one has a membership.
 4. Fragments of one topic joined by modularity, and within each cluster again with closer ties and then of smaller
-branches, which gives its parts. A text that repeats often enough is a cluster even if nothing is similar.
+   branches, which gives its parts. A text that repeats often enough is a cluster even if nothing is similar.
 
 A point whose membership is below `MEMBERSHIP_MIN` counts as noise. Noise may still lean towards a cluster; that is
 reported with its confidence, and never counted as membership.

@@ -6,14 +6,11 @@ common pieces of English words (`pieces.txt`), the longest first. Letters withou
 scripts nearly by byte. A real vocabulary, fifty times as large, needs fewer tokens.
 
 Measured against cl100k_base and o200k_base, the larger of the two = 1: English prose 1.2 (licences) to 1.34 (this
-repository's
-documents), commits 1.3 to 1.4, documents of other packages, full of names and numbers, 1.47; Python 1.44, SQL 1.6, JSON
-1.5, XML
-1.4; base64 1.15, hex 1.08, digits 1.0; Chinese 1.8, Korean 1.6, Russian 2.3, Czech 1.4, Finnish 1.5, emoji 1.08. How
-measured:
-the sum of the estimates over the sum of the real counts, each kind by itself. Of 49,381 single commits one was
-estimated too
-low, by one token of 24, and no longer document; texts of nothing but rare ideographs are, at 0.84. 10 MB/s on one core.
+repository's documents), commits 1.3 to 1.4, documents of other packages, full of names and numbers, 1.47; Python 1.44,
+SQL 1.6, JSON 1.5, XML 1.4; base64 1.15, hex 1.08, digits 1.0; Chinese 1.8, Korean 1.6, Russian 2.3, Czech 1.4, Finnish
+1.5, emoji 1.08. How measured: the sum of the estimates over the sum of the real counts, each kind by itself. Of 49,381
+single commits one was estimated too low, by one token of 24, and no longer document; texts of nothing but rare
+ideographs are, at 0.84. 10 MB/s on one core.
 """
 
 from __future__ import annotations
