@@ -1,7 +1,7 @@
 """The audit of the locked dependencies: their licences and known vulnerabilities, with an assessment of each.
 
     python -m highwater.deploy.dependencies                          # offline: does the answer cover exactly the locks?
-    python -m highwater.deploy.dependencies --refresh --advisories FOLDER_OR_ZIP …   # answer anew, from OSV records
+    python -m highwater.deploy.dependencies --refresh --advisories FOLDER_OR_ZIP …   # answer again, from OSV records
 
 Invariants. `dependencies.json` names exactly the packages of requirements.lock and jars.lock, with their versions. Each
 has a licence of the list below, or the answer says why it may be used; each vulnerability in a locked version has an

@@ -1,7 +1,7 @@
 """Builds the files of a release into `dist/`: sdist, wheel, bill of materials, release notes and their checksums.
 
     python -m highwater.deploy.release            # refuses a version that is not ready to be tagged
-    python -m highwater.deploy.release --dry-run  # lists the reasons and builds all the same
+    python -m highwater.deploy.release --dry-run  # lists the reasons and builds anyway
 
 Invariant: everything is built from the commit, never from the work tree, and the wheel is built from the sdist, so that
 an sdist with a missing file builds nothing. It publishes nothing and creates no tag (docs/releasing.md).

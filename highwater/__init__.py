@@ -20,7 +20,7 @@ __all__ = ["Client", "__version__"]
 def __getattr__(name: str) -> Any:
     """Load the requested name (PEP 562)."""
     if name == "Client":
-        from highwater.api.client.client import Client  # noqa: PLC0415 # loaded when it is asked for
+        from highwater.api.client.client import Client  # noqa: PLC0415 # loaded on first use
 
         return Client
     if name == "__version__":

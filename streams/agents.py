@@ -125,7 +125,7 @@ class TableAgent(ABC):
             except RowsLostError as error:
                 self._wiring.fail(str(error))
                 await asyncio.Event().wait()
-            except Exception as error:  # noqa: BLE001 (whatever it is, going on would lose the event)
+            except Exception as error:  # noqa: BLE001 (after any error, continuing would lose the event)
                 _log.exception("agent_stopped", agent=self.name, position=str(position_of(record)))
                 self._wiring.fail(f"agent {self.name} cannot get past {position_of(record)}: {error!r}")
                 await asyncio.Event().wait()

@@ -7,12 +7,12 @@ verify` replays the log with it.
 
     driver = Driver("channels")
     await driver.publish("feeds.channel-advanced", {"channel_id": "c1", "head": 3, "arrived_at": now})
-    await driver.tick(now)                           # virtual time is what ticks say
-    assert [told["head"] for told in driver.sent("feeds.channel-dirty")] == [3]
+    await driver.tick(now)                           # ticks set the virtual time
+    assert [event["head"] for event in driver.sent("feeds.channel-dirty")] == [3]
     driver.restart()                                 # another worker takes over: tables stay, memory goes
     assert driver.row("channel_heads", "c1")         # a table's row as bytes, as its changelog has it
 
-docs/driver.md shows more, and the tests run its examples. Whatever an agent sends is acknowledged at once; between
+docs/driver.md shows more, and the tests run its examples. All that an agent sends is acknowledged at once; between
 `hold` and `release` nothing is acknowledged and the agent waits, as it does for a slow broker.
 
 An event of a topic without a key (`feeds.novelty`) needs a partition: `publish(…,

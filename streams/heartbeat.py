@@ -1,4 +1,4 @@
-"""The end-to-end heartbeat of a worker: every tick it publishes must come back to every agent.
+"""The end-to-end heartbeat of a worker: every tick it publishes must reach every agent.
 
 Invariant: silence has a limit. A tick travels through broker, fetcher, stream, agent and table, so a received tick
 proves them all, and one that does not arrive in time makes the worker unready and ends it.

@@ -189,7 +189,7 @@ def grid_of(from_ms: int, to_ms: int) -> Grid:
     step = SAMPLE_MS * max(1, -(-(to_ms - from_ms) // (SAMPLE_MS * VALUES_MAX)))
     begin = step_of(from_ms, step)
     count = max(1, -(-(to_ms - begin) // step))
-    if count > VALUES_MAX:  # the span began within a step: its end is what people look at
+    if count > VALUES_MAX:  # the span began within a step: its end is what people check
         begin, count = begin + (count - VALUES_MAX) * step, VALUES_MAX
     return Grid(begin, step, count)
 

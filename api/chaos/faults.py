@@ -177,7 +177,7 @@ class _Lose(_Forget):
         super()._take_away()
 
     def end(self) -> None:
-        """Do what an operator does who reads why the worker ends."""
+        """Do what an operator does after reading why the worker ends."""
         self._ground.until(
             lambda: _REMEDY in (self._ground.last_error(self._target) or ""), "a loss is not noticed", START_SECONDS_MAX
         )

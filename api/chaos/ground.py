@@ -149,7 +149,7 @@ class Ground:
         def run() -> None:
             try:
                 supervisor.run()
-            except BaseException as error:  # noqa: BLE001 - told by whoever waits for the roles
+            except BaseException as error:  # noqa: BLE001 - reported by the code that waits for the roles
                 self._failure = error
 
         thread = threading.Thread(target=run, name="supervisor", daemon=True)

@@ -58,7 +58,7 @@ async def check_all(settings: Settings) -> list[Check]:
             found += await checker(settings)
         except (HighwaterError, OSError, ValueError) as error:
             found.append(Check(name, BAD, " ".join(str(error).split()) or type(error).__name__, _REMEDY_AWAY))
-        except Exception as error:  # noqa: BLE001 - a part in a state that nobody foresaw is a finding, not a reason to stop looking
+        except Exception as error:  # noqa: BLE001 - a service in an unforeseen state is a finding, not a reason to stop checking
             found.append(Check(name, BAD, f"{type(error).__name__}: {' '.join(str(error).split())}", _REMEDY_AWAY))
     return found
 

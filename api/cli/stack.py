@@ -53,7 +53,7 @@ def _local() -> Any:
     """
     try:
         from highwater.deploy.local import control
-        from highwater.deploy.local.supervisor import Supervisor  # noqa: F401 - what it needs is looked for now, not half-way
+        from highwater.deploy.local.supervisor import Supervisor  # noqa: F401 - a missing dependency is found now, not half-way
     except ModuleNotFoundError as error:
         raise CommandFailedError(
             f"the local stack is not installed ({error.name} is missing): `make install`, or pip install 'highwater[local]'"

@@ -171,7 +171,7 @@ class Client:
                 invalid.
             UnavailableError: Kafka or the registry is unavailable.
         """
-        from highwater.api.client.topic_frames import in_order  # noqa: PLC0415 - whoever reads no topics needs no Kafka client
+        from highwater.api.client.topic_frames import in_order  # noqa: PLC0415 - a caller that reads no topics needs no Kafka client
 
         tables = list(self.batches(name, start=start, end=end, where=where, key=key, limit=limit))
         return Frame(in_order(pa.concat_tables(tables)))

@@ -52,7 +52,7 @@ class Frame:
             MissingLibraryError: pandas is not installed.
         """
         try:
-            import pandas as pd  # noqa: PLC0415 - an extra: whoever has it gets it
+            import pandas as pd  # noqa: PLC0415 - an optional dependency
         except ModuleNotFoundError as error:
             raise MissingLibraryError from error
         return self._table.to_pandas(types_mapper=pd.ArrowDtype)
@@ -64,7 +64,7 @@ class Frame:
             MissingLibraryError: polars is not installed.
         """
         try:
-            import polars as pl  # noqa: PLC0415 - an extra: whoever has it gets it
+            import polars as pl  # noqa: PLC0415 - an optional dependency
         except ModuleNotFoundError as error:
             raise MissingLibraryError from error
         return pl.DataFrame(self._table)

@@ -93,7 +93,7 @@ def _check_owner(called: Asker, topic: str, event: dict[str, Any]) -> None:
     Raises:
         ForbiddenError: the event belongs to others.
     """
-    # A query reads its user's earlier queries, so it belongs to the user, whoever pays.
+    # A query reads its user's earlier queries, so it belongs to the user, even if an organization pays.
     payer = None if topic == QUERY_SUBMITTED else event.get("organization_id")
     owner = Owner(event.get("user_id"), payer)
     if not may_act_for(called.principal, owner):

@@ -45,7 +45,7 @@ class ReadyHttp(HttpToolsProtocol, ABC):
         self._is_answered_at_once = False  # the request that arrives
         self._at_once_left = AT_ONCE_MAX  # of this piece
         self._asked: Asked | None = None  # by the request that arrives
-        # Requests that came alone and had a ready answer, and what they asked for.
+        # Requests that came alone and had a ready answer, and what they requested.
         self._again: dict[bytes, Asked] = {}
         self._later: Later[Any] | None = None  # the answer to the arriving request, until it is queried
         self._noted: dict[str, Any] | None = None  # of the arriving request, which was checked before
@@ -150,7 +150,7 @@ class ReadyHttp(HttpToolsProtocol, ABC):
             told.add_done_callback(partial(self._end_again, later, data))
         return later is not None
 
-    # -- answers that are asked for ------------------------------------------------------------------------------------------
+    # -- answers to requests --------------------------------------------------------------------------------------------------
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Start to answer a request: by a query if that may be enough, else through ASGI."""

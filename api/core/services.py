@@ -223,7 +223,7 @@ class KafkaCheck:
         self._partitions = partitions
         self._asking: asyncio.Task[dict[str, int]] | None = None
         self._refusal: str | None = None  # why the brokers refused us, and when that was last reported
-        self._all_at = float("-inf")  # when all topics were last asked for
+        self._all_at = float("-inf")  # when all topics were last requested
 
     async def __call__(self, _producer: AsyncProducer) -> None:
         """Check the broker. Raises `UnavailableError` or `TimeoutError` when it does not answer, or has other

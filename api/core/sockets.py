@@ -114,7 +114,7 @@ class Socket:
         return called
 
     async def _open(self, called: Asker) -> None:
-        """Finish the handshake, if its first message did not; clients that close afterwards are told why."""
+        """Finish the handshake, if its first message did not; clients that close afterwards get the reason."""
         called.require_checked()
         if self._websocket.application_state.name == "CONNECTING":
             await self._websocket.accept(subprotocol_of(self._websocket))

@@ -40,7 +40,7 @@ Ask: TypeAlias = Callable[[Explainer], Awaitable[Explanation]]
 EXPLAIN = Access(Role.VIEWER, Scope.SYSTEM, Whose.USER, limit=RateLimit.PLAN, cost=2)
 
 _CLUSTER_CHARACTERS_MAX = 200
-# Each holds a thread and a connection to the broker for about a second; more wait, and beyond the limit are told to
+# Each holds a thread and a connection to the broker for about a second; more wait, and beyond the limit must
 # retry.
 AT_ONCE = 4
 WAITING_MAX = 32

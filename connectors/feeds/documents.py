@@ -40,7 +40,7 @@ SOURCE = "/feeds"
 LOCK_SECONDS_MAX = 40.0
 # After a failure of the model its user's readers are answered without calling it for this long.
 FAILURE_SECONDS = 5.0
-# Concurrent builds in a process, and builds in total: beyond that a reader is told to retry.
+# Concurrent builds in a process, and builds in total: beyond that a reader must retry.
 BUILDS_AT_ONCE = 16
 BUILDS_MAX = 512
 FAILURES_REMEMBERED = 10_000
@@ -167,7 +167,7 @@ class FeedBuilder:
             found = replace(found, is_good=False)
         if found.is_good:
             await self._cache.put(f"feed:{user_id}", found.head)
-        # Also when the feed is rebuilt for this reader: who sees new items must not be told that their clusters are
+        # Also when the feed is rebuilt for this reader: a reader of new items must not get the answer that their clusters are
         # unchanged.
         await self._cache.put(f"clusters:{user_id}", found.clusters_head)
         return found

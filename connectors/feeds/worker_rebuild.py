@@ -355,7 +355,7 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
         """Store a skip: one for want of new insights counts as a check (R0.34); nothing else of the user changes."""
         snapshot = work.snapshot
         checked_ms = now_ms if work.reason in LOOKS else None
-        # The cooldown counts from every request, whoever made it (R0.9).
+        # The cooldown counts from every request by anyone (R0.9).
         asked_at = to_datetime(work.asked["planned_at"])
         if work.reason == "locked":  # the row belongs to the request that holds the lock
             await tx.execute(QUERIES["note_enqueued"], work.user_id, asked_at)

@@ -1,6 +1,6 @@
 """The rows of the history in PostgreSQL: one per minute, for a day.
 
-Invariants. A minute has one row, whoever writes it; each write deletes rows older than a day. At most `WATCHED_MAX`
+Invariants. A minute has one row, also with several writers; each write deletes rows older than a day. At most `WATCHED_MAX`
 groups and topics each of other applications are recorded.
 """
 

@@ -1,8 +1,8 @@
 """Organizations: their plans, their usage of a month, and the copy of their limits in Redis.
 
-Invariants. The latest event about an organization in the order of the broker's time counts, whoever stores it.
+Invariants. The latest event about an organization in the order of the broker's time counts, whichever process stores it.
 Decisions on its jobs and changes of its plan are serialized, so that no two jobs both pass as the last one of a month.
-A copy in Redis is never older than the row was when the copy began: whoever changes the row deletes the copy after the
+A copy in Redis is never older than the row was when the copy began: a process that changes the row deletes the copy after the
 commit, and with it the permission to store one.
 """
 

@@ -26,7 +26,7 @@ class RoleWord(NamedTuple):
 
 
 class Revocation(NamedTuple):
-    """The time up to which a user's sessions are void, in ms since 1970; `is_new`: by an event that was not known."""
+    """The time up to which a user's sessions are void, in ms since 1970; `is_new`: by an event that was new."""
 
     user_id: str
     revoked_ms: int

@@ -157,7 +157,7 @@ async def watch_backlog(
             await lags.look(readers())
             if has_outbox:
                 await _note_outbox(pool)
-        except Exception as error:  # noqa: BLE001 - what is measured must go on without being measured
+        except Exception as error:  # noqa: BLE001 - the consumers must continue even if they are not measured
             _log.error("backlog_not_measured", error=repr(error)[:300])
         await pause(stop, LOOK_SECONDS)
 

@@ -220,7 +220,7 @@ def _refuse_unread(chosen: Chosen, read: set[Place], group: str) -> None:
 
 
 async def apply_reset(client: Mapping[str, str], pool: asyncpg.Pool[asyncpg.Record], plan: ResetPlan) -> None:
-    """Set the positions; Kafka refuses offsets of a live group, whose members commit them as they read on.
+    """Set the positions; Kafka refuses offsets of a live group, whose members commit them as they continue.
 
     Raises:
         GroupRunningError: it has live members, perhaps since the plan was made; nothing was changed.

@@ -44,7 +44,7 @@ class RemoteEmbedder:
 
         Raises:
             ModelUnavailableError: the service does not answer after all attempts.
-            EmbeddingError: it answers, but not with the vectors asked for.
+            EmbeddingError: it answers, but not with the requested vectors.
         """
         return (await self.embed_counted(texts)).vectors
 

@@ -3,7 +3,7 @@
 Invariants. A copy in memory is served without a query only under the lease (`connectors/pages/leases.py`); a copy in
 Redis for two seconds after its version was read from PostgreSQL. A document past its TTL is served for its stale TTL
 while one process rebuilds it (R4.27, R4.28); after that the winner of the lock builds it within two seconds, and the
-others are told to retry (R4.29). A read with positions is always built from the facts. When PostgreSQL is unavailable,
+others must retry (R4.29). A read with positions is always built from the facts. When PostgreSQL is unavailable,
 known documents are served, marked stale, until their stale TTL ends (stale-if-error), and nothing afterwards.
 """
 

@@ -59,7 +59,7 @@ class GroupCommit(Generic[T, R]):
             for _, future in batch:
                 future.cancel()
             raise
-        except Exception as error:  # noqa: BLE001 (it is handed to whoever wanted this stored)
+        except Exception as error:  # noqa: BLE001 (it is raised in the caller that stores this)
             if len(batch) == 1:
                 _fail(batch[0][1], error)
                 return

@@ -19,7 +19,7 @@ STATEMENT_SECONDS_MAX = 60.0
 # some megabytes for each, and an idle role needs one.
 _UNUSED_SECONDS = 30.0
 
-# How long a caller waits for a free connection before it is told to retry.
+# How long a caller waits for a free connection before it must retry.
 ACQUIRE_SECONDS = 5.0
 
 # asyncpg's connection, or a pool's proxy of it: the stubs distinguish them, callers do not.

@@ -34,7 +34,7 @@ HANDSHAKE_SECONDS = 1.0
 # Connections of one process to each server (R4.35: six to eight, which stay open); callers share them in turns of well
 # under a millisecond.
 CONNECTIONS_MAX = 8
-# A cluster node is also asked for the map of the cluster, and holds the subscriptions.
+# A cluster node also answers requests for the map of the cluster, and holds the subscriptions.
 _CONNECTIONS_BESIDE = 8
 PORT_DEFAULT = 6379
 
@@ -46,7 +46,7 @@ FAILURES = (RedisError, RedisClusterException, OSError, TimeoutError)
 
 
 class Address(NamedTuple):
-    """The address of Redis: the URL of a server as the client library reads it, and the further nodes of a cluster."""
+    """The Redis address: the URL of a server as the client library reads it, and the further nodes of a cluster."""
 
     url: str
     is_cluster: bool = False
@@ -210,7 +210,7 @@ def failure_reason(error: BaseException, setting: str) -> str:
     if isinstance(error, AuthenticationError):
         return f"{setting} is refused: {error}"
     if isinstance(error, RedisClusterException) and isinstance(error.__cause__, Exception):
-        return failure_reason(error.__cause__, setting)  # of the last node that was asked for the map
+        return failure_reason(error.__cause__, setting)  # of the last node that answered with the map
     return str(error) or type(error).__name__
 
 

@@ -195,7 +195,7 @@ async def shadow_database(around: Surroundings, settings: Settings, patience: Pa
 
     Raises:
         ConfigurationError: the user of the live database may not make one.
-        UnavailableError: another verification is under way, or PostgreSQL does not answer.
+        UnavailableError: another verification is in progress, or PostgreSQL does not answer.
     """
     if settings.database is None:
         raise ConfigurationError("DATABASE_URL is not set")

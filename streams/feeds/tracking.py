@@ -1,4 +1,4 @@
-"""What is known of a cluster over versions, and what of it a reader has not seen. Invariant: `since` and
+"""What is known of a cluster over versions, and which changes of it a reader has not seen. Invariant: `since` and
 `changed_version` alone decide what is new, so that a reader needs no history.
 
 Separate from `evolution`, which computes it: readers of it need none of those dependencies.

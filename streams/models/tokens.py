@@ -1,6 +1,6 @@
 """Estimates the tokens of a text. Invariant: it errs on the high side, so accepted texts fit the model.
 
-The models' vocabularies cannot be shipped with the product, and none of them fits all models. A text is split as the
+The models' vocabularies cannot be shipped with the product, and no single one fits all models. A text is split as the
 models do (words with the space before them, three digits, runs of punctuation); a word is then spelled with the most
 common pieces of English words (`pieces.txt`), the longest first. Letters without a piece count singly, and other
 scripts nearly by byte. A real vocabulary, fifty times as large, needs fewer tokens.
