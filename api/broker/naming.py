@@ -14,12 +14,12 @@ from highwater.schemas.topics import DEAD_LETTER_SUFFIX, TOPICS, Topic
 Kind: TypeAlias = Literal["events", "dead letters", "changelog", "internal"]
 OTHER = "other"
 _CHANGELOG_SUFFIX = "-changelog"
-# How Kafka and Faust (`<app>-__assignor-__leader`) begin the names of their own topics.
+# As Kafka and Faust (`<app>-__assignor-__leader`) begin the names of what is theirs.
 _INTERNAL = "__"
 
 
 def kind_of(topic: str) -> Kind:
-    """Return the kind of records in a topic."""
+    """What a topic holds."""
     if topic.startswith(_INTERNAL) or f"-{_INTERNAL}" in topic:
         return "internal"
     if topic.endswith(_CHANGELOG_SUFFIX):

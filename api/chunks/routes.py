@@ -214,13 +214,13 @@ def _source_place(cursor: str) -> tuple[str, str, str]:
     try:
         for part in place:
             check_id("cursor", part)
-    except InvalidEventError as error:  # text that PostgreSQL rejects
+    except InvalidEventError as error:  # what PostgreSQL would not take
         raise BadRequestError("cursor does not come from this list", field="cursor") from error
     return place
 
 
 def ingest_document(found: Ingest, limit: int) -> dict[str, Any]:
-    """Return an ingest as it is served; the four counters add up to the chunks received."""
+    """An ingest as it is served; the four counters add up to the chunks received."""
     page = found.sources[:limit]
     last = page[-1] if len(found.sources) > limit else None
     return {

@@ -104,7 +104,7 @@ def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _nearest(name: str, names: Iterable[str]) -> str:
-    """Return the names that a wrong name may mean; empty if none is similar."""
+    """What a wrong name may have been meant to be; empty where nothing is like it."""
     near = difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
@@ -131,7 +131,7 @@ class TopicArgument(click.ParamType):
         return topic
 
     def nearest(self, name: str) -> str:
-        """Return the topics that a wrong name may mean, as the end of a message; empty if none is similar."""
+        """Which topics a wrong name may mean, as the end of a message; empty where none is near."""
         return _nearest(name, self._topics)
 
     def shell_complete(

@@ -47,7 +47,7 @@ NDJSON = "application/x-ndjson"
 # How many events of a body change nothing, since their ids are stored with different content.
 CONFLICTS = "X-Conflicts"
 
-# What is stored under ids: the content and position of each.
+# What is stored under ids, as its content and position each.
 _KnownOf: TypeAlias = Callable[[Connection, Sequence[str]], Awaitable[Mapping[str, tuple[object, str]]]]
 
 router = APIRouter(tags=["events"], route_class=GuardedRoute)
@@ -286,7 +286,7 @@ _FINDERS: Mapping[str, Callable[[Services, Sequence[Any], Sequence[str]], Awaita
 async def _check_jobs(services: Services, called: Asker, events: Sequence[JobSubmitted]) -> None:
     """Check the resources that jobs name, and the plans of their organizations, as `POST /api/jobs` does.
 
-    Raises the errors of `require_job_args` and `require_plan_allows`.
+    Errors as of `require_job_args` and `require_plan_allows`.
     """
     for event in events:
         args = parse_args(event["kind"], event["args"])

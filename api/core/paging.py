@@ -50,7 +50,7 @@ def decode_cursor(cursor: str, *kinds: type) -> tuple[str | int, ...]:
         raise BadRequestError("cursor does not come from this list", field="cursor") from error
     if not isinstance(place, list) or [type(part) for part in place] != list(kinds):
         raise BadRequestError("cursor does not come from this list", field="cursor")
-    # Ids never contain it, and PostgreSQL rejects such text.
+    # No id holds it, and PostgreSQL refuses the text.
     if any(isinstance(part, str) and "\0" in part for part in place):
         raise BadRequestError("cursor does not come from this list", field="cursor")
     return tuple(place)

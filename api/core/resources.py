@@ -42,7 +42,7 @@ _NAMESPACE = "ns"
 
 @dataclass(frozen=True)
 class Resource(Generic[T]):
-    """A kind of resources with ids: how one is read, and who owns it."""
+    """A kind of resources that are named by an id: how one is read, and whose it is."""
 
     whose: Whose
     read: Callable[[Pool, str], Awaitable[T | None]] | None

@@ -310,7 +310,7 @@ async def get_cluster_history(
 
 def _life_document(user: str, cluster_id: str, life: ClusterLife, limit: int) -> dict[str, Any]:
     page = life.events[:limit]
-    # For a cluster older than the versions whose changes are kept, only its creation is remembered.
+    # Of a cluster older than the versions whose changes are kept, only its birth is remembered from before them.
     forgotten = life.told_since or 0
     return {
         "user_id": user,

@@ -149,8 +149,7 @@ async def get_seasons(
     page = found.page[:limit]
     next_cursor = encode_cursor(page[-1]) if len(found.page) > limit else None
     payload = orjson.dumps({"seasons": [{"season": season} for season in page], "next_cursor": next_cursor})
-    # Seasons are only added, so their number is a version of the list; the ETag is computed from these bytes and so
-    # differs between installations.
+    # Seasons are only ever added, so their number is a version of the list; the tag is of these bytes, of whatever installation.
     tag = conditional.tag_of(f"seasons-{found.known}", payload)
     head = Head(found.known, tag, found.caused_by, services.clock())
     return conditional.answer(request, "seasons", head, payload, cache_control=CACHE_PUBLIC)

@@ -36,10 +36,9 @@ _POLL_SECONDS = 0.5
 # A consumer continues to fetch for this long: by then its partitions are in the quick bell's next fetch, and topics
 # that the bell did not know have been requested.
 _COVERED_SECONDS = 4.0
-# It waits for the quick bell for this long, with seconds to spare: by then its partitions are in the patient bell's
-# next fetch.
+# It waits for the quick bell for so long, with seconds to spare: its partitions are in the patient bell's next fetch.
 _TAKEN_OVER_SECONDS = 16.0
-# Below the ten minutes after which a broker closes idle connections.
+# Below the ten minutes after which a broker closes connections that nobody uses.
 _REST_SECONDS_MAX = 480.0
 # A consumer that fetched for this long after a rest and found nothing rests again.
 _GLANCE_SECONDS = 2.0
@@ -47,7 +46,7 @@ _GLANCE_SECONDS = 2.0
 _NOBODY_SECONDS = 60.0
 # The doorbell needs to know that there is a record, not its contents; a broker sends at least one batch.
 _FETCH_BYTES_MAX = 1_024
-# How often a consumer that has stopped fetching polls: it notices a rebalance within this.
+# How often a consumer that has stopped fetching polls: it hears of a rebalance within this.
 _SLEEP_SECONDS = 1.0
 # Its thread polls alone for this long before the event loop gets a turn, which costs more than a poll.
 _TURN_SECONDS = 5.0
@@ -99,7 +98,7 @@ class _Bell:
         self._fetch_wait_ms = fetch_wait_ms
         self._lock = threading.Lock()
         self._waiting: dict[object, _Waiting] = {}
-        self._has_changed = False  # the waiters changed since the client was updated
+        self._has_changed = False  # who waits, since the client was told
         self._thread: threading.Thread | None = None
         self._has_work = threading.Event()  # somebody waits, or it is closed
         self._is_closed = threading.Event()
@@ -168,9 +167,7 @@ class _Bell:
         )
 
     def _assign(self, consumer: Consumer) -> None:
-        """Wait for exactly the current waiters. A fetch in progress continues, and ends at the first record of the
-        earlier ones.
-        """
+        """Wait for exactly those who wait now. A fetch in progress goes on, and ends at the first record of those before."""
         with self._lock:
             if not self._has_changed:
                 return

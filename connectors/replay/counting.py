@@ -26,7 +26,7 @@ class TooManyValuesError(HighwaterError):
 
 
 def expression_of(text: str, fields: Iterable[str]) -> str:
-    """Return the expression of a text: the path of a field may omit `value.`."""
+    """The expression that a text stands for: the path of a field may lack its `value.`."""
     first = text.strip().partition(".")[0]
     return f"value.{text.strip()}" if first in set(fields) - set(NAMES) else text
 

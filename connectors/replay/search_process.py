@@ -38,15 +38,15 @@ from highwater.connectors.replay.writers import writer_of
 from highwater.schemas.errors import HighwaterError, UnavailableError
 from highwater.streams.clock import monotonic_seconds
 
-# Lower priority than the product itself: on a busy machine a search uses what is left.
+# What the product does goes first: on a busy machine a search takes what is left.
 _NICE = 10
 
 
 def main() -> None:
-    """Run the task on standard input."""
+    """Do the task that stands on standard input."""
     os.nice(_NICE)
     pipe = own_output()
-    with suppress(BrokenPipeError, EOFError):  # the parent has ended, or needs no more
+    with suppress(BrokenPipeError, EOFError):  # the parent has ended, or wants no more
         task = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the parent
         threading.Thread(target=end_with_parent, daemon=True).start()
         with open(pipe, "wb") as output, without_pandas():  # noqa: PTH123 - a pipe has no path

@@ -85,7 +85,7 @@ class Subject:
     """The schemas of one topic's values: the one they are read into, and those they were written with, by id."""
 
     def __init__(self, topic: Topic, versions: Mapping[int, str], registry: RegistryAccess | str | None = None) -> None:
-        """`versions` are those known so far; others are read from the registry, if any."""
+        """`versions` are those known so far; the registry, if any, is asked for others."""
         self.topic = source_of(topic)
         self.schema = merged_schema(schema_text(self.topic.schema), versions.values())
         self.versions = dict(versions)

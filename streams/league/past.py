@@ -21,7 +21,7 @@ class Change(NamedTuple):
 
 
 def matches_after(changes: Iterable[Change]) -> list[Match]:
-    """Return the matches after changes in the order of the log, by id. Rounds are not part of a change, so they are empty."""
+    """The matches after changes in the order of the log, by id. Rounds are not part of a change, so they are empty."""
     latest = {change.match["match_id"]: change for change in changes}
     return [_match(latest[match_id]) for match_id in sorted(latest)]
 
