@@ -49,7 +49,7 @@ def blocks_of(raw: bytes, media_type: str) -> list[Block]:
 
 
 def is_plain(raw: bytes) -> bool:
-    """Return whether a document is text that needs no library and only linear time to read, even if it was written to take long."""
+    """Return whether a document is text that needs no library and takes only linear time to read."""
     is_text = _PDF not in raw[:_PDF_WITHIN] and not raw.startswith(_ZIP)
     return is_text and (html_charset(raw) or "utf-8").lower() in _QUICK
 
