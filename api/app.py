@@ -25,7 +25,7 @@ from highwater.api.chunks import routes as chunks
 from highwater.api.chunks import routes_search as chunk_search
 from highwater.api.core import asyncapi, authorization, docs, errors, events, system
 from highwater.api.core.answers import add_answers
-from highwater.api.core.auth import parse_api_keys, refuse_open_door
+from highwater.api.core.auth import parse_api_keys, refuse_public_address_without_keys
 from highwater.api.core.connections import Connections, files_allowed
 from highwater.api.core.documentation import add_refusals
 from highwater.api.core.entrance import Entrance
@@ -38,7 +38,7 @@ from highwater.api.core.openapi import add_forms, operation_id
 from highwater.api.core.paths import RouteOnRawPath
 from highwater.api.core.protocol import LimitedConfig, Limits
 from highwater.api.core.proxies import parse_networks
-from highwater.api.core.ready import Asked, Later, Ready, ShortWay
+from highwater.api.core.ready import DeferredAnswer, QuickAnswer, QuickRequest, ShortWay
 from highwater.api.core.security_log import RecordActions
 from highwater.api.core.services import Services
 from highwater.api.core.tls import check_tls
@@ -201,7 +201,7 @@ class Application(FastAPI):
             return self.short_cut
         return self.short_feeds if self.short_feeds is not None and self.short_feeds.is_known(target) else None
 
-    def asked(self, scope: Scope) -> Asked | None:
+    def asked(self, scope: Scope) -> QuickRequest | None:
         """Return what an admitted read without a trace requests; the arguments are those of `__call__`."""
         way = self._short_way(scope["raw_path"])
         if way is None or self.entrance is None or has_context(scope):
@@ -209,7 +209,7 @@ class Application(FastAPI):
         seen = self.entrance.quick_scope(scope)
         return None if seen is None else way.asked(seen)
 
-    def ready(self, asked: Asked) -> Ready | Later[Any] | None:
+    def ready(self, asked: QuickRequest) -> QuickAnswer | DeferredAnswer[Any] | None:
         """Return the answer if it needs at most one query to Redis and leaves no trace."""
         return None if self.short_cut is None or TRACER.is_on else asked.ready()
 
@@ -352,7 +352,7 @@ def serve(settings: Settings) -> None:
     if settings.api_keys_file is not None:
         read_key_file(settings.api_keys_file)  # fail with one line at the start if it cannot be used
     elif not has_people:
-        refuse_open_door(settings.host, keys)
+        refuse_public_address_without_keys(settings.host, keys)
     app = create_app(settings)
     settle_heap()
     _log.info("the API listens", host=settings.host, port=settings.port, tls=settings.tls_cert_file is not None)

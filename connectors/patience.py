@@ -12,7 +12,7 @@ from highwater.streams.retry import unavailable_seconds
 T = TypeVar("T")
 
 
-async def patiently(read: Callable[[], Awaitable[T]]) -> T:
+async def retry_until_available(read: Callable[[], Awaitable[T]]) -> T:
     """Retry the read until the dependency answers (R1.31)."""
     attempt = 0
     while True:

@@ -80,7 +80,7 @@ def check_text(name: str, value: str, bytes_max: int) -> None:
         raise InvalidEventError("control_character", f"{name} holds a NUL character", field=name)
 
 
-def check_said(name: str, value: str, bytes_max: int) -> None:
+def check_user_text(name: str, value: str, bytes_max: int) -> None:
     """Check that a user's text is not empty and contains only complete characters.
 
     Raises:

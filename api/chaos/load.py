@@ -137,7 +137,7 @@ def _ingest(number: int, now_ms: int) -> list[Event]:
 
 
 @dataclass(slots=True)
-class Asked:
+class RequestOutcomes:
     """The outcomes of requests to the API: answered, refused for a while, or without an answer; `wrong` lists forbidden
     outcomes.
     """
@@ -165,7 +165,7 @@ class Load:
     def __init__(self, settings: Settings, api_url: str, *, rounds: int = 0) -> None:
         """`rounds` is the number of rounds that another process has sent already."""
         self.rounds = rounds
-        self.asked = Asked()
+        self.asked = RequestOutcomes()
         self._settings = settings
         self._clock = ProductClock()
         self._codec = asyncio.run(Registry(settings.registry_access()).codec())

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from highwater.api.chunks.import_run import Draw, Faults, Import, UseOrigin, Wanted
+from highwater.api.chunks.import_run import Draw, Faults, Import, ImportOptions, UseOrigin
 from highwater.api.command.command import FAILED, INTERRUPTED, Command, CommandFailedError, json_option
 from highwater.api.command.connection import kafka_client, stack_settings
 from highwater.api.command.terminal import print_json, printable, progress, warn
@@ -224,8 +224,8 @@ def _with(origin: Origin) -> UseOrigin:
     return use
 
 
-def _wanted(ns: str, slot: str, full: bool, force: bool, *, lasts: bool = False) -> Wanted:
-    wanted = Wanted(ns, slot, asks_full=full, forces=force, lasts=lasts)
+def _wanted(ns: str, slot: str, full: bool, force: bool, *, lasts: bool = False) -> ImportOptions:
+    wanted = ImportOptions(ns, slot, asks_full=full, forces=force, lasts=lasts)
     wanted.check()
     return wanted
 

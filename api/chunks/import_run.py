@@ -56,7 +56,7 @@ class Faults:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ImportOptions:
     """The options of the command: the target of the chunks, and which end events are sent."""
 
     ns: str
@@ -85,7 +85,7 @@ class Wanted:
 
 
 @dataclass(slots=True)
-class Life:
+class AgeLimit:
     """The maximum age of documents that a namespace finds, and how many imported documents are older: reported before
     they are stored.
     """
@@ -118,7 +118,7 @@ class Life:
         warn(f"{older}; to find them set ttl_days of [namespaces.{self.ns}] in HIGHWATER_NAMESPACES")
 
 
-def life_of(file: Path | None, wanted: Wanted, now_ms: int) -> Life | None:
+def age_limit_of(file: Path | None, wanted: ImportOptions, now_ms: int) -> AgeLimit | None:
     """Return the maximum age of a namespace by the local configuration; None if it has none or also finds older documents."""
     from highwater.streams.chunks.passports import DAYS_MAX, TtlMode, load_passports
     from highwater.streams.chunks.scoring import DAY_MS
@@ -126,7 +126,7 @@ def life_of(file: Path | None, wanted: Wanted, now_ms: int) -> Life | None:
     passport = load_passports(file).of(wanted.ns, is_lasting=wanted.lasts)
     if passport.ttl_mode != TtlMode.FILTER or passport.ttl_days >= DAYS_MAX:
         return None
-    return Life(wanted.ns, passport.ttl_days, now_ms - int(passport.ttl_days * DAY_MS))
+    return AgeLimit(wanted.ns, passport.ttl_days, now_ms - int(passport.ttl_days * DAY_MS))
 
 
 def _published_at(item: Whole | Piece | Fault) -> int | None:
@@ -145,14 +145,14 @@ UseOrigin = Callable[["Remembered", Draw], Coroutine[Any, Any, None]]
 class Import:
     """One running import."""
 
-    def __init__(self, settings: Settings, wanted: Wanted) -> None:
+    def __init__(self, settings: Settings, wanted: ImportOptions) -> None:
         self._settings = settings
         self._wanted = wanted
         self._faults = Faults()
         self._origin: Origin | None = None
         self._submission: Submission | None = None
         self._is_interrupted = False
-        self._life: Life | None = None
+        self._life: AgeLimit | None = None
 
     def run(self, name: str, use: UseOrigin, identity: Sequence[str] | None, *, as_json: bool) -> None:
         """Import, report and end the command with its exit status.
@@ -189,7 +189,7 @@ class Import:
 
         wanted = self._wanted
         clock = ProductClock(self._settings.clock_file)
-        self._life = life_of(self._settings.namespaces_file, wanted, clock())
+        self._life = age_limit_of(self._settings.namespaces_file, wanted, clock())
         codec = asyncio.run(codec_of(self._settings, (CHUNK_SUBMITTED, INGEST_FINISHED)))
         publisher = Publisher(kafka_client(self._settings))
         topics: dict[str, EventPublisher] = {

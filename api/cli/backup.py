@@ -116,12 +116,12 @@ async def run_restore(
     """Restore from a folder, or from the log alone (None), with the services of the settings."""
     from highwater.connectors.backup.restoring import Restore
     from highwater.connectors.postgres.pool import open_pool
-    from highwater.connectors.verify.patience import Patience
+    from highwater.connectors.verify.patience import TimeLimit
 
     # A sink prepares on one connection and stores on another, while a third reads what waits.
     async with await open_pool(settings.database, size_max=4) as pool:
         around = await _around(settings, pool)
-        return await Restore(around, settings, Patience(seconds, unfinished="did not end"), say).run(
+        return await Restore(around, settings, TimeLimit(seconds, unfinished="did not end"), say).run(
             folder, is_forced=is_forced
         )
 

@@ -87,7 +87,7 @@ async def run_recovery(settings: Settings, *, seconds: float | None = None) -> l
     from highwater.connectors.kafka.registry import Registry
     from highwater.connectors.recovery.tables import PART
     from highwater.connectors.recovery.tables import recover_tables as recover
-    from highwater.connectors.verify.patience import PART_SECONDS_MAX, Patience
+    from highwater.connectors.verify.patience import PART_SECONDS_MAX, TimeLimit
     from highwater.streams.clock import ProductClock
 
     client = kafka_client(settings)
@@ -95,7 +95,7 @@ async def run_recovery(settings: Settings, *, seconds: float | None = None) -> l
     registry = Registry(settings.registry_access())
     codec = await registry.codec()
     await Admin(client).require_partitions()
-    patience = Patience(seconds or PART_SECONDS_MAX, unfinished="were not recovered")
+    patience = TimeLimit(seconds or PART_SECONDS_MAX, unfinished="were not recovered")
     async with database(settings) as pool, patience.part(PART):
         around = Surroundings(pool, client, Admin(client), registry, codec, ProductClock(settings.clock_file))
         return await recover(around, settings, patience)

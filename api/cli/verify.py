@@ -66,7 +66,7 @@ async def run_verification(
     from highwater.connectors.kafka.admin import Admin
     from highwater.connectors.kafka.handler import Surroundings
     from highwater.connectors.kafka.registry import Registry
-    from highwater.connectors.verify.patience import PART_SECONDS_MAX, Patience
+    from highwater.connectors.verify.patience import PART_SECONDS_MAX, TimeLimit
     from highwater.connectors.verify.run import verify as run
     from highwater.streams.clock import ProductClock
 
@@ -77,7 +77,7 @@ async def run_verification(
     async with database(settings) as pool:
         clock = ProductClock(settings.clock_file)
         around = Surroundings(pool, client, Admin(client), registry, codec, clock)
-        patience = Patience(seconds or PART_SECONDS_MAX)
+        patience = TimeLimit(seconds or PART_SECONDS_MAX)
         return await run(around, settings, parts=parts, say=_ignore if is_quiet else _say, patience=patience)
 
 

@@ -132,7 +132,7 @@ def key_id_of_hash(secret_sha256: str) -> str:
     return secret_sha256[:_KEY_ID_CHARACTERS]
 
 
-def refuse_open_door(host: str, keys: tuple[ApiKey, ...]) -> None:
+def refuse_public_address_without_keys(host: str, keys: tuple[ApiKey, ...]) -> None:
     """Refuse to serve every caller as admin on an address that other machines reach.
 
     Raises:

@@ -18,7 +18,7 @@ from highwater.api.core.auth import parse_api_keys
 from highwater.api.core.bodies import wrong_coding, wrong_type
 from highwater.api.core.errors import problem
 from highwater.api.core.policies import ENCRYPTED, PLAIN, Fields, with_policies
-from highwater.api.core.proxies import address_of, parse_networks, seen_through
+from highwater.api.core.proxies import address_of, parse_networks, scope_behind_proxies
 from highwater.api.core.sites import SAFE_METHODS, Asking, Refusal, Sites, is_loopback_host, parse_origins
 from highwater.streams.settings import Settings
 from highwater.streams.telemetry import HTTP_REFUSED, get_log
@@ -106,7 +106,7 @@ class Entrance:
 
     def _judged(self, scope: Scope) -> _Judged:
         if self._proxies:
-            scope = seen_through(scope, self._proxies)
+            scope = scope_behind_proxies(scope, self._proxies)
         is_shared = self._shared is not None and scope["type"] == "http" and self._is_shared(scope)
         return _Judged(scope, _policies(scope), self._refusal(scope), is_shared)
 

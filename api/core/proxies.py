@@ -77,7 +77,7 @@ def is_trusted(peer: str, trusted: Networks) -> bool:
     return found is not None and _is_within(found, trusted)
 
 
-def seen_through(scope: Scope, trusted: Networks) -> Scope:
+def scope_behind_proxies(scope: Scope, trusted: Networks) -> Scope:
     """Return the scope of a request with the client, scheme and host that trusted proxies name; unchanged without
     proxies.
     """

@@ -15,7 +15,7 @@ from highwater.api.core.freshness import WRITE_WAIT_MS, PositionWatcher, group_o
 from highwater.api.core.overload import Overload
 from highwater.api.core.parts import Part
 from highwater.api.core.tracing import Publishing
-from highwater.connectors.kafka.producer import AsyncProducer, Taken
+from highwater.connectors.kafka.producer import AcceptedRecord, AsyncProducer
 from highwater.schemas.codec import Codec
 from highwater.schemas.envelope import make_headers
 from highwater.schemas.errors import HighwaterError, UnavailableError
@@ -101,7 +101,7 @@ class Publisher:
         await self._give_the_sink_a_moment(taken, sink_wait_ms)
         return [str(position) for position in taken]
 
-    async def _produce(self, topic: str, encoded: Sequence[tuple[str, bytes]]) -> list[Taken]:
+    async def _produce(self, topic: str, encoded: Sequence[tuple[str, bytes]]) -> list[AcceptedRecord]:
         producer = self._producer.require()
         now_ms = self._clock()
         acks = []
@@ -111,7 +111,7 @@ class Publisher:
             headers += publishing.headers
             acks.append(await producer.enqueue(topic, value, key=event_key, headers=headers))
         outcomes = await asyncio.gather(*acks, return_exceptions=True)
-        taken = [outcome for outcome in outcomes if isinstance(outcome, Taken)]
+        taken = [outcome for outcome in outcomes if isinstance(outcome, AcceptedRecord)]
         publishing.ended(taken, len(encoded))
         failed = next((outcome for outcome in outcomes if isinstance(outcome, BaseException)), None)
         if isinstance(failed, HighwaterError) and len(encoded) == 1:
@@ -124,7 +124,7 @@ class Publisher:
         """Validate and produce one event; returns its position in a list, as answers have it."""
         return await self.publish(topic, [self.encode(topic, event)], sink_wait_ms=sink_wait_ms)
 
-    async def taken(self, topic: str, event: Mapping[str, Any]) -> Taken:
+    async def taken(self, topic: str, event: Mapping[str, Any]) -> AcceptedRecord:
         """Validate and produce one event that the caller itself acts on; returns its position with the broker's time."""
         return (await self._produce(topic, [self.encode(topic, event)]))[0]
 

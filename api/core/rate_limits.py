@@ -22,7 +22,7 @@ from highwater.api.core.auth import Principal, Role
 from highwater.api.core.errors import TooLargeError, TooManyRequestsError
 from highwater.api.core.proxies import address_of
 from highwater.connectors.identity.organizations import Organization
-from highwater.connectors.identity.rate_limits import CallCounts, Counted, Whose
+from highwater.connectors.identity.rate_limits import CallCounts, Counted, RateSubject
 from highwater.connectors.redis.link import RedisAwayError
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import Clock
@@ -104,7 +104,9 @@ class RateLimiter:
 
     # -- keys and users -------------------------------------------------------------------------------------------------
 
-    async def _admit_caller(self, whose: Whose, principal: Principal, kind: RateLimit, cost: int) -> dict[str, str]:
+    async def _admit_caller(
+        self, whose: RateSubject, principal: Principal, kind: RateLimit, cost: int
+    ) -> dict[str, str]:
         if whose.key_id is None and whose.user_id is None:
             return {}  # an open API, and no caller is named
         now_ms = self._clock()
@@ -182,15 +184,15 @@ def _metered(declaration: Access) -> Counter:
     return CALLS_METERED.labels(RateLimit.ADDRESS, declaration.scope or "any")
 
 
-def _whose(principal: Principal, limit: RateLimit) -> Whose:
+def _whose(principal: Principal, limit: RateLimit) -> RateSubject:
     """Return who is counted. An operator's own programs are not limited in cheap calls."""
     if limit is RateLimit.CALLER:
         if principal.role is Role.ADMIN or not principal.is_bound:
-            return Whose()
+            return RateSubject()
         key_id = principal.key_id if principal.user_id is None else None
-        return Whose(key_id, principal.user_id, by_plan=False)
+        return RateSubject(key_id, principal.user_id, by_plan=False)
     plan_of_user = principal.user_id if principal.session_id is None else None
-    return Whose(principal.key_id, principal.user_id, principal.organization_id, plan_of_user)
+    return RateSubject(principal.key_id, principal.user_id, principal.organization_id, plan_of_user)
 
 
 def limit_headers(judged: Sequence[_Judged]) -> dict[str, str]:

@@ -6,7 +6,7 @@ decision that depends only on the bytes of a request, its connection and the set
 sends the same bytes again reuses it. Everything that may change (keys, pages, leases, the trace) is decided for each
 answer.
 
-An answer that needs one query to Redis is a `Later`: all queries of one turn of the event loop are sent together, and
+An answer that needs one query to Redis is a `DeferredAnswer`: all queries of one turn of the event loop are sent together, and
 no task runs per request. What must not be done twice, such as counting, is noted in the scope when the request is left
 to ASGI.
 """
@@ -58,7 +58,7 @@ class Fields:
         return self._encoded
 
 
-class Ready(Protocol):
+class QuickAnswer(Protocol):
     """An answer."""
 
     fields: Fields
@@ -68,7 +68,7 @@ class Ready(Protocol):
         """Count it after it was written."""
 
 
-class Later(ABC, Generic[AskedT]):
+class DeferredAnswer(ABC, Generic[AskedT]):
     """An answer that needs one query to Redis; it is used once."""
 
     __slots__ = ("_asked", "_principal", "_started", "noted")
@@ -86,14 +86,14 @@ class Later(ABC, Generic[AskedT]):
         """Send the query; its result is passed to `answer`."""
 
     @abstractmethod
-    def answer(self, told: asyncio.Future[Any]) -> Ready | None:
+    def answer(self, told: asyncio.Future[Any]) -> QuickAnswer | None:
         """Return the answer once `told` is done; None leaves the request to ASGI, with what was noted."""
 
 
-class Asked(Protocol):
+class QuickRequest(Protocol):
     """What a request asks for, as far as its bytes, its connection and the settings decide."""
 
-    def ready(self) -> Ready | Later[Any] | None:
+    def ready(self) -> QuickAnswer | DeferredAnswer[Any] | None:
         """Return the answer now; None leaves the request to ASGI, and nothing was counted."""
 
 
@@ -103,12 +103,12 @@ class ShortWay(Protocol):
     def is_known(self, target: bytes) -> bool:
         """Return whether a request with this target may have a ready answer: the only cost for all other requests."""
 
-    def asked(self, scope: Scope) -> Asked | None:
+    def asked(self, scope: Scope) -> QuickRequest | None:
         """Return what a request without a body asks for; None if it has no ready answer."""
 
 
 class ReadyAnswers(ShortWay, Protocol):
     """All shortcuts, and their common parts."""
 
-    def ready(self, asked: Asked) -> Ready | Later[Any] | None:
-        """As `Asked.ready`."""
+    def ready(self, asked: QuickRequest) -> QuickAnswer | DeferredAnswer[Any] | None:
+        """As `QuickRequest.ready`."""

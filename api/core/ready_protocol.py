@@ -15,7 +15,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from highwater.api.core.ready import Asked, Later, Ready, ReadyAnswers
+from highwater.api.core.ready import DeferredAnswer, QuickAnswer, QuickRequest, ReadyAnswers
 from highwater.streams.telemetry import get_log
 
 # Requests in one piece that are answered at once; further ones run as tasks, in turn with other connections.
@@ -44,10 +44,10 @@ class ReadyHttp(HttpToolsProtocol, ABC):
         self._in_message = False
         self._is_answered_at_once = False  # the request that arrives
         self._at_once_left = AT_ONCE_MAX  # of this piece
-        self._asked: Asked | None = None  # by the request that arrives
+        self._asked: QuickRequest | None = None  # by the request that arrives
         # Requests that came alone and had a ready answer, and what they requested.
-        self._again: dict[bytes, Asked] = {}
-        self._later: Later[Any] | None = None  # the answer to the arriving request, until it is queried
+        self._again: dict[bytes, QuickRequest] = {}
+        self._later: DeferredAnswer[Any] | None = None  # the answer to the arriving request, until it is queried
         self._noted: dict[str, Any] | None = None  # of the arriving request, which was checked before
         self._held: bytearray | None = None  # bytes that arrived while the answer to a repeated request is queried
         self._messages = 0  # begun in this piece
@@ -85,7 +85,7 @@ class ReadyHttp(HttpToolsProtocol, ABC):
         if self._asked is not None and self._messages == 1:
             self._keep(data, self._asked)
 
-    def _keep(self, data: bytes, asked: Asked) -> None:
+    def _keep(self, data: bytes, asked: QuickRequest) -> None:
         """Remember a request by all its bytes."""
         if 0 < len(data) <= _AGAIN_BYTES_MAX:
             if len(self._again) >= _AGAIN_MAX:
@@ -116,7 +116,7 @@ class ReadyHttp(HttpToolsProtocol, ABC):
             if scope is not None:
                 self._asked = answers.asked(scope)
             answer = None if self._asked is None else answers.ready(self._asked)
-            if isinstance(answer, Later):
+            if isinstance(answer, DeferredAnswer):
                 self._later = answer
                 return False
             encoded = b"" if answer is None else answer.fields.encoded(self.server_state.default_headers)
@@ -160,7 +160,9 @@ class ReadyHttp(HttpToolsProtocol, ABC):
         else:
             later.ask().add_done_callback(partial(self._end_asked, later, cycle, app))
 
-    def _end_asked(self, later: Later[Any], cycle: RequestResponseCycle, app: Any, told: asyncio.Future[Any]) -> None:
+    def _end_asked(
+        self, later: DeferredAnswer[Any], cycle: RequestResponseCycle, app: Any, told: asyncio.Future[Any]
+    ) -> None:
         """The query is done: write the answer, or leave the request to ASGI."""
         if not self._write_told(later, told):
             cycle.scope.update(later.noted)  # type: ignore[typeddict-item]
@@ -171,7 +173,7 @@ class ReadyHttp(HttpToolsProtocol, ABC):
             self.transport.close()
         self.on_response_complete()
 
-    def _end_again(self, later: Later[Any], data: bytes, told: asyncio.Future[Any]) -> None:
+    def _end_again(self, later: DeferredAnswer[Any], data: bytes, told: asyncio.Future[Any]) -> None:
         """Do the same for a request that was not parsed; then process the bytes that arrived meanwhile."""
         held, self._held = self._held or bytearray(), None
         is_answered = self._write_told(later, told)
@@ -191,9 +193,9 @@ class ReadyHttp(HttpToolsProtocol, ABC):
         elif held:
             self.data_received(bytes(held))
 
-    def _write_told(self, later: Later[Any], told: asyncio.Future[Any]) -> bool:
+    def _write_told(self, later: DeferredAnswer[Any], told: asyncio.Future[Any]) -> bool:
         """Write the answer, unless the client has disconnected; return whether there is one."""
-        answer: Ready | None = None
+        answer: QuickAnswer | None = None
         try:
             answer = None if told.cancelled() else later.answer(told)
             encoded = b"" if answer is None else answer.fields.encoded(self.server_state.default_headers)

@@ -12,7 +12,7 @@ from http import HTTPStatus
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from highwater.connectors.kafka.producer import Taken
+from highwater.connectors.kafka.producer import AcceptedRecord
 from highwater.schemas.carried import NOTES, TRACEPARENT, TRACESTATE, Carried
 from highwater.schemas.envelope import Headers
 from highwater.schemas.errors import InvalidEventError
@@ -155,7 +155,7 @@ class Publishing:
         told = [(TRACEPARENT, self._context.traceparent.encode())]
         return [*told, (TRACESTATE, state.encode())] if state else told
 
-    def ended(self, taken: Sequence[Taken], count: int) -> None:
+    def ended(self, taken: Sequence[AcceptedRecord], count: int) -> None:
         """End the span: the broker has accepted these records, and answers that show them belong to the trace."""
         if self._context is None or self._parent is None:
             return

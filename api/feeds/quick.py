@@ -21,7 +21,7 @@ from highwater.api.core.auth import Principal, Role
 from highwater.api.core.conditional import CACHE_PRIVATE, condition, is_match, not_modified, version_headers
 from highwater.api.core.guard import GuardedRoute
 from highwater.api.core.policies import PLAIN, with_policies
-from highwater.api.core.ready import Fields, Later
+from highwater.api.core.ready import DeferredAnswer, Fields
 from highwater.api.core.ready_reads import plain_fields, principal_of
 from highwater.api.core.services import Services
 from highwater.api.feeds.services import FeedServices
@@ -91,7 +91,7 @@ class ShortFeeds:
         """Return whether a target is the page of a user."""
         return target.startswith(b"/api/users/") and _TARGET.fullmatch(target) is not None
 
-    def asked(self, scope: StarletteScope) -> Asked | None:
+    def asked(self, scope: StarletteScope) -> FeedsRequest | None:
         """Return what a request asks for; None if it is another page, names no version, or is in doubt."""
         match = _TARGET.fullmatch(scope["raw_path"])
         headers = plain_fields(scope)
@@ -103,7 +103,7 @@ class ShortFeeds:
             check_id("user", user)
         except InvalidEventError:
             return None
-        return Asked(self, kind, user, wanted.decode("latin-1"), headers, scope)
+        return FeedsRequest(self, kind, user, wanted.decode("latin-1"), headers, scope)
 
     def fields(self, head: Head) -> Fields:
         """Return the fields of a 304; always the same for a version."""
@@ -118,7 +118,7 @@ class ShortFeeds:
         return found
 
 
-class Asked(NamedTuple):
+class FeedsRequest(NamedTuple):
     """A read of a user's page by a client that has a version of it."""
 
     cut: ShortFeeds
@@ -128,7 +128,7 @@ class Asked(NamedTuple):
     headers: Mapping[bytes, bytes]
     scope: StarletteScope
 
-    def ready(self) -> Later[Any] | None:
+    def ready(self) -> DeferredAnswer[Any] | None:
         """Return the answer as soon as Redis returns the heads; None if the caller has no access, or more data is needed."""
         started = monotonic_seconds()
         principal = principal_of(self.cut.core.authenticator, self.scope, self.headers)
@@ -137,7 +137,7 @@ class Asked(NamedTuple):
         return _Heads(self, principal, started)
 
 
-class _Heads(Later[Asked]):
+class _Heads(DeferredAnswer[FeedsRequest]):
     """The heads of a page in Redis."""
 
     __slots__ = ()
@@ -161,7 +161,7 @@ class _Unchanged:
 
     __slots__ = ("_asked", "_principal", "_started", "body", "fields")
 
-    def __init__(self, fields: Fields, asked: Asked, principal: Principal, started: float) -> None:
+    def __init__(self, fields: Fields, asked: FeedsRequest, principal: Principal, started: float) -> None:
         self.fields = fields
         self.body = b""
         self._asked = asked

@@ -1,6 +1,6 @@
 """The shortcut to a page, before any routing: from memory, and a 304 also with one query to Redis.
 
-Answers from memory are written by the connection itself (`Asked.ready`, for `api/core/protocol.py`): at once if no
+Answers from memory are written by the connection itself (`PageRequest.ready`, for `api/core/protocol.py`): at once if no
 limit counts the request, else when Redis has counted it, in one query for all requests of the same turn. The rest is
 answered within ASGI (`answer`), by the same steps.
 
@@ -28,7 +28,7 @@ from highwater.api.core.errors import TooManyRequestsError, UnprocessableError
 from highwater.api.core.paths import canonical_path
 from highwater.api.core.policies import PLAIN, with_policies
 from highwater.api.core.rate_limits import COUNTED, RateLimiter
-from highwater.api.core.ready import Fields, Later
+from highwater.api.core.ready import DeferredAnswer, Fields
 from highwater.api.core.ready_reads import METHODS, plain_fields, principal_of
 from highwater.api.pages.documents import document_headers
 from highwater.api.pages.services import PageServices
@@ -138,7 +138,7 @@ class _Known:
         self._seconds[method, status].observe(seconds)
 
 
-class Asked(NamedTuple):
+class PageRequest(NamedTuple):
     """A request for a page."""
 
     cut: ShortCut
@@ -147,7 +147,7 @@ class Asked(NamedTuple):
     headers: Mapping[bytes, bytes]
     scope: Scope
 
-    def ready(self) -> _Answer | Later[Any] | None:
+    def ready(self) -> _Answer | DeferredAnswer[Any] | None:
         """Return the answer if memory has it, or as soon as the call is counted; None: nothing was counted."""
         started = monotonic_seconds()
         principal = self.cut.admitted(self)
@@ -161,7 +161,7 @@ class Asked(NamedTuple):
 class _To(NamedTuple):
     """The recipient of an answer."""
 
-    asked: Asked
+    asked: PageRequest
     principal: Principal
     activity: ActivityNotes
     started: float
@@ -187,7 +187,7 @@ class _Answer:
         known.count(method, self.fields.status, monotonic_seconds() - to.started, is_read=to.is_read)
 
 
-class _Counted(Later[Asked]):
+class _Counted(DeferredAnswer[PageRequest]):
     """A page in memory whose reads are counted by address."""
 
     __slots__ = ()
@@ -220,14 +220,14 @@ class ShortCut:
         """Return whether a target is the path of a page that was answered before."""
         return target in self._known
 
-    def asked(self, scope: Scope) -> Asked | None:
+    def asked(self, scope: Scope) -> PageRequest | None:
         """Return what a request asks for; None if it is not a page, or in doubt. Depends only on the request and the settings."""
         headers = plain_fields(scope)
         if headers is None:
             return None
         raw_path = scope.get("raw_path") or b""
         known = self._known.get(raw_path) or self._of_path(raw_path)
-        return None if known is None else Asked(self, known, scope["method"], headers, scope)
+        return None if known is None else PageRequest(self, known, scope["method"], headers, scope)
 
     @property
     def limiter(self) -> RateLimiter:
@@ -255,12 +255,12 @@ class ShortCut:
         answer.ended()
         return True
 
-    def admitted(self, asked: Asked) -> Principal | None:
+    def admitted(self, asked: PageRequest) -> Principal | None:
         """Return the caller if it is known from memory and may see the page."""
         principal = principal_of(self._services.core.authenticator, asked.scope, asked.headers)
         return principal if principal is not None and refusal(asked.known.access, principal) is None else None
 
-    def from_memory(self, asked: Asked, principal: Principal, started: float) -> _Answer | None:
+    def from_memory(self, asked: PageRequest, principal: Principal, started: float) -> _Answer | None:
         """Return the page, if it is in memory and fresh."""
         known, core = asked.known, self._services.core
         encoding = _encoding(known, asked.headers)
@@ -275,7 +275,7 @@ class ShortCut:
         body = known.source.body(of, encoding)
         return None if body is None else _Answer(known.sent(encoding, len(body)), body, to)
 
-    async def _unchanged(self, asked: Asked, principal: Principal, started: float) -> _Answer | None:
+    async def _unchanged(self, asked: PageRequest, principal: Principal, started: float) -> _Answer | None:
         """Return a 304 if memory cannot decide and Redis can; not for a page, since its body may be elsewhere."""
         known, core = asked.known, self._services.core
         wanted = asked.headers.get(b"if-none-match")

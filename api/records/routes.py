@@ -39,7 +39,7 @@ _PLACE = "An offset, `partition/offset`, a time (ISO 8601), an age such as `90m`
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RecordParameters:
     """The parameters that select records."""
 
     begin: str | None
@@ -85,11 +85,11 @@ def _asked(
         ),
     ] = None,
     order: Annotated[Literal["newest", "oldest"], Query(description="Order by arrival time.")] = "newest",
-) -> Asked:
-    return Asked(begin, end, partition, key, where, text, order)
+) -> RecordParameters:
+    return RecordParameters(begin, end, partition, key, where, text, order)
 
 
-Wanted = Annotated[Asked, Depends(_asked)]
+Wanted = Annotated[RecordParameters, Depends(_asked)]
 Cursor = Annotated[
     str | None, Query(max_length=_CURSOR_CHARACTERS_MAX, description="Cursor of the previous page of the same search.")
 ]

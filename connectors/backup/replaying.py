@@ -18,7 +18,7 @@ import orjson
 
 from highwater.connectors.backup.manifest import BackupError
 from highwater.connectors.backup.statements import QUERIES
-from highwater.connectors.backup.told import Told
+from highwater.connectors.backup.told import RecordedResults
 from highwater.connectors.identity import organizations
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.consumer import BatchConsumer
@@ -28,7 +28,7 @@ from highwater.connectors.kafka.records import DeadLetter, Event, Record, dead_l
 from highwater.connectors.postgres.pool import Connection, Row, is_of_the_store, transaction
 from highwater.connectors.slices import SLICES
 from highwater.connectors.verify.log import ReadLog, decoded, in_slices
-from highwater.connectors.verify.patience import Patience
+from highwater.connectors.verify.patience import TimeLimit
 from highwater.connectors.wiring import Wiring
 from highwater.schemas.cache import VERSION_BUMPED
 from highwater.schemas.envelope import caused_by
@@ -52,7 +52,7 @@ _OUTBOX_ROWS = 5_000
 class Replay:
     """The sinks over the restored database. `now_ms` is the broker's time of the current events, as when they ran live."""
 
-    def __init__(self, around: Surroundings, settings: Settings, told: Told, patience: Patience) -> None:
+    def __init__(self, around: Surroundings, settings: Settings, told: RecordedResults, patience: TimeLimit) -> None:
         self._pool = around.pool
         self._told = told
         self._patience = patience

@@ -33,7 +33,7 @@ from highwater.connectors.backup.results import Results
 from highwater.connectors.backup.statements import QUERIES
 from highwater.connectors.backup.tables import copy_in
 from highwater.connectors.backup.taking import own_connection
-from highwater.connectors.backup.told import read_told
+from highwater.connectors.backup.told import read_results
 from highwater.connectors.backup.versions import renew_versions
 from highwater.connectors.kafka.admin import LogRange
 from highwater.connectors.kafka.handler import Surroundings
@@ -44,7 +44,7 @@ from highwater.connectors.postgres.migrate import known_migrations, migrate
 from highwater.connectors.postgres.pool import reading, transaction
 from highwater.connectors.verify.log import read_in_order
 from highwater.connectors.verify.notes import notes_on_disk
-from highwater.connectors.verify.patience import Patience
+from highwater.connectors.verify.patience import TimeLimit
 from highwater.schemas.topics import TOPICS, all_topics
 from highwater.streams.clock import to_datetime
 from highwater.streams.settings import Settings
@@ -137,7 +137,7 @@ class Restore:
     """One restore, from a backup's folder or from the log alone (`folder` None)."""
 
     def __init__(
-        self, around: Surroundings, settings: Settings, patience: Patience, say: Callable[[str], None]
+        self, around: Surroundings, settings: Settings, patience: TimeLimit, say: Callable[[str], None]
     ) -> None:
         self._around = around
         self._settings = settings
@@ -204,7 +204,7 @@ class Restore:
                 place: LogRange(max(span.low, starts.get(place, span.low)), span.high)
                 for place, span in log.of(result_topics()).items()
             }
-            told = await read_told(around, spans, notes, self._patience)
+            told = await read_results(around, spans, notes, self._patience)
             results = Results(told, around.codec, now_ms)
             async with transaction(around.pool) as tx:
                 await results.raise_numbers(tx)

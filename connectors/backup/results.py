@@ -14,11 +14,11 @@ from typing import Any
 import orjson
 
 from highwater.connectors.backup.statements import QUERIES
-from highwater.connectors.backup.told import Event, Rebuilt, Told
+from highwater.connectors.backup.told import Event, Rebuilt, RecordedResults
 from highwater.connectors.chunks.sink_chunks import progress_of
 from highwater.connectors.chunks.store import SourceKey, ingests_of
 from highwater.connectors.kafka import outbox
-from highwater.connectors.kafka.outbox import OutboxRow, Teller
+from highwater.connectors.kafka.outbox import OutboxFactory, OutboxRow
 from highwater.connectors.postgres.leases import LeaseKind
 from highwater.connectors.postgres.pool import Connection, Row
 from highwater.schemas.chunks import INGEST_PROGRESSED
@@ -55,10 +55,10 @@ class Loaded:
 class Results:
     """Loads results, each kind in the caller's transaction."""
 
-    def __init__(self, told: Told, codec: Codec, now_ms: int) -> None:
+    def __init__(self, told: RecordedResults, codec: Codec, now_ms: int) -> None:
         self._told = told
         self._codec = codec
-        self._tell = Teller(codec, SOURCE)
+        self._tell = OutboxFactory(codec, SOURCE)
         self._now_ms = now_ms
         self.loaded = Loaded()
 

@@ -17,7 +17,7 @@ from highwater.connectors.kafka.positions import Place
 from highwater.connectors.kafka.records import Record
 from highwater.connectors.verify.log import decoded, read_in_order
 from highwater.connectors.verify.notes import Named, Noting
-from highwater.connectors.verify.patience import Patience
+from highwater.connectors.verify.patience import TimeLimit
 from highwater.schemas.envelope import caused_by, header
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.positions import Position, parse_position
@@ -50,7 +50,7 @@ class Rebuilt:
     retractions: dict[str, int] = field(default_factory=dict)
 
 
-class Told:
+class RecordedResults:
     """Results by their subject. `notes` stores what has one entry per key and source, so that memory does not grow with
     the log.
     """
@@ -187,9 +187,11 @@ def _later(held: Position | None, text: str) -> Position | None:
     return found if held is None or held[:2] != found[:2] or found.offset > held.offset else held
 
 
-async def read_told(around: Surroundings, spans: Mapping[Place, LogRange], notes: Noting, patience: Patience) -> Told:
+async def read_results(
+    around: Surroundings, spans: Mapping[Place, LogRange], notes: Noting, patience: TimeLimit
+) -> RecordedResults:
     """Read results from their topics, within the spans."""
-    told = Told(notes)
+    told = RecordedResults(notes)
     async for record in read_in_order(around.client, spans, patience):
         told.note(record)
         if record.topic.endswith(DEAD_LETTER_SUFFIX):

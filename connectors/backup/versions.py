@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from highwater.connectors.backup.results import SOURCE
 from highwater.connectors.backup.statements import QUERIES
-from highwater.connectors.backup.told import Told
+from highwater.connectors.backup.told import RecordedResults
 from highwater.connectors.kafka import outbox
 from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.cache import VERSION_BUMPED, VersionBumped
@@ -23,7 +23,9 @@ _REASON = "restore"
 _KEYS_MAX = 10_000
 
 
-async def renew_versions(tx: Connection, codec: Codec, told: Told, bumped: Collection[str], now_ms: int) -> int:
+async def renew_versions(
+    tx: Connection, codec: Codec, told: RecordedResults, bumped: Collection[str], now_ms: int
+) -> int:
     """Raise versions above the published ones; return how many. `bumped` are keys that the replay changed."""
     keys = sorted(told.versions.keys() | set(bumped))
     announced = {key: (told.versions[key].version, told.versions[key].etag) for key in told.versions}

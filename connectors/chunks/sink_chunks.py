@@ -21,7 +21,7 @@ from highwater.connectors.chunks.namespaces import ensure_passports, let_last
 from highwater.connectors.chunks.store import Namespace, Planned, SourceKey
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.handler import Handler, Surroundings
-from highwater.connectors.kafka.outbox import OutboxRow, Teller
+from highwater.connectors.kafka.outbox import OutboxFactory, OutboxRow
 from highwater.connectors.kafka.records import DeadLetter, Event, Record
 from highwater.connectors.pages.versions import bump
 from highwater.connectors.postgres.pool import Connection
@@ -99,7 +99,7 @@ class ChunksSink(Handler[Said, Prepared]):
         self._codec = around.codec
         self._clock = around.clock
         self._passports = passports
-        self._tell = Teller(around.codec, _SOURCE)
+        self._tell = OutboxFactory(around.codec, _SOURCE)
 
     async def prepare(self, events: Sequence[Event[Said]]) -> Prepared:
         """Check the events and hash the chunks (in a thread: it takes CPU, not I/O)."""

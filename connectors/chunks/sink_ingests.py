@@ -17,8 +17,8 @@ from highwater.connectors.chunks.store import Ended, Orphan, SourceKey
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.checking import divided
 from highwater.connectors.kafka.handler import Handler, Surroundings
-from highwater.connectors.kafka.known import Known, Origin
-from highwater.connectors.kafka.outbox import OutboxRow, Teller
+from highwater.connectors.kafka.known import KnownIds, Origin
+from highwater.connectors.kafka.outbox import OutboxFactory, OutboxRow
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.pages import surrogate_keys
 from highwater.connectors.pages.versions import bump
@@ -96,9 +96,9 @@ class IngestsSink(Handler[IngestDecided, Prepared]):
         self._codec = around.codec
         self._clock = around.clock
         self._pool = around.pool
-        self._tell = Teller(around.codec, _SOURCE)
+        self._tell = OutboxFactory(around.codec, _SOURCE)
         self._stored = [
-            Known(around.pool, around.admin, Origin(topic, "chunks", "an ingest", "events", _none))
+            KnownIds(around.pool, around.admin, Origin(topic, "chunks", "an ingest", "events", _none))
             for topic in (CHUNK_SUBMITTED, INGEST_FINISHED)
         ]
 

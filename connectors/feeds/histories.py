@@ -32,12 +32,12 @@ from highwater.streams.feeds.backtest import (
     Costs,
     Happening,
     Milliseconds,
+    Notification,
     Player,
     Report,
     Ticked,
-    Told,
 )
-from highwater.streams.feeds.backtest_recorded import AskedBy, Comparison, RecordedPlayer, asked_by
+from highwater.streams.feeds.backtest_recorded import AskedBy, Comparison, RecordedPlayer, recorded_requests
 from highwater.streams.feeds.policy import Policy
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
@@ -128,7 +128,7 @@ def read_recorded(finder: Finder, from_ms: int = 0, until_ms: int | None = None)
     ]
     answers = [(one.at_ms, one.event) for one in happenings if isinstance(one, Answered)]
     users = {one.event["user_id"] for one in happenings if isinstance(one, Changed)}
-    return Recorded(tuple(happenings), asked_by(requests, answers), len(users))
+    return Recorded(tuple(happenings), recorded_requests(requests, answers), len(users))
 
 
 def _happenings(event: Event[Mapping[str, object]], from_ms: int, until_ms: int | None) -> list[Happening]:
@@ -141,7 +141,7 @@ def _happenings(event: Event[Mapping[str, object]], from_ms: int, until_ms: int 
         return [Changed(at_ms, changed)]
     if novelty := event.of(NOVELTY):
         return [
-            Told(at_ms, one["channel_id"], one["head"], tuple(one["users"]), one["retractions"])
+            Notification(at_ms, one["channel_id"], one["head"], tuple(one["users"]), one["retractions"])
             for one in novelty["heads"]
         ]
     if advanced := event.of(CHANNEL_ADVANCED):

@@ -135,7 +135,7 @@ def _shown(insight: FeedInsight, since: Mapping[str, int]) -> dict[str, Any]:
     }
 
 
-def asked_about(
+def model_input_of(
     cluster_id: str, label: str, keywords: Sequence[str], size: int, texts: Sequence[str]
 ) -> dict[str, Any]:
     """Return a cluster as the model's input, of limited size whatever the texts are."""
@@ -150,7 +150,7 @@ def asked_about(
 
 def _question(clusters: Sequence[FeedCluster]) -> str:
     about = [
-        asked_about(one.cluster_id, one.label, one.keywords, one.size, [i.text or "" for i in one.insights])
+        model_input_of(one.cluster_id, one.label, one.keywords, one.size, [i.text or "" for i in one.insights])
         for one in clusters
     ]
     return orjson.dumps({"clusters": about}).decode()

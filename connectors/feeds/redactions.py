@@ -23,7 +23,7 @@ from highwater.connectors.redaction import Withdrawn
 from highwater.schemas.codec import Codec
 from highwater.schemas.feeds import InsightRetracted
 from highwater.streams.feeds.redaction import (
-    Said,
+    SearchedTexts,
     label_without,
     parts_of,
     redact_clusters,
@@ -92,7 +92,7 @@ async def _redact_labels(tx: Connection, withdrawn: Sequence[Withdrawn], user_id
         rows = await tx.fetch(QUERIES["labels_of_readers"], channels, [one.number for one in withdrawn])
     else:
         rows = await tx.fetch(QUERIES["labels_of_user"], user_id)
-    said = Said(one.text for one in withdrawn)
+    said = SearchedTexts(one.text for one in withdrawn)
     quoting = {row["label"]: parts for row in rows if (parts := [one for one in parts_of(row["label"]) if one in said])}
     if not quoting:
         return []

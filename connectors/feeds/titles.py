@@ -13,7 +13,7 @@ from itertools import islice
 
 import orjson
 
-from highwater.connectors.feeds.items import TEXTS_WRITTEN_MAX, asked_about, checked_answer
+from highwater.connectors.feeds.items import TEXTS_WRITTEN_MAX, checked_answer, model_input_of
 from highwater.connectors.models.chat import ChatModel, ModelError
 from highwater.streams.feeds.versions import Cluster, LastVersion, NewVersion
 from highwater.streams.telemetry import CLUSTER_TITLES, get_log
@@ -47,7 +47,7 @@ class ClusterTitles:
             return version
         titled = keep_titles(version, last)
         about = (
-            (one.cluster_id, asked_about(one.cluster_id, one.label, one.keywords, one.size, told))
+            (one.cluster_id, model_input_of(one.cluster_id, one.label, one.keywords, one.size, told))
             for one in titled.clusters
             if one.written_version == 0 and (told := telling_texts(one, texts))
         )

@@ -22,7 +22,14 @@ from highwater.connectors.feeds.bases import preferred_basis, read_active
 from highwater.connectors.feeds.statements import QUERIES
 from highwater.connectors.postgres.pool import Connection, Row
 from highwater.schemas.feeds import ClusterEvolved
-from highwater.streams.feeds.versions import Cluster, Found, FoundCluster, LastVersion, NewVersion, Outside
+from highwater.streams.feeds.versions import (
+    Cluster,
+    FoundBeforeCuration,
+    FoundCluster,
+    LastVersion,
+    NewVersion,
+    Outside,
+)
 
 # An embedding model version, and the dimension of its vectors.
 Kind: TypeAlias = tuple[str, int]
@@ -149,12 +156,12 @@ def last_version_of(row: Mapping[str, Any] | None, basis_id: str) -> LastVersion
     )
 
 
-def _found_of(stored: Mapping[str, Any]) -> Found:
+def _found_of(stored: Mapping[str, Any]) -> FoundBeforeCuration:
     clusters = (
         FoundCluster(one["cluster_id"], tuple(one["insight_ids"]), one["born_version"]) for one in stored["clusters"]
     )
     homes = {curation_id: tuple(map(tuple, homes)) for curation_id, homes in stored["homes"].items()}
-    return Found(tuple(clusters), homes)
+    return FoundBeforeCuration(tuple(clusters), homes)
 
 
 def shown_ids(last: LastVersion | None) -> set[str]:

@@ -15,7 +15,7 @@ import asyncpg
 from highwater.connectors.feeds.statements import QUERIES
 from highwater.connectors.kafka.handler import Handler
 from highwater.connectors.kafka.murmur2 import murmur2_partition
-from highwater.connectors.kafka.producer import AsyncProducer, Taken
+from highwater.connectors.kafka.producer import AcceptedRecord, AsyncProducer
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.postgres.pool import Connection, transaction
 from highwater.schemas.codec import Codec
@@ -108,7 +108,9 @@ class Fanout(Handler[Moved, Mapping[str, int]]):
     def _partition_of(self, user_id: str) -> int:
         return murmur2_partition(user_id.encode(), self._partitions)
 
-    async def _publish(self, partition: int, entries: list[ChannelHead], cause: Position) -> asyncio.Future[Taken]:
+    async def _publish(
+        self, partition: int, entries: list[ChannelHead], cause: Position
+    ) -> asyncio.Future[AcceptedRecord]:
         # The id is derived from the cause and the first entry, so a repeat after a crash has the same one.
         first = entries[0]
         headers = make_headers(

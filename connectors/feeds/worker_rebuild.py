@@ -78,7 +78,7 @@ _AHEAD_MS = _DAY_MS
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class RebuiltVersion:
     """A version, its data set, and the labels of its clusters and of those that ended with it.
 
     `is_same`: it equals the last one, so it is not stored.
@@ -105,7 +105,7 @@ class Work:
     outcome: str  # rebuilt, skipped, failed or repeated
     reason: str = ""
     snapshot: Snapshot | None = None
-    made: Made | None = None
+    made: RebuiltVersion | None = None
     takes_any_basis: bool = True
     seconds: float = 0.0
     lock: UserLock | None = field(default=None, compare=False)
@@ -228,7 +228,7 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
             texts = dict(zip(dataset.insight_ids, dataset.texts, strict=True))
             version = await self._titles.titled(version, number, last, texts)
             is_like_last = is_same(version, dataset.basis_id, dataset.left_out, row, last)
-            made = Made(version, dataset, curations, labels_of(version, last), is_like_last)
+            made = RebuiltVersion(version, dataset, curations, labels_of(version, last), is_like_last)
             return replace(work, outcome="rebuilt", reason="unchanged" if is_like_last else "", made=made)
 
     async def _read(
@@ -323,7 +323,7 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
         await tx.execute(QUERIES["drop_old_marks"], user_id, self._window(now_ms)[0])
 
     async def _store_version(
-        self, tx: Connection, work: Work, made: Made, version: int, upto: Mapping[str, int], at: datetime
+        self, tx: Connection, work: Work, made: RebuiltVersion, version: int, upto: Mapping[str, int], at: datetime
     ) -> None:
         found, dataset, caused_by = made.version, made.dataset, str(work.request)
         told_since = version - self._settings.cluster_history_versions

@@ -13,7 +13,7 @@ from highwater.schemas.feeds import CLUSTERS_CURATED
 from highwater.streams.feeds.curations import (
     CURATIONS_MAX,
     Curation,
-    Held,
+    CurationState,
     curation_from,
     curation_json,
     curation_of,
@@ -44,7 +44,7 @@ async def store_curations(tx: Connection, folds: Mapping[str, Folded]) -> None:
             _log.warning("curations_refused", user_id=user_id, count=len(after.refused), held=CURATIONS_MAX)
 
 
-async def _store(tx: Connection, user_id: str, before: Mapping[str, Curation], after: Held) -> None:
+async def _store(tx: Connection, user_id: str, before: Mapping[str, Curation], after: CurationState) -> None:
     gone = [curation_id for curation_id in before if curation_id not in after.curations]
     await tx.execute(QUERIES["drop_curations"], user_id, gone)
     for curation_id, one in after.curations.items():

@@ -18,13 +18,13 @@ from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.positions import Cause
 
 
-class Said(TypedDict):
+class AboutUser(TypedDict):
     """The common fields of a user's events."""
 
     user_id: str
 
 
-SaidT = TypeVar("SaidT", bound=Said)
+SaidT = TypeVar("SaidT", bound=AboutUser)
 
 
 async def share(tx: Connection) -> None:

@@ -67,7 +67,7 @@ return {#admitted, tonumber(redis.call('LINDEX', KEYS[1], most - 1)) + window - 
 """
 
 
-class Whose(NamedTuple):
+class RateSubject(NamedTuple):
     """Who is counted: an API key by its id, a user, or both; and what is read with it: an organization's limit, a
     user's plan.
 
@@ -125,7 +125,7 @@ class CallCounts:
         self._addresses: dict[tuple[str, int], list[asyncio.Future[int]]] = {}  # by address and time
         self._questions = Questions(self._take, "call-counts")
 
-    async def count(self, whose: Whose, now_ms: int, cost: int = 1) -> Counted:
+    async def count(self, whose: RateSubject, now_ms: int, cost: int = 1) -> Counted:
         """Count a request in the minute of `now_ms`, as `cost` calls.
 
         Raises:
@@ -211,7 +211,9 @@ class CallCounts:
                     future.set_result(0 if number < reply[0] else int(reply[1]))
 
 
-def _names(whose: Whose, minute: str) -> tuple[str | None, str | None, tuple[str, str] | None, tuple[str, str] | None]:
+def _names(
+    whose: RateSubject, minute: str
+) -> tuple[str | None, str | None, tuple[str, str] | None, tuple[str, str] | None]:
     """Return the counters, and the fields that are read with them."""
     key_id, user_id, organization_id, plan_of_user, by_plan = whose
     if not by_plan:

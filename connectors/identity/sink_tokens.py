@@ -15,7 +15,7 @@ from highwater.connectors.identity.metering import Used
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.checking import divided
 from highwater.connectors.kafka.handler import Handler, Surroundings
-from highwater.connectors.kafka.outbox import Teller
+from highwater.connectors.kafka.outbox import OutboxFactory
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.jobs import TOKENS_USED, USAGE_RECORDED, TokensUsed
@@ -38,7 +38,7 @@ class TokensSink(Handler[TokensUsed, Prepared]):
     batch_max = 200
 
     def __init__(self, around: Surroundings) -> None:
-        self._tell = Teller(around.codec, "/connectors/sinks/tokens")
+        self._tell = OutboxFactory(around.codec, "/connectors/sinks/tokens")
 
     async def prepare(self, events: Sequence[Event[TokensUsed]]) -> Prepared:
         """Check the events, and keep the first of each use."""

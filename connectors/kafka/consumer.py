@@ -25,7 +25,7 @@ from highwater.connectors.kafka.failures import Following, after_failure, is_ref
 from highwater.connectors.kafka.handler import Handler, Surroundings
 from highwater.connectors.kafka.linger import Linger
 from highwater.connectors.kafka.positions import Epochs, Move, Place
-from highwater.connectors.kafka.preparing import Ahead, Preparation, Ready
+from highwater.connectors.kafka.preparing import Ahead, Preparation, PreparedBatch
 from highwater.connectors.kafka.records import DeadLetter, Record, dead_letter_row, record_of
 from highwater.connectors.kafka.resting import Rest
 from highwater.connectors.kafka.statements import QUERIES
@@ -92,7 +92,7 @@ class BatchConsumer:
         self._around = around
         self._preparation = Preparation(handler, around)
         self._ahead: asyncio.Task[Ahead] | None = None  # the next batch, read while this one is stored
-        self._ready: Ready | None = None  # what was prepared for the current batch
+        self._ready: PreparedBatch | None = None  # what was prepared for the current batch
         self._owned: list[Place] = []  # what the group has assigned, stopped partitions included
         self._next: dict[Place, int] = {}  # of partitions that are read
         self._held_back: dict[Place, int] = {}  # of stopped partitions
@@ -554,7 +554,7 @@ class BatchConsumer:
         moves = self._moves(records, held)
         current, raised = without_overtaken(records, self._epochs)
         batch = begin_batch(self.group, current)
-        _, events, dead, prepared = Ready([], [], [failed], None) if failed else await self._made_ready(current)
+        _, events, dead, prepared = PreparedBatch([], [], [failed], None) if failed else await self._made_ready(current)
         try:
             async with transaction(self._around.pool) as tx:
                 if len(events) >= _PLANNED_ANEW_MIN:
@@ -580,7 +580,7 @@ class BatchConsumer:
             self._log.warning("records_overtaken", count=len(records) - len(current), reason=_OVERTAKEN)
         await self._moved(moves, records, dead)
 
-    async def _made_ready(self, records: list[Record]) -> Ready:
+    async def _made_ready(self, records: list[Record]) -> PreparedBatch:
         """Return what was prepared for exactly these records, once; a second attempt prepares them again."""
         ready, self._ready = self._ready, None
         if ready is not None and ready.records == records:

@@ -34,7 +34,7 @@ class Origin:
     find: Callable[[Connection, list[str]], Awaitable[set[str]]]
 
 
-class Known:
+class KnownIds:
     """Checks which things exist; the broker is queried only if one is missing."""
 
     def __init__(self, pool: asyncpg.Pool[asyncpg.Record], admin: Admin, origin: Origin) -> None:

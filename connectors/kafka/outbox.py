@@ -20,7 +20,7 @@ from typing import NamedTuple, cast
 import orjson
 
 from highwater.connectors.kafka.murmur2 import murmur2_partition
-from highwater.connectors.kafka.producer import AsyncProducer, Taken
+from highwater.connectors.kafka.producer import AcceptedRecord, AsyncProducer
 from highwater.connectors.kafka.statements import QUERIES
 from highwater.connectors.patience import pause, pause_unless
 from highwater.connectors.postgres import leases
@@ -93,7 +93,7 @@ def tombstone_row(topic: str, key: str, *, source: str, now_ms: int, caused_by: 
     return OutboxRow(topic, key.encode(), None, [(name, value) for name, value in headers if name != "ce_id"])
 
 
-class Teller:
+class OutboxFactory:
     """Creates the outbox rows of a sink."""
 
     def __init__(self, codec: Codec, source: str) -> None:
@@ -277,11 +277,11 @@ class Relay:
         return len(rows)
 
     async def _acknowledged(
-        self, connection: Connection, acks: Sequence[asyncio.Future[Taken]]
+        self, connection: Connection, acks: Sequence[asyncio.Future[AcceptedRecord]]
     ) -> BaseException | None:
         """Wait for acknowledgements, and renew the leases meanwhile; return the first error, if any."""
         problem: BaseException | None = None
-        waiting: set[asyncio.Future[Taken]] = set(acks)
+        waiting: set[asyncio.Future[AcceptedRecord]] = set(acks)
         while waiting:
             _, waiting = await asyncio.wait(waiting, timeout=_LOOK_SECONDS)
             if waiting and problem is None:

@@ -20,7 +20,7 @@ from highwater.streams.telemetry import get_log
 _AT_ONCE_MIN = 64
 
 
-class Ready(NamedTuple):
+class PreparedBatch(NamedTuple):
     """A batch before its transaction: events and the handler's own form of them (None: no events), and refused records."""
 
     records: Sequence[Record]
@@ -34,7 +34,7 @@ class Ahead(NamedTuple):
 
     records: list[Record]
     assignments: int
-    ready: Ready | None
+    ready: PreparedBatch | None
 
 
 class Preparation:
@@ -45,12 +45,12 @@ class Preparation:
         self._around = around
         self._log = get_log(handler.group)
 
-    async def make(self, records: Sequence[Record]) -> Ready:
+    async def make(self, records: Sequence[Record]) -> PreparedBatch:
         """Decode and prepare a batch; errors of the handler's `prepare` are raised."""
         events, dead = await self._decode(records)
-        return Ready(records, events, dead, await self._handler.prepare(events) if events else None)
+        return PreparedBatch(records, events, dead, await self._handler.prepare(events) if events else None)
 
-    async def make_ahead(self, records: Sequence[Record]) -> Ready | None:
+    async def make_ahead(self, records: Sequence[Record]) -> PreparedBatch | None:
         """Do the same for records that are read ahead; return None if it failed, since it is repeated and reported in
         their turn.
         """

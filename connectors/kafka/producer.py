@@ -28,7 +28,7 @@ QUEUE_KIB_MAX = 64 * 1024
 _POLL_SECONDS = 0.2
 
 
-class Taken(Position):
+class AcceptedRecord(Position):
     """The position of a record that the broker accepted, and the broker's time of it (log append), in ms since 1970."""
 
     arrived_ms: int
@@ -69,7 +69,7 @@ class AsyncProducer:
         key: bytes | str | None,
         headers: Any = None,
         partition: int | None = None,
-    ) -> asyncio.Future[Taken]:
+    ) -> asyncio.Future[AcceptedRecord]:
         """Queue a record; the future resolves to its position and time once the broker has acknowledged it.
 
         The future raises `UnavailableError` when Kafka did not acknowledge in time.
@@ -77,7 +77,7 @@ class AsyncProducer:
         Raises:
             InvalidEventError: the record is larger than the topic accepts.
         """
-        future: asyncio.Future[Taken] = self._loop.create_future()
+        future: asyncio.Future[AcceptedRecord] = self._loop.create_future()
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             self._loop.call_soon_threadsafe(_resolve, future, error, message)
@@ -93,7 +93,9 @@ class AsyncProducer:
                 raise _as_error(error.args[0]) from error
             return future
 
-    async def publish(self, topic: str, value: bytes | None, *, key: bytes | str | None, headers: Any = None) -> Taken:
+    async def publish(
+        self, topic: str, value: bytes | None, *, key: bytes | str | None, headers: Any = None
+    ) -> AcceptedRecord:
         """Publish one record and wait for its position.
 
         Raises:
@@ -115,12 +117,12 @@ def _as_error(error: KafkaError) -> UnavailableError | InvalidEventError:
     return UnavailableError(f"Kafka did not take the event: {error.str()}")
 
 
-def _resolve(future: asyncio.Future[Taken], error: KafkaError | None, message: Message) -> None:
+def _resolve(future: asyncio.Future[AcceptedRecord], error: KafkaError | None, message: Message) -> None:
     if future.done():
         return
     if error is not None:
         future.set_exception(_as_error(error))
     else:
-        taken = Taken(message.topic(), message.partition(), message.offset())
+        taken = AcceptedRecord(message.topic(), message.partition(), message.offset())
         taken.arrived_ms = message.timestamp()[1]
         future.set_result(taken)

@@ -8,7 +8,7 @@ from typing import TypeVar
 import asyncpg
 
 from highwater.connectors.kafka.admin import Admin
-from highwater.connectors.kafka.known import Known, Origin
+from highwater.connectors.kafka.known import KnownIds, Origin
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.league.statements import QUERIES
 from highwater.connectors.postgres.pool import Connection
@@ -36,7 +36,7 @@ class KnownMatches:
     """Splits events by whether their matches were scheduled."""
 
     def __init__(self, pool: asyncpg.Pool[asyncpg.Record], admin: Admin) -> None:
-        self._known = Known(pool, admin, SCHEDULES)
+        self._known = KnownIds(pool, admin, SCHEDULES)
 
     async def split(self, events: Sequence[Event[OfMatch]]) -> tuple[list[Event[OfMatch]], list[DeadLetter]]:
         """Return events of known matches, and the others as dead letters.

@@ -35,7 +35,7 @@ RUN_MS = 6 * 3_600_000
 _DOCUMENTS_MAX = 1_000
 
 
-class Due(NamedTuple):
+class RatingWork(NamedTuple):
     """The work of a batch: matches with another result, the number of the run at its newest tick, and the causing event."""
 
     matches: list[str]
@@ -43,7 +43,7 @@ class Due(NamedTuple):
     cause: Position
 
 
-class RatingsWorker(Handler[MatchChanged | Tick, Due]):
+class RatingsWorker(Handler[MatchChanged | Tick, RatingWork]):
     """Keeps `league_ratings`; the first page of the rating is requested when it may have changed, and at each run."""
 
     group = "ratings"
@@ -55,7 +55,7 @@ class RatingsWorker(Handler[MatchChanged | Tick, Due]):
         self._codec = codec
         self._clock = clock
 
-    async def prepare(self, events: Sequence[Event[MatchChanged | Tick]]) -> Due:
+    async def prepare(self, events: Sequence[Event[MatchChanged | Tick]]) -> RatingWork:
         """Return which matches and which run."""
         asking = [event for event in of_topic(events, MATCH_CHANGED) if _is_rated(event.value)]
         ticks = of_topic(events, TICK)
@@ -63,10 +63,10 @@ class RatingsWorker(Handler[MatchChanged | Tick, Due]):
             tick.value["now"] // RUN_MS for tick in ticks if not is_of_the_future(tick.value, tick.record.arrived_ms)
         ]
         cause = (asking[-1] if asking else events[-1]).record.position
-        return Due(sorted({event.value["match_id"] for event in asking}), max(runs, default=None), cause)
+        return RatingWork(sorted({event.value["match_id"] for event in asking}), max(runs, default=None), cause)
 
     async def apply(
-        self, tx: Connection, events: Sequence[Event[MatchChanged | Tick]], prepared: Due
+        self, tx: Connection, events: Sequence[Event[MatchChanged | Tick]], prepared: RatingWork
     ) -> Sequence[DeadLetter]:
         """Rate, and request the documents that show ratings."""
         if not prepared.matches and prepared.run is None:

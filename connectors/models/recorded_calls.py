@@ -10,7 +10,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from highwater.connectors.models.call_rows import CallEnd, Calls, StoredCall
 from highwater.connectors.models.calls import CallFailedError, ChatAnswer, ChatCall, ChatPort, OnDelta
-from highwater.connectors.patience import patiently
+from highwater.connectors.patience import retry_until_available
 from highwater.connectors.postgres.group_commit import GroupCommit
 from highwater.streams.clock import Clock
 from highwater.streams.models.answers import UnusableAnswerError
@@ -60,7 +60,7 @@ class ModelCalls:
 
     async def recalled(self, run_id: str, stage: str, attempt: int, conclude: Callable[[str], C]) -> Outcome[C] | None:
         """Return the result of a stored answer; None if there is none."""
-        found = await patiently(lambda: self._calls.find(run_id, stage, attempt))
+        found = await retry_until_available(lambda: self._calls.find(run_id, stage, attempt))
         return None if found is None else _recalled(found, conclude)
 
     async def make(self, run_id: str, attempt: int, call: ChatCall, conclude: Callable[[str], C]) -> Outcome[C]:

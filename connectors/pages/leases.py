@@ -118,7 +118,7 @@ class CopyLease:
         self._until = started + HELD_SECONDS
 
 
-async def wait_until_told(pool: Any) -> None:
+async def wait_until_invalidated(pool: Any) -> None:
     """Wait until no process serves a copy from memory that is older than what was announced or committed before this
     call.
 

@@ -26,7 +26,7 @@ from highwater.connectors.pages import changes
 from highwater.connectors.pages import rows as documents
 from highwater.connectors.pages.changes import Moment, one_moment
 from highwater.connectors.pages.copies import compress
-from highwater.connectors.pages.leases import wait_until_told
+from highwater.connectors.pages.leases import wait_until_invalidated
 from highwater.connectors.pages.versions import bump, version_of_bytes
 from highwater.connectors.postgres.pool import Connection
 from highwater.connectors.redis.link import TRUSTED_MS, Head, RedisAwayError, ResourceCache
@@ -78,7 +78,7 @@ class Outcome(StrEnum):
         return self in (Outcome.BUMPED, Outcome.GONE)
 
 
-class Wanted(NamedTuple):
+class BuildRequest(NamedTuple):
     """A document to be built or deleted.
 
     A caller that found a stale one passes its time, `found_built_ms` (0: there was none): a later one, by any process,
@@ -92,7 +92,7 @@ class Wanted(NamedTuple):
     found_built_ms: int | None = None
 
 
-class Made(NamedTuple):
+class BuildResult(NamedTuple):
     """The result of building a document; without a head if the document does not exist."""
 
     resource: Resource
@@ -104,7 +104,7 @@ class Made(NamedTuple):
 class _Plan(NamedTuple):
     """The plan for a document: its present state, what was built, and when."""
 
-    wanted: Wanted
+    wanted: BuildRequest
     outcome: Outcome
     before: documents.Document | None
     built: Built | None
@@ -131,7 +131,9 @@ class DocumentMaker:
         self._cache = cache
         self._clock = clock
 
-    async def make(self, tx: Connection, pool: Any, wanted: Sequence[Wanted], *, is_alone: bool = False) -> list[Made]:
+    async def make(
+        self, tx: Connection, pool: Any, wanted: Sequence[BuildRequest], *, is_alone: bool = False
+    ) -> list[BuildResult]:
         """Build documents in a transaction of the caller, together with everything that has changed
         (`changes.note_changes`).
 
@@ -153,7 +155,9 @@ class DocumentMaker:
             await self._revoke(pool, coming)
         return [await self._store(tx, plan) for plan in plans]
 
-    async def _plan_beside_others(self, tx: Connection, pool: Any, wanted: Sequence[Wanted]) -> list[_Plan] | None:
+    async def _plan_beside_others(
+        self, tx: Connection, pool: Any, wanted: Sequence[BuildRequest]
+    ) -> list[_Plan] | None:
         """Plan only these documents; return None without any lock if anything else has changed."""
         beside = tx.transaction()  # a savepoint
         await beside.start()
@@ -168,7 +172,7 @@ class DocumentMaker:
         await (beside.rollback() if plans is None else beside.commit())
         return plans
 
-    async def _plan_alone(self, tx: Connection, pool: Any, wanted: Sequence[Wanted]) -> list[_Plan]:
+    async def _plan_alone(self, tx: Connection, pool: Any, wanted: Sequence[BuildRequest]) -> list[_Plan]:
         """Plan these documents and everything that changed."""
         await changes.hold_alone(tx)
         async with one_moment(pool) as moment:
@@ -183,9 +187,9 @@ class DocumentMaker:
             await moment.forget(tx)
         return plans
 
-    def _also(self, key: str, place: int) -> Wanted:
+    def _also(self, key: str, place: int) -> BuildRequest:
         """Return a request for a document that changed, or for the relative of one at index `place`."""
-        return Wanted(self._known(key), "changed", is_dropped=place >= RELATIVES_MADE_MAX)
+        return BuildRequest(self._known(key), "changed", is_dropped=place >= RELATIVES_MADE_MAX)
 
     def _known(self, key: str) -> Resource:
         found = self.rules.page_of(key)
@@ -203,11 +207,11 @@ class DocumentMaker:
         ]
         return [key for key in found if key not in keys]
 
-    async def _plans(self, tx: Connection, moment: Moment, wanted: Sequence[Wanted]) -> list[_Plan]:
+    async def _plans(self, tx: Connection, moment: Moment, wanted: Sequence[BuildRequest]) -> list[_Plan]:
         now_ms = self._clock()
         return [await self._plan(tx, moment, one, now_ms) for one in wanted]
 
-    async def _plan(self, tx: Connection, moment: Moment, wanted: Wanted, now_ms: int) -> _Plan:
+    async def _plan(self, tx: Connection, moment: Moment, wanted: BuildRequest, now_ms: int) -> _Plan:
         """Plan a document under its lock, by the facts of the snapshot."""
         resource = wanted.resource
         before = await documents.stored(tx, resource.key, now_ms)
@@ -229,21 +233,21 @@ class DocumentMaker:
         for key, version in coming.items():
             with suppress(RedisAwayError):  # `tell` waits for that
                 await self._cache.announce(key, version, seconds=ANNOUNCED_SECONDS)
-        await wait_until_told(pool)
+        await wait_until_invalidated(pool)
         BUMP_ACKNOWLEDGED_SECONDS.observe(monotonic_seconds() - started)
 
-    async def _store(self, tx: Connection, plan: _Plan) -> Made:
+    async def _store(self, tx: Connection, plan: _Plan) -> BuildResult:
         resource, before = plan.wanted.resource, plan.before
         DOCUMENT_LOADS.labels(resource.kind.name, plan.outcome.value).inc()
         if plan.outcome is Outcome.GONE:
             await documents.drop(tx, [resource.key])
         if plan.outcome in (Outcome.GONE, Outcome.NONE):
-            return Made(resource, plan.outcome)
+            return BuildResult(resource, plan.outcome)
         if before is not None and not plan.outcome.is_to_be_told:
             if plan.outcome is Outcome.SAME:
                 await documents.touch(tx, resource.key, plan.now_ms)
                 before = before._replace(head=replace(before.head, built_ms=plan.now_ms))
-            return Made(resource, plan.outcome, *before)
+            return BuildResult(resource, plan.outcome, *before)
         assert plan.built is not None  # first or bumped documents were built
         is_back = plan.outcome is Outcome.FIRST and not (plan.wanted.is_forced or resource.kind.is_absence_shown)
         known = await version_of_bytes(tx, resource.key, plan.built.payload, plan.now_ms) if is_back else None
@@ -254,7 +258,7 @@ class DocumentMaker:
         )  # fmt: skip
         head = replace(taken, built_ms=plan.now_ms)
         await documents.put(tx, resource.key, head.version, plan.built.payload, plan.now_ms)
-        return Made(resource, plan.outcome, head, plan.built.payload)
+        return BuildResult(resource, plan.outcome, head, plan.built.payload)
 
     async def tell(self, pool: Any, keys: Sequence[str], *, erased: Collection[str] = ()) -> None:
         """Copy bumped documents to Redis once their transaction has ended, whatever its outcome: the stored state is
@@ -291,7 +295,7 @@ class DocumentMaker:
             await asyncio.sleep(TRUSTED_MS / 1000)
 
 
-async def _lock(tx: Connection, wanted: Sequence[Wanted]) -> None:
+async def _lock(tx: Connection, wanted: Sequence[BuildRequest]) -> None:
     """Lock the documents, in one order for all, or two builds could deadlock."""
     for key in sorted({one.resource.key for one in wanted}):
         await documents.lock(tx, key)

@@ -20,8 +20,8 @@ from highwater.connectors.pages.copies import COPIES_MAX, IDENTITY, Copies, comp
 from highwater.connectors.pages.leases import CopyLease
 from highwater.connectors.pages.maker import (
     ENTRY_SECONDS_MAX,
+    BuildRequest,
     DocumentMaker,
-    Wanted,
     stamped,
     windows_in,
 )
@@ -323,7 +323,9 @@ class Documents:
 
     async def _make(self, found: Resource, reason: str, *, found_built_ms: int | None) -> Head:
         async with transaction(self._pool()) as tx:
-            made = await self._maker.make(tx, self._pool(), [Wanted(found, reason, found_built_ms=found_built_ms)])
+            made = await self._maker.make(
+                tx, self._pool(), [BuildRequest(found, reason, found_built_ms=found_built_ms)]
+            )
         windows = {} if self._windows is None else self._windows[1]
         for one in made:
             if one.head is not None:

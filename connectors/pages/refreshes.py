@@ -18,7 +18,7 @@ from highwater.connectors.kafka.handler import Handler
 from highwater.connectors.kafka.records import DeadLetter, Event, Record
 from highwater.connectors.pages import changes
 from highwater.connectors.pages import rows as documents
-from highwater.connectors.pages.maker import RELATIVES_MADE_MAX, DocumentMaker, Wanted
+from highwater.connectors.pages.maker import RELATIVES_MADE_MAX, BuildRequest, DocumentMaker
 from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.cache import INVALIDATION_REQUESTED, PREWARM_REQUESTED, InvalidationRequested, PrewarmRequested
 from highwater.schemas.errors import UnavailableError
@@ -102,15 +102,15 @@ class Refreshes(Handler[Asked, Work]):
         asked = await documents.existing(tx, sorted({*work.wanted, *work.dropped}))
         relatives = await self._maker.relatives(tx, work.wanted)
         wanted = {
-            key: Wanted(self._known(key), "relative", is_dropped=number >= RELATIVES_MADE_MAX)
+            key: BuildRequest(self._known(key), "relative", is_dropped=number >= RELATIVES_MADE_MAX)
             for number, key in enumerate(relatives)
         }
         wanted |= {
-            key: Wanted(self._known(key), work.wanted.get(key, "dropped"), is_dropped=key in work.dropped)
+            key: BuildRequest(self._known(key), work.wanted.get(key, "dropped"), is_dropped=key in work.dropped)
             for key in asked
         }
-        wanted |= {key: Wanted(self._known(key), reason) for key, reason in work.prewarmed.items()}
-        wanted |= {key: Wanted(self._known(key), reason, is_forced=True) for key, reason in work.forced.items()}
+        wanted |= {key: BuildRequest(self._known(key), reason) for key, reason in work.prewarmed.items()}
+        wanted |= {key: BuildRequest(self._known(key), reason, is_forced=True) for key, reason in work.forced.items()}
         made = await self._maker.make(tx, self._pool, list(wanted.values()), is_alone=True)
         work.erased = work.dropped.difference(asked)
         work.told = [*(one.resource.key for one in made if one.outcome.is_to_be_told), *sorted(work.erased)]

@@ -20,7 +20,7 @@ from highwater.connectors.recovery.undecided import settled
 from highwater.connectors.verify.kept import KEPT, note_decisions
 from highwater.connectors.verify.log import decoded, read_all, read_in_order
 from highwater.connectors.verify.notes import Noting, notes_on_disk
-from highwater.connectors.verify.patience import Patience
+from highwater.connectors.verify.patience import TimeLimit
 from highwater.connectors.verify.tables import Ends, changelog_of, memory_driver, shadow_of, truncated_topics
 from highwater.schemas.errors import CatalogueMismatchError
 from highwater.schemas.topics import keyed_partitions
@@ -56,7 +56,7 @@ class _Left:
         return sorted(table for table, start in self.starts.items() if not is_whole(start, self.marks.get(table)))
 
 
-async def recover_tables(around: Surroundings, settings: Settings, patience: Patience) -> list[Recovered]:
+async def recover_tables(around: Surroundings, settings: Settings, patience: TimeLimit) -> list[Recovered]:
     """Complete every table whose changelog lost its beginning. No worker may run.
 
     Raises:
@@ -74,7 +74,7 @@ async def recover_tables(around: Surroundings, settings: Settings, patience: Pat
 
 
 async def _recover_partition(
-    around: Surroundings, settings: Settings, patience: Patience, producer: AsyncProducer, partition: int
+    around: Surroundings, settings: Settings, patience: TimeLimit, producer: AsyncProducer, partition: int
 ) -> list[Recovered]:
     driver = memory_driver(around, settings, patience)
     left = await _left_of(around, patience, partition, driver.tables)
@@ -97,7 +97,7 @@ async def _recover_partition(
     return recovered
 
 
-async def _left_of(around: Surroundings, patience: Patience, partition: int, tables: Iterable[str]) -> _Left:
+async def _left_of(around: Surroundings, patience: TimeLimit, partition: int, tables: Iterable[str]) -> _Left:
     counts = await around.admin.partition_counts()
     changelogs = {changelog_of(table): table for table in tables if counts.get(changelog_of(table), 0) > partition}
     spans = await around.admin.log_ranges([(topic, partition) for topic in changelogs])
@@ -135,7 +135,7 @@ def _require_inputs(inputs: Mapping[Place, LogRange], sources: Mapping[str, Iter
             )
 
 
-async def _note(around: Surroundings, patience: Patience, partition: int, notes: Noting) -> None:
+async def _note(around: Surroundings, patience: TimeLimit, partition: int, notes: Noting) -> None:
     counts = await around.admin.partition_counts()
     topics = sorted({topic for kept in KEPT.values() for topic in kept.topics if counts.get(topic, 0) > partition})
     spans = await around.admin.log_ranges([(topic, partition) for topic in topics])

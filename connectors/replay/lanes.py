@@ -14,7 +14,7 @@ from typing import NamedTuple
 from highwater.connectors.replay.shares import Share, Span
 
 
-class Found(NamedTuple):
+class FoundRecord(NamedTuple):
     """A found record; `line` is its JSON."""
 
     partition: int
@@ -30,7 +30,7 @@ class Lane:
         self.partition = partition
         self._low, self._high = span.low, span.high
         self._is_newest_first = is_newest_first
-        self.held: deque[Found] = deque()
+        self.held: deque[FoundRecord] = deque()
         # The time that reading has reached; None: nothing was read yet, so anything may come.
         self.reached_ms: int | None = None
 
@@ -53,7 +53,7 @@ class Lane:
             return Share(max(self._low, self._high - offsets), self._high)
         return Share(self._low, min(self._high, self._low + offsets))
 
-    def take(self, segment: Share, found: Sequence[Found], reached_ms: int | None, *, is_whole: bool) -> None:
+    def take(self, segment: Share, found: Sequence[FoundRecord], reached_ms: int | None, *, is_whole: bool) -> None:
         """Add the result of a segment, in the order of offsets; `reached_ms` is its last time in the order of reading,
         if any.
 
@@ -84,7 +84,7 @@ class Lanes:
     def __getitem__(self, partition: int) -> Lane:
         return self._lanes[partition]
 
-    def next(self) -> Found | None:
+    def next(self) -> FoundRecord | None:
         """Return the next record in order; None if more must be read first, or if there is none."""
         best = self._best()
         if best is None or self._before(best):

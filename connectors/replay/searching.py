@@ -18,7 +18,7 @@ from highwater.connectors.replay.consumer import open_reader
 from highwater.connectors.replay.counts import Counts
 from highwater.connectors.replay.cursors import Cursor, InvalidCursorError, Search, parse_cursor
 from highwater.connectors.replay.decoding import Decoded, Decoder
-from highwater.connectors.replay.lanes import Found, Lane, Lanes
+from highwater.connectors.replay.lanes import FoundRecord, Lane, Lanes
 from highwater.connectors.replay.reading import Batch, read_batches
 from highwater.connectors.replay.running import Chooser
 from highwater.connectors.replay.selection import InvalidSelectionError, NoSuchTopicError, Ranges, parse_bound
@@ -212,7 +212,7 @@ class _Page:
         self._records_max = records_max
         self._is_last = is_last
         self._size = 0
-        self.found: deque[Found] = deque()
+        self.found: deque[FoundRecord] = deque()
         self.is_whole = True
         self.edge_ms: int | None = None
 
@@ -234,11 +234,11 @@ class _Page:
             line = line_of({"event": "record", **document})
             batch = some.batch
             place_of = int(batch.partitions[place]), int(batch.offsets[place]), int(batch.times_ms[place])
-            self._hold(Found(*place_of, line))
+            self._hold(FoundRecord(*place_of, line))
             if not self.is_whole and not self._is_last:
                 return
 
-    def _hold(self, one: Found) -> None:
+    def _hold(self, one: FoundRecord) -> None:
         self.found.append(one)
         self._size += len(one.line)
         while len(self.found) > 1 and (len(self.found) > self._records_max or self._size > HELD_BYTES_MAX):

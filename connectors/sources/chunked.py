@@ -38,7 +38,7 @@ _AHEAD = 4
 _PART = 500
 
 
-class Found(NamedTuple):
+class SourceDocument(NamedTuple):
     """A document, as a file or as text. A separate title is placed above all its headings."""
 
     source_id: str
@@ -67,11 +67,11 @@ class Fault(NamedTuple):
 class Whole(NamedTuple):
     """A document with all its chunks; without any if it is empty."""
 
-    found: Found
+    found: SourceDocument
     chunks: Sequence[Chunk]
 
 
-Item = Found | Piece | Fault
+Item = SourceDocument | Piece | Fault
 
 
 @dataclass(slots=True)
@@ -150,7 +150,7 @@ class Target:
     forces: bool = False
     lasts: bool = False
 
-    def chunk(self, found: Found, number: int, chunk: Chunk) -> ChunkSubmitted:
+    def chunk(self, found: SourceDocument, number: int, chunk: Chunk) -> ChunkSubmitted:
         """Return the event of a document's chunk."""
         return {
             "ingest_id": self.ingest_id,
@@ -329,7 +329,7 @@ async def cut_all(items: AsyncIterable[Item], reader: DocumentReader) -> AsyncGe
 
 
 async def _cut(item: Item, reader: DocumentReader) -> Whole | Piece | Fault:
-    if not isinstance(item, Found):
+    if not isinstance(item, SourceDocument):
         return item
     try:
         check_key_part("source_id", item.source_id)
@@ -338,7 +338,7 @@ async def _cut(item: Item, reader: DocumentReader) -> Whole | Piece | Fault:
         return Fault(item.source_id, str(error), item.source_id)
 
 
-async def _chunks(found: Found, reader: DocumentReader) -> Sequence[Chunk]:
+async def _chunks(found: SourceDocument, reader: DocumentReader) -> Sequence[Chunk]:
     if len(found.raw) > DOCUMENT_BYTES_MAX:
         raise UnreadableDocumentError(f"it is larger than {DOCUMENT_BYTES_MAX >> 20} MiB")
     if not found.raw.strip():

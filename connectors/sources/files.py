@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import quote
 
-from highwater.connectors.sources.chunked import DOCUMENT_BYTES_MAX, Fault, Found, Item, Reading, time_or_none
+from highwater.connectors.sources.chunked import DOCUMENT_BYTES_MAX, Fault, Item, Reading, SourceDocument, time_or_none
 from highwater.schemas.errors import InvalidEventError
 from highwater.streams.chunks.identity import check_key_part
 
@@ -131,7 +131,7 @@ class Folder:
         except OSError as error:
             return Fault(path, f"it cannot be read: {error.strerror}", path)
         published_at = time_or_none(status.st_mtime_ns // 1_000_000)
-        return Found(path, raw, media_type, url=url_of(self._url, path), published_at=published_at)
+        return SourceDocument(path, raw, media_type, url=url_of(self._url, path), published_at=published_at)
 
     def _opened(self, path: str) -> IO[bytes]:
         """Open the file, if it still is one: it may have been replaced after it was listed.

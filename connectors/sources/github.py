@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
-from highwater.connectors.sources.chunked import Fault, Found, Item, Reading, time_or_none
+from highwater.connectors.sources.chunked import Fault, Item, Reading, SourceDocument, time_or_none
 from highwater.connectors.sources.files import MARKDOWN, PLAIN
 from highwater.connectors.sources.github_pages import GitHubApi, GitHubError
 from highwater.connectors.sources.remembered import Page
@@ -202,7 +202,7 @@ class Listing:
                 found.append(source_id)
         return found
 
-    async def _page(self, url: str, page: int) -> tuple[Sequence[Found | Fault], str | None]:
+    async def _page(self, url: str, page: int) -> tuple[Sequence[SourceDocument | Fault], str | None]:
         """Return the entries of a page, none of an unchanged one, and the URL of the next."""
         known = self._known.get(url)
         if known is not None and self._may_be_same(known):
@@ -235,7 +235,7 @@ class Listing:
         is_id = _SHA.fullmatch(key) is not None if isinstance(key, str) else type(key) is int and key > 0
         return f"{self._what}/{key}" if is_id else None
 
-    def _item(self, where: str, entry: Any) -> Found | Fault | None:
+    def _item(self, where: str, entry: Any) -> SourceDocument | Fault | None:
         source_id = self._source_id(entry)
         if source_id is None:
             return Fault(where, f"it has no {self._kind.key}")
@@ -248,7 +248,7 @@ class Listing:
             published_at = _time(published)
         except InvalidEventError as error:
             return Fault(source_id, str(error), source_id)
-        return Found(source_id, text, self._kind.media_type, title, url, published_at)
+        return SourceDocument(source_id, text, self._kind.media_type, title, url, published_at)
 
     def _conclude(self, url: str | None, page_from: int, page_to: int) -> None:
         reading = self.reading

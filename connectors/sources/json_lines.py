@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from highwater.connectors.sources.chunked import Fault, Found, Item, Piece, Reading
+from highwater.connectors.sources.chunked import Fault, Item, Piece, Reading, SourceDocument
 from highwater.connectors.sources.files import PLAIN
 from highwater.schemas.chunks import CHUNK_SUBMITTED
 from highwater.schemas.errors import InvalidEventError
@@ -84,7 +84,7 @@ def _chunk(said: Mapping[str, Any]) -> Mapping[str, Any]:
     return event_from_json(CHUNK_SUBMITTED, {**said, **_PLACE})
 
 
-def _document(said: Mapping[str, Any]) -> Found:
+def _document(said: Mapping[str, Any]) -> SourceDocument:
     for name in said:
         if name not in _DOCUMENT_FIELDS:
             raise InvalidEventError("unknown_field", f"a document has no field {name!r}", field=str(name)[:100])
@@ -96,4 +96,4 @@ def _document(said: Mapping[str, Any]) -> Found:
     common = {name: said.get(name) for name in ("source_id", "title", "url", "published_at")}
     checked = event_from_json(CHUNK_SUBMITTED, {**common, **_PLACE, "chunk_no": 0, "content": text})
     about = (checked["title"], checked["url"], checked["published_at"])
-    return Found(checked["source_id"], checked["content"], media_type or PLAIN, *about)
+    return SourceDocument(checked["source_id"], checked["content"], media_type or PLAIN, *about)

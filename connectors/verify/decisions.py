@@ -14,10 +14,10 @@ from highwater.connectors.kafka.admin import LogRange
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.positions import Place
 from highwater.connectors.kafka.records import Record
-from highwater.connectors.verify.judging import DECISIONS, Decision, Event, LeftOpenError, Rules, Told
+from highwater.connectors.verify.judging import DECISIONS, Decision, DecisionInputs, Event, LeftOpenError, Rules
 from highwater.connectors.verify.log import decoded, read_all
 from highwater.connectors.verify.notes import notes_on_disk
-from highwater.connectors.verify.patience import Patience
+from highwater.connectors.verify.patience import TimeLimit
 from highwater.connectors.verify.report import Checked, Difference
 from highwater.schemas.streams import TICK
 from highwater.schemas.topics import TOPICS
@@ -27,7 +27,7 @@ from highwater.streams.settings import Settings
 PART = "decisions"
 
 
-async def verify_decisions(around: Surroundings, settings: Settings, patience: Patience) -> list[Checked]:
+async def verify_decisions(around: Surroundings, settings: Settings, patience: TimeLimit) -> list[Checked]:
     """Repeat every recorded decision."""
     patience.at("the ends of the log")
     decided = await spans_of(around, [decision.topic for decision in DECISIONS])
@@ -39,7 +39,7 @@ async def verify_decisions(around: Surroundings, settings: Settings, patience: P
     judges: dict[str, Decision[Any]] = {decision.topic: decision for decision in DECISIONS}
     rules = Rules(load_policy(settings.policy_file))
     with notes_on_disk() as notes:
-        told = Told(notes)
+        told = DecisionInputs(notes)
         async for record in read_all(around.client, sources, patience):
             event = await decoded(around, record)
             if event is not None:
@@ -57,7 +57,7 @@ def judge_one(
     decision: Decision[Any],
     record: Record,
     event: Event,
-    told: Told,
+    told: DecisionInputs,
     rules: Rules,
     gone: Collection[Place],
 ) -> None:

@@ -21,7 +21,7 @@ from highwater.connectors.verify.decisions import spans_of
 from highwater.connectors.verify.live import Row, Rows, live_snapshot
 from highwater.connectors.verify.log import decoded, read_all
 from highwater.connectors.verify.notes import Named, notes_on_disk
-from highwater.connectors.verify.patience import Patience
+from highwater.connectors.verify.patience import TimeLimit
 from highwater.connectors.verify.report import Checked, Difference
 from highwater.connectors.verify.statements import QUERIES
 from highwater.streams.clock import to_datetime
@@ -35,7 +35,7 @@ Event = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ExpectedRow:
     """What events say about one key: the values that its row must have, the position of the event, and whether it is void."""
 
     values: Mapping[str, Any]
@@ -66,7 +66,7 @@ class Effect:
 
 def _at(reports: Reports, key: Row, record: Record, **values: Any) -> None:
     found = reports.get(key)
-    reports[key] = Found({**({} if found is None else found.values), **values}, str(record.position))
+    reports[key] = ExpectedRow({**({} if found is None else found.values), **values}, str(record.position))
 
 
 def _told(reports: Reports, key: Row) -> Mapping[str, Any]:
@@ -221,7 +221,7 @@ NOT_LOOKED_FOR: Mapping[str, str] = {
 }
 
 
-async def verify_effects(around: Surroundings, settings: Settings, patience: Patience) -> list[Checked]:
+async def verify_effects(around: Surroundings, settings: Settings, patience: TimeLimit) -> list[Checked]:
     """Compare what is stored with what was reported."""
     checked = await _look(around, settings, patience)
     if not any(one.differences_count for one in checked):
@@ -239,7 +239,7 @@ async def verify_effects(around: Surroundings, settings: Settings, patience: Pat
     return again
 
 
-async def _look(around: Surroundings, settings: Settings, patience: Patience) -> list[Checked]:
+async def _look(around: Surroundings, settings: Settings, patience: TimeLimit) -> list[Checked]:
     readers: dict[str, list[Effect]] = {}
     for effect in EFFECTS:
         for topic in effect.topics:
@@ -258,7 +258,7 @@ async def _look(around: Surroundings, settings: Settings, patience: Patience) ->
             return [await _compared(effect, live, reports[effect.name], gone, patience) for effect in EFFECTS]
 
 
-async def _compared(effect: Effect, live: Any, reports: Reports, gone: set[str], patience: Patience) -> Checked:
+async def _compared(effect: Effect, live: Any, reports: Reports, gone: set[str], patience: TimeLimit) -> Checked:
     checked = Checked(PART, effect.name)
     if missing := sorted(gone & set(effect.topics)):
         checked.skipped = f"the log of {', '.join(missing)} no longer has its beginning"
@@ -292,7 +292,7 @@ def _is_erased(reports: Reports, key: Row) -> bool:
     return any("is_erased" in found.values for place in places if (found := reports.get(place)) is not None)
 
 
-def _compare(checked: Checked, effect: Effect, row: Mapping[str, Any], found: Found, key: Row) -> None:
+def _compare(checked: Checked, effect: Effect, row: Mapping[str, Any], found: ExpectedRow, key: Row) -> None:
     # A value that no event contains was never set.
     for name in effect.columns[effect.key :]:
         expected = found.values.get(name, 0 if isinstance(row[name], int) else None)

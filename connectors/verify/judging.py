@@ -56,7 +56,7 @@ class LeftOpenError(Exception):
     """A decision that cannot be judged, with why."""
 
 
-class Told:
+class DecisionInputs:
     """The inputs of decisions, from the events that published them.
 
     Args:
@@ -137,7 +137,7 @@ class Rules:
     policy: Policy
 
 
-def judge_rebuild(event: RebuildRequested, record: Record, told: Told, rules: Rules) -> Verdict | None:
+def judge_rebuild(event: RebuildRequested, record: Record, told: DecisionInputs, rules: Rules) -> Verdict | None:
     """Repeat `should_rebuild` on the facts in the request, at its tick."""
     now = told.tick_at(_position(event["tick_position"]))
     if now != event["planned_at"]:
@@ -163,7 +163,7 @@ def judge_rebuild(event: RebuildRequested, record: Record, told: Told, rules: Ru
     return None
 
 
-def judge_dirty(event: ChannelDirty, record: Record, told: Told, _rules: Rules) -> Verdict | None:
+def judge_dirty(event: ChannelDirty, record: Record, told: DecisionInputs, _rules: Rules) -> Verdict | None:
     """Check that the head was published for the channel, at its tick, and that it is dirty since one of the advances up to it."""
     now = told.tick_at(caused_by(record.headers))
     if now != event["now"]:
@@ -178,7 +178,7 @@ def judge_dirty(event: ChannelDirty, record: Record, told: Told, _rules: Rules) 
     return None
 
 
-def judge_stage(event: StageRequested, _record: Record, told: Told, _rules: Rules) -> Verdict | None:
+def judge_stage(event: StageRequested, _record: Record, told: DecisionInputs, _rules: Rules) -> Verdict | None:
     """Check the stage that a run waits for in its status, and that the run was reported in it."""
     stage = stage_at(Status(event["status"]), ArchiveStatus.WAITING)
     if stage != event["stage"]:
@@ -188,7 +188,7 @@ def judge_stage(event: StageRequested, _record: Record, told: Told, _rules: Rule
     return None
 
 
-def judge_ingest(event: IngestDecided, _record: Record, told: Told, _rules: Rules) -> Verdict | None:
+def judge_ingest(event: IngestDecided, _record: Record, told: DecisionInputs, _rules: Rules) -> Verdict | None:
     """Repeat `decide` on the counts, which are those of the progress that the decision names."""
     key = completion.source_key(event)
     progress: Any = told.notes.get(("progress", key, event["ingest_id"], event["revision"]))
@@ -205,7 +205,7 @@ def judge_ingest(event: IngestDecided, _record: Record, told: Told, _rules: Rule
     return None if event["marks_orphans"] == is_complete else ("marks_orphans", is_complete, event["marks_orphans"])
 
 
-def judge_usage(event: UsageFlushed, _record: Record, told: Told, _rules: Rules) -> Verdict | None:
+def judge_usage(event: UsageFlushed, _record: Record, told: DecisionInputs, _rules: Rules) -> Verdict | None:
     """Check the totals up to their number, summed from the recorded usage."""
     key, upto = (event["organization_id"], event["period"]), event["upto_seq"]
     known, highest = told.notes.get(("upto", *key)) or (0, 0)
@@ -220,7 +220,7 @@ def judge_usage(event: UsageFlushed, _record: Record, told: Told, _rules: Rules)
     return None
 
 
-def judge_refresh(event: RefreshRequested, record: Record, told: Told, _rules: Rules) -> Verdict | None:
+def judge_refresh(event: RefreshRequested, record: Record, told: DecisionInputs, _rules: Rules) -> Verdict | None:
     """Check the documents that a change can affect, by the state of the match before it."""
     if event["reason"] != "match-changed":
         raise LeftOpenError(f"of {event['reason']}: its event does not carry what it was made from")
@@ -237,7 +237,7 @@ def judge_refresh(event: RefreshRequested, record: Record, told: Told, _rules: R
     return "keys", expected, event["keys"]
 
 
-def judge_sweep(event: SweepRequested, _record: Record, _told: Told, _rules: Rules) -> Verdict | None:
+def judge_sweep(event: SweepRequested, _record: Record, _told: DecisionInputs, _rules: Rules) -> Verdict | None:
     """Check the hour of its tick."""
     hour = iso_from_ms(event["now"] // HOUR_MS * HOUR_MS)
     return None if event["sweep"] == hour else ("sweep", hour, event["sweep"])
@@ -256,7 +256,7 @@ class Decision(Generic[EventT]):
 
     topic: TopicName[EventT]
     sources: tuple[str, ...]
-    judge: Callable[[EventT, Record, Told, Rules], Verdict | None]
+    judge: Callable[[EventT, Record, DecisionInputs, Rules], Verdict | None]
     excluded: Mapping[str, str] = field(default_factory=dict)
 
 

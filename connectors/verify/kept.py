@@ -117,16 +117,16 @@ def _usage(notes: Noting, _key: bytes, row: bytes) -> Judged:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class TableCheck:
     """The events behind what a table keeps, and how a row is judged by them."""
 
     topics: tuple[str, ...]
     judge: Callable[[Noting, bytes, bytes], Judged]
 
 
-KEPT: Mapping[str, Kept] = {
-    "channel_heads": Kept((CHANNEL_ADVANCED, CHANNEL_DIRTY), _channel),
-    "users": Kept((REBUILD_REQUESTED,), _user),
-    "ingest_manifest": Kept((INGEST_DECIDED,), _ingest),
-    "usage": Kept((USAGE_FLUSHED,), _usage),
+KEPT: Mapping[str, TableCheck] = {
+    "channel_heads": TableCheck((CHANNEL_ADVANCED, CHANNEL_DIRTY), _channel),
+    "users": TableCheck((REBUILD_REQUESTED,), _user),
+    "ingest_manifest": TableCheck((INGEST_DECIDED,), _ingest),
+    "usage": TableCheck((USAGE_FLUSHED,), _usage),
 }

@@ -20,7 +20,7 @@ from highwater.connectors.kafka.admin import Admin, LogRange
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.positions import Place
 from highwater.connectors.kafka.records import Record, record_of
-from highwater.connectors.verify.patience import Patience
+from highwater.connectors.verify.patience import TimeLimit
 from highwater.schemas.errors import InvalidEventError, UnavailableError, UnknownSchemaError
 from highwater.schemas.topics import DEAD_LETTER_BYTES_MAX
 
@@ -90,7 +90,7 @@ def open_reader(client: Mapping[str, str]) -> Consumer:
 
 
 async def read_all(
-    client: Mapping[str, str], spans: Mapping[Place, LogRange], patience: Patience
+    client: Mapping[str, str], spans: Mapping[Place, LogRange], patience: TimeLimit
 ) -> AsyncIterator[Record]:
     """Yield every record of each partition's span, as they come.
 
@@ -104,7 +104,7 @@ async def read_all(
 
 
 async def read_in_order(
-    client: Mapping[str, str], spans: Mapping[Place, LogRange], patience: Patience
+    client: Mapping[str, str], spans: Mapping[Place, LogRange], patience: TimeLimit
 ) -> AsyncIterator[Record]:
     """Yield every record of each partition's span, by the broker's time.
 
@@ -181,7 +181,7 @@ def _size(record: Record) -> int:
 class _Reading:
     """A consumer and the ends that it has not reached."""
 
-    def __init__(self, client: Mapping[str, str], spans: Mapping[Place, LogRange], patience: Patience) -> None:
+    def __init__(self, client: Mapping[str, str], spans: Mapping[Place, LogRange], patience: TimeLimit) -> None:
         self.ends = {place: span.high for place, span in spans.items() if span.low < span.high}
         self._starts = {place: spans[place].low for place in self.ends}
         self._client = client

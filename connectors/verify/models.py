@@ -17,7 +17,7 @@ from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.positions import Place
 from highwater.connectors.verify.live import Row, Rows, live_snapshot
 from highwater.connectors.verify.log import read_in_order
-from highwater.connectors.verify.patience import Patience
+from highwater.connectors.verify.patience import TimeLimit
 from highwater.connectors.verify.report import Checked, Difference
 from highwater.connectors.verify.shadow import Ambiguous, Shadow
 from highwater.connectors.verify.statements import QUERIES
@@ -249,7 +249,7 @@ NOT_COMPARED: Mapping[str, str] = {
 }
 
 
-async def verify_models(around: Surroundings, settings: Settings, shadow: Shadow, patience: Patience) -> list[Checked]:
+async def verify_models(around: Surroundings, settings: Settings, shadow: Shadow, patience: TimeLimit) -> list[Checked]:
     """Compare the read models with the result of the sinks over the log in the shadow."""
     patience.at("a snapshot of the database")
     async with live_snapshot(settings) as live:
@@ -300,7 +300,7 @@ def unusable_groups(topics: Mapping[str, Sequence[str]], changed: Mapping[str, s
 
 
 async def _compared(
-    model: Model, live: Any, made: Any, ambiguous: Ambiguous, unusable: Mapping[str, str], patience: Patience
+    model: Model, live: Any, made: Any, ambiguous: Ambiguous, unusable: Mapping[str, str], patience: TimeLimit
 ) -> Checked:
     checked = Checked(PART, model.name)
     checked.skipped = unusable.get(model.group)

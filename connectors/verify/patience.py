@@ -18,7 +18,7 @@ from highwater.streams.clock import monotonic_seconds
 PART_SECONDS_MAX = 1_800.0
 
 
-class Patience:
+class TimeLimit:
     """The time limit of each part.
 
     Args:

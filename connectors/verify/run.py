@@ -10,7 +10,7 @@ from highwater.connectors.verify.decisions import verify_decisions
 from highwater.connectors.verify.effects import EFFECTS, NOT_LOOKED_FOR, verify_effects
 from highwater.connectors.verify.judging import DECISIONS, NOT_JUDGED
 from highwater.connectors.verify.models import MODELS, NOT_COMPARED, verify_models
-from highwater.connectors.verify.patience import Patience
+from highwater.connectors.verify.patience import TimeLimit
 from highwater.connectors.verify.report import Checked, Report
 from highwater.connectors.verify.rows import ROWS
 from highwater.connectors.verify.shadow import shadow_database
@@ -26,7 +26,7 @@ async def verify(
     *,
     parts: tuple[str, ...] = PARTS,
     say: Callable[[str], None] = lambda _part: None,
-    patience: Patience | None = None,
+    patience: TimeLimit | None = None,
 ) -> Report:
     """Verify the named parts; `say` gets each as it begins, `patience` limits each.
 
@@ -34,7 +34,7 @@ async def verify(
         ConfigurationError: an address is missing, or a database may not be created.
         UnavailableError: a service is unavailable, another verification is in progress, or a part took too long.
     """
-    patience = patience or Patience()
+    patience = patience or TimeLimit()
     report = Report(excluded=excluded(parts))
     async with AsyncExitStack() as opened:
         doing: dict[str, Callable[[], Awaitable[list[Checked]]]] = {

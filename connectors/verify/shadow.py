@@ -40,7 +40,7 @@ from highwater.connectors.postgres.pool import (
 from highwater.connectors.queries.sink_queries import QueriesSink
 from highwater.connectors.slices import ERASURE
 from highwater.connectors.verify.log import ReadLog, decoded, in_slices
-from highwater.connectors.verify.patience import Patience
+from highwater.connectors.verify.patience import TimeLimit
 from highwater.connectors.verify.statements import QUERIES
 from highwater.schemas.errors import ConfigurationError, InvalidEventError, UnavailableError
 from highwater.schemas.jobs import PLAN_CHANGED, PlanChanged
@@ -126,7 +126,7 @@ class Ambiguous:
 class Shadow:
     """The database and the sinks that fill it."""
 
-    def __init__(self, around: Surroundings, settings: Settings, patience: Patience) -> None:
+    def __init__(self, around: Surroundings, settings: Settings, patience: TimeLimit) -> None:
         self.pool = around.pool
         self._patience = patience
         self._around = around
@@ -190,7 +190,7 @@ class Shadow:
 
 
 @asynccontextmanager
-async def shadow_database(around: Surroundings, settings: Settings, patience: Patience) -> AsyncIterator[Shadow]:
+async def shadow_database(around: Surroundings, settings: Settings, patience: TimeLimit) -> AsyncIterator[Shadow]:
     """Yield an empty database with all tables beside the live one, and the sinks to fill it.
 
     Raises:

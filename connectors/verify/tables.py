@@ -22,7 +22,7 @@ from highwater.connectors.kafka.records import Record
 from highwater.connectors.verify.kept import KEPT, kept_differences, note_decisions
 from highwater.connectors.verify.log import decoded, read_all, read_in_order
 from highwater.connectors.verify.notes import notes_on_disk
-from highwater.connectors.verify.patience import Patience
+from highwater.connectors.verify.patience import TimeLimit
 from highwater.connectors.verify.report import Checked, Difference
 from highwater.connectors.verify.rows import ROWS, fields_that_differ
 from highwater.schemas.positions import Position
@@ -78,7 +78,7 @@ def changelog_of(table: str) -> str:
     return f"{GROUP}-{table}-changelog"
 
 
-async def verify_tables(around: Surroundings, settings: Settings, patience: Patience) -> list[Checked]:
+async def verify_tables(around: Surroundings, settings: Settings, patience: TimeLimit) -> list[Checked]:
     """Compare every table of the agents with the rows computed from the log."""
     whole: dict[str, Checked] = {}
     for partition in range(keyed_partitions()):
@@ -93,7 +93,7 @@ async def verify_tables(around: Surroundings, settings: Settings, patience: Pati
 
 
 async def _verify_partition(
-    around: Surroundings, settings: Settings, patience: Patience, partition: int
+    around: Surroundings, settings: Settings, patience: TimeLimit, partition: int
 ) -> list[Checked]:
     driver = memory_driver(around, settings, patience)
     patience.at(f"the ends of partition {partition}")
@@ -114,7 +114,7 @@ def truncated_topics(inputs: Mapping[Place, LogRange]) -> dict[str, str]:
     }
 
 
-def memory_driver(around: Surroundings, settings: Settings, patience: Patience) -> Driver:
+def memory_driver(around: Surroundings, settings: Settings, patience: TimeLimit) -> Driver:
     """Return the agents with their tables in memory; nothing that they send is kept."""
 
     async def learn(schema_id: int) -> None:
@@ -127,7 +127,7 @@ def memory_driver(around: Surroundings, settings: Settings, patience: Patience) 
 
 
 async def _fixed(
-    around: Surroundings, driver: Driver, patience: Patience, partition: int
+    around: Surroundings, driver: Driver, patience: TimeLimit, partition: int
 ) -> tuple[Ends, dict[str, dict[Key, bytes]]]:
     """Read what was processed, then the tables, then the ends of the log: in this order, so that no row is ahead of the log."""
     committed = await asyncio.to_thread(committed_offsets, around.client, GROUP)
@@ -150,7 +150,7 @@ async def _fixed(
 
 
 async def _compare_kept(
-    around: Surroundings, patience: Patience, partition: int, checked: Mapping[str, Checked], live: Live
+    around: Surroundings, patience: TimeLimit, partition: int, checked: Mapping[str, Checked], live: Live
 ) -> None:
     """Compare what rows keep of decisions at ticks with the events of those decisions; these end after the rows."""
     counts = await around.admin.partition_counts()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from highwater.connectors.verify.live import Rows
-from highwater.connectors.verify.patience import PART_SECONDS_MAX, Patience
+from highwater.connectors.verify.patience import PART_SECONDS_MAX, TimeLimit
 from highwater.connectors.verify.report import Checked, Difference
 from highwater.connectors.verify.statements import QUERIES
 
@@ -17,7 +17,7 @@ from highwater.connectors.verify.statements import QUERIES
 _ALL_CHUNKS = "(all chunks)"
 
 
-async def verify_word_sums(live: Any, part: str, patience: Patience) -> Checked:
+async def verify_word_sums(live: Any, part: str, patience: TimeLimit) -> Checked:
     """Compare the sums, by namespace and word. `live`: a snapshot."""
     patience.at("words of chunks, counted from their texts")
     checked = Checked(part, "chunk_words")

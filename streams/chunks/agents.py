@@ -27,7 +27,7 @@ from highwater.streams.agents import ROWS_PER_TURN, TableAgent, Wiring, items_of
 from highwater.streams.chunks import completion, temperature
 from highwater.streams.chunks.completion import Decision, Ingest
 from highwater.streams.chunks.passports import Passports
-from highwater.streams.chunks.temperature import HOUR_MS, Asked, Rating
+from highwater.streams.chunks.temperature import HOUR_MS, NamespaceSearches, Rating
 from highwater.streams.due import DueIndex
 from highwater.streams.intake import Intake, Record, position_of
 from highwater.streams.telemetry import DECISIONS
@@ -162,7 +162,7 @@ class NamespaceAgent(TableAgent):
             if number % ROWS_PER_TURN == 0:
                 await asyncio.sleep(0)
 
-    def _keep(self, row: Asked, partition: int) -> None:
+    def _keep(self, row: NamespaceSearches, partition: int) -> None:
         self._rows[row.ns.encode()] = temperature.encode_row(row)
         self._index(partition).put(row.ns, row.due_ms)
 

@@ -74,7 +74,7 @@ def is_to_be_rebuilt(dense: IndexSize, now: IndexSize, *, is_hot: bool) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class NamespaceSearches:
     """The row of a namespace: searches by day (days since 1970, ascending), and the last report.
 
     `partition` and `offset` are those of the last event counted. `looked_ms` is the tick at which it was rated last, or
@@ -108,7 +108,9 @@ def check_served(event: QueriesServed) -> None:
         raise InvalidEventError("bad_number", f"queries is {event['queries']}", field="queries")
 
 
-def count(row: Asked | None, event: QueriesServed, place: tuple[int, int], now_ms: int) -> Asked:
+def count(
+    row: NamespaceSearches | None, event: QueriesServed, place: tuple[int, int], now_ms: int
+) -> NamespaceSearches:
     """Return the row with an event's searches added; one that is included already changes nothing.
 
     Args:
@@ -121,7 +123,7 @@ def count(row: Asked | None, event: QueriesServed, place: tuple[int, int], now_m
         InvalidEventError: a value is invalid.
     """
     check_served(event)
-    held = row or Asked(event["ns"], looked_ms=now_ms)
+    held = row or NamespaceSearches(event["ns"], looked_ms=now_ms)
     partition, offset = place
     if partition == held.partition and offset <= held.offset:
         return held
@@ -132,7 +134,7 @@ def count(row: Asked | None, event: QueriesServed, place: tuple[int, int], now_m
     return replace(held, days=kept, partition=partition, offset=offset)
 
 
-def queries_per_day(row: Asked, now_ms: int) -> float:
+def queries_per_day(row: NamespaceSearches, now_ms: int) -> float:
     """Return the searches per day over the last seven days; the oldest day counts with its remaining part.
 
     With whole days an evenly searched namespace would fall by a seventh at each midnight.
@@ -147,7 +149,7 @@ def queries_per_day(row: Asked, now_ms: int) -> float:
 class Rating(NamedTuple):
     """The rating of a namespace at a tick: its row afterwards, and whether it is to be reported."""
 
-    row: Asked
+    row: NamespaceSearches
     is_told: bool
 
     @property
@@ -156,7 +158,7 @@ class Rating(NamedTuple):
         return not self.row.days and not self.row.is_hot and not self.row.queries_per_day
 
 
-def rate(row: Asked, passport: Passport, now_ms: int) -> Rating:
+def rate(row: NamespaceSearches, passport: Passport, now_ms: int) -> Rating:
     """Rate a namespace. A change to or from hot is reported at once; else once a day, if the number of searches changed."""
     per_day = queries_per_day(row, now_ms)
     became = is_hot(per_day, passport)
@@ -169,7 +171,7 @@ def rate(row: Asked, passport: Passport, now_ms: int) -> Rating:
     return Rating(replace(looked, is_hot=became, queries_per_day=per_day, told_ms=now_ms), is_told=True)
 
 
-def rated_event(row: Asked, now_ms: int) -> NamespaceRated:
+def rated_event(row: NamespaceSearches, now_ms: int) -> NamespaceRated:
     """Return the event of a rating."""
     return {"ns": row.ns, "is_hot": row.is_hot, "queries_per_day": row.queries_per_day, "decided_at": now_ms}
 
@@ -179,13 +181,13 @@ def is_sweep_due(last_now_ms: int, now_ms: int) -> bool:
     return now_ms // HOUR_MS > last_now_ms // HOUR_MS
 
 
-def encode_row(row: Asked) -> bytes:
+def encode_row(row: NamespaceSearches) -> bytes:
     """Return the row as JSON, with the version of its form first."""
     told = [row.is_hot, row.queries_per_day, row.told_ms]
     return orjson.dumps([_ROW_VERSION, row.ns, row.days, row.partition, row.offset, row.looked_ms, *told])
 
 
-def decode_row(data: bytes | None) -> Asked | None:
+def decode_row(data: bytes | None) -> NamespaceSearches | None:
     """Return the row of a namespace; None without one.
 
     Raises:
@@ -197,4 +199,4 @@ def decode_row(data: bytes | None) -> Asked | None:
     if version != _ROW_VERSION:
         raise ValueError(f"a row of version {version}, not {_ROW_VERSION}: it was written by a newer release")
     ns, days, *rest = facts
-    return Asked(ns, tuple((day, queries) for day, queries in days), *rest)
+    return NamespaceSearches(ns, tuple((day, queries) for day, queries in days), *rest)

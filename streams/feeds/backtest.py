@@ -180,7 +180,7 @@ class Changed(NamedTuple):
     event: UserChanged
 
 
-class Told(NamedTuple):
+class Notification(NamedTuple):
     """Users notified of a channel's head (`feeds.novelty`)."""
 
     at_ms: int
@@ -205,7 +205,7 @@ class Answered(NamedTuple):
     event: RebuildFinished
 
 
-Happening: TypeAlias = Ticked | Changed | Told | Advanced | Answered
+Happening: TypeAlias = Ticked | Changed | Notification | Advanced | Answered
 
 
 class Player:
@@ -229,7 +229,7 @@ class Player:
     def play(self, history: Iterable[Happening]) -> None:
         """Play a history; answers are inserted by their time, before a tick at the same time."""
         for happening in history:
-            if not (isinstance(happening, Told) and happening.at_ms == self._told_ms):
+            if not (isinstance(happening, Notification) and happening.at_ms == self._told_ms):
                 self._judge_told()
             while self._answers and self._answers[0][0] <= happening.at_ms:
                 self._answer(heapq.heappop(self._answers)[-1])
@@ -242,7 +242,7 @@ class Player:
                 self._tick(happening)
             case Changed(_, event):
                 self._change(event["user_id"], lambda user: apply_changed(user, event))
-            case Told(at_ms, channel_id, head, users, retractions):
+            case Notification(at_ms, channel_id, head, users, retractions):
                 for user_id in users:
                     self._change(user_id, lambda user: apply_head(user, channel_id, head, retractions))
                 self._told |= dict.fromkeys(users)

@@ -20,11 +20,11 @@ from highwater.streams.feeds.backtest import (
     Costs,
     Happening,
     Milliseconds,
+    Notification,
     Player,
     Report,
     Request,
     Ticked,
-    Told,
 )
 from highwater.streams.feeds.policy import Policy
 
@@ -154,7 +154,7 @@ def happenings_of(population: Population) -> Iterator[Happening]:
         yield Ticked(now_ms, number, now_ms)
         # The tick found these dirty; it notifies their readers and decides about them.
         for channel in sorted(moved):
-            yield Told(now_ms, _channel_name(channel), counts[channel], readers[channel])
+            yield Notification(now_ms, _channel_name(channel), counts[channel], readers[channel])
 
 
 def _channel_name(number: int) -> str:

@@ -19,7 +19,7 @@ from highwater.schemas.feeds import RebuildFinished, RebuildRequested
 from highwater.schemas.positions import parse_position
 from highwater.streams.due import DueIndex
 from highwater.streams.feeds.agents import USERS_PER_TICK_MAX
-from highwater.streams.feeds.backtest import Answered, Changed, Costs, Happening, Player, Request, Ticked, Told
+from highwater.streams.feeds.backtest import Answered, Changed, Costs, Happening, Notification, Player, Request, Ticked
 from highwater.streams.feeds.novelty import judge, pending_of
 from highwater.streams.feeds.policy import Policy
 from highwater.streams.feeds.rules import Rebuild, Trigger
@@ -39,7 +39,7 @@ LATE_MS = 600_000
 _MOVED_MAX = 64
 
 
-class Asked(NamedTuple):
+class RecordedRequest(NamedTuple):
     """A recorded request: the decision, its offset (the last one, if it was sent twice), and its outcome."""
 
     trigger: Trigger
@@ -52,7 +52,7 @@ class Asked(NamedTuple):
 
 
 # By user and the tick's `now`: a tick requests nobody twice.
-AskedBy = Mapping[tuple[str, int], Asked]
+AskedBy = Mapping[tuple[str, int], RecordedRequest]
 
 
 @dataclass
@@ -137,7 +137,7 @@ class RecordedPlayer(Player):
                 self.comparison.missing.append(Request(user_id, -1, now_ms, one.trigger, one.pending))
 
     def _happen(self, happening: Happening) -> None:
-        if isinstance(happening, Changed | Told | Answered):
+        if isinstance(happening, Changed | Notification | Answered):
             for user_id, merge in _merges_of(happening):
                 self._coming[user_id].popleft()
                 self._merge(user_id, merge)
@@ -271,12 +271,12 @@ def _merges_of(happening: Happening) -> Iterable[tuple[str, _Merge]]:
             yield changed["user_id"], _Merge(at_ms, "changed", lambda user: apply_changed(user, changed))
         case Answered(at_ms, answer):
             yield answer["user_id"], _Merge(at_ms, "answered", lambda user: apply_finished(user, answer))
-        case Told(at_ms, channel_id, head, users, retractions):
+        case Notification(at_ms, channel_id, head, users, retractions):
             for user_id in users:
                 yield user_id, _Merge(at_ms, "told", lambda user: apply_head(user, channel_id, head, retractions))
 
 
-def asked_by(
+def recorded_requests(
     requests: Iterable[tuple[int, RebuildRequested]], answers: Iterable[tuple[int, RebuildFinished]]
 ) -> AskedBy:
     """Return recorded requests (offset, value) with their answers (broker time, value).
@@ -287,7 +287,7 @@ def asked_by(
     answered = {}
     for at_ms, finished in answers:
         answered[finished["user_id"], parse_position(finished["request_position"]).offset] = (finished, at_ms)
-    found: dict[tuple[str, int], Asked] = {}
+    found: dict[tuple[str, int], RecordedRequest] = {}
     for offset, value in requests:
         key = value["user_id"], value["planned_at"]
         answer, at_ms = answered.get((value["user_id"], offset), (None, 0))
@@ -299,5 +299,7 @@ def asked_by(
         ):
             answer, at_ms = before.answer, before.answered_ms
         made_by = value.get("policy_hash", "")
-        found[key] = Asked(Trigger(value["trigger"]), value["pending"], value["plan"], offset, answer, at_ms, made_by)
+        found[key] = RecordedRequest(
+            Trigger(value["trigger"]), value["pending"], value["plan"], offset, answer, at_ms, made_by
+        )
     return found

@@ -82,7 +82,7 @@ class Curation:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class CurationState:
     """A reader's curations after some events, by id, and the events beyond `CURATIONS_MAX`."""
 
     curations: Mapping[str, Curation]
@@ -107,7 +107,7 @@ def curation_of(event: ClustersCurated, order: Order) -> Curation:
     )
 
 
-def fold_curations(held: Mapping[str, Curation], said: Iterable[Curation]) -> Held:
+def fold_curations(held: Mapping[str, Curation], said: Iterable[Curation]) -> CurationState:
     """Return a reader's curations after these events: a later name replaces the earlier one, an undo removes, a repeat
     changes nothing.
     """
@@ -120,7 +120,7 @@ def fold_curations(held: Mapping[str, Curation], said: Iterable[Curation]) -> He
             refused.append(one)
         elif before is None or (one.kind is CurationKind.RENAME and one.order > before.order):
             after[one.curation_id] = one
-    return Held(after, tuple(refused))
+    return CurationState(after, tuple(refused))
 
 
 def check_curated(event: ClustersCurated) -> None:

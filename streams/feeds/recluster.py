@@ -26,7 +26,7 @@ from highwater.streams.feeds.summary import summarise
 from highwater.streams.feeds.tracking import TrackedCluster
 from highwater.streams.feeds.versions import (
     Cluster,
-    Found,
+    FoundBeforeCuration,
     FoundCluster,
     LastVersion,
     NewVersion,
@@ -123,9 +123,9 @@ def _insights_of(last: LastVersion) -> set[str]:
     return {*last.outside.insight_ids, *(insight_id for one in last.clusters for insight_id in one.insight_ids)}
 
 
-def _found_in(natural: Evolution, curated: Curated) -> Found:
+def _found_in(natural: Evolution, curated: Curated) -> FoundBeforeCuration:
     clusters = (FoundCluster(one.cluster_id, one.insight_ids, one.born_version) for one in natural.clusters)
-    return Found(tuple(clusters), curated.homes)
+    return FoundBeforeCuration(tuple(clusters), curated.homes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ def parts_of(label: str) -> list[str]:
     return [part for part in (one.strip() for one in _PARTS.split(told.replace(EXAMPLES, ", "))) if part]
 
 
-class Said:
+class SearchedTexts:
     """What texts contain, to be searched for phrases; words match by their stems and in any spelling."""
 
     def __init__(self, texts: Iterable[str | None]) -> None:
@@ -77,7 +77,7 @@ def redact_words(
     `texts`: those of its remaining members, or of enough of them, by id. The title becomes the label again and the
     summary is extracted from these texts, since a model may have paraphrased what was retracted.
     """
-    said = Said(texts.values())
+    said = SearchedTexts(texts.values())
     keywords = [keyword for keyword in stored.get("keywords") or () if keyword in said]
     is_own = bool(stored.get("label_by"))  # the reader's words, not those of a text
     label = str(stored["label"]) if is_own else _label(stored, said, keywords, texts, retracted)
@@ -90,7 +90,7 @@ def redact_words(
 
 def _label(
     stored: Mapping[str, Any],
-    said: Said,
+    said: SearchedTexts,
     keywords: Sequence[str],
     texts: Mapping[str, str | None],
     retracted: Collection[str],
@@ -139,7 +139,7 @@ def _redact_theme(theme: str, clusters: Iterable[dict[str, Any]], texts: Mapping
     own = [one for one in clusters if one.get("theme") == theme]
     ids = {insight_id for one in own for insight_id in one["insight_ids"]}
     words = (word for one in own for word in (str(one["label"]), *one.get("keywords", ())))
-    said = Said([*(text for insight_id, text in texts.items() if insight_id in ids), *words])
+    said = SearchedTexts([*(text for insight_id, text in texts.items() if insight_id in ids), *words])
     gone = {part for part in parts_of(theme) if part not in said}
     if gone:
         for one in own:

@@ -65,7 +65,7 @@ class FoundCluster:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundBeforeCuration:
     """The input of a curated version, for the next one: the clusters as they were found, and by the id of each split
     the members of its parts.
     """
@@ -91,7 +91,7 @@ class LastVersion:
     clusters: tuple[Cluster, ...]
     outside: Outside
     neighbours: bytes | None = None
-    found: Found | None = None
+    found: FoundBeforeCuration | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class NewVersion:
     outside: Outside
     changes: tuple[ClusterChange, ...]
     neighbours: bytes
-    found: Found | None = None
+    found: FoundBeforeCuration | None = None
 
     @property
     def noise_count(self) -> int:

@@ -15,7 +15,7 @@ import orjson
 
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.jobs import JobSubmitted
-from highwater.streams.checks import ID_BYTES_MAX, check_name, check_said, check_text, check_uuid
+from highwater.streams.checks import ID_BYTES_MAX, check_name, check_text, check_user_text, check_uuid
 from highwater.streams.identity.plans import BRAND_KIT
 from highwater.streams.jobs.approval import TIMEOUT_SECONDS_DEFAULT, TIMEOUT_SECONDS_MAX, TIMEOUT_SECONDS_MIN
 from highwater.streams.jobs.decks import BadDeckError, Outline, read_outline
@@ -195,7 +195,7 @@ def _fields(text: str, fields: Mapping[str, bool]) -> dict[str, Any]:
 
 def _generation(args: Mapping[str, Any]) -> GenerationArgs:
     query = _text(args, "query")
-    check_said("args.query", query, QUERY_BYTES_MAX)
+    check_user_text("args.query", query, QUERY_BYTES_MAX)
     slides = args.get("slides", SLIDES_DEFAULT)
     if type(slides) is not int or not SLIDES_MIN <= slides <= SLIDES_MAX:
         raise InvalidEventError("bad_slides", f"slides is not {SLIDES_MIN} to {SLIDES_MAX}", field="args.slides")

@@ -19,7 +19,7 @@ _RESULT_PAGES = ("league_table", "league_schedule", "league_results", "league_st
 _FIRST_PAGE = "1"
 
 
-class Known(Protocol):
+class EarlierMatch(Protocol):
     """What was known of a match before; a row of the agent is one."""
 
     @property
@@ -35,7 +35,7 @@ class Known(Protocol):
         """Return its progress."""
 
 
-def affected_keys(before: Known | None, event: MatchChanged) -> list[str]:
+def affected_keys(before: EarlierMatch | None, event: MatchChanged) -> list[str]:
     """Return keys of the documents that may differ after a change, each once, the most urgent first.
 
     Args:

@@ -21,7 +21,7 @@ from highwater.streams.intake import Intake, Record, position_of
 from highwater.streams.league.affected import affected_keys
 from highwater.streams.league.resources import resource
 from highwater.streams.league.state import (
-    Due,
+    DueReports,
     Row,
     apply_changed,
     decode_row,
@@ -79,7 +79,7 @@ class SeasonAgent(TableAgent):
             await self._note(due, rows, prewarmed, record.partition, tick["now"])
         self._applied(tick, record, is_admitted=is_admitted)
 
-    async def _tell(self, due: Due, tick: Tick, record: Record) -> list[Awaitable[Any]]:
+    async def _tell(self, due: DueReports, tick: Tick, record: Record) -> list[Awaitable[Any]]:
         """Send what is due; return the acknowledgements to wait for."""
         cause, now = position_of(record), tick["now"]
         acks = []
@@ -92,7 +92,9 @@ class SeasonAgent(TableAgent):
         DECISIONS.labels("match-over").inc(sum(map(len, due.over.values())))
         return acks
 
-    async def _note(self, due: Due, rows: list[Row], prewarmed: dict[str, int], partition: int, now_ms: int) -> None:
+    async def _note(
+        self, due: DueReports, rows: list[Row], prewarmed: dict[str, int], partition: int, now_ms: int
+    ) -> None:
         """Write what was reported, and schedule the rows for their next due time."""
         for season, start_ms in due.prewarms:
             self._rows[season_key(season)] = encode_season(start_ms)

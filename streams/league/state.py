@@ -61,7 +61,7 @@ class Row:
         return match_key(self.season, self.match_id)
 
 
-class Due(NamedTuple):
+class DueReports(NamedTuple):
     """What to report at a tick: seasons to prewarm, and by season the rows whose live pages end now."""
 
     prewarms: list[Prewarm]
@@ -125,7 +125,7 @@ def due_ms(row: Row, prewarmed_ms: int | None, options: WindowOptions, now_ms: i
     return None if ends_ms == row.over_told_ms else ends_ms
 
 
-def judge(rows: Iterable[Row], prewarmed: Mapping[str, int], options: WindowOptions, now_ms: int) -> Due:
+def judge(rows: Iterable[Row], prewarmed: Mapping[str, int], options: WindowOptions, now_ms: int) -> DueReports:
     """Decide what is due for these rows. A season appears once in each part, however many of its matches are due."""
     windows: dict[str, list[Window]] = {}
     over: dict[str, list[Row]] = {}
@@ -136,7 +136,7 @@ def judge(rows: Iterable[Row], prewarmed: Mapping[str, int], options: WindowOpti
         ends_ms = live_ends_ms(row, options)
         if ends_ms is not None and ends_ms <= now_ms and ends_ms != row.over_told_ms:
             over.setdefault(row.season, []).append(row)
-    return Due(maybe_prewarm_public_league_caches(windows, prewarmed, now_ms), dict(sorted(over.items())))
+    return DueReports(maybe_prewarm_public_league_caches(windows, prewarmed, now_ms), dict(sorted(over.items())))
 
 
 def told_over(row: Row, options: WindowOptions) -> Row:
