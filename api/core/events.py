@@ -38,7 +38,7 @@ from highwater.streams.feeds.repeats import find_conflicts
 from highwater.streams.identity.rate_limits import RateLimit
 from highwater.streams.jobs.args import parse_args, submission_of
 from highwater.streams.jobs.states import Kind
-from highwater.streams.repeats import RecordedContent, conflicting
+from highwater.streams.repeats import Said, conflicting
 
 # Limit of events in one request; the body is limited too, and `highwater publish` is for files.
 EVENTS_MAX = 10_000
@@ -272,10 +272,8 @@ async def _conflicting_repeats(
     """
     async with reading(services.database.require()) as connection:
         known = await known_of(connection, sorted({name for name, _ in said}))
-    events = [
-        (name, RecordedContent(content, position)) for (name, content), position in zip(said, positions, strict=True)
-    ]
-    return conflicting(events, {name: RecordedContent(*one) for name, one in known.items()})
+    events = [(name, Said(content, position)) for (name, content), position in zip(said, positions, strict=True)]
+    return conflicting(events, {name: Said(*one) for name, one in known.items()})
 
 
 _FINDERS: Mapping[str, Callable[[Services, Sequence[Any], Sequence[str]], Awaitable[list[int]]]] = {
