@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-# This many words in a row are a quotation: fewer are common phrases.
+# So many words in a row are a quotation: fewer are how anybody says a thing.
 QUOTED_WORDS_MIN = 4
 _WORD = re.compile(r"[^\W_]+")
 

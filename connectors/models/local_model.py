@@ -51,8 +51,7 @@ WINDOW_TOKENS, WINDOWS_MAX = 256, 4
 BACKGROUND_NICE = 10
 # An idle model takes 70 MB; it is loaded again in 0.2 s.
 IDLE_SECONDS = 60.0
-# Part of the embedding model version: how texts become vectors, besides the files. Raised with every change that alters
-# a vector.
+# Said in the name of the basis: how texts become vectors beside the files. Raised with every change that alters a vector.
 _WAY = f"1|{WINDOW_TOKENS}|{WINDOWS_MAX}|{UNFITTED_ID}"
 
 

@@ -32,7 +32,7 @@ CodeArray = NDArray[np.uint32]
 DIMENSIONS = 384
 # Hashed vectors without a fit: the basis of an empty store, which this name identifies.
 UNFITTED_ID = "hashed-text-384.v1"
-# The prefix of fitted bases, before the hash of their bytes.
+# What fitted bases are called, before the hash of their bytes.
 FITTED_PREFIX = "text-384.v2-"
 
 # Coordinates of the wide space. On 49,381 commit subjects twice as many give no better clusters, for four times the
@@ -123,7 +123,7 @@ def should_fit(corpus: int, fitted_on: int | None) -> bool:
 
 
 def terms_of(text: str | None) -> list[str]:
-    """Return the terms of a text that are embedded: its words, else its function words, else its runs of other characters."""
+    """What of a text is embedded: its words, else its function words, else its runs of other characters."""
     cleaned = clean(text)
     words = words_of(cleaned)
     telling = [word for word in words if word not in STOP_WORDS]

@@ -48,8 +48,7 @@ _HASH_CHARACTERS_MIN, _HASH_CHARACTERS_MAX = 7, 64
 
 
 def terms_of_all(texts: Sequence[str | None]) -> tuple[list[str], Places]:
-    """Return the terms of each text, those of one text together and in order, and beside each term the number of its
-    text.
+    """The terms of each text, those of one text together and in order, and beside each term the number of its text.
 
     The texts are in any order. Together they have at most 1 Mi of characters.
     """

@@ -10,7 +10,7 @@ import unicodedata
 from functools import cache, lru_cache
 from itertools import pairwise
 
-# Longer text adds cost, not meaning: an insight is a headline or a paragraph, 8,192 characters are two pages.
+# Beyond this a text adds cost, not meaning: an insight is a headline or a paragraph, 8,192 characters are two pages.
 TEXT_CHARACTERS_MAX = 8_192
 # Longer runs are encoded data, not words.
 WORD_CHARACTERS_MAX = 40
@@ -82,7 +82,7 @@ _HAS_LETTER = re.compile(r"[^\W\d_]")
 # Letters of Thai and Lao that belong to the one before them, and to the one after them.
 _LETTERS_BEHIND = frozenset("\u0e30\u0e32\u0e33\u0e45\u0e46\u0eb0\u0eb2\u0eb3\u0ec6")
 _LETTERS_AHEAD = frozenset("\u0e40\u0e41\u0e42\u0e43\u0e44\u0ec0\u0ec1\u0ec2\u0ec3\u0ec4")
-# Characters that join or separate two letters of one word, in Persian and in Indic scripts.
+# What joins or parts two letters of one word, in Persian and in Indic scripts.
 _JOINERS = "\u200c\u200d"
 
 
@@ -105,7 +105,7 @@ def clean(text: str | None) -> str:
 
 
 def words_of(cleaned: str) -> list[str]:
-    """Return the words of a `clean` text in order, lower-cased, with function words. Numbers and versions are left out."""
+    """The words of a `clean` text in order, lower-cased, function words kept. Numbers and versions are left out."""
     if not cleaned.isascii():
         cleaned = _UNSPACED.sub(_in_pairs, cleaned)
     runs = _RUN.findall(_CASE_CHANGE.sub(" ", cleaned).lower())
@@ -115,8 +115,8 @@ def words_of(cleaned: str) -> list[str]:
 def spelled_words_of(cleaned: str) -> list[tuple[int, int]]:
     """Return where the words of a `clean` text begin and end in it, so that they can be shown; split as by `words_of`.
 
-    But a mark stays with its letter, as a vowel of an Indic script does: what `words_of` splits there is compared and
-    never shown. A script without spaces is split into its letters, whose pairs are readable.
+    But a mark stays with the letter that it belongs to, as a vowel of an Indic script does: what `words_of` takes apart there is
+    compared and never shown. A script without spaces is cut into its letters, whose pairs are what can be read.
     """
     found: list[tuple[int, int]] = []
     if not _HAS_LETTER.search(cleaned):
@@ -149,7 +149,7 @@ def _case_cuts(written: str) -> list[int]:
 
 
 def _is_within_letter(written: str, cut: int) -> bool:
-    """Return whether a cut would split one letter as a reader sees it."""
+    """Whether what stands on both sides of a cut is one letter to a reader."""
     if not 0 < cut < len(written):
         return False
     before, after = written[cut - 1], written[cut]
@@ -157,15 +157,13 @@ def _is_within_letter(written: str, cut: int) -> bool:
 
 
 def is_mark(character: str) -> bool:
-    """Return whether a character belongs to the letter before it: an accent, or a vowel of an Indic script or of Thai."""
+    """Whether a character belongs to the letter before it: an accent, or a vowel of an Indic script or of Thai."""
     return unicodedata.category(character).startswith("M")
 
 
 @cache
 def _run_with_marks() -> re.Pattern[str]:
-    """Return `_RUN` with the marks of every script within: the 2,000 that `re` has no class for, found in 10 ms once
-    per process.
-    """
+    """`_RUN` with the marks of every script within: the 2,000 that `re` has no class for, found in 10 ms once a process."""
     marks = "".join(map(re.escape, filter(is_mark, map(chr, range(0x300, 0x10000)))))
     return re.compile(rf"[^\W_](?:[^\W_]|[{marks}{_JOINERS}])*(?:['\u2019][^\W\d_]+)?")
 
