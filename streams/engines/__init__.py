@@ -1,1 +1,1 @@
-"""What queries and jobs have in common: work that a worker holds, and how its states are tabled."""
+"""What queries and jobs share: the work that a worker claims, and the form of its state tables."""

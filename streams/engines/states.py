@@ -1,7 +1,6 @@
-"""State machines as one table of legal moves each.
+"""State machines, each as one table of legal moves.
 
-Invariant: a status changes by a move of its table and in no other way; a move that the table does not have raises and changes
-nothing.
+Invariant: a status changes only by a move of its table; a move that the table does not have raises and changes nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ class IllegalMoveError(HighwaterError):
 
 
 def moved(moves: Moves[StateT, MoveT], state: StateT, move: MoveT, *, of: str) -> StateT:
-    """The state after a move; `of` says what has it, with its article.
+    """Return the state after a move; `of` is the noun for the message, with its article.
 
     Raises:
         IllegalMoveError: the table does not have the move.

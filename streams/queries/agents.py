@@ -1,7 +1,7 @@
-"""The agent of the queries: it keeps a row of each user and requests a run when it is its turn.
+"""The agent of queries: it keeps a row per user and requests each run in its turn.
 
-The law is that of `streams/agents.py`: send, await the acknowledgement, then write the row. A request that comes again is
-harmless, since a run is captured by a conditional update (R1.6); one that is lost holds up its user, so none is skipped.
+The invariant is that of `streams/agents.py`: send, await the acknowledgement, then write the row. A repeated request is
+harmless, since a run is claimed by a conditional update (R1.6); a lost one blocks its user, so none is skipped.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ from highwater.streams.telemetry import DECISIONS
 
 
 class RunAgent(TableAgent):
-    """Rows of users; the next run of a user is requested when the one before has released it (R1.2). Ticks only say it lives."""
+    """The rows of users; the next run of a user is requested when the one before has released it (R1.2). Ticks only
+    show that the agent is alive.
+    """
 
     name = "runs"
     topics = (PIPELINE_STAGE, RUN_ARCHIVED, TICK)
@@ -61,14 +63,14 @@ class RunAgent(TableAgent):
             ack = await self._send(STAGE_REQUESTED, event["user_id"], request, position_of(record), event["at"])
             await ack
             DECISIONS.labels("stage-requested").inc()
-        # Written even when nothing changed: a redelivery may be there because the changelog lost the first write.
+        # # Written even if nothing changed: this may be a redelivery because the changelog lost the first write.
         self._rows[key] = encode_order(order)
 
     async def _on_tick(self, tick: Tick, record: Record) -> None:
         self._applied(tick, record, is_admitted=self._admit(tick, record))
 
     def _derive_index(self, partition: int) -> DueIndex:
-        return DueIndex()  # nothing of a run is due at a tick
+        return DueIndex()  # # no run becomes due at a tick
 
 
 def _request(run: Waiting, event: PipelineStage | RunArchived, *, queued: int) -> StageRequested:

@@ -1,6 +1,6 @@
-"""Owns how an answer of the Analyzer is read (R1.18).
+"""Parses an answer of the Analyzer (R1.18).
 
-Invariant: what later stages rely on is of its type or the answer is refused; what they can do without gets a default.
+Invariant: an answer is refused if a field that later stages need has another type; optional fields get a default.
 """
 
 from __future__ import annotations
@@ -12,23 +12,24 @@ import orjson
 
 from highwater.streams.models.answers import UnusableAnswerError, json_object_in
 
-# A label and a phrase: longer ones are prose in the wrong place, and are cut.
+# # A label and a phrase: a longer one is prose in the wrong place, and is cut.
 LABEL_CHARACTERS_MAX = 200
-# More words than this select everything; a query of 4,000 tokens repeats itself long before.
+# # More words than this match everything; a query of 4,000 tokens repeats words long before.
 KEYWORDS_MAX = 32
 KEYWORD_CHARACTERS_MAX = 80
-# What a model may say about the memory: the ids of 20 records fit a hundred times. Beyond it the object is no pointer.
+# # The limit of the model's reference to memories: a hundred times the ids of 20 records. A longer object is no
+# reference.
 CONTEXT_CHARACTERS_MAX = 16_384
 
 
 def parse_analysis(text: str) -> dict[str, Any]:
-    """The analysis in the five fields of R1.18, in their order; further fields are left out.
+    """Return the analysis with the five fields of R1.18, in their order; further fields are dropped.
 
-    `needs_context` must be there and be true or false. The others may be missing or null; when they are there they are of
-    their type: two texts, a list of words, an object.
+    `needs_context` is required and boolean. The others may be missing or null; if present they have their types: two
+    texts, a list of words, an object.
 
     Raises:
-        UnusableAnswerError: the answer is no such object.
+        UnusableAnswerError: the answer is not such an object.
     """
     found = json_object_in(text)
     needs_context = found.get("needs_context")
@@ -51,7 +52,7 @@ def parse_analysis(text: str) -> dict[str, Any]:
 
 
 def finds_context(analysis: Mapping[str, Any] | None) -> bool:
-    """Whether an analysis names anything as context (R1.39): `{"lsm_ids": []}` names nothing."""
+    """Return whether an analysis names anything as context (R1.39): `{"lsm_ids": []}` names nothing."""
     return _names_something((analysis or {}).get("context_found"))
 
 

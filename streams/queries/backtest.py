@@ -1,7 +1,9 @@
-"""Owns what a backtest of prompts compares: a recorded answer with what another prompt or model says to the same input.
+"""The comparison in a backtest of prompts: a recorded answer and the answer of another prompt or model to the same
+input.
 
-Invariant: the input is the recorded one, so that nothing differs but what was named. A new prompt of the Mentor is told to the
-Assembler too, as it would be live. What was retrieved is not looked for again: the Analyzer and the Archivist have no part in it.
+Invariant: the input is the recorded one, so that only the named prompt or model differs. A new prompt of the Mentor is
+also given to the Assembler, as in live use. Sources are not retrieved again: the Analyzer and the Archivist do not take
+part.
 """
 
 from __future__ import annotations
@@ -15,15 +17,15 @@ from typing import NamedTuple
 from highwater.streams.queries.states import Stage
 
 ASSEMBLER, MENTOR = "Assembler", "Mentor"
-# The roles whose prompts can be compared by recorded inputs.
+# # The roles whose prompts can be compared by recorded inputs.
 ROLES = (ASSEMBLER, MENTOR)
 
-# [1], [2][5] and [1, 2], as models write them.
+# # [1], [2][5] and [1, 2], as models write them.
 _MARKS = re.compile(r"\[(\d{1,3}(?:\s*,\s*\d{1,3})*)\]")
 
 
 class Side(NamedTuple):
-    """An answer and what it took: tokens of the calls that are compared; `cost_usd` None: the model has no price."""
+    """An answer and its cost: tokens of the compared calls; `cost_usd` None: the model has no price."""
 
     answer: str
     model: str
@@ -32,10 +34,10 @@ class Side(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """A query as it was answered: what its stages were given, with which prompts by role, and what came of it.
+    """A query as it was answered: the input of its stages, the prompts by role, and the outcome.
 
-    `sources`: ids in the order of their numbers, from 1. `sides`: the answer with what the calls took that are repeated, by the
-    first stage of them.
+    `sources`: ids in the order of their numbers, from 1. `sides`: the answer with the usage of the calls that are
+    repeated, by the first repeated stage.
     """
 
     request_id: str
@@ -50,7 +52,7 @@ class Recorded(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """What changes for a query; `replayed` None: its call failed, and `error` says how."""
+    """What changes for a query; `replayed` None: its call failed, and `error` gives the reason."""
 
     request_id: str
     asked_ms: int
@@ -64,7 +66,7 @@ class Comparison(NamedTuple):
 
     @property
     def is_changed(self) -> bool:
-        """Whether the answer reads otherwise."""
+        """Return whether the answer's text differs."""
         return bool(self.lines)
 
 
@@ -82,18 +84,18 @@ class Totals(NamedTuple):
 
 
 def first_stage(prompts: Mapping[str, str]) -> Stage:
-    """The first stage that another prompt changes; another model alone changes the Responder's."""
+    """Return the first stage that another prompt changes; another model alone changes only the Responder's."""
     return Stage.ASSEMBLER if prompts else Stage.RESPONDER
 
 
 def cited(answer: str, sources: Sequence[str]) -> tuple[str, ...]:
-    """The sources whose numbers an answer names, in their order; a number that none has names nothing."""
+    """Return the sources whose numbers an answer contains, in their order; numbers without a source are ignored."""
     numbers = {int(number) for marks in _MARKS.findall(answer) for number in marks.split(",")}
     return tuple(source for number, source in enumerate(sources, 1) if number in numbers)
 
 
 def changed_lines(before: str, after: str) -> tuple[str, ...]:
-    """Lines that differ, `- ` before those that are lost and `+ ` before those that are new."""
+    """Return the lines that differ, with `- ` before removed ones and `+ ` before added ones."""
     old, new = before.strip().splitlines(), after.strip().splitlines()
     lines: list[str] = []
     for kind, begin, end, new_begin, new_end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
@@ -104,7 +106,7 @@ def changed_lines(before: str, after: str) -> tuple[str, ...]:
 
 
 def compare(recorded: Recorded, first: Stage, replayed: Side | None, error: str | None = None) -> Comparison:
-    """What changes for a query whose stages were repeated from `first` on."""
+    """Return what changes for a query whose stages were repeated from `first` on."""
     side = recorded.sides[first]
     had = cited(side.answer, recorded.sources)
     has = had if replayed is None else cited(replayed.answer, recorded.sources)
@@ -122,7 +124,7 @@ def compare(recorded: Recorded, first: Stage, replayed: Side | None, error: str 
 
 
 def totals(comparisons: Sequence[Comparison]) -> Totals:
-    """Over all queries; both sides of those alone that were answered again."""
+    """Return the totals over all queries; both sides include only those that were answered again."""
     answered = [(one.recorded, one.replayed) for one in comparisons if one.replayed is not None]
     before, after = [left for left, _ in answered], [right for _, right in answered]
     return Totals(
@@ -138,7 +140,7 @@ def totals(comparisons: Sequence[Comparison]) -> Totals:
 
 
 def summed(costs: Iterable[Decimal | None]) -> Decimal | None:
-    """The sum of costs; None if any is unknown, since a part of a bill is no bill."""
+    """Return the sum of costs; None if any is unknown, since an incomplete sum would mislead."""
     total = Decimal(0)
     for cost in costs:
         if cost is None:

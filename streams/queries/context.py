@@ -1,8 +1,8 @@
-"""Owns what the stages are given to read: the Analyzer's input, the draft, the payload (R1.17, R1.20 to R1.23).
+"""The inputs of the stages: the Analyzer's input, the draft, the payload (R1.17, R1.20 to R1.23).
 
-Invariant: the query is whole and the Mentor's prompt is whole; everything else gives way, in this order: memory (the oldest
-first), sources (the least similar first), history (the oldest first). What was said or ingested is data: no text can open or
-close a tag of ours, so none can pass for another part of the draft.
+Invariant: the query and the Mentor's prompt are complete; everything else is cut, in this order: memory (the oldest
+first), sources (the least similar first), history (the oldest first). Earlier messages and ingested texts are data: no
+text can open or close one of our tags, so none can pass for another part of the draft.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ import orjson
 from highwater.streams.models.answers import clean_text
 from highwater.streams.models.tokens import count_tokens, cut_to_tokens, surely_fits
 
-# R1.22.
+# # R1.22.
 PAYLOAD_TOKENS_MAX = 8_000
-# Twice what the Assembler may give back: enough to choose from; with prompt and answer it fits a window of 32,000.
+# # Twice the most that the Assembler may return: enough to choose from; with prompt and answer it fits a window of
+# 32,000.
 DRAFT_TOKENS_MAX = 16_000
-# Kept for sources however long the history is: ten log rows can be long answers, and nothing new could be answered.
+# # Reserved for sources however long the history is: ten log rows can be long answers, and would leave room for no
+# source.
 SOURCES_TOKENS_MIN = 4_000
-# An entry is cut rather than dropped when at least so much of it stays; less is a fragment without a sense.
+# # An entry is cut rather than dropped if at least this much of it stays; less is a meaningless fragment.
 ENTRY_TOKENS_MIN = 48
-# The analysis is JSON that a model wrote; longer than this it is no pointer but a second draft.
+# # The analysis is JSON that a model wrote; a longer one is a second draft, not a reference.
 ANALYSIS_TOKENS_MAX = 1_000
 ATTRIBUTE_CHARACTERS_MAX = 240
 
@@ -37,21 +39,22 @@ _TAGS = (
 
 
 def _opening_of(names: str) -> re.Pattern[str]:
-    """The bracket that begins a tag of these: closing in any case, opening as we write it (`List<Record>` is code)."""
+    """Match the bracket that begins one of these tags: closing in any case, opening as we write it (`List<Record>` is code)."""
     return re.compile(rf"<(?=\s*/\s*(?i:{names})\b|\s*(?:{names})\b)")
 
 
 _TAG_OF_OURS = _opening_of("|".join(_TAGS))
 _WRAPPER = _opening_of(f"{QUERY_TAG}|{CONTEXT_TAG}")
-# Stands for the opening bracket of what would be a tag of ours. One character, and not `&lt;`: a query may consist of nothing but
-# such tags and must fit whole all the same. Anything else stays as it was said, code and comparisons above all.
+# # Replaces the opening bracket of a text that would be one of our tags. One character, and not `&lt;`: a query may
+# consist only of such tags and must still fit completely. Everything else stays unchanged, above all code and
+# comparisons.
 BRACKET = "\u2039"
 _NO_ATTRIBUTE = str.maketrans({"<": BRACKET, ">": "\u203a", '"': "'"})
 _NUMBER = re.compile(r"\D*([0-9]{1,18})")
 _POINTER = re.compile(r"(?:\A|_)(?:ids?|lsm|memory|memories|records?)(?:\Z|_)")
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _WORD = re.compile(r"[^\W_]+")
-# A keyword of one or two letters is within half of all words.
+# # A keyword of one or two letters occurs within half of all words.
 _KEYWORD_CHARACTERS_MIN = 3
 
 
@@ -74,9 +77,10 @@ class Memory(NamedTuple):
 
 
 class Source(NamedTuple):
-    """An ingested insight or chunk that was retrieved for a query; `similarity` is larger for what is nearer.
+    """An insight or chunk that was retrieved for a query; `similarity` is larger for nearer ones.
 
-    `share`: of the weight of the query's words, what it has. `document` and `heading`: where a chunk stands.
+    `share`: the share of the weight of the query's words that it contains. `document` and `heading`: the place of a
+    chunk.
     """
 
     insight_id: str
@@ -91,14 +95,14 @@ class Source(NamedTuple):
 
 
 class Matching(NamedTuple):
-    """How many insights have all of some words."""
+    """The number of insights that contain all of some words."""
 
     number: int
     words: tuple[str, ...]
 
 
 def analyzer_input(query: str, memories: Sequence[Memory]) -> str:
-    """The message to the Analyzer: a JSON object of the query and the latest memories (R1.17), as they are given."""
+    """Return the message to the Analyzer: a JSON object of the query and the latest memories (R1.17), unchanged."""
     summaries = [
         {
             "id": one.memory_id,
@@ -113,10 +117,10 @@ def analyzer_input(query: str, memories: Sequence[Memory]) -> str:
 
 
 def records_pointed_at(analysis: Mapping[str, Any], memories: Sequence[Memory]) -> list[Memory]:
-    """The memories that an analysis names by id (R1.20, 2.2), in their given order.
+    """Return the memories that an analysis names by id (R1.20, 2.2), in their given order.
 
-    `context_found` is to name them as `{"lsm_ids": [7, 12]}`; other names that speak of ids, texts such as "12" or "lsm:12" and
-    ids that do not exist are put up with. An analysis that names none but needs context points at what shares its keywords.
+    `context_found` should name them as `{"lsm_ids": [7, 12]}`; other names for ids, texts such as "12" or "lsm:12" and
+    unknown ids are tolerated. An analysis that names none but needs context gets the memories that share its keywords.
     """
     named = set(_ids_in(analysis.get("context_found"), is_pointer=False))
     found = [one for one in memories if one.memory_id in named]
@@ -136,26 +140,27 @@ def draft_context(
     *,
     matching: Matching | None = None,
 ) -> str:
-    """The draft in the order of R1.20, at most `DRAFT_TOKENS_MAX` tokens unless query and Mentor alone have more.
+    """Return the draft in the order of R1.20, at most `DRAFT_TOKENS_MAX` tokens unless query and Mentor alone have
+    more.
 
     Args:
-        query: what is asked; never cut.
-        logs: what was said before, oldest first.
-        analysis: what the Analyzer said.
-        memories: the records that it points at.
-        sources: what was ingested and is near the query; they are numbered as they are given, the nearest is to be the first.
-        matching: how many insights have which words of the query, if it asks how many.
-        mentor: the prompt that rules the answer; never cut. The Assembler's own prompt is sent as the system prompt.
+        query: the question; never cut.
+        logs: earlier messages, oldest first.
+        analysis: the Analyzer's answer.
+        memories: the records that it names.
+        sources: ingested texts near the query, numbered in the given order; the nearest should be the first.
+        matching: how many insights contain which words of the query, if it asks for a number.
+        mentor: the prompt for the answer; never cut. The Assembler's own prompt is sent as the system prompt.
     """
     head, foot = tagged("user_query", query), tagged("mentor", mentor)
     lines = [_log(one) for one in logs]
-    # By id: they are given to a run in this order.
+    # # By id: they are given to a run in this order.
     records = [_record(one) for one in sorted(memories, key=lambda one: (one.start, one.memory_id))]
     listed = [_source(number, one) for number, one in enumerate(sources, 1)]
     told = escape(orjson.dumps(analysis).decode())
     whole = _joined(head, tagged("analysis", told, is_escaped=True), foot, lines, records, listed, matching)
     if surely_fits(told, ANALYSIS_TOKENS_MAX) and surely_fits(whole, DRAFT_TOKENS_MAX):
-        return whole  # as nearly every draft is; nothing has to be counted
+        return whole  # # true for nearly every draft, so nothing has to be counted
     frame = count_tokens(_joined(head, tagged("analysis", ""), foot, [], [], [], matching))
     room_of_analysis = max(0, min(ANALYSIS_TOKENS_MAX, DRAFT_TOKENS_MAX - frame))
     said = cut_to_tokens(told, room_of_analysis)
@@ -169,15 +174,16 @@ def draft_context(
 
 
 def with_mentor(draft: str, mentor: str) -> str:
-    """The draft with another Mentor's prompt, which is its last element; no text before it can open one (`escape`)."""
+    """Return the draft with another Mentor's prompt, which is its last element; no text before it can open one (`escape`)."""
     opening = tagged("mentor", "").partition("\n")[0]
     return f"{draft.rpartition(opening)[0]}{tagged('mentor', mentor)}"
 
 
 def final_payload(query: str, assembled: str) -> str:
-    """What the final answer is written from: the query, whole and first, and what the Assembler gave, cut to 8,000 tokens.
+    """Return the input of the final answer: the query, complete and first, and the Assembler's answer, cut to 8,000
+    tokens.
 
-    A query has at most 4,000 tokens; the little that escaping adds to it is the Assembler's loss.
+    A query has at most 4,000 tokens; the few that escaping adds are taken from the Assembler's part.
     """
     head = tagged(QUERY_TAG, query)
     body = _WRAPPER.sub(BRACKET, clean_text(assembled).strip())
@@ -188,18 +194,18 @@ def final_payload(query: str, assembled: str) -> str:
 
 
 def escape(text: str) -> str:
-    """A text in which nothing opens or closes a tag of ours; all else in it stays as it is."""
+    """Return a text in which nothing opens or closes one of our tags; everything else stays unchanged."""
     return _TAG_OF_OURS.sub(BRACKET, clean_text(text))
 
 
 def tagged(tag: str, text: str, *, is_escaped: bool = False, **attributes: str) -> str:
-    """An element of the draft, its text escaped and on lines of its own."""
+    """Return an element of the draft, its text escaped and on lines of its own."""
     given = "".join(f' {name}="{_attribute(value)}"' for name, value in attributes.items())
     return f"<{tag}{given}>\n{text if is_escaped else escape(text)}\n</{tag}>"
 
 
 class _Entry(NamedTuple):
-    """An element of a list in the draft, which may be cut or left out."""
+    """An element of a list in the draft, which may be cut or dropped."""
 
     open: str
     text: str
@@ -213,14 +219,14 @@ class _Entry(NamedTuple):
         return count_tokens(f"{self}\n")
 
     def cut(self, tokens_max: int) -> _Entry | None:
-        """What fits; None when that would be a fragment."""
+        """Return the part that fits; None if it would be a fragment."""
         room = tokens_max - count_tokens(f"{self.open}{_CUT}{self.close}\n")
         if room < ENTRY_TOKENS_MIN:
             return None
         return self._replace(text=f"{cut_to_tokens(self.text, room)}{_CUT}")
 
 
-# Says that something is missing.
+# # Marks that something is missing.
 _CUT = "\u2026"
 
 
@@ -259,13 +265,13 @@ def _attribute(value: str) -> str:
 
 
 def _newest(entries: Sequence[_Entry], room: int) -> tuple[list[_Entry], int]:
-    """The last entries that fit, in their order, and their tokens."""
+    """Return the last entries that fit, in their order, and their tokens."""
     kept, used = _fitting(entries[::-1], room)
     return kept[::-1], used
 
 
 def _fitting(entries: Sequence[_Entry], room: int) -> tuple[list[_Entry], int]:
-    """The first entries that fit, the last of them cut when it must be, and their tokens."""
+    """Return the first entries that fit, the last of them cut if necessary, and their tokens."""
     kept: list[_Entry] = []
     used = 0
     for entry in entries:

@@ -1,7 +1,7 @@
-"""Owns the text of an answer while it is written: what is put together from its pieces, and what a reader of it lacks.
+"""The text of an answer while it is written: assembled from its pieces, and the part that a reader has not received.
 
-Invariant: no piece is sent twice, and none after a gap. A piece says where it begins, so that one that is missing
-shows; of a text with a hole nothing more is told, and the answer itself (which is in the log) comes whole.
+Invariant: no piece is sent twice, and none after a gap. A piece contains its start, so a missing one is noticed; after
+a gap nothing more is sent, and the complete answer comes from the log.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 class Piece(NamedTuple):
     """A piece of an answer: `start` in characters from its beginning; `is_end`: the call has ended, `text` is empty.
 
-    `epoch` rises with each worker that takes the run, `attempt` with each call of the stage.
+    `epoch` rises with each worker that claims the run, `attempt` with each call of the stage.
     """
 
     request_id: str
@@ -26,7 +26,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What is known of the answer that is being written for a user."""
+    """The known part of the answer that is being written for a user."""
 
     request_id: str
     epoch: int
@@ -46,7 +46,7 @@ class Place(NamedTuple):
 
 
 class Delta(NamedTuple):
-    """What a reader gets next, and its state after that."""
+    """The next text for a reader, and the reader's state after it."""
 
     start: int
     text: str
@@ -54,7 +54,7 @@ class Delta(NamedTuple):
 
 
 def with_piece(held: Written | None, piece: Piece) -> Written:
-    """The state after a piece. A piece of an abandoned attempt changes nothing; a later attempt begins again."""
+    """Return the state after a piece. A piece of an abandoned attempt changes nothing; a later attempt begins again."""
     if held is None or held.request_id != piece.request_id or (held.epoch, held.attempt) < (piece.epoch, piece.attempt):
         held = Written(piece.request_id, piece.epoch, piece.attempt, "", is_whole=True)
     elif (held.epoch, held.attempt) > (piece.epoch, piece.attempt):
@@ -66,7 +66,7 @@ def with_piece(held: Written | None, piece: Piece) -> Written:
 
 
 def delta_after(place: Place | None, written: Written | None) -> Delta | None:
-    """What a reader lacks; None: nothing, or nothing that can be sent without a gap."""
+    """Return the text that a reader has not received; None: nothing, or nothing that can be sent without a gap."""
     if written is None or not written.is_whole:
         return None
     call = written.request_id, written.epoch, written.attempt

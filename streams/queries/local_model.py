@@ -1,8 +1,8 @@
-"""Owns the built-in model: what stands in for a language model when no service is configured. Law: it invents nothing.
+"""The built-in model, used when no language model is configured. Invariant: it invents nothing.
 
-It answers each stage in the form that the stage's prompt asks for, from the same input: no clock, chance or state. Answers
-are sentences of the sources as they stand, chosen by the words that they share with the query (rarer words weigh more); when
-none of them shares enough, it says so.
+It answers each stage in the form that the stage's prompt requests, from the same input, without clock, chance or state.
+Answers are unchanged sentences of the sources, chosen by the words that they share with the query (rarer words weigh
+more); if none shares enough, the answer is that there is none.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ from highwater.streams.queries.words import SAME, months_of, stem_of, told_words
 NOTHING_FOUND = "Nothing that was ingested answers this."
 NOTHING_ASKED = "Nothing was asked before this."
 KEYWORDS_MAX = 12
-# What the Assembler passes on; with texts of this length it stays below the 8,000 tokens of R1.22.
+# # What the Assembler passes on; with texts of this length it stays below the 8,000 tokens of R1.22.
 SOURCES_MAX, RECORDS_MAX, LINES_MAX = 40, 5, 10
 TEXT_CHARACTERS_MAX = 400
-# An answer is read at a glance.
+# # An answer is read at a glance.
 SHOWN_MAX = 5
 SHOWN_CHARACTERS_MAX = 240
 TAGS_MAX = 8
-# A source is named when it shares so much of the query as the best one does; the best must share so much of the query itself.
+# # A source is cited if it shares at least this part of what the best one shares; the best must share at least this
+# part of the query itself.
 _NEAR_BEST, _SHARE_MIN = 0.6, 0.3
-# A word that no source has counts for at most two ordinary ones: else a single stray word would silence what is there.
+# # A word that no source has counts at most as two ordinary ones: otherwise one stray word would suppress all sources.
 _ABSENT_WEIGHT_MAX = 2.0
 
 _ELEMENT = re.compile(r"<(log|record|source)((?: [a-z]+=\"[^\"]*\")*)>(.*?)(?:</\1>|\Z)", re.DOTALL)
@@ -49,9 +50,9 @@ _TIME = re.compile(
     r"|(?:in )?(?:january|february|march|april|june|july|august|september|october|november|december)(?: (?:19|20)\d\d)?)\b",
     re.IGNORECASE,
 )
-# The first word of asking decides: "What happens when ..." asks for no date.
+# # The first question word decides: "What happens when ..." asks for no date.
 _KIND = re.compile(r"\b(how many|how|when|where|whom|who|which|what|why)\b", re.IGNORECASE)
-# A handle, or names behind a word that introduces who did it.
+# # A handle, or names after a word that introduces the author.
 _PERSON = re.compile(
     r"(?<![\w@/])@[A-Za-z0-9][\w-]{1,38}|(?<=\b[Bb]y )[A-Z][\w'-]+(?: [A-Z][\w'-]+){1,2}"
     r"|(?<=[Tt]hanks to )[A-Z][\w'-]+(?: [A-Z][\w'-]+){0,2}"
@@ -88,9 +89,10 @@ class _Scored(NamedTuple):
 
 
 def local_answer(stage: Stage, system: str, user: str) -> str:  # noqa: ARG001 a model is given both
-    """The answer to the message `user` in the form that a stage expects; the same message always gets the same answer.
+    """Return the answer to the message `user` in the form that a stage expects; the same message always gets the same
+    answer.
 
-    `system` is not read: this model keeps to the seeded prompts and to no other.
+    `system` is not read: this model follows only the seeded prompts.
     """
     return _ANSWERS[stage](user)
 
@@ -145,7 +147,7 @@ def _respond(user: str) -> str:
         return _of_sources(query, best, counted=counted)
     if is_of_history:
         return NOTHING_ASKED
-    # That something was asked before and not answered is no answer.
+    # # An earlier question without an answer is no answer.
     records = [one for one in elements if one.tag == "record" and NOTHING_FOUND not in one.text]
     remembered = _best(query, wanted, records)
     if remembered:
@@ -158,10 +160,10 @@ def _archive(user: str) -> str:
     said = _object(user)
     query, answer = str(said.get("query", user)), str(said.get("answer", ""))
     lines = [line.strip() for line in answer.splitlines() if line.strip()]
-    # The first line introduces, the second is the best source.
+    # # The first line introduces, the second is the best source.
     told = lines[1] if len(lines) > 1 and _LINE_MARK.match(lines[1]) else " ".join(lines[:1])
     day = str(said.get("timestamp", ""))[:10]
-    # The number of a source means nothing later.
+    # # The number of a source has no meaning later.
     told = _LINE_MARK.sub("", told)
     text = f'{f"On {day} the" if day else "The"} user asked: "{_cut(query)}" Answered: {_cut(told) or "nothing"}'
     tags = [word[:TAG_CHARACTERS_MAX] for word in told_words(query)[:TAGS_MAX]]
@@ -179,7 +181,7 @@ _ANSWERS: Mapping[Stage, Callable[[str], str]] = {
 def _of_sources(query: str, best: Sequence[_Element], *, counted: re.Match[str] | None) -> str:
     wanted = _wanted(query)
     named = frozenset().union(*(one.words for one in best))
-    # A verb or a common noun may be put in other words; a name that no source has is worth saying.
+    # # A verb or a common noun may be reworded; a name that no source has is worth mentioning.
     told = [word for word in told_words(query) if _NAME.search(word) and not _DATE.fullmatch(word)]
     missing = [word for word in told if words_of(word).isdisjoint(named)]
     lines = [_lead(query, best, wanted, counted)]
@@ -190,7 +192,9 @@ def _of_sources(query: str, best: Sequence[_Element], *, counted: re.Match[str] 
 
 
 def _lead(query: str, best: Sequence[_Element], wanted: frozenset[str], counted: re.Match[str] | None) -> str:
-    """What the sources say to the kind of question, as a sentence: how many, when, where, who, or what the nearest one says."""
+    """Return the sources' answer to the kind of question, as a sentence: how many, when, where, who, or the text of the
+    nearest source.
+    """
     first = best[0]
     mark = f"[{_number(first)}]"
     asked = _KIND.search(query)
@@ -226,9 +230,9 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _of_history(wanted: frozenset[str], elements: Sequence[_Element]) -> str:
-    """What was asked before; "" when nothing was."""
+    """Return the earlier questions; "" if there were none."""
     asked = [one for one in elements if one.tag == "log" and one.attributes.get("type") == "user_query"]
-    # "What did I ask about the controller?" asks for some of them.
+    # # "What did I ask about the controller?" asks for some of them.
     about = [one for one in asked if wanted & one.words] or asked
     if about:
         shown = [
@@ -244,7 +248,9 @@ def _of_history(wanted: frozenset[str], elements: Sequence[_Element]) -> str:
 
 
 def _best(query: str, wanted: frozenset[str], elements: Sequence[_Element]) -> list[_Element]:
-    """Those that share enough with the query, the best first, each text once; of a date that the query names, if there are."""
+    """Return those that share enough with the query, the best first, without repeated texts; only those of a date that
+    the query names, if there are any.
+    """
     dates = _dates_in(query)
     dated = [
         one
@@ -258,7 +264,7 @@ def _best(query: str, wanted: frozenset[str], elements: Sequence[_Element]) -> l
     if not ranked:
         return dated[:SHOWN_MAX] if dated and not wanted else []
     if ranked[0].score < _SHARE_MIN:
-        # Near by what they mean rather than by words: those are given nearest first.
+        # # Near by meaning rather than by words: the nearest come first.
         return [one for one in elements if one.tag == "source" and one.words & wanted][:1]
     near = [one.element for one in ranked if one.score >= _NEAR_BEST * ranked[0].score]
     if _RECENT.search(query):
@@ -267,15 +273,18 @@ def _best(query: str, wanted: frozenset[str], elements: Sequence[_Element]) -> l
 
 
 def _dates_in(query: str) -> tuple[str, ...]:
-    """The days, months and years that a query names, as the beginnings of ISO dates: the months of years, or else what is."""
+    """Return the days, months and years that a query names, as prefixes of ISO dates: months with a year if there are
+    any, else all.
+    """
     return tuple(months_of(query) or _DATE.findall(query))
 
 
 def _ranked(wanted: frozenset[str], elements: Sequence[_Element]) -> list[_Scored]:
-    """Elements that share words with the query, by the share of its weight that they have; ties stay in their order."""
+    """Return elements that share words with the query, by the share of its weight that they contain; ties keep their order."""
     bags = [one.words & wanted for one in elements]
     shared = Counter(word for bag in bags for word in bag)
-    # They were found by these very words, so that what is rare among them is rarer elsewhere: half the usual weight of rarity.
+    # # They were found by these words, so a word that is rare among them is rarer elsewhere: half the usual weight of
+    # rarity.
     weights = {word: 1 + 0.5 * log(len(elements) / count) for word, count in shared.items()}
     total = sum(weights.get(word, _ABSENT_WEIGHT_MAX) for word in sorted(wanted))
     scored = [
@@ -291,7 +300,7 @@ def _wanted(query: str) -> frozenset[str]:
 
 
 def _keywords(query: str) -> list[str]:
-    """What to search for: the words, and after them those that stand for them in what people write of changes."""
+    """Return the search words: those of the query, then their synonyms in texts about changes."""
     words = told_words(query)[:KEYWORDS_MAX]
     stems = {stem_of(word.lower()) for word in words}
     others = [word for group in SAME if stem_of(group[0]) in stems for word in group]
@@ -301,7 +310,7 @@ def _keywords(query: str) -> list[str]:
 def _is_related(wanted: frozenset[str], memory: Mapping[str, Any]) -> bool:
     tags = memory.get("tags")
     words = words_of(f"{memory.get('summary', '')} {' '.join(map(str, tags)) if isinstance(tags, list) else ''}")
-    # One word of many is chance.
+    # # One word of many is chance.
     return bool(wanted) and len(wanted & words) * 2 >= len(wanted)
 
 
@@ -318,7 +327,7 @@ def _written(one: _Element, wanted: frozenset[str]) -> str:
 
 
 def _passage(text: str, wanted: frozenset[str]) -> str:
-    """The part of a long text that shares most with the query: its best sentence, and what follows it as far as there is room."""
+    """Return the part of a long text that shares most with the query: its best sentence, and the following ones that fit."""
     sentences = _sentences(text)
     first = _best_sentence(sentences, wanted)
     kept, room = [_cut(sentences[first], TEXT_CHARACTERS_MAX)], TEXT_CHARACTERS_MAX
@@ -331,7 +340,7 @@ def _passage(text: str, wanted: frozenset[str]) -> str:
 
 
 def _sentences(text: str) -> list[str]:
-    """The sentences of a text and the rows of its tables, in order; the text if it has none."""
+    """Return the sentences of a text and the rows of its tables, in order; the text if it has none."""
     lines: list[str] = []
     for is_row, group in groupby(text.splitlines(), key=lambda line: line.lstrip().startswith("|")):
         held = list(group)
@@ -365,14 +374,14 @@ def _number(one: _Element) -> str:
 
 
 def _place(one: _Element) -> str:
-    """When and where a source was published, and where it stands in the log."""
+    """Return when and where a source was published, and its position in the log."""
     names = ("channel", "document", "heading") if one.attributes.get("document") else ("channel", "id")
     given = [one.attributes.get(name, "") for name in (*names, "position")]
     return ", ".join(filter(None, (one.attributes.get("date", "")[:16].replace("T", " "), *given)))
 
 
 def _shown(text: str, wanted: frozenset[str]) -> str:
-    """The sentence of a text that shares most with the query, and what follows it while it is short."""
+    """Return the sentence of a text that shares most with the query, and the following ones while it is short."""
     sentences = _sentences(text)
     first = _best_sentence(sentences, wanted)
     return _cut(" ".join(sentences[first:]) if first == 0 else sentences[first])

@@ -1,7 +1,7 @@
-"""Owns what the Archivist is asked and how its answer becomes a memory (R1.26).
+"""The input of the Archivist, and how its answer becomes a memory (R1.26).
 
-Invariant: a memory says something: a blank text is refused. What is merely too long is cut: a length is not worth another call,
-while the user's next query waits (R1.2).
+Invariant: a memory is never empty: a blank text is refused. A text that is too long is cut: its length is not worth
+another call while the user's next query waits (R1.2).
 """
 
 from __future__ import annotations
@@ -15,28 +15,29 @@ from highwater.streams.models.tokens import cut_to_tokens
 
 TAGS_MAX = 16
 TAG_CHARACTERS_MAX = 64
-# As much as an answer may have (R1.24): a summary longer than what it sums up is none.
+# # The limit of an answer (R1.24): a summary must not be longer than what it summarizes.
 SUMMARY_TOKENS_MAX = 2_000
 
 
 class Summary(NamedTuple):
-    """What is remembered of one query and its answer."""
+    """The summary of one query and its answer."""
 
     tags: tuple[str, ...]
     text: str
 
 
 def archivist_input(query: str, answer: str, timestamp_iso: str) -> str:
-    """The message to the Archivist: a JSON object of the query, its answer and when it was given."""
+    """Return the message to the Archivist: a JSON object of the query, its answer and its time."""
     said = {"query": clean_text(query), "answer": clean_text(answer), "timestamp": timestamp_iso}
     return orjson.dumps(said).decode()
 
 
 def parse_summary(text: str) -> Summary:
-    """The memory that the Archivist wrote. No tags are no error; they are cut to 16 of 64 characters, the text to 2,000 tokens.
+    """Parse the memory that the Archivist wrote. Missing tags are allowed; they are cut to 16 of 64 characters, the
+    text to 2,000 tokens.
 
     Raises:
-        UnusableAnswerError: no JSON object, a blank or missing text, tags that are no list of texts.
+        UnusableAnswerError: no JSON object, a blank or missing text, tags that are not a list of texts.
     """
     found = json_object_in(text)
     said = found.get("text")
@@ -53,5 +54,5 @@ def _tags(value: Any) -> tuple[str, ...]:
     tags = (" ".join(tag.split())[:TAG_CHARACTERS_MAX].strip() for tag in value)
     first: dict[str, str] = {}
     for tag in filter(None, tags):
-        first.setdefault(tag.casefold(), tag)  # tags that differ in case only are one
+        first.setdefault(tag.casefold(), tag)  # # tags that differ only in case are one
     return tuple(first.values())[:TAGS_MAX]

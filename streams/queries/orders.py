@@ -1,12 +1,14 @@
-"""Whose turn it is: of each user the run that is worked on, the runs that wait behind it, and what was released.
+"""Whose turn it is: for each user the active run, the runs that wait for it, and the released ones.
 
-Invariant: one run of a user at a time, in the order of ordinals (R1.2). What was released stays so, whatever comes again; the
-highest revision that was requested is remembered, so an event that comes again asks for nothing twice once its request is
-written. The two topics that speak of runs have no order between them: a release counts whenever it comes, and drops what it
-makes void. A run that its sink requested itself is the active one at once, and those before it count as released.
+Invariant: one run of a user at a time, in the order of ordinals (R1.2). A released run stays released when events are
+repeated; the highest requested revision is stored, so a repeated event makes no second request once the first is
+written. The two topics about runs have no order between them: a release counts whenever it arrives, and removes the
+runs that it makes obsolete. A run that its sink requested itself becomes active at once, and those before it count as
+released.
 
-A failed run that was not yet its turn only leaves the queue: releasing it would release those before it. Should its creation
-come again, its failure comes again too (one partition, in order), and a command for it meanwhile finds it failed and is void.
+A failed run that was not yet active only leaves the queue: releasing it would release those before it. If its creation
+is repeated, its failure is repeated too (one partition, in order), and a command for it meanwhile finds it failed and
+has no effect.
 """
 
 from __future__ import annotations
@@ -22,13 +24,13 @@ from highwater.schemas.queries import PipelineStage, RunArchived
 from highwater.streams.queries.states import ArchiveStatus, Stage, Status, stage_at
 
 _ROW_VERSION = 1
-# Runs of one user that wait: a row of 0.9 MB, where a changelog takes 8 and a worker ends that cannot write. What waits behind
-# this number is not remembered; the search for runs that nobody requested finds each when it is its turn.
+# # Waiting runs of one user: a row of 0.9 MB; a changelog accepts 8, and a worker that cannot write ends. Runs beyond
+# this number are not stored; the search for unrequested runs finds each one when it is its turn.
 QUEUE_MAX = 10_000
 
 
 class Waiting(NamedTuple):
-    """A run that waits for a stage. Of the active run: as it was requested last."""
+    """A run that waits for a stage. For the active run: as it was last requested."""
 
     ordinal: int
     request_id: str
@@ -37,7 +39,7 @@ class Waiting(NamedTuple):
 
     @property
     def stage(self) -> Stage:
-        """The stage it waits for; of a completed run that of its memory."""
+        """Return the stage it waits for; for a completed run the stage of its memory."""
         stage = stage_at(self.status, ArchiveStatus.WAITING)
         if stage is None:
             raise InvalidEventError("bad_state", f"a run that is {self.status} waits for nothing")
@@ -46,7 +48,7 @@ class Waiting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The row of a user. `queue` is in the order of ordinals; `released`: no run up to this ordinal is worked on any more."""
+    """The row of a user. `queue` is in the order of ordinals; `released`: no run up to this ordinal is active any more."""
 
     released: int = 0
     active: Waiting | None = None
@@ -54,19 +56,19 @@ class Order:
 
 
 class Decision(NamedTuple):
-    """What follows from an event: the row, and the run to request, if any."""
+    """The result of an event: the row, and the run to request, if any."""
 
     order: Order
     request: Waiting | None
 
 
 def is_of_interest(event: PipelineStage) -> bool:
-    """Whether an event can change whose turn it is. Of the seven of a run two can."""
+    """Return whether an event can change whose turn it is. Of the seven events of a run, two can."""
     return event["waiting"] or event["status"] == Status.FAILED
 
 
 def staged(order: Order, event: PipelineStage) -> Decision:
-    """What follows from a run that was made or changed its status.
+    """Return the result of a run that was created or changed its status.
 
     Raises:
         InvalidEventError: it should wait in a status in which no run waits.
@@ -82,7 +84,7 @@ def staged(order: Order, event: PipelineStage) -> Decision:
 
 
 def archived(order: Order, event: RunArchived) -> Decision:
-    """What follows from a memory that was stored or given up: all runs up to this one have ended."""
+    """Return the result of a memory that was stored or given up: all runs up to this one have ended."""
     return _release(order, event["ordinal"])
 
 
@@ -99,7 +101,9 @@ def _waits(order: Order, run: Waiting) -> Decision:
 
 
 def _begins(order: Order, run: Waiting) -> Order:
-    """Its sink has found that all before it have released the user, whatever of that was read here, and has requested it."""
+    """Return the row after the run's sink requested it: all runs before it have released the user, even those not read
+    here yet.
+    """
     active = order.active
     if active is not None and (active.ordinal, active.revision) >= (run.ordinal, run.revision):
         return order
@@ -120,7 +124,7 @@ def _release(order: Order, ordinal: int) -> Decision:
 
 
 def _next(order: Order) -> Decision:
-    """The first of the queue becomes active if no run is."""
+    """Make the first of the queue active if no run is."""
     if order.active is not None or not order.queue:
         return Decision(order, None)
     first, *rest = order.queue
@@ -132,22 +136,22 @@ def _waiting_of(event: PipelineStage) -> Waiting:
         run = Waiting(event["ordinal"], event["id"], Status(event["status"]), event["revision"])
     except ValueError as error:
         raise InvalidEventError("bad_state", str(error)) from error
-    _ = run.stage  # refused now, not when its turn comes
+    _ = run.stage  # # refused now, not when its turn comes
     return run
 
 
 def encode_order(order: Order) -> bytes:
-    """The row as JSON, with the version of its form in front; of a user for whom nothing waits only what was released."""
+    """Return the row as JSON, preceded by its format version; only the released ordinal if nothing waits."""
     if order.active is None and not order.queue:
         return orjson.dumps([_ROW_VERSION, order.released])
     return orjson.dumps([_ROW_VERSION, order.released, order.active, order.queue], default=list)
 
 
 def decode_order(data: bytes | None) -> Order:
-    """The row of a user; a user without one has asked nothing yet.
+    """Return the row of a user; without one the user has asked nothing yet.
 
     Raises:
-        ValueError: the row has a form that this version does not know.
+        ValueError: the row has a format that this version does not support.
     """
     if data is None:
         return Order()

@@ -1,7 +1,8 @@
-"""Owns what is left of a run once some of its sources were withdrawn. Its invariant: no source's text outlives its withdrawal.
+"""Redacts a run after some of its sources were withdrawn. Invariant: no source's text outlives its withdrawal.
 
-A source keeps its number, since answers name sources by it; of what it said and was called nothing stays. An answer is withdrawn
-as a whole when it names such a source, or repeats what only such a source says: what else it takes from it nobody can tell.
+A source keeps its number, since answers cite sources by it; its text and names are removed. An answer is withdrawn as a
+whole if it cites such a source, or repeats text that only such a source contains: what else it uses cannot be
+determined.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _CITED = re.compile(r"\[(\d{1,3}(?:\s*[,;\u2013-]\s*\d{1,3})*)\]")
 
 
 class WithdrawnSource(NamedTuple):
-    """A source that is shown no longer, by its channel (or namespace) and id, with its text."""
+    """A withdrawn source, by its channel (or namespace) and id, with its text."""
 
     channel_id: str
     source_id: str
@@ -34,13 +35,13 @@ class WithdrawnSource(NamedTuple):
 
 
 def numbers_of(sources: Sequence[Mapping[str, Any]], withdrawn: Iterable[WithdrawnSource]) -> list[int]:
-    """The numbers, from 1, under which a run got them."""
+    """Return the numbers of withdrawn sources in a run, from 1."""
     gone = {(one.channel_id, one.source_id) for one in withdrawn}
     return [number for number, one in enumerate(sources, 1) if (one["channel_id"], one["insight_id"]) in gone]
 
 
 def redacted_sources(sources: Sequence[Mapping[str, Any]], numbers: Collection[int]) -> list[dict[str, Any]]:
-    """Sources with these numbers without their ids and texts."""
+    """Return the sources, those with these numbers without ids and texts."""
     return [
         {**one, "insight_id": "", "text": "", "withdrawn": True} if number in numbers else dict(one)
         for number, one in enumerate(sources, 1)
@@ -48,15 +49,16 @@ def redacted_sources(sources: Sequence[Mapping[str, Any]], numbers: Collection[i
 
 
 def tells_of(text: str, numbers: Collection[int], quoted: Quotations) -> bool:
-    """Whether a text names a source with one of these numbers, or quotes what was withdrawn."""
+    """Return whether a text cites a source with one of these numbers, or quotes withdrawn text."""
     cited = {int(number) for found in _CITED.findall(text) for number in re.findall(r"\d+", found)}
     return not cited.isdisjoint(numbers) or text in quoted
 
 
 def redacted_run(run: Run, withdrawn: Sequence[WithdrawnSource]) -> Run:
-    """A run as it is stored after sources were withdrawn: without them, and without an answer that mentions them.
+    """Return a run as it is stored after sources were withdrawn: without them, and without an answer that mentions
+    them.
 
-    Its context is written of all of them; it goes once the answer is there, and is no use to a restart.
+    Its context is written from all sources; it is removed once the answer exists, and cannot be used by a restart.
     """
     sources = run.sources or ()
     numbers = numbers_of(sources, withdrawn) or [

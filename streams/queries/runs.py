@@ -1,6 +1,6 @@
-"""A run of the pipeline and the moves it makes, as values: what a worker stores is decided here.
+"""A run of the pipeline and its moves, as values: this decides what a worker stores.
 
-What a run has in common with a job, and the moves that are the same for both, are in `streams/engines/work.py`.
+The fields that a run shares with a job, and the moves that are the same for both, are in `streams/engines/work.py`.
 """
 
 from __future__ import annotations
@@ -45,28 +45,28 @@ class Run(Work):
 
     @property
     def stage(self) -> Stage | None:
-        """The stage it waits for or is in; None at its end."""
+        """Return the stage it waits for or is in; None if it has ended."""
         return stage_at(self.status, self.archive_status)
 
 
 def captured(run: Run, *, worker: int, lease_ms: int, now_ms: int, command: str | None = None) -> Run:
-    """The run in the hands of a worker, from the waiting status of its stage; `command` asked for it, if that is known."""
+    """Return the run claimed by a worker, from the waiting status of its stage; `command` requested it, if known."""
     return taken_by(_moved(run, Move.CAPTURE, now_ms), worker=worker, lease_ms=lease_ms, now_ms=now_ms, command=command)
 
 
 def finished(run: Run, now_ms: int, **given: Any) -> Run:
-    """With what its stage gave (`given`: fields of the run); waits for the next stage."""
+    """Return the run with the results of its stage (`given`: fields of the run), waiting for the next stage."""
     after = _moved(replace(run, **given), Move.FINISH, now_ms)
     return replace(after, worker=None, lease_until_ms=None, attempt=0, unusable=0, returns=0)
 
 
 def returned(run: Run, now_ms: int, *, is_counted: bool) -> Run:
-    """Given back to the waiting status of its stage. Not counted when its worker gives it back in order."""
+    """Return the run released to the waiting status of its stage. Not counted if its worker releases it in order."""
     return given_back(_moved(run, Move.RETURN, now_ms), is_counted=is_counted)
 
 
 def failed(run: Run, error: str, now_ms: int) -> Run:
-    """At its end without what it was to give. A completed run stays completed; what failed is its memory (R1.28)."""
+    """Return the failed run. A completed run stays completed; only its memory failed (R1.28)."""
     told = run.error if run.status is Status.COMPLETED else error
     return replace(unheld(_moved(run, Move.FAIL, now_ms)), released=True, error=told)
 
@@ -88,12 +88,13 @@ def _moved(run: Run, move: Move, now_ms: int) -> Run:
 
 
 def stage_events(before: Run, steps: Sequence[Run], now_ms: int) -> list[PipelineStage]:
-    """The events of moves that are stored together (R1.15): one a change of status, and none for anything else."""
+    """Return the events of moves that are stored together (R1.15): one per change of status, and none for anything else."""
     events = []
     for place, run in enumerate(steps):
         if run.status is not before.status:
             is_last = place == len(steps) - 1
-            # A stage that has ended tells how many attempts it took; the run counts those of the next one already.
+            # # The event of an ended stage has the number of its attempts; the run already counts those of the next
+            # one.
             told = replace(run, attempt=max(before.attempt, run.attempt))
             events.append(stage_event(told, UPDATE, now_ms, waiting=is_last and is_waiting(run)))
         before = run
@@ -101,7 +102,9 @@ def stage_events(before: Run, steps: Sequence[Run], now_ms: int) -> list[Pipelin
 
 
 def stage_event(run: Run, operation: str, now_ms: int, *, waiting: bool, requested: bool = False) -> PipelineStage:
-    """The event that tells where a run stands; `requested`: it waits for a slot, and all before it have released the user."""
+    """Return the event with the status of a run; `requested`: it waits for a slot, and all runs before it have released
+    the user.
+    """
     return {
         "id": run.id,
         "user_id": run.user_id,
@@ -118,12 +121,12 @@ def stage_event(run: Run, operation: str, now_ms: int, *, waiting: bool, request
 
 
 def is_waiting(run: Run) -> bool:
-    """Whether nobody holds it and it is to be requested."""
+    """Return whether no worker holds it and it is to be requested."""
     return run.worker is None and run.due_ms is None and run.status in (Status.NEW, Status.ANALYZED, Status.READY)
 
 
 def archived_event(run: Run, now_ms: int, *, memory_id: int | None, error: str | None) -> RunArchived:
-    """The event that lifts the block (R1.26, R1.28)."""
+    """Return the event that releases the user (R1.26, R1.28)."""
     return {
         "request_id": run.id,
         "user_id": run.user_id,
@@ -138,7 +141,7 @@ def archived_event(run: Run, now_ms: int, *, memory_id: int | None, error: str |
 def failed_event(
     run: Run, stage: Stage | None, reason: str, error: str, stack: str, now_ms: int, *, is_alert: bool
 ) -> RunFailed:
-    """What an operator needs to know of a failure; `run` as it was when it failed."""
+    """Return the report of a failure for an operator; `run` is the run when it failed."""
     return {
         "request_id": run.id,
         "user_id": run.user_id,

@@ -1,7 +1,7 @@
-"""The state machine of a run: one table of legal moves; the diagram in ARCHITECTURE is drawn from it.
+"""The state machine of a run: one table of legal moves, from which the diagram in ARCHITECTURE is drawn.
 
-Law: a status changes by a move of the table and in no other way. COMPLETED and FAILED are never left (R1.4): a late error changes
-nothing, and who wants to begin again from a stage gets a new run. A completed run is archived by the same kind of table.
+Invariant: a status changes only by a move of the table. COMPLETED and FAILED are final (R1.4): a late error changes
+nothing, and a restart from a stage creates a new run. A completed run is archived by the same kind of table.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from highwater.streams.engines.states import Moves, moved
 
 
 class Status(StrEnum):
-    """Where a run stands (R1.4)."""
+    """The status of a run (R1.4)."""
 
     NEW = "NEW"
     ANALYZING = "ANALYZING"
@@ -26,7 +26,7 @@ class Status(StrEnum):
 
 
 class ArchiveStatus(StrEnum):
-    """Where the memory of a completed run stands (R1.26, R1.28)."""
+    """The status of the memory of a completed run (R1.26, R1.28)."""
 
     WAITING = "WAITING"
     ARCHIVING = "ARCHIVING"
@@ -35,7 +35,7 @@ class ArchiveStatus(StrEnum):
 
 
 class Stage(StrEnum):
-    """Who works on a run (R1.5)."""
+    """The roles that work on a run (R1.5)."""
 
     ANALYZER = "analyzer"
     ASSEMBLER = "assembler"
@@ -46,14 +46,14 @@ class Stage(StrEnum):
 class Move(StrEnum):
     """What can happen to a run."""
 
-    CAPTURE = "capture"  # a worker takes it (R1.6)
-    FINISH = "finish"  # its stage has what it was to give
-    RETURN = "return"  # its worker ended or its lease expired (R1.7)
-    FAIL = "fail"  # an error, exhausted attempts, or somebody cancelled it
+    CAPTURE = "capture"  # # a worker claims it (R1.6)
+    FINISH = "finish"  # # its stage has its result
+    RETURN = "return"  # # its worker ended or its lease expired (R1.7)
+    FAIL = "fail"  # # an error, exhausted attempts, or a cancellation
 
 
 _S, _A, _M = Status, ArchiveStatus, Move
-# The statuses in which a stage waits, works and has ended.
+# # The statuses in which a stage waits, runs and has ended.
 _STEPS: Mapping[Stage, tuple[Status, Status, Status]] = {
     Stage.ANALYZER: (_S.NEW, _S.ANALYZING, _S.ANALYZED),
     Stage.ASSEMBLER: (_S.ANALYZED, _S.ASSEMBLING, _S.READY),
@@ -84,35 +84,35 @@ ARCHIVE_MOVES: Moves[ArchiveStatus, Move] = {
     (_A.ARCHIVING, _M.FAIL): _A.FAILED,
 }
 TERMINAL = frozenset({Status.COMPLETED, Status.FAILED})
-# Where a run may be begun anew: what the stages before it gave is taken over.
+# # The stages from which a run may be restarted: the results of the stages before are reused.
 RESTARTABLE = (Stage.ANALYZER, Stage.ASSEMBLER, Stage.RESPONDER)
 
 
 def advance(status: Status, move: Move) -> Status:
-    """The status after a move.
+    """Return the status after a move.
 
     Raises:
-        IllegalMoveError: the table does not have it.
+        IllegalMoveError: the table does not have the move.
     """
     return moved(MOVES, status, move, of="a run")
 
 
 def advance_archive(status: ArchiveStatus, move: Move) -> ArchiveStatus:
-    """The same for the memory of a completed run.
+    """Return the status of a completed run's memory after a move.
 
     Raises:
-        IllegalMoveError: the table does not have it.
+        IllegalMoveError: the table does not have the move.
     """
     return moved(ARCHIVE_MOVES, status, move, of="a run")
 
 
 def waiting_status(stage: Stage) -> Status:
-    """The status in which a run waits for a stage; the archivist's run is COMPLETED all along."""
+    """Return the status in which a run waits for a stage; for the archivist it is COMPLETED throughout."""
     return _STEPS[stage][0] if stage in _STEPS else Status.COMPLETED
 
 
 def stage_at(status: Status, archive_status: ArchiveStatus | None) -> Stage | None:
-    """The stage that a run waits for or is in; None when it has come to its end."""
+    """Return the stage that a run waits for or is in; None if it has ended."""
     if status is Status.COMPLETED:
         has_more = archive_status in (ArchiveStatus.WAITING, ArchiveStatus.ARCHIVING)
         return Stage.ARCHIVIST if has_more else None
@@ -120,7 +120,7 @@ def stage_at(status: Status, archive_status: ArchiveStatus | None) -> Stage | No
 
 
 def diagram() -> str:
-    """The table as a Mermaid state diagram."""
+    """Return the table as a Mermaid state diagram."""
     lines = ["stateDiagram-v2", "    [*] --> NEW"]
     lines += [f"    {before} --> {after}: {move}" for (before, move), after in MOVES.items()]
     lines += ["    COMPLETED --> [*]", "    FAILED --> [*]"]

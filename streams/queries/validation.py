@@ -1,4 +1,4 @@
-"""What an event of the queries must satisfy beyond its schema, the same at the API, in `publish` and in the sinks."""
+"""The rules of query events beyond their schema, the same in the API, in `publish` and in the sinks."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from highwater.streams.checks import (
 from highwater.streams.models.tokens import count_tokens
 from highwater.streams.queries.states import RESTARTABLE
 
-# A query is never cut, and half of the 8,000 tokens of a final context (R1.22) is left for what was found.
+# # A query is never cut, and half of the 8,000 tokens of a final context (R1.22) is left for sources.
 QUERY_TOKENS_MAX = 4_000
-# Eight bytes a token: more than any written language takes.
+# # Eight bytes per token: more than any written language needs.
 QUERY_BYTES_MAX = 32 << 10
-# Twenty times the longest of our own; it is sent with every call of its stage.
+# # Twenty times the longest built-in one; it is sent with every call of its stage.
 PROMPT_BYTES_MAX = 16 << 10
 ROLES = ("Analyzer", "Assembler", "Mentor", "Archivist")
 CANCEL, RESTART = "cancel", "restart"
@@ -38,7 +38,7 @@ def _check_query(name: str, value: str) -> None:
 
 
 def check_prompt(name: str, value: str) -> None:
-    """A prompt is a text that is not empty and not too long.
+    """Check that a prompt is not empty and not too long.
 
     Raises:
         InvalidEventError: it is not.
@@ -52,7 +52,7 @@ def _check_action(name: str, value: str) -> None:
 
 
 def _check_control(event: RunControlled) -> None:
-    """A restart says from where and as what; a cancellation has neither."""
+    """Check that a restart names its stage and its new run, and that a cancellation names neither."""
     if event["action"] == CANCEL:
         for name, value in (("stage", event["stage"]), ("new_request_id", event["new_request_id"])):
             if value is not None:
@@ -66,7 +66,7 @@ def _check_control(event: RunControlled) -> None:
         )
 
 
-# Checked in this order. A field means the same in every topic.
+# # Checked in this order. A field means the same in every topic.
 _FIELDS: Mapping[str, Check] = {
     "request_id": unless_null(check_uuid),
     "user_id": unless_null(check_uuid),
@@ -81,7 +81,7 @@ _FIELDS: Mapping[str, Check] = {
 
 
 def check_queries_event(topic: str, event: Mapping[str, object]) -> None:
-    """Check a decoded event of a topic of the queries; times in ms since 1970.
+    """Check a decoded event of a query topic; times in ms since 1970.
 
     Raises:
         InvalidEventError: with the field at fault and a reason a program can rely on.

@@ -1,4 +1,4 @@
-"""The words of a query that say what it is about, and how words of two texts are compared."""
+"""The words of a query that name its subject, and how words of two texts are compared."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _WORD = re.compile(r"[^\W_][\w.+#/-]*[^\W_]|[^\W_]")
 _RUN = re.compile(r"[^\W_]+")
 _CASE_CHANGE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z]{2})(?=[A-Z][a-z])")
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]{2,}")
-# Words that stand for one another in what people write of changes; the first names the group.
+# # Synonyms in texts about changes; the first names the group.
 SAME = (
     ("update", "upgrade", "bump"),
     ("dependency", "library", "package"),
@@ -19,9 +19,9 @@ SAME = (
     ("doc", "documentation", "readme"),
     ("deprecate", "deprecation", "obsolete"),
 )
-# Below this many letters an ending is part of the word: `need`, `ring`, `his`.
+# # In a word of fewer letters an ending is part of the word: `need`, `ring`, `his`.
 _STEM_CHARACTERS_MIN = 3
-# Words of questions and of grammar: they are in every text, or in none, and tell no text from another.
+# # Words of questions and of grammar: they occur in every text, or in none, and do not distinguish texts.
 _FAINT = frozenset(
     _WORD.findall(
         "a about after again all also am an and any are as ask asked at be because been before being both but by "
@@ -37,13 +37,15 @@ _FAINT = frozenset(
 
 
 def query_words(query: str) -> list[str]:
-    """The words of a query without the faint ones, in its order, each once whatever its case."""
+    """Return the words of a query without the unspecific ones, in its order, each once regardless of case."""
     found = {word.casefold(): word for word in reversed(_WORD.findall(query)) if word.casefold() not in _FAINT}
     return list(reversed(list(found.values())))
 
 
 def words_of(text: str) -> frozenset[str]:
-    """The words by which a text is compared: identifiers in their parts, without endings, one name for what means the same."""
+    """Return the words by which a text is compared: identifiers split into their parts, without endings, one name for
+    synonyms.
+    """
     if not text.isascii():
         text = _UNSPACED.sub(_in_pairs, text)
     parts = _CASE_CHANGE.sub(" ", text)
@@ -73,15 +75,15 @@ def _plain_stem(word: str) -> str:
 _GROUP_OF = {_plain_stem(word): _plain_stem(group[0]) for group in SAME for word in group}
 
 
-# The words of what is ingested repeat; so many of them are a few megabytes.
+# # The words of ingested texts repeat; this many of them take a few megabytes.
 @lru_cache(maxsize=16_384)
 def stem_of(word: str) -> str:
-    """A word without its ending; one name for words that stand for one another."""
+    """Return a word without its ending; one name for synonyms."""
     stem = _plain_stem(word[:64])
     return _GROUP_OF.get(stem, stem)
 
 
-# What asks for anything that happened and names nothing of it.
+# # Words that ask for anything that happened and name no subject.
 _ASKING = frozenset(
     """answer change changed changes commit commits days describe discuss discussed explain find happen happened happening
     information insight insights kind many mention mentioned mentions month months previous question questions remember said show
@@ -96,16 +98,18 @@ _HOW_MANY = re.compile(r"\bhow (?:many|often)\b", re.IGNORECASE)
 
 
 def told_words(query: str) -> list[str]:
-    """The words of a query that name something, but the month of a year, which a source has as its date; else all words."""
+    """Return the words of a query that name a subject, without a month and year, which a source has as its date; else
+    all words.
+    """
     words = query_words(_MONTH_OF_YEAR.sub(" ", query))
     return [word for word in words if word.casefold() not in _ASKING] or words or query_words(query)
 
 
 def months_of(query: str) -> list[str]:
-    """The months of years that a query names, as ISO dates begin: `2025-07`."""
+    """Return the months with a year that a query names, as ISO dates begin: `2025-07`."""
     return [f"{year}-{MONTHS.index(month.lower()) + 1:02}" for month, year in _MONTH_OF_YEAR.findall(query)]
 
 
 def asks_how_many(query: str) -> bool:
-    """Whether a number of things is asked for."""
+    """Return whether a query asks for a number of things."""
     return bool(_HOW_MANY.search(query))
