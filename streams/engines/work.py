@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-# # How often work is begun again after its worker ended or hung without finishing a step: work that kills three workers
+# How often work is begun again after its worker ended or hung without finishing a step: work that kills three workers
 # at one place kills the fourth (R1.7).
 RETURNS_MAX = 3
 

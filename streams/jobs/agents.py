@@ -29,7 +29,7 @@ from highwater.streams.jobs.usage import (
 )
 from highwater.streams.telemetry import DECISIONS
 
-# # Rows published per partition and tick: all organizations with usage fall due together. At about 50 us each that is a
+# Rows published per partition and tick: all organizations with usage fall due together. At about 50 us each that is a
 # tenth of a second; remaining rows come first at the next tick.
 ROWS_PER_TICK_MAX = 2_000
 
@@ -48,7 +48,7 @@ class UsageAgent(TableAgent):
     async def _on_recorded(self, event: UsageRecorded, record: Record) -> None:
         held = decode_row(self._rows.get(row_key(event["organization_id"], event["period"])))
         row = count(held, event, self._newest_now(record.partition))
-        # # Written even if nothing changed: this may be a redelivery because the changelog lost the first write.
+        # Written even if nothing changed: this may be a redelivery because the changelog lost the first write.
         self._rows[row.key] = encode_row(row)
         self._schedule(row, record.partition)
 

@@ -15,10 +15,10 @@ from highwater.streams.jobs.decks import Outline, as_json
 from highwater.streams.jobs.jobs import Job, returned
 from highwater.streams.jobs.states import JobStatus
 
-# # A minute is enough for a program that approves. An outline unapproved for a month is forgotten, and it counts as a
+# A minute is enough for a program that approves. An outline unapproved for a month is forgotten, and it counts as a
 # deck of its month.
 TIMEOUT_SECONDS_MIN, TIMEOUT_SECONDS_MAX, TIMEOUT_SECONDS_DEFAULT = 60, 30 * 86_400, 86_400
-# # In a checkpoint: its outline was approved.
+# In a checkpoint: its outline was approved.
 _APPROVED = "is_approved"
 
 

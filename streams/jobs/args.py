@@ -21,13 +21,13 @@ from highwater.streams.jobs.approval import TIMEOUT_SECONDS_DEFAULT, TIMEOUT_SEC
 from highwater.streams.jobs.decks import BadDeckError, Outline, read_outline
 from highwater.streams.jobs.states import Kind
 
-# # More slides than an audience sits through; each slide is a paid model call.
+# More slides than an audience sits through; each slide is a paid model call.
 SLIDES_MIN, SLIDES_MAX, SLIDES_DEFAULT = 1, 50, 10
-# # Some three pages: a longer text is a document, and is uploaded as a blob.
+# Some three pages: a longer text is a document, and is uploaded as a blob.
 QUERY_BYTES_MAX = 16 << 10
-# # All of them are read for each deck; further ones belong in another ingestion.
+# All of them are read for each deck; further ones belong in another ingestion.
 DOCUMENTS_MAX = 20
-# # The longest query with every second character escaped; documents are named, so nothing else is long.
+# The longest query with every second character escaped; documents are named, so nothing else is long.
 ARGS_BYTES_MAX = 64 << 10
 GOOGLE_SLIDES = "google_slides"
 FORMATS = ("pptx", "pdf", GOOGLE_SLIDES)
@@ -157,7 +157,7 @@ def parse_args(kind: Kind | str, text: str) -> Args:
     return _PARSERS[Kind(kind)](_fields(text, _FIELDS[Kind(kind)]))
 
 
-# # For each kind its fields, and whether one is required.
+# For each kind its fields, and whether one is required.
 _FIELDS: Mapping[Kind, Mapping[str, bool]] = {
     Kind.GENERATION: {
         "query": True,

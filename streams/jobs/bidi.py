@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from unicodedata import bidirectional, category, mirrored, normalize
 
-# # Brackets open at once beyond which pairs are no longer matched (BD16).
+# Brackets open at once beyond which pairs are no longer matched (BD16).
 _OPEN_MAX = 63
 _STRONG = {"L": "L", "R": "R", "AL": "R"}
-# # The direction beside neutral letters (N1).
+# The direction beside neutral letters (N1).
 _SIDES = {"L": "L", "R": "R", "EN": "R", "AN": "R"}
 _NEUTRAL = frozenset(("B", "S", "WS", "ON"))
 _LEFT_OUT = frozenset(("BN", "LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"))
@@ -35,7 +35,7 @@ def levels_of(text: str, base: int) -> list[int]:
     levels = [-1] * len(text)
     for place, kind in zip(kept, kinds, strict=True):
         levels[place] = base + _raised(kind, base)
-    for place, level in enumerate(levels):  # # an ignored character has the level of the one before it
+    for place, level in enumerate(levels):  # an ignored character has the level of the one before it
         if level < 0:
             levels[place] = levels[place - 1] if place else base
     return levels
@@ -44,7 +44,7 @@ def levels_of(text: str, base: int) -> list[int]:
 def shown_runs(text: str, levels: Sequence[int], base: int) -> list[tuple[int, int, int]]:
     """Return a line's runs of one level from left to right, as (start, end, level) (L1, L2)."""
     levels = list(levels)
-    for place in range(len(text) - 1, -1, -1):  # # spaces at the end of a line come after it
+    for place in range(len(text) - 1, -1, -1):  # spaces at the end of a line come after it
         if bidirectional(text[place]) not in ("WS", "S", "B", *_LEFT_OUT):
             break
         levels[place] = base

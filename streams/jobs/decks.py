@@ -22,20 +22,19 @@ from highwater.streams.documents.chunking import Block
 from highwater.streams.documents.prose import COLUMNS_MAX, ROWS_MAX, unmarked
 
 OUTLINE = "outline"
-# # A title fits a line of a slide, a point or bullet two, notes what is said in a minute or two.
+# A title fits a line of a slide, a point or bullet two, notes what is said in a minute or two.
 TITLE_CHARACTERS_MAX, LINE_CHARACTERS_MAX, NOTES_CHARACTERS_MAX = 160, 400, 2_000
-# # Nobody reads more than this on a slide.
+# Nobody reads more than this on a slide.
 POINTS_MAX, BULLETS_MAX = 8, 8
-# # A document without parts, such as an insight, has no place.
+# A document without parts, such as an insight, has no place.
 NO_PLACE = -1
-# # Between the headings above a passage, the outermost first, as in titles of chunks.
+# Between the headings above a passage, the outermost first, as in titles of chunks.
 HEADING_BETWEEN = " > "
-# # Passages of a document: one paragraph or several, so that a passage can be understood by itself.
+# Passages of a document: one paragraph or several, so that a passage can be understood by itself.
 PASSAGE_CHARACTERS = 800
-# # A table is useless without its header: one of up to this many characters is one passage, a longer one is cut after a
-# row.
+# A table is useless without its header: one of up to this many characters is one passage, a longer one is cut after a row.
 TABLE_CHARACTERS_MAX = 6_000
-# # Characters of documents in a call: some 6,000 tokens for the outline, which sees the whole, and a third for a slide.
+# Characters of documents in a call: some 6,000 tokens for the outline, which sees the whole, and a third for a slide.
 OUTLINE_CHARACTERS_MAX, SLIDE_CHARACTERS_MAX = 24_000, 8_000
 
 _OUTLINE_PROMPT = """You plan slide decks. You get one JSON object:

@@ -12,24 +12,23 @@ from urllib.parse import quote, unquote
 
 from highwater.schemas.errors import InvalidEventError
 
-# # The limit of common file systems for one path component.
+# The limit of common file systems for one path component.
 NAME_BYTES_MAX = 255
-# # This much of a title is kept, with room for the extension in any script.
+# This much of a title is kept, with room for the extension in any script.
 _TITLE_CHARACTERS_MAX = 60
 _DIGEST_CHARACTERS = 12
 _UNKNOWN = ".bin"
-# # Separators and characters that some file systems refuse: control characters, surrogates, and marks that reverse the
-# text.
+# Separators and characters that some file systems refuse: control characters, surrogates, and marks that reverse the text.
 _NOT_IN_NAMES = re.compile(r'[/\\:*?"<>|\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]')
 _PLAIN = re.compile(r"[A-Za-z0-9 !#$&'()+,.;=@^_`{}~\[\]-]")
 _WHOLE_NAME = re.compile(r"filename\*\s*=\s*UTF-8''([^\s;]+)", re.IGNORECASE)
 _PLAIN_NAME = re.compile(r'filename\s*=\s*"([^"]*)"', re.IGNORECASE)
-# # File formats of a deck.
+# File formats of a deck.
 MEDIA_TYPES = {
     "pptx": "application/vnd.openxmlformats-officedocument.presentationml.presentation",
     "pdf": "application/pdf",
 }
-# # The library's own table, not the machine's, which can differ.
+# The library's own table, not the machine's, which can differ.
 _TYPES = MimeTypes(filenames=())
 _TYPES.add_type(MEDIA_TYPES["pptx"], ".pptx")
 _TYPES.add_type("application/vnd.openxmlformats-officedocument.wordprocessingml.document", ".docx")

@@ -15,38 +15,38 @@ from itertools import accumulate
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.jobs.letters import letters_of, pieces_of
 
-# # Pixels of a logo: a picture of a few bytes may unpack to gigabytes.
+# Pixels of a logo: a picture of a few bytes may unpack to gigabytes.
 LOGO_PIXELS_MAX = 16_000_000
-# # (text, size) -> width, both in points of 1/72 inch.
+# (text, size) -> width, both in points of 1/72 inch.
 Measure = Callable[[str, float], float]
 
-# # 13.33 by 7.5 inches, 16:9, in points: the page of every writer.
+# 13.33 by 7.5 inches, 16:9, in points: the page of every writer.
 PAGE_WIDTH, PAGE_HEIGHT = 960.0, 540.0
 MARGIN = 54.0
 TEXT_WIDTH = PAGE_WIDTH - 2 * MARGIN
-# # The indent of a point after its bullet.
+# The indent of a point after its bullet.
 INDENT = 24.0
 TITLE_TOP, BODY_GAP, BODY_BOTTOM = 40.0, 18.0, 62.0
-# # Sources take at most two small lines; all of them are in the notes.
+# Sources take at most two small lines; all of them are in the notes.
 FOOT_TOP, FOOT_SIZE, FOOT_LINES = PAGE_HEIGHT - 50.0, 9.0, 2
 NUMBER_TOP, NUMBER_SIZE = PAGE_HEIGHT - 24.0, 12.0
 TABLE_SIZE = 14.0
-# # A table that does not fit gets smaller letters, then loses its last rows; a cell has at most this many lines.
+# A table that does not fit gets smaller letters, then loses its last rows; a cell has at most this many lines.
 TABLE_SIZES, CELL_LINES_MAX = (TABLE_SIZE, 12.0, 11.0), 3
 CELL_PADDING, COLUMN_WIDTH_MIN = 6.0, 60.0
-# # Nearly black and grey on white, for printing.
+# Nearly black and grey on white, for printing.
 INK, FAINT = "1C2129", "737A85"
-# # A band in the accent colour at the left edge of each page, and the logo at the top right.
+# A band in the accent colour at the left edge of each page, and the logo at the top right.
 BAND_WIDTH, LOGO_HEIGHT, LOGO_WIDTH_MAX, LOGO_TOP = 10.0, 26.0, 120.0, 12.0
-# # 14 points are the smallest that can be read from the back of a room; a title stands out from 20 on.
+# 14 points are the smallest that can be read from the back of a room; a title stands out from 20 on.
 TITLE_SIZES = (32.0, 28.0, 24.0, 20.0)
 BODY_SIZES = (24.0, 20.0, 18.0, 16.0, 14.0)
-# # A title takes two lines before its letters shrink.
+# A title takes two lines before its letters shrink.
 TITLE_LINES = 2
 LEADING = 1.25
-POINT_GAP = 0.5  # # of a line, between points
+POINT_GAP = 0.5  # of a line, between points
 
-# # Control characters, surrogates, and private-use characters: none has a meaning outside the original document.
+# Control characters, surrogates, and private-use characters: none has a meaning outside the original document.
 _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ue000-\uf8ff\ufffe\uffff\U000f0000-\U0010ffff]"
 )
@@ -132,7 +132,7 @@ class Theme:
         """Return black or white, whichever is more readable on the primary colour (WCAG 2.2, contrast ratio)."""
         return (
             "FFFFFF" if luminance(self.primary) < 0.179 else "000000"
-        )  # # the luminance at which both have the same contrast
+        )  # the luminance at which both have the same contrast
 
 
 def luminance(colour: str) -> float:
@@ -205,7 +205,7 @@ def lay_out(slide: Slide, measure: Measure) -> list[Page]:
     sources = sources_of(slide)
     foot = _foot(sources, measure)
     empty = Page(title, title_lines, title_size, foot=foot)
-    # # However long its title, a page has room for a line.
+    # However long its title, a page has room for a line.
     height = max(PAGE_HEIGHT - empty.body_top - BODY_BOTTOM, BODY_SIZES[-1] * LEADING)
     points = [plain(point) + _mark(slide, place, sources) for place, point in enumerate(slide.points) if plain(point)]
     bodies, size = _fit(points, measure, height)
@@ -278,11 +278,11 @@ def _foot(sources: Sequence[str], measure: Measure, note: str = "") -> tuple[str
     return tuple(line.rstrip() for line in lines)
 
 
-# # What a cell may have around its number; the header names a unit or currency.
+# What a cell may have around its number; the header names a unit or currency.
 _NUMBER = re.compile(r"[-+\u2212]?\d{1,3}(?:[ ,\u00a0\u202f]\d{3})*(?:\.\d+)?|[-+\u2212]?\d+(?:\.\d+)?")
-# # Nobody can distinguish more bars or series than this.
+# Nobody can distinguish more bars or series than this.
 CATEGORIES_MAX, SERIES_MAX = 12, 4
-# # A column that is this many times as high makes the others lines.
+# A column that is this many times as high makes the others lines.
 SCALE_MAX = 20
 _UNIT = re.compile(r"\(([^)]*)\)")
 
@@ -299,7 +299,7 @@ def chart_of(table: Table) -> Chart | None:
         if len(told) < len(numbers):
             return None
         series.append((name, told))
-    # # Numbers of other units have no axis in common.
+    # Numbers of other units have no axis in common.
     if len({tuple(_UNIT.findall(name)) for name, _ in series}) > 1 or (series and _is_dwarfed(series)):
         return None
     return Chart(categories, tuple(series)) if 1 <= len(series) <= SERIES_MAX else None

@@ -13,11 +13,11 @@ from unicodedata import category, combining
 
 _ZERO_WIDTH_JOINER = 0x200D
 _VIRAMA_CLASS = 9
-# # Thai and Lao vowels that are letters to Unicode and attach to the one before.
+# Thai and Lao vowels that are letters to Unicode and attach to the one before.
 _HANGING = frozenset((0x0E33, 0x0EB3))
 _FLAG_LETTERS = range(0x1F1E6, 0x1F200)
 _SKIN_TONES = range(0x1F3FB, 0x1F400)
-# # Vowels and finals of decomposed Hangul.
+# Vowels and finals of decomposed Hangul.
 _HANGUL_PARTS = range(0x1160, 0x1200)
 
 _HAN = (

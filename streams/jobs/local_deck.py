@@ -22,58 +22,58 @@ from highwater.streams.jobs.decks import HEADING_BETWEEN, OUTLINE, POINTS_MAX
 
 NO_SOURCES = "No document was given for this."
 NOTHING_MORE = "The sources say no more about this."
-# # Points and bullets that fill a slide; the rest of a part is for the speaker.
+# Points and bullets that fill a slide; the rest of a part is for the speaker.
 POINTS, BULLETS, NOTES = 3, 5, 3
 SENTENCE_CHARACTERS_MIN, SENTENCE_CHARACTERS_MAX = 20, 240
 POINT_CHARACTERS_MAX = 120
-# # A title is read at a glance: some eight words.
+# A title is read at a glance: some eight words.
 TITLE_CHARACTERS_MAX, TITLE_CHARACTERS_MIN = 64, 20
-# # Between headings of one title: a sign, since the deck may be in any language.
+# Between headings of one title: a sign, since the deck may be in any language.
 _TITLE_BETWEEN = " \u00b7 "
 _TITLE_HEADINGS_MAX = 3
-# # Sections that an outline is chosen from; each is compared with all others.
+# Sections that an outline is chosen from; each is compared with all others.
 _SECTIONS_MAX = 200
 _CLAUSE_END = re.compile(
     r"[,;:(\u2013\u2014、，；：]|\s(?:because|which|that|but|while|when|where|if|since|so|after|before)\s"  # noqa: RUF001
 )
 _WORD = re.compile(r"[^\W\d_][\w-]*")
-# # Where a sentence could have ended.
+# Where a sentence could have ended.
 _STOP = re.compile(r"[;:](?=\s)")
 _CLAUSE_CHARACTERS_MIN = 60
-# # What ends a sentence, and what may follow it.
+# What ends a sentence, and what may follow it.
 _SENTENCE_MARKS, _CLOSING = frozenset(".!?;\u2026\u3002\uff01\uff1f\u0964\u061f\u06d4"), ")]\"'\u201d\u2019\u00bb\u300d"
-# # The form of a change note: such a line begins with a small letter and is complete.
+# The form of a change note: such a line begins with a small letter and is complete.
 _FILED = re.compile(r"\w+(?:\([^)]*\))?!?:\s")
-# # The subject of a paragraph, before its first sentence.
+# The subject of a paragraph, before its first sentence.
 _RUN_IN = re.compile(r"([^\s:][^:]{2,58}[^\s:]):\s")
-# # A shorter word names little: `the`, `and`, `not`.
+# A shorter word names little: `the`, `and`, `not`.
 _WORD_CHARACTERS_MIN = 4
-# # A sentence that begins like this depends on the one before and says less alone; so does one that ends with a colon,
-# on the one after.
+# A sentence that begins like this depends on the one before and says less alone; so does one that ends with a colon, on
+# the one after.
 _LEANING = re.compile(
     r"(?:this|that|these|those|it|its|they|them|he|she|but|and|so|or|then|thus|hence|however|therefore|also|instead|otherwise"
     r"|second|third|next|finally|here|both|neither|either|note|let.s|you can see)\b",
     re.IGNORECASE,
 )
-# # Addresses, which nobody reads on a slide; `name at host.org` keeps one from robots.
+# Addresses, which nobody reads on a slide; `name at host.org` keeps one from robots.
 _ADDRESS = re.compile(r"(?:https?://|www\.)\S+|[\w.+-]{1,64}(?:@|\sat\s)(?:[\w-]{1,64}\.){1,8}\w{2,20}")
 _EMPTY_BRACKETS = re.compile(r"\(\s*\)|\[\s*\]")
-# # A line of a list of references, and a sentence that only refers elsewhere.
+# A line of a list of references, and a sentence that only refers elsewhere.
 _REFERENCE = re.compile(r"\[\w{1,20}\]\s")
 _POINTER = re.compile(r"(?:see|refer to|for more|for details|more details)\b.{0,100}", re.IGNORECASE)
-# # A mark of a list of references, after a word.
+# A mark of a list of references, after a word.
 _CITED = re.compile(r"(?<=\w)\[[A-Z][\w.-]{1,20}\]")
-# # Words in most sentences that name no subject of a section.
+# Words in most sentences that name no subject of a section.
 _COMMON = frozenset(
     "about does from have into more some than that their them then they this what when where which with".split()  # noqa: SIM905
 )
-# # A line of fewer words is a name or a call, and is no statement.
+# A line of fewer words is a name or a call, and is no statement.
 _WORDS_MIN = 4
-# # Sections of this few lines share a slide even without a common heading.
+# Sections of this few lines share a slide even without a common heading.
 _SMALL_LINES = 2
-# # A line of fewer letters is a number, a mark or a name.
+# A line of fewer letters is a number, a mark or a name.
 _LETTERS_MIN, _LETTERS_SHARE_MIN = 10, 0.4
-# # Numbers before headings: `1.`, `2.3`, `IV.`
+# Numbers before headings: `1.`, `2.3`, `IV.`
 _HEADING_NUMBER = re.compile(r"^(?:\d+(?:\.\d+)*[.)]?|[IVX]+\.)\s+(?=\S)")
 
 
@@ -189,7 +189,7 @@ def _says_something(text: str) -> bool:
         and letters >= max(_LETTERS_MIN, _LETTERS_SHARE_MIN * len(bare.replace(" ", "")))
         and not _REFERENCE.match(text)
         and not _POINTER.fullmatch(text)
-        and text[-1] not in ":\uff1a"  # # the list that it introduces is not on the slide
+        and text[-1] not in ":\uff1a"  # the list that it introduces is not on the slide
     )
 
 
@@ -280,7 +280,7 @@ def _names(part: _Part) -> Iterator[str]:
         yield joined
     if len(part.headings) > 1 and (shared := _shared(part.headings)):
         yield _heading(shared[-1])
-    # # A text cut within a list or a clause is the last choice.
+    # A text cut within a list or a clause is the last choice.
     claims = [(_claim(line.text), len(line.text)) for line in part.lines]
     yield from (claim for claim, _ in sorted(claims, key=lambda one: (one[0].endswith("\u2026"), _is_cut_list(*one))))
 
@@ -345,7 +345,7 @@ def _chosen(lines: Sequence[_Line], title: str) -> list[_Line]:
     on another.
     """
     wanted = set(_words(title))
-    # # If most sentences end with a mark, one without is a fragment: a page ended within it.
+    # If most sentences end with a mark, one without is a fragment: a page ended within it.
     are_marked = 2 * sum(map(_is_marked, (line.text for line in lines))) > len(lines)
 
     def worth(line: _Line) -> tuple[bool, int, int]:

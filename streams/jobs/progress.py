@@ -23,11 +23,11 @@ SLIDE_STARTED, SLIDE_COMPLETED, GENERATION_DONE, ERROR = (
     "error",
 )
 JOB_STARTED, STEP_COMPLETED, JOB_DONE = "job_started", "step_completed", "job_done"
-# # A failed job continues: what follows comes after its `error`.
+# A failed job continues: what follows comes after its `error`.
 JOB_RESTARTED = "job_restarted"
-# # The outline is made, and slides wait for its approval.
+# The outline is made, and slides wait for its approval.
 OUTLINE_READY = "outline_ready"
-# # After one of these nothing more is published, unless a failed job is restarted.
+# After one of these nothing more is published, unless a failed job is restarted.
 ENDS = frozenset({GENERATION_DONE, JOB_DONE, ERROR})
 
 

@@ -12,13 +12,13 @@ import re
 import unicodedata
 from itertools import pairwise
 
-# # A word with the characters that may be inside one: v1.2, can't, kraft-mode, 2025-06, a_b, 9f8e7d.
+# A word with the characters that may be inside one: v1.2, can't, kraft-mode, 2025-06, a_b, 9f8e7d.
 _WORD = re.compile(r"[^\W_]+(?:[._'\u2019:/+#-]+[^\W_]+)*", re.UNICODE)
 _NEGATING = """
 no not never none neither nor without cannot except unless instead avoid stop dont doesnt didnt isnt arent cant wont shouldnt
 не нет ни без никогда кроме nicht kein keine nie ohne pas sans jamais sin nunca jamás senza
 """
-# # A word after one of these is a side of a relation: the same two words swapped are another question.
+# A word after one of these is a side of a relation: the same two words swapped are another question.
 _RELATING = """
 from to into onto in out of over under before after since until than against versus vs by for with via between and or
 из в на от до с к над под перед после чем против von zu nach vor aus de à vers avant après desde hacia
@@ -50,7 +50,7 @@ class _Asked:
         words = _WORD.findall(text)
         plain = [word.casefold().translate(_APOSTROPHES) for word in words]
         numbers = [word for word in plain if any(letter.isdigit() for letter in word)]
-        # # The first word is always capitalized; a name is recognized by its capitals elsewhere.
+        # The first word is always capitalized; a name is recognized by its capitals elsewhere.
         names = [word.casefold() for place, word in enumerate(words) if _is_name(word, is_first=place == 0)]
         negations = sum(word in _NEGATIONS for word in plain)
         sides = sorted((one, other) for one, other in pairwise(plain) if one in _RELATIONS and other not in _RELATIONS)

@@ -37,13 +37,13 @@ class JobStatus(StrEnum):
 class JobMove(StrEnum):
     """What can happen to a job."""
 
-    TAKE = "take"  # # a worker begins or continues it
+    TAKE = "take"  # a worker begins or continues it
     FINISH = "finish"
-    RETURN = "return"  # # its worker ended, its lease expired, or its approval arrived: it waits for a slot
+    RETURN = "return"  # its worker ended, its lease expired, or its approval arrived: it waits for a slot
     FAIL = "fail"
     REVOKE = "revoke"
     EXPIRE = "expire"
-    RESTART = "restart"  # # a failed job continues from its checkpoint
+    RESTART = "restart"  # a failed job continues from its checkpoint
 
 
 _S, _M = JobStatus, JobMove
@@ -59,9 +59,9 @@ MOVES: Moves[JobStatus, JobMove] = {
     (_S.FAILED, _M.RESTART): _S.PENDING,
 }
 ENDED = frozenset({_S.COMPLETED, _S.FAILED, _S.REVOKED, _S.EXPIRED})
-# # The records of the three kinds have the same fields; the type checker reports if they no longer do.
+# The records of the three kinds have the same fields; the type checker reports if they no longer do.
 JobRequested: TypeAlias = GenerationRequested
-# # The topic that requests each kind; separate ones, so that none delays another (R2.39).
+# The topic that requests each kind; separate ones, so that none delays another (R2.39).
 REQUESTED: Mapping[Kind, TopicName[JobRequested]] = {
     Kind.GENERATION: GENERATION_REQUESTED,
     Kind.INGESTION: INGESTION_REQUESTED,

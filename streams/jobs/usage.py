@@ -18,15 +18,14 @@ from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.jobs import UsageFlushed, UsageRecorded
 from highwater.streams.checks import check_id
 
-# # Totals reach PostgreSQL every quarter of an hour by the product's clock in UTC: a lost Redis costs at most that
-# (R2.37).
+# Totals reach PostgreSQL every quarter of an hour by the product's clock in UTC: a lost Redis costs at most that (R2.37).
 FLUSH_MS = 15 * 60 * 1000
-# # Numbers that arrived before a missing one. They come in order except for repeats, so any is a sign of a lost event.
+# Numbers that arrived before a missing one. They come in order except for repeats, so any is a sign of a lost event.
 # Beyond this limit events are dead-lettered, from where they can be sent again, so that a row does not grow without
 # end.
 AHEAD_MAX = 1_000
 _PERIOD = re.compile("([0-9]{4})-(0[1-9]|1[0-2])")
-# # The last year of a datetime has no month after its last.
+# The last year of a datetime has no month after its last.
 _YEAR_MAX = 9_998
 _AMOUNTS: tuple[Literal["presentations", "slides", "tokens", "cost_cents"], ...] = (
     "presentations",

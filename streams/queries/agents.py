@@ -63,14 +63,14 @@ class RunAgent(TableAgent):
             ack = await self._send(STAGE_REQUESTED, event["user_id"], request, position_of(record), event["at"])
             await ack
             DECISIONS.labels("stage-requested").inc()
-        # # Written even if nothing changed: this may be a redelivery because the changelog lost the first write.
+        # Written even if nothing changed: this may be a redelivery because the changelog lost the first write.
         self._rows[key] = encode_order(order)
 
     async def _on_tick(self, tick: Tick, record: Record) -> None:
         self._applied(tick, record, is_admitted=self._admit(tick, record))
 
     def _derive_index(self, partition: int) -> DueIndex:
-        return DueIndex()  # # no run becomes due at a tick
+        return DueIndex()  # no run becomes due at a tick
 
 
 def _request(run: Waiting, event: PipelineStage | RunArchived, *, queued: int) -> StageRequested:

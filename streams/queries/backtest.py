@@ -17,10 +17,10 @@ from typing import NamedTuple
 from highwater.streams.queries.states import Stage
 
 ASSEMBLER, MENTOR = "Assembler", "Mentor"
-# # The roles whose prompts can be compared by recorded inputs.
+# The roles whose prompts can be compared by recorded inputs.
 ROLES = (ASSEMBLER, MENTOR)
 
-# # [1], [2][5] and [1, 2], as models write them.
+# [1], [2][5] and [1, 2], as models write them.
 _MARKS = re.compile(r"\[(\d{1,3}(?:\s*,\s*\d{1,3})*)\]")
 
 

@@ -17,17 +17,15 @@ import orjson
 from highwater.streams.models.answers import clean_text
 from highwater.streams.models.tokens import count_tokens, cut_to_tokens, surely_fits
 
-# # R1.22.
+# R1.22.
 PAYLOAD_TOKENS_MAX = 8_000
-# # Twice the most that the Assembler may return: enough to choose from; with prompt and answer it fits a window of
-# 32,000.
+# Twice the most that the Assembler may return: enough to choose from; with prompt and answer it fits a window of 32,000.
 DRAFT_TOKENS_MAX = 16_000
-# # Reserved for sources however long the history is: ten log rows can be long answers, and would leave room for no
-# source.
+# Reserved for sources however long the history is: ten log rows can be long answers, and would leave room for no source.
 SOURCES_TOKENS_MIN = 4_000
-# # An entry is cut rather than dropped if at least this much of it stays; less is a meaningless fragment.
+# An entry is cut rather than dropped if at least this much of it stays; less is a meaningless fragment.
 ENTRY_TOKENS_MIN = 48
-# # The analysis is JSON that a model wrote; a longer one is a second draft, not a reference.
+# The analysis is JSON that a model wrote; a longer one is a second draft, not a reference.
 ANALYSIS_TOKENS_MAX = 1_000
 ATTRIBUTE_CHARACTERS_MAX = 240
 
@@ -45,7 +43,7 @@ def _opening_of(names: str) -> re.Pattern[str]:
 
 _TAG_OF_OURS = _opening_of("|".join(_TAGS))
 _WRAPPER = _opening_of(f"{QUERY_TAG}|{CONTEXT_TAG}")
-# # Replaces the opening bracket of a text that would be one of our tags. One character, and not `&lt;`: a query may
+# Replaces the opening bracket of a text that would be one of our tags. One character, and not `&lt;`: a query may
 # consist only of such tags and must still fit completely. Everything else stays unchanged, above all code and
 # comparisons.
 BRACKET = "\u2039"
@@ -54,7 +52,7 @@ _NUMBER = re.compile(r"\D*([0-9]{1,18})")
 _POINTER = re.compile(r"(?:\A|_)(?:ids?|lsm|memory|memories|records?)(?:\Z|_)")
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _WORD = re.compile(r"[^\W_]+")
-# # A keyword of one or two letters occurs within half of all words.
+# A keyword of one or two letters occurs within half of all words.
 _KEYWORD_CHARACTERS_MIN = 3
 
 
@@ -154,13 +152,13 @@ def draft_context(
     """
     head, foot = tagged("user_query", query), tagged("mentor", mentor)
     lines = [_log(one) for one in logs]
-    # # By id: they are given to a run in this order.
+    # By id: they are given to a run in this order.
     records = [_record(one) for one in sorted(memories, key=lambda one: (one.start, one.memory_id))]
     listed = [_source(number, one) for number, one in enumerate(sources, 1)]
     told = escape(orjson.dumps(analysis).decode())
     whole = _joined(head, tagged("analysis", told, is_escaped=True), foot, lines, records, listed, matching)
     if surely_fits(told, ANALYSIS_TOKENS_MAX) and surely_fits(whole, DRAFT_TOKENS_MAX):
-        return whole  # # true for nearly every draft, so nothing has to be counted
+        return whole  # true for nearly every draft, so nothing has to be counted
     frame = count_tokens(_joined(head, tagged("analysis", ""), foot, [], [], [], matching))
     room_of_analysis = max(0, min(ANALYSIS_TOKENS_MAX, DRAFT_TOKENS_MAX - frame))
     said = cut_to_tokens(told, room_of_analysis)
@@ -226,7 +224,7 @@ class _Entry(NamedTuple):
         return self._replace(text=f"{cut_to_tokens(self.text, room)}{_CUT}")
 
 
-# # Marks that something is missing.
+# Marks that something is missing.
 _CUT = "\u2026"
 
 

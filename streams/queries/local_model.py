@@ -26,17 +26,17 @@ from highwater.streams.queries.words import SAME, months_of, stem_of, told_words
 NOTHING_FOUND = "Nothing that was ingested answers this."
 NOTHING_ASKED = "Nothing was asked before this."
 KEYWORDS_MAX = 12
-# # What the Assembler passes on; with texts of this length it stays below the 8,000 tokens of R1.22.
+# What the Assembler passes on; with texts of this length it stays below the 8,000 tokens of R1.22.
 SOURCES_MAX, RECORDS_MAX, LINES_MAX = 40, 5, 10
 TEXT_CHARACTERS_MAX = 400
-# # An answer is read at a glance.
+# An answer is read at a glance.
 SHOWN_MAX = 5
 SHOWN_CHARACTERS_MAX = 240
 TAGS_MAX = 8
-# # A source is cited if it shares at least this part of what the best one shares; the best must share at least this
-# part of the query itself.
+# A source is cited if it shares at least this part of what the best one shares; the best must share at least this part
+# of the query itself.
 _NEAR_BEST, _SHARE_MIN = 0.6, 0.3
-# # A word that no source has counts at most as two ordinary ones: otherwise one stray word would suppress all sources.
+# A word that no source has counts at most as two ordinary ones: otherwise one stray word would suppress all sources.
 _ABSENT_WEIGHT_MAX = 2.0
 
 _ELEMENT = re.compile(r"<(log|record|source)((?: [a-z]+=\"[^\"]*\")*)>(.*?)(?:</\1>|\Z)", re.DOTALL)
@@ -50,9 +50,9 @@ _TIME = re.compile(
     r"|(?:in )?(?:january|february|march|april|june|july|august|september|october|november|december)(?: (?:19|20)\d\d)?)\b",
     re.IGNORECASE,
 )
-# # The first question word decides: "What happens when ..." asks for no date.
+# The first question word decides: "What happens when ..." asks for no date.
 _KIND = re.compile(r"\b(how many|how|when|where|whom|who|which|what|why)\b", re.IGNORECASE)
-# # A handle, or names after a word that introduces the author.
+# A handle, or names after a word that introduces the author.
 _PERSON = re.compile(
     r"(?<![\w@/])@[A-Za-z0-9][\w-]{1,38}|(?<=\b[Bb]y )[A-Z][\w'-]+(?: [A-Z][\w'-]+){1,2}"
     r"|(?<=[Tt]hanks to )[A-Z][\w'-]+(?: [A-Z][\w'-]+){0,2}"
@@ -147,7 +147,7 @@ def _respond(user: str) -> str:
         return _of_sources(query, best, counted=counted)
     if is_of_history:
         return NOTHING_ASKED
-    # # An earlier question without an answer is no answer.
+    # An earlier question without an answer is no answer.
     records = [one for one in elements if one.tag == "record" and NOTHING_FOUND not in one.text]
     remembered = _best(query, wanted, records)
     if remembered:
@@ -160,10 +160,10 @@ def _archive(user: str) -> str:
     said = _object(user)
     query, answer = str(said.get("query", user)), str(said.get("answer", ""))
     lines = [line.strip() for line in answer.splitlines() if line.strip()]
-    # # The first line introduces, the second is the best source.
+    # The first line introduces, the second is the best source.
     told = lines[1] if len(lines) > 1 and _LINE_MARK.match(lines[1]) else " ".join(lines[:1])
     day = str(said.get("timestamp", ""))[:10]
-    # # The number of a source has no meaning later.
+    # The number of a source has no meaning later.
     told = _LINE_MARK.sub("", told)
     text = f'{f"On {day} the" if day else "The"} user asked: "{_cut(query)}" Answered: {_cut(told) or "nothing"}'
     tags = [word[:TAG_CHARACTERS_MAX] for word in told_words(query)[:TAGS_MAX]]
@@ -181,7 +181,7 @@ _ANSWERS: Mapping[Stage, Callable[[str], str]] = {
 def _of_sources(query: str, best: Sequence[_Element], *, counted: re.Match[str] | None) -> str:
     wanted = _wanted(query)
     named = frozenset().union(*(one.words for one in best))
-    # # A verb or a common noun may be reworded; a name that no source has is worth mentioning.
+    # A verb or a common noun may be reworded; a name that no source has is worth mentioning.
     told = [word for word in told_words(query) if _NAME.search(word) and not _DATE.fullmatch(word)]
     missing = [word for word in told if words_of(word).isdisjoint(named)]
     lines = [_lead(query, best, wanted, counted)]
@@ -232,7 +232,7 @@ def _listed(names: Sequence[str]) -> str:
 def _of_history(wanted: frozenset[str], elements: Sequence[_Element]) -> str:
     """Return the earlier questions; "" if there were none."""
     asked = [one for one in elements if one.tag == "log" and one.attributes.get("type") == "user_query"]
-    # # "What did I ask about the controller?" asks for some of them.
+    # "What did I ask about the controller?" asks for some of them.
     about = [one for one in asked if wanted & one.words] or asked
     if about:
         shown = [
@@ -264,7 +264,7 @@ def _best(query: str, wanted: frozenset[str], elements: Sequence[_Element]) -> l
     if not ranked:
         return dated[:SHOWN_MAX] if dated and not wanted else []
     if ranked[0].score < _SHARE_MIN:
-        # # Near by meaning rather than by words: the nearest come first.
+        # Near by meaning rather than by words: the nearest come first.
         return [one for one in elements if one.tag == "source" and one.words & wanted][:1]
     near = [one.element for one in ranked if one.score >= _NEAR_BEST * ranked[0].score]
     if _RECENT.search(query):
@@ -283,8 +283,7 @@ def _ranked(wanted: frozenset[str], elements: Sequence[_Element]) -> list[_Score
     """Return elements that share words with the query, by the share of its weight that they contain; ties keep their order."""
     bags = [one.words & wanted for one in elements]
     shared = Counter(word for bag in bags for word in bag)
-    # # They were found by these words, so a word that is rare among them is rarer elsewhere: half the usual weight of
-    # rarity.
+    # They were found by these words, so a word that is rare among them is rarer elsewhere: half the usual weight of rarity.
     weights = {word: 1 + 0.5 * log(len(elements) / count) for word, count in shared.items()}
     total = sum(weights.get(word, _ABSENT_WEIGHT_MAX) for word in sorted(wanted))
     scored = [
@@ -310,7 +309,7 @@ def _keywords(query: str) -> list[str]:
 def _is_related(wanted: frozenset[str], memory: Mapping[str, Any]) -> bool:
     tags = memory.get("tags")
     words = words_of(f"{memory.get('summary', '')} {' '.join(map(str, tags)) if isinstance(tags, list) else ''}")
-    # # One word of many is chance.
+    # One word of many is chance.
     return bool(wanted) and len(wanted & words) * 2 >= len(wanted)
 
 

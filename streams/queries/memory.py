@@ -15,7 +15,7 @@ from highwater.streams.models.tokens import cut_to_tokens
 
 TAGS_MAX = 16
 TAG_CHARACTERS_MAX = 64
-# # The limit of an answer (R1.24): a summary must not be longer than what it summarizes.
+# The limit of an answer (R1.24): a summary must not be longer than what it summarizes.
 SUMMARY_TOKENS_MAX = 2_000
 
 
@@ -54,5 +54,5 @@ def _tags(value: Any) -> tuple[str, ...]:
     tags = (" ".join(tag.split())[:TAG_CHARACTERS_MAX].strip() for tag in value)
     first: dict[str, str] = {}
     for tag in filter(None, tags):
-        first.setdefault(tag.casefold(), tag)  # # tags that differ only in case are one
+        first.setdefault(tag.casefold(), tag)  # tags that differ only in case are one
     return tuple(first.values())[:TAGS_MAX]

@@ -24,7 +24,7 @@ from highwater.schemas.queries import PipelineStage, RunArchived
 from highwater.streams.queries.states import ArchiveStatus, Stage, Status, stage_at
 
 _ROW_VERSION = 1
-# # Waiting runs of one user: a row of 0.9 MB; a changelog accepts 8, and a worker that cannot write ends. Runs beyond
+# Waiting runs of one user: a row of 0.9 MB; a changelog accepts 8, and a worker that cannot write ends. Runs beyond
 # this number are not stored; the search for unrequested runs finds each one when it is its turn.
 QUEUE_MAX = 10_000
 
@@ -136,7 +136,7 @@ def _waiting_of(event: PipelineStage) -> Waiting:
         run = Waiting(event["ordinal"], event["id"], Status(event["status"]), event["revision"])
     except ValueError as error:
         raise InvalidEventError("bad_state", str(error)) from error
-    _ = run.stage  # # refused now, not when its turn comes
+    _ = run.stage  # refused now, not when its turn comes
     return run
 
 

@@ -93,8 +93,7 @@ def stage_events(before: Run, steps: Sequence[Run], now_ms: int) -> list[Pipelin
     for place, run in enumerate(steps):
         if run.status is not before.status:
             is_last = place == len(steps) - 1
-            # # The event of an ended stage has the number of its attempts; the run already counts those of the next
-            # one.
+            # The event of an ended stage has the number of its attempts; the run already counts those of the next one.
             told = replace(run, attempt=max(before.attempt, run.attempt))
             events.append(stage_event(told, UPDATE, now_ms, waiting=is_last and is_waiting(run)))
         before = run

@@ -46,14 +46,14 @@ class Stage(StrEnum):
 class Move(StrEnum):
     """What can happen to a run."""
 
-    CAPTURE = "capture"  # # a worker claims it (R1.6)
-    FINISH = "finish"  # # its stage has its result
-    RETURN = "return"  # # its worker ended or its lease expired (R1.7)
-    FAIL = "fail"  # # an error, exhausted attempts, or a cancellation
+    CAPTURE = "capture"  # a worker claims it (R1.6)
+    FINISH = "finish"  # its stage has its result
+    RETURN = "return"  # its worker ended or its lease expired (R1.7)
+    FAIL = "fail"  # an error, exhausted attempts, or a cancellation
 
 
 _S, _A, _M = Status, ArchiveStatus, Move
-# # The statuses in which a stage waits, runs and has ended.
+# The statuses in which a stage waits, runs and has ended.
 _STEPS: Mapping[Stage, tuple[Status, Status, Status]] = {
     Stage.ANALYZER: (_S.NEW, _S.ANALYZING, _S.ANALYZED),
     Stage.ASSEMBLER: (_S.ANALYZED, _S.ASSEMBLING, _S.READY),
@@ -84,7 +84,7 @@ ARCHIVE_MOVES: Moves[ArchiveStatus, Move] = {
     (_A.ARCHIVING, _M.FAIL): _A.FAILED,
 }
 TERMINAL = frozenset({Status.COMPLETED, Status.FAILED})
-# # The stages from which a run may be restarted: the results of the stages before are reused.
+# The stages from which a run may be restarted: the results of the stages before are reused.
 RESTARTABLE = (Stage.ANALYZER, Stage.ASSEMBLER, Stage.RESPONDER)
 
 

@@ -20,11 +20,11 @@ from highwater.streams.checks import (
 from highwater.streams.models.tokens import count_tokens
 from highwater.streams.queries.states import RESTARTABLE
 
-# # A query is never cut, and half of the 8,000 tokens of a final context (R1.22) is left for sources.
+# A query is never cut, and half of the 8,000 tokens of a final context (R1.22) is left for sources.
 QUERY_TOKENS_MAX = 4_000
-# # Eight bytes per token: more than any written language needs.
+# Eight bytes per token: more than any written language needs.
 QUERY_BYTES_MAX = 32 << 10
-# # Twenty times the longest built-in one; it is sent with every call of its stage.
+# Twenty times the longest built-in one; it is sent with every call of its stage.
 PROMPT_BYTES_MAX = 16 << 10
 ROLES = ("Analyzer", "Assembler", "Mentor", "Archivist")
 CANCEL, RESTART = "cancel", "restart"
@@ -66,7 +66,7 @@ def _check_control(event: RunControlled) -> None:
         )
 
 
-# # Checked in this order. A field means the same in every topic.
+# Checked in this order. A field means the same in every topic.
 _FIELDS: Mapping[str, Check] = {
     "request_id": unless_null(check_uuid),
     "user_id": unless_null(check_uuid),

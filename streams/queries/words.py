@@ -9,7 +9,7 @@ _WORD = re.compile(r"[^\W_][\w.+#/-]*[^\W_]|[^\W_]")
 _RUN = re.compile(r"[^\W_]+")
 _CASE_CHANGE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z]{2})(?=[A-Z][a-z])")
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]{2,}")
-# # Synonyms in texts about changes; the first names the group.
+# Synonyms in texts about changes; the first names the group.
 SAME = (
     ("update", "upgrade", "bump"),
     ("dependency", "library", "package"),
@@ -19,9 +19,9 @@ SAME = (
     ("doc", "documentation", "readme"),
     ("deprecate", "deprecation", "obsolete"),
 )
-# # In a word of fewer letters an ending is part of the word: `need`, `ring`, `his`.
+# In a word of fewer letters an ending is part of the word: `need`, `ring`, `his`.
 _STEM_CHARACTERS_MIN = 3
-# # Words of questions and of grammar: they occur in every text, or in none, and do not distinguish texts.
+# Words of questions and of grammar: they occur in every text, or in none, and do not distinguish texts.
 _FAINT = frozenset(
     _WORD.findall(
         "a about after again all also am an and any are as ask asked at be because been before being both but by "
@@ -75,7 +75,7 @@ def _plain_stem(word: str) -> str:
 _GROUP_OF = {_plain_stem(word): _plain_stem(group[0]) for group in SAME for word in group}
 
 
-# # The words of ingested texts repeat; this many of them take a few megabytes.
+# The words of ingested texts repeat; this many of them take a few megabytes.
 @lru_cache(maxsize=16_384)
 def stem_of(word: str) -> str:
     """Return a word without its ending; one name for synonyms."""
@@ -83,7 +83,7 @@ def stem_of(word: str) -> str:
     return _GROUP_OF.get(stem, stem)
 
 
-# # Words that ask for anything that happened and name no subject.
+# Words that ask for anything that happened and name no subject.
 _ASKING = frozenset(
     """answer change changed changes commit commits days describe discuss discussed explain find happen happened happening
     information insight insights kind many mention mentioned mentions month months previous question questions remember said show
