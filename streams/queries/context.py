@@ -52,7 +52,7 @@ _NUMBER = re.compile(r"\D*([0-9]{1,18})")
 _POINTER = re.compile(r"(?:\A|_)(?:ids?|lsm|memory|memories|records?)(?:\Z|_)")
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _WORD = re.compile(r"[^\W_]+")
-# A keyword of one or two letters occurs within half of all words.
+# A keyword of one or two letters is within half of all words.
 _KEYWORD_CHARACTERS_MIN = 3
 
 

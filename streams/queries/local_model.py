@@ -36,7 +36,7 @@ TAGS_MAX = 8
 # A source is cited if it shares at least this part of what the best one shares; the best must share at least this part
 # of the query itself.
 _NEAR_BEST, _SHARE_MIN = 0.6, 0.3
-# A word that no source has counts at most as two ordinary ones: otherwise one stray word would suppress all sources.
+# A word that no source has counts for at most two ordinary ones: else a single stray word would silence what is there.
 _ABSENT_WEIGHT_MAX = 2.0
 
 _ELEMENT = re.compile(r"<(log|record|source)((?: [a-z]+=\"[^\"]*\")*)>(.*?)(?:</\1>|\Z)", re.DOTALL)
@@ -192,9 +192,7 @@ def _of_sources(query: str, best: Sequence[_Element], *, counted: re.Match[str] 
 
 
 def _lead(query: str, best: Sequence[_Element], wanted: frozenset[str], counted: re.Match[str] | None) -> str:
-    """Return the sources' answer to the kind of question, as a sentence: how many, when, where, who, or the text of the
-    nearest source.
-    """
+    """What the sources say to the kind of question, as a sentence: how many, when, where, who, or what the nearest one says."""
     first = best[0]
     mark = f"[{_number(first)}]"
     asked = _KIND.search(query)
@@ -326,7 +324,7 @@ def _written(one: _Element, wanted: frozenset[str]) -> str:
 
 
 def _passage(text: str, wanted: frozenset[str]) -> str:
-    """Return the part of a long text that shares most with the query: its best sentence, and the following ones that fit."""
+    """The part of a long text that shares most with the query: its best sentence, and what follows it as far as there is room."""
     sentences = _sentences(text)
     first = _best_sentence(sentences, wanted)
     kept, room = [_cut(sentences[first], TEXT_CHARACTERS_MAX)], TEXT_CHARACTERS_MAX
@@ -380,7 +378,7 @@ def _place(one: _Element) -> str:
 
 
 def _shown(text: str, wanted: frozenset[str]) -> str:
-    """Return the sentence of a text that shares most with the query, and the following ones while it is short."""
+    """The sentence of a text that shares most with the query, and what follows it while it is short."""
     sentences = _sentences(text)
     first = _best_sentence(sentences, wanted)
     return _cut(" ".join(sentences[first:]) if first == 0 else sentences[first])

@@ -9,7 +9,7 @@ _WORD = re.compile(r"[^\W_][\w.+#/-]*[^\W_]|[^\W_]")
 _RUN = re.compile(r"[^\W_]+")
 _CASE_CHANGE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z]{2})(?=[A-Z][a-z])")
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]{2,}")
-# Synonyms in texts about changes; the first names the group.
+# Words that stand for one another in what people write of changes; the first names the group.
 SAME = (
     ("update", "upgrade", "bump"),
     ("dependency", "library", "package"),
@@ -37,15 +37,13 @@ _FAINT = frozenset(
 
 
 def query_words(query: str) -> list[str]:
-    """Return the words of a query without the unspecific ones, in its order, each once regardless of case."""
+    """The words of a query without the faint ones, in its order, each once whatever its case."""
     found = {word.casefold(): word for word in reversed(_WORD.findall(query)) if word.casefold() not in _FAINT}
     return list(reversed(list(found.values())))
 
 
 def words_of(text: str) -> frozenset[str]:
-    """Return the words by which a text is compared: identifiers split into their parts, without endings, one name for
-    synonyms.
-    """
+    """The words by which a text is compared: identifiers in their parts, without endings, one name for what means the same."""
     if not text.isascii():
         text = _UNSPACED.sub(_in_pairs, text)
     parts = _CASE_CHANGE.sub(" ", text)
