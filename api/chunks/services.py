@@ -1,4 +1,4 @@
-"""What the routes of chunks stand on, beside what all routes share: passports, vectors of questions, counts of searches."""
+"""The services of the routes of chunks, beside the shared ones: passports, vectors of questions, counts of searches."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class ChunkServices:
     reranker: Reranker | None = None
 
     async def close(self) -> None:
-        """Tell what was counted and used; together, since without Kafka each waits as long as a record may."""
+        """Publish the counts and used tokens; concurrently, since without Kafka each waits for a record's timeout."""
         await asyncio.gather(self.served.close(), self.used_tokens.close())
         if self.reranker is not None:
             await self.reranker.close()
 
 
 def make_chunks(core: Services) -> ChunkServices:
-    """Wire them.
+    """Wire the services.
 
     Raises:
         ConfigurationError: the embedder or the reranker cannot be used.
@@ -72,7 +72,7 @@ def make_chunks(core: Services) -> ChunkServices:
 
 
 async def chunks_of(request: Request) -> ChunkServices:
-    """Those of the application that a request came to."""
+    """Return the services of the application that a request came to."""
     chunks: ChunkServices = request.app.state.chunks
     return chunks
 

@@ -1,4 +1,4 @@
-"""Paging by cursor: opaque to clients, and it names the place in the order, not a count, so that nothing shifts under it."""
+"""Paging by cursor: opaque to clients. It names the place in the order, not a count, so new entries shift nothing."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Cursor = Annotated[str | None, Query(max_length=4_096, description="`next_cursor
 
 
 def require_known_parameters(request: Request, names: Collection[str]) -> None:
-    """Refuse a parameter that a list does not have, which would otherwise pass for a filter that matches everything.
+    """Refuse an unknown parameter, which would otherwise look like a filter that matches everything.
 
     Raises:
-        UnprocessableError: names the first one, and those that there are.
+        UnprocessableError: names the first one, and the known ones.
     """
     unknown = next((name for name in request.query_params if name not in names), None)
     if unknown is not None:
@@ -33,15 +33,15 @@ def require_known_parameters(request: Request, names: Collection[str]) -> None:
 
 
 def encode_cursor(*place: str | int) -> str:
-    """The cursor of a place."""
+    """Encode a place as a cursor."""
     return base64.urlsafe_b64encode(orjson.dumps(place)).rstrip(b"=").decode()
 
 
 def decode_cursor(cursor: str, *kinds: type) -> tuple[str | int, ...]:
-    """The place that a cursor names.
+    """Decode a cursor into a place.
 
     Raises:
-        BadRequestError: it is not one of ours.
+        BadRequestError: it is not one of our cursors.
     """
     try:
         padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)

@@ -1,7 +1,7 @@
-"""What the plan of an organization allows, asked before paid work is taken: a job, or a query.
+"""Checks the plan of an organization before paid work (a job or a query) is accepted.
 
-Invariant. A refusal names the limit: 402, or 403 where the organization is suspended (R2.33). The sink asks again, in the order
-of the log, and has the last word; where nothing can be said now, it alone decides.
+Invariant. A refusal names the limit: 402, or 403 if the organization is suspended (R2.33). The sink checks again, in
+the order of the log, and its decision is final; if nothing is known here, it alone decides.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ async def require_plan_allows(
     documents: Collection[str] = (),
     features: Collection[str] = (),
 ) -> None:
-    """Refuse what the organization may not have made.
+    """Refuse work that the plan does not allow.
 
     Args:
         services: what is read from.
         organization_id: who pays.
         is_new_deck: whether it is a deck.
         is_query: whether it is a query.
-        documents: hashes of the documents that are to be read, whose size has a limit too.
-        features: what the plan must have switched on.
+        documents: hashes of the documents to be read, whose size is limited too.
+        features: features that the plan must include.
 
     Raises:
         ForbiddenError: the organization is suspended.

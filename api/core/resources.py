@@ -1,7 +1,8 @@
-"""Whose a resource is, by its kind: jobs, decks, queries, sessions, ingests, namespaces, and keys of versioned resources.
+"""The owner of a resource by its kind: jobs, decks, queries, sessions, ingests, namespaces, and keys of versioned
+resources.
 
-Invariants. Each kind is looked up in one way wherever an id of it is given, in a path, a body, an event or a stream. A key of an
-unknown kind is read by nobody who is bound. What is missing and what belongs to others are named in the same words.
+Invariants. Each kind is looked up in one way, whether its id is in a path, a body, an event or a stream. Bound callers
+cannot read keys of an unknown kind. Missing resources and those of others get the same text.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ class Resource(Generic[T]):
     owner: Callable[[T], Owner]
 
     def missing(self, identifier: str) -> NotFoundError:
-        """What is answered for one that does not exist, or that belongs to others."""
-        if self.whose is Whose.SESSION:  # its id is a secret, and is not repeated
+        """Return the error for one that does not exist, or that belongs to others."""
+        if self.whose is Whose.SESSION:  # its id is a secret and is not repeated
             return NotFoundError("there is no such session")
         return NotFoundError(f"there is no {self.whose} {identifier}")
 
@@ -81,9 +82,9 @@ RUN: Resource[Run] = Resource(Whose.RUN, query_reads.run, _of_user)
 RUN_HISTORY: Resource[RunHistory] = Resource(Whose.RUN, query_reads.run_history, _of_user)
 
 
-# Read by its route: an organization that has put it names it.
+# Read by its route: it belongs to each organization that has uploaded it.
 BLOB: Resource[OwnedBlob] = Resource(Whose.BLOB, None, lambda found: Owner(None, found.organization_id))
-# Whose a session is: its user's alone, since it speaks for that user. It is read from Redis, by its route.
+# A session belongs to its user only, since it acts for that user. Its route reads it from Redis.
 SESSION: Resource[Session] = Resource(Whose.SESSION, None, lambda session: Owner(session.user_id))
 
 
@@ -91,12 +92,13 @@ SESSION: Resource[Session] = Resource(Whose.SESSION, None, lambda session: Owner
 
 
 async def require_job_args(services: Services, principal: Principal, organization_id: str, args: Args) -> None:
-    """Refuse a job that names what its submitter may not read, or writes where it may not.
+    """Refuse a job that names resources its submitter may not read, or writes where it may not.
 
-    What an operator's key names is left to the worker, which knows the decks and documents of the job's organization alone.
+    For an operator's key the worker checks it, since the worker reads only decks and documents of the job's
+    organization.
 
     Raises:
-        ForbiddenError: an ingestion, by less than an admin: it writes chunks as `POST /api/chunks/ingest` does.
+        ForbiddenError: an ingestion without the role admin: it writes chunks as `POST /api/chunks/ingest` does.
         NotFoundError: the deck or a document does not exist for the caller.
         UnavailableError: PostgreSQL is unavailable.
     """
@@ -120,12 +122,12 @@ async def require_job_args(services: Services, principal: Principal, organizatio
 
 
 def is_open(passports: Passports, ns: str, row: Any) -> bool:
-    """Whether users may read a namespace: its passport says so, and so does its row where it has one."""
+    """Return whether users may read a namespace: its passport allows it, and so does its row if it has one."""
     return passports.of(ns).is_open and (row is None or bool(row["is_open"]))
 
 
 async def namespace_is_open(services: Services, ns: str) -> bool:
-    """The same, with the row read."""
+    """Read the row of a namespace and return whether users may read it."""
     if not services.passports.of(ns).is_open:
         return False
     found = await chunk_reads.namespace(services.database.require(), ns)
@@ -138,7 +140,7 @@ async def ingest_namespaces(services: Services, ingest_id: str) -> Sequence[str]
 
 
 def no_ingest(ingest_id: str) -> NotFoundError:
-    """Nothing was seen of an ingest, or it wrote to what the caller may not read."""
+    """Return the error for an ingest that is unknown, or that wrote to a namespace that the caller may not read."""
     return NotFoundError(f"there is no {Whose.INGEST} {ingest_id!r}")
 
 
@@ -146,24 +148,26 @@ def no_ingest(ingest_id: str) -> NotFoundError:
 
 
 def namespace_of(key: str) -> str | None:
-    """The namespace that a key is of; None: it is of something else."""
+    """Return the namespace of a key; None if it belongs to something else."""
     kind, _, ns = key.partition(":")
     return ns if kind == _NAMESPACE else None
 
 
 def _owner_of_key(key: str) -> Owner | None:
-    """Whose the resource of a key is; None: everybody's."""
+    """Return the owner of a key's resource; None: it is public."""
     kind, _, rest = key.partition(":")
     if kind in _OF_USERS:
         return Owner(rest)
     found = resource_of(key)
     if found is None:
-        return Owner()  # an unknown kind is nobody's
+        return Owner()  # nobody owns an unknown kind
     return Owner(found.id) if found.kind.is_private else None
 
 
 def may_read_key(principal: Principal, key: str, passports: Passports | None = None) -> bool:
-    """Whether a principal may read the resource of a key; `passports` decide on namespaces, which are closed without them."""
+    """Return whether a principal may read the resource of a key; `passports` decide on namespaces, which are closed
+    without one.
+    """
     if not in_scope(_scope_of_key(key), principal):
         return False
     ns = namespace_of(key)
@@ -178,11 +182,11 @@ def may_read_key(principal: Principal, key: str, passports: Passports | None = N
 
 
 def require_key(principal: Principal, key: str) -> None:
-    """Refuse a principal that may not read the resource of a key, which is no namespace's.
+    """Refuse a principal that may not read the resource of a key; the key is not of a namespace.
 
     Raises:
         ForbiddenError: it belongs to others, or is for administrators.
-        InvalidEventError: it names a user by what is no id.
+        InvalidEventError: it names a user by an invalid id.
     """
     kind, _, rest = key.partition(":")
     if kind in _OF_USERS:

@@ -1,4 +1,4 @@
-"""What became of a rebuild that somebody asked for, by the position of the demand."""
+"""The outcome of a requested rebuild, by the position of the request."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def get_rebuild(
     await services.fresh(request, FEEDS_TOPICS)
     demand = await demand_at(services.database.require(), user, str(asked))
     if demand is None:
-        # Its sink may be behind: a position that was just answered is waited for, and never 404.
+        # Its sink may be behind: a position that was just returned is waited for, and is never 404.
         try:
             await services.accounted(request, asked)
         except BeyondEndError:

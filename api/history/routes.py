@@ -1,6 +1,6 @@
-"""The history of figures over HTTP: a metric over a span of the last day, of all or of one consumer group or topic.
+"""The history of metrics over HTTP: a metric over a span of the last day, for all or for one consumer group or topic.
 
-Invariant: of a group or topic of another application the figures are recorded for a day after somebody asked for them here.
+Invariant: the values of another application's group or topic are recorded for a day after a request for them.
 """
 
 from __future__ import annotations
@@ -119,10 +119,10 @@ async def get_topic_history(topic: str, services: Wired, begin: _Begin = None, e
 
 
 def _grid(services: Services, begin: str | None, end: str | None) -> Grid:
-    """The steps of the span that was asked for.
+    """Return the steps of the requested span.
 
     Raises:
-        UnprocessableError: one of them is no time, or the span is none of up to a day.
+        UnprocessableError: one of them is not a time, or the span is longer than a day.
     """
     to_ms = services.clock() if end is None else time_of(end, "to")
     from_ms = to_ms - _SPAN_MS if begin is None else time_of(begin, "from")

@@ -1,7 +1,7 @@
-"""What organizations may: their limits, and the change of their plan (R2.32 to R2.34).
+"""The limits of organizations, and the change of their plan (R2.32 to R2.34).
 
-Invariants. A change is an event first. It is stored, and the copy of the limits taken away, before it is answered; where that
-cannot be, the event stands and its sink does it.
+Invariants. A change is published as an event first. It is stored, and the cached copy of the limits deleted, before the
+answer; if that fails, the event is durable and its sink does it.
 """
 
 from __future__ import annotations

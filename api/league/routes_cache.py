@@ -1,6 +1,6 @@
-"""What operators and their timers do with the cache of league pages: prewarm it, and ask whether it is large enough.
+"""Operations on the cache of league pages for operators and schedulers: prewarm it, and judge its size.
 
-Invariant: nothing is made here. A request becomes an event, and whoever makes documents does the work (R4.32).
+Invariant: nothing is built here. A request becomes an event, and the materializer builds documents (R4.32).
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class Prewarmed(BaseModel):
 
 
 def _check_token(request: Request, expected: str | None) -> None:
-    """Compared as bytes in constant time; a field of HTTP is bytes that were read as latin-1.
+    """Compare tokens as bytes in constant time; header fields are bytes that were decoded as latin-1.
 
     Raises:
-        UnauthorizedError: it is another, or none is set.
+        UnauthorizedError: the token is wrong, or none is set.
     """
     sent = request.headers.get(TOKEN_FIELD, "").encode("latin-1")
     if expected is None or not hmac.compare_digest(sent, expected.encode()):

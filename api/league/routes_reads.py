@@ -1,6 +1,7 @@
-"""Reads of leagues: every page is a document that `api/pages/documents.py` serves; here is only which path is which.
+"""Reads of leagues: every page is a document that `api/pages/documents.py` serves; this module only maps paths to
+pages.
 
-Invariant: what belongs to a user is read by that user only, or by a key that is not bound to a user.
+Invariant: a user's data is read only by that user, or by a key that is not bound to a user.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from highwater.streams.league.validation import NAME_BYTES_MAX
 router = APIRouter(tags=["leagues"], route_class=GuardedRoute)
 
 DAYS_MAX = 30
-# Pages of the rating that can be asked for: each that was asked for is kept.
+# Pages of the rating that can be requested: each requested one is cached.
 PAGES_MAX = 20_000
 
 Season = Annotated[str, Path(description="id of a season")]
@@ -51,26 +52,26 @@ Maker = Callable[[LeagueServices, str], Source]
 Responses: TypeAlias = dict[int | str, dict[str, Any]]
 
 _READ = Access(Role.VIEWER, Scope.LEAGUE, limit=RateLimit.NONE, cost=0)
-# What moves during a match is asked for so often that each address has its limit (R4.36).
+# Live pages are requested so often that each address has a limit (R4.36).
 _LIVE = Access(Role.VIEWER, Scope.LEAGUE, limit=RateLimit.ADDRESS, cost=1)
 
-# A page that nobody read for long is made while its reader waits, or a little later.
+# A page that was not read for long is built while its reader waits, or slightly later.
 _PENDING = answer(
     DocumentPending,
     status=HTTPStatus.ACCEPTED,
     description="The page is being generated; retry after `Retry-After` seconds.",
 )
-# Paths that answer with one document, or with a match, in the order in which they are tried; what each shows, and what of.
+# Paths that answer with one document, or with a match, in matching order, with what each shows.
 _SHOWN: list[tuple[str, Maker, str, Access]] = []
 
 
 def shown_pages(league: LeagueServices) -> list[Page]:
-    """Those paths over the documents of an application: what the short cut knows."""
+    """Return those paths over the documents of an application: the pages that the shortcut knows."""
     return [Page(path, partial(maker, league), about, declaration) for path, maker, about, declaration in _SHOWN]
 
 
 def _route(path: str, summary: str, responses: Responses) -> Callable[[Endpoint], Endpoint]:
-    """A read; HEAD is answered by `core/heads.py`."""
+    """Declare a read; `core/heads.py` answers HEAD."""
 
     def register(endpoint: Endpoint) -> Endpoint:
         router.add_api_route(path, endpoint, methods=["GET"], summary=summary, responses=responses, response_model=None)
@@ -80,14 +81,14 @@ def _route(path: str, summary: str, responses: Responses) -> Callable[[Endpoint]
 
 
 def _document(*types: type) -> Responses:
-    """What a page answers."""
+    """Return the responses of a page."""
     return answer(*types, names=("Age", "X-Stale")) | _PENDING
 
 
 def _page(
     path: str, kind: str, summary: str, responses: Responses, *, about: str = ""
 ) -> Callable[[Endpoint], Endpoint]:
-    """A path of one document."""
+    """Declare a path of one document."""
     return _shown(
         path, lambda league, of: DocumentSource(league.documents, resource(kind, of)), summary, responses, about=about
     )
@@ -115,7 +116,7 @@ def _season_page(name: str, kind: str, summary: str, shown: type) -> None:
     )
 
 
-# Before the seasons, or `admin` would be one.
+# Before the seasons, or `admin` would be parsed as one.
 @_page(
     "/api/league/admin/stats", "admin_stats", "Get counts for administrators (admin)", _document(answers.LeagueCounts)
 )
@@ -158,7 +159,7 @@ def _match(league: LeagueServices, match_id: str) -> Source:
     return MatchSource(league.matches, match_id)
 
 
-# Before the matches, or `live` would be one.
+# Before the matches, or `live` would be parsed as one.
 @_page("/api/matches/live", "matches_live", "Matches in play", _document(answers.MatchesLive))
 @declared(_LIVE)
 async def get_live_matches(request: Request, pages: WiredPages) -> Response:

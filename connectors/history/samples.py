@@ -1,7 +1,7 @@
-"""The rows of the history in PostgreSQL: one a minute, for a day.
+"""The rows of the history in PostgreSQL: one per minute, for a day.
 
-Invariants. A minute has one row, whoever writes it, and no row is older than a day once another is written. Of groups and topics
-of other applications up to `WATCHED_MAX` each are recorded.
+Invariants. A minute has one row, also with several writers; each write deletes rows older than a day. At most `WATCHED_MAX`
+groups and topics each of other applications are recorded.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ READ_SECONDS_MAX = 5.0
 
 
 async def add_sample(tx: Connection, at_ms: int, figures: Mapping[str, Figures | Mapping[str, Figures]]) -> None:
-    """Store the figures of a minute, by metric, and delete what is older than a day."""
+    """Store the values of a minute, by metric, and delete what is older than a day."""
     await tx.execute(QUERIES["add_history_sample"], at_ms, orjson.dumps(figures).decode())
     await tx.execute(QUERIES["drop_history_samples"], at_ms - KEPT_MS)
 
 
 async def samples(pool: Pool, metric: str, grid: Grid) -> list[Sample]:
-    """The samples of a metric within a grid, the oldest first.
+    """Return the samples of a metric within a grid, oldest first.
 
     Raises:
         UnavailableError: PostgreSQL does not answer.
@@ -39,7 +39,7 @@ async def samples(pool: Pool, metric: str, grid: Grid) -> list[Sample]:
 
 
 async def samples_of(pool: Pool, metric: str, name: str, grid: Grid) -> list[Sample]:
-    """The samples of one group or topic within a grid, the oldest first.
+    """Return the samples of one group or topic within a grid, oldest first.
 
     Raises:
         UnavailableError: PostgreSQL does not answer.
@@ -53,7 +53,7 @@ async def _samples(pool: Pool, query: str, *arguments: str | int) -> list[Sample
 
 
 async def watch(pool: Pool, kind: Kind, name: str, now_ms: int) -> None:
-    """Have the figures of a group or topic of another application recorded for a day from now.
+    """Record the values of another application's group or topic for a day from now.
 
     Raises:
         UnavailableError: PostgreSQL does not answer.
@@ -62,7 +62,7 @@ async def watch(pool: Pool, kind: Kind, name: str, now_ms: int) -> None:
 
 
 async def watched(pool: Pool, now_ms: int) -> dict[Kind, list[str]]:
-    """Those that are recorded, after the others were dropped.
+    """Return the recorded groups and topics, after dropping expired ones.
 
     Raises:
         UnavailableError: PostgreSQL does not answer.
@@ -75,7 +75,7 @@ async def watched(pool: Pool, now_ms: int) -> dict[Kind, list[str]]:
 
 
 async def stage_seconds(pool: Pool, after_ms: int, until_ms: int) -> dict[str, float]:
-    """The mean duration of the query stages that ended in between, by stage.
+    """Return the mean duration of the query stages that ended in this time, by stage.
 
     Raises:
         UnavailableError: PostgreSQL does not answer.

@@ -18,7 +18,7 @@ from highwater.connectors.jobs.submissions import known_submissions
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.checking import checked_in_order
 from highwater.connectors.kafka.handler import Handler, Surroundings
-from highwater.connectors.kafka.outbox import OutboxRow, Teller
+from highwater.connectors.kafka.outbox import OutboxFactory, OutboxRow
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.jobs import JOB_SUBMITTED, PROGRESS, JobSubmitted
@@ -54,7 +54,7 @@ class JobsSink(Handler[JobSubmitted, Prepared]):
     def __init__(self, around: Surroundings, plans: Mapping[str, Plan]) -> None:
         self._clock = around.clock
         self._plans = plans
-        self._tell = Teller(around.codec, "/connectors/sinks/jobs")
+        self._tell = OutboxFactory(around.codec, "/connectors/sinks/jobs")
 
     async def prepare(self, events: Sequence[Event[JobSubmitted]]) -> Prepared:
         """Check the events (in a thread: long args take CPU)."""

@@ -1,12 +1,12 @@
-"""Vectors by a model on this machine: a sentence encoder of English, run without a network, a key or a price.
+"""Vectors by a local model: a sentence encoder for English that needs no network, key or payment.
 
-Its laws. The same text gives the same bytes on one machine, whatever else is asked for at the time: the model's numbers are
-quantized by the range of all that is run at once, so each text is run alone, on one thread. (Texts side by side in a batch of 32
-moved each other's vectors by up to 0.04 of a cosine and were a fifth faster.) The files are those whose hashes stand here, or
-nothing is made of them. Nothing is loaded before the first text, and nothing of it where no text comes.
+Invariants. The same text gives the same bytes on one machine, whatever else runs at the time: the model's numbers are
+quantized by the range of everything in a run, so each text is run alone, on one thread. (Texts together in a batch of
+32 moved each other's vectors by up to 0.04 of a cosine and were a fifth faster.) The files must have the hashes stored
+here, or they are not used. Nothing is loaded before the first text.
 
-A text that the model does not read (`streams/models/wordpiece.py`) has its vector of the built-in embedder, unfitted: texts of
-another script are compared among themselves as before, and with English ones hardly at all.
+A text that the model cannot read (`streams/models/wordpiece.py`) gets its vector from the built-in embedder, unfitted:
+texts of another script are compared with each other as before, and hardly with English ones.
 """
 
 from __future__ import annotations
@@ -43,19 +43,20 @@ if TYPE_CHECKING:
 Float32Array = NDArray[np.float32]
 
 DIMENSIONS = 384
-# What the model was trained on; from here on attention costs more than it tells. A longer text is read in windows, whose vectors
-# are averaged by their tokens: at most four, some 4,000 letters, 0.1 s of CPU. What comes after is in no vector; words find it.
+# The length the model was trained on; beyond it attention costs more than it gains. A longer text is read in windows,
+# whose vectors are averaged by their tokens: at most four, some 4,000 letters, 0.1 s of CPU. Later text is in no
+# vector; words find it.
 WINDOW_TOKENS, WINDOWS_MAX = 256, 4
-# Background work yields to all else on the machine; questions wait for their vectors.
+# Background work yields to everything else on the machine; searches wait for their vectors.
 BACKGROUND_NICE = 10
-# A model at rest takes 70 MB; it is loaded again in 0.2 s.
+# An idle model takes 70 MB; it is loaded again in 0.2 s.
 IDLE_SECONDS = 60.0
 # Said in the name of the basis: how texts become vectors beside the files. Raised with every change that alters a vector.
 _WAY = f"1|{WINDOW_TOKENS}|{WINDOWS_MAX}|{UNFITTED_ID}"
 
 
 class LocalModel(NamedTuple):
-    """A model by its files; vectors are means of its tokens' vectors."""
+    """A model by its files; vectors are the means of its tokens' vectors."""
 
     name: str
     sha256: str
@@ -63,16 +64,16 @@ class LocalModel(NamedTuple):
 
     @property
     def basis_id(self) -> str:
-        """The name of what its vectors can be compared with: a hash of all that they depend on beside the text."""
+        """Return the embedding model version: a hash of everything that the vectors depend on besides the text."""
         told = f"{self.sha256}|{self.vocabulary_sha256}|{_WAY}"
         return f"{self.name}.{hashlib.sha256(told.encode()).hexdigest()[:12]}"
 
     def files(self, folder: Path) -> tuple[Path, Path]:
-        """The model and its vocabulary, as `deploy/local/fetch.py` names them."""
+        """Return the paths of the model and its vocabulary, as `deploy/local/fetch.py` names them."""
         return folder / f"{self.name}.onnx", folder / f"{self.name}-tokenizer.json"
 
     def why_missing(self, folder: Path) -> str | None:
-        """What of it is not installed; None: nothing is missing."""
+        """Return what is not installed; None: nothing is missing."""
         for path in self.files(folder):
             if not path.is_file():
                 return f"{path} is missing"
@@ -88,7 +89,7 @@ MINILM = LocalModel(
 
 
 def is_local_basis(basis_id: str) -> bool:
-    """Whether vectors of this name are a local model's, of this version or another."""
+    """Return whether vectors of this version are a local model's, of this release or another."""
     return basis_id.startswith(f"{MINILM.name}.")
 
 
@@ -102,11 +103,11 @@ class ModelDamagedError(EmbeddingError):
 class LocalEmbedder:
     """Vectors of 384 float32, unit length. Threads and tasks may share it.
 
-    `in_background`: with the lowest claim to the processor.
+    `in_background`: with the lowest processor priority.
     """
 
-    # It puts the advantages and the disadvantages of a thing at a cosine of 0.95, "increase" and "decrease" at 0.953: so
-    # near that one would be given the deck about the other.
+    # It gives "advantages" and "disadvantages" of a thing a cosine of 0.95, "increase" and "decrease" 0.953: so near
+    # that one question would get the deck about the other.
     is_of_meaning = False
     is_paid = False
 
@@ -120,24 +121,24 @@ class LocalEmbedder:
         self._threads = ThreadPoolExecutor(threads, "embed", _yield_to_others if in_background else None)
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:
-        """Little-endian float32 vectors of texts, in order.
+        """Return little-endian float32 vectors of texts, in order.
 
         Raises:
-            ModelDamagedError: a file is not the one that is locked.
+            ModelDamagedError: a file does not have the locked hash.
         """
         rows = await asyncio.get_running_loop().run_in_executor(self._threads, self.embed_now, texts)
         return [row.astype("<f4").tobytes() for row in rows]
 
     async def embed_counted(self, texts: Sequence[str]) -> Embedded:
-        """The same; nobody is paid for them."""
+        """Return vectors; they are free."""
         return Embedded(await self.embed(texts))
 
     def rest(self) -> None:
-        """Give back the memory of the model if the process has not used it for a while."""
+        """Release the memory of the model if the process has not used it for a while."""
         release_idle()
 
     def embed_now(self, texts: Sequence[str | None]) -> Float32Array:
-        """Unit vectors, float32 (n, 384), one row a text; zeros where there is nothing to read. Errors as of `embed`."""
+        """Return unit vectors, float32 (n, 384), one row per text; zeros for an empty text. Errors as of `embed`."""
         vectors = np.zeros((len(texts), DIMENSIONS), dtype=np.float32)
         encoder = _loaded(self._folder, self._model)
         others = []
@@ -155,7 +156,7 @@ class LocalEmbedder:
 
 
 class _Encoder:
-    """A model in memory: some 60 MB."""
+    """A loaded model: some 60 MB."""
 
     def __init__(self, session: InferenceSession, pieces: WordPieces) -> None:
         self._session = session
@@ -163,7 +164,7 @@ class _Encoder:
         self._others = TextEmbedder()
 
     def vector(self, text: str) -> Float32Array:
-        """Of a text that is read."""
+        """Return the vector of a text that the model reads."""
         summed = np.zeros(DIMENSIONS, dtype=np.float64)
         for tokens in self._pieces.windows(text, tokens_max=WINDOW_TOKENS, windows_max=WINDOWS_MAX):
             ids = np.array([tokens], dtype=np.int64)
@@ -174,15 +175,15 @@ class _Encoder:
         return (summed / length if length else summed).astype(np.float32)
 
     def unread(self, texts: Sequence[str | None]) -> Float32Array:
-        """Of texts that are not."""
+        """Return the vectors of texts that it does not read."""
         return self._others.embed(texts)
 
 
 def read_files(folder: Path, model: LocalModel = MINILM) -> tuple[bytes, bytes]:
-    """The model and its vocabulary, as they were locked.
+    """Return the model and its vocabulary, with their locked hashes.
 
     Raises:
-        ModelDamagedError: a file cannot be read, or is not the one that is locked.
+        ModelDamagedError: a file cannot be read, or does not have the locked hash.
     """
     path, vocabulary_path = model.files(folder)
     return _locked(path, model.sha256), _locked(vocabulary_path, model.vocabulary_sha256)
@@ -204,19 +205,19 @@ _used_at = 0.0
 
 def _loaded(folder: Path, model: LocalModel) -> _Encoder:
     global _used_at  # noqa: PLW0603 - of the process, as the model is
-    with _loading:  # one that two threads load at once would be two
+    with _loading:  # two threads loading at once would load two
         _used_at = monotonic_seconds()
         return _load(folder, model)
 
 
 def release_idle(seconds: float = IDLE_SECONDS) -> bool:
-    """Give back the memory of a model that nobody has used for so long; whether there was one."""
+    """Release the memory of a model that was unused for this long; return whether there was one."""
     with _loading:
         if not _load.cache_info().currsize or monotonic_seconds() - _used_at < seconds:
             return False
         _load.cache_clear()
     gc.collect()
-    # Without this glibc keeps what was freed: 50 of 70 MB.
+    # Without this glibc keeps the freed memory: 50 of 70 MB.
     with contextlib.suppress(OSError, AttributeError):  # another libc
         ctypes.CDLL("libc.so.6").malloc_trim(0)
     return True
@@ -224,15 +225,15 @@ def release_idle(seconds: float = IDLE_SECONDS) -> bool:
 
 @lru_cache(1)
 def _load(folder: Path, model: LocalModel) -> _Encoder:
-    """The model, once a process.
+    """Load the model, once per process.
 
     Raises:
-        ModelDamagedError: a file is not the one that is locked.
+        ModelDamagedError: a file does not have the locked hash.
     """
     content, vocabulary = read_files(folder, model)
     return _Encoder(open_session(content), read_vocabulary(vocabulary))
 
 
 def _yield_to_others() -> None:
-    """Lower the priority of this thread alone: Linux keeps one for each."""
+    """Lower the priority of this thread only: Linux has one per thread."""
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BACKGROUND_NICE)

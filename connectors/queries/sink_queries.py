@@ -17,7 +17,7 @@ from highwater.connectors.identity import erasures, organizations
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.checking import divided
 from highwater.connectors.kafka.handler import Handler, Surroundings
-from highwater.connectors.kafka.outbox import OutboxRow, Teller
+from highwater.connectors.kafka.outbox import OutboxFactory, OutboxRow
 from highwater.connectors.kafka.records import DeadLetter, Event, of_topic
 from highwater.connectors.postgres.locks import LockClass
 from highwater.connectors.postgres.pool import Connection, Row, notify
@@ -79,7 +79,7 @@ class QueriesSink(Handler[Said, Prepared]):
     def __init__(self, around: Surroundings, plans: Mapping[str, Plan]) -> None:
         self._clock = around.clock
         self._plans = plans
-        self._tell = Teller(around.codec, "/connectors/sinks/queries")
+        self._tell = OutboxFactory(around.codec, "/connectors/sinks/queries")
 
     async def prepare(self, events: Sequence[Event[Said]]) -> Prepared:
         """Check the events (in a thread: counting tokens takes CPU)."""

@@ -1,7 +1,7 @@
-"""Owns the process that searches a topic or exports what a search finds: the API starts one for each, and relays what it says.
+"""The process that searches a topic or exports the result: the API starts one for each search, and relays its output.
 
-Invariants. The first line of its output is an event: `begin`, or `refused` with the reason. What follows are the lines of the
-page or the bytes of the file; a file is whole only if the process ends with 0. It ends when its parent does.
+Invariants. The first line of its output is an event: `begin`, or `refused` with the reason. The lines of the page or
+the bytes of the file follow; a file is complete only if the process exits with 0. It ends when its parent does.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _search(task: SearchTask, output: BinaryIO, stack: ExitStack) -> None:
         counts = Counts()
         chooser = chooser_of(task.search, decoder, counts)
         if task.kind is not None:
-            # A condition that is not true or false of the first records is refused before the file begins.
+            # A condition that does not return true or false for the first records is refused before the file begins.
             reader = stack.enter_context(closing(open_reader(task.client)))
             batches = map(chooser.decoded, read_batches(reader, task.search.topic.name, cursor.spans))
             first = list(islice(batches, 1))
@@ -98,7 +98,7 @@ def _send(output: BinaryIO, line: bytes) -> None:
 
 @contextmanager
 def _refusals_told(output: BinaryIO) -> Iterator[None]:
-    """What cannot be searched is said in the first line; the process ends."""
+    """Report an invalid search in the first line; the process ends."""
     try:
         yield
     except NoSuchTopicError as error:
@@ -115,7 +115,7 @@ def _refuse(output: BinaryIO, error: HighwaterError, reason: str) -> NoReturn:
 
 
 def _told(error: HighwaterError) -> str:
-    """The error in words; of a condition with its line and a caret under the spot."""
+    """Describe the error; for a condition with its line and a caret under the error."""
     if isinstance(error, WhereError):
         return f"{str(error).removeprefix('--where, ')}\n{error.pointer()}"
     return str(error)

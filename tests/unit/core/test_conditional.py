@@ -9,7 +9,7 @@ import pytest
 from fastapi import Request
 
 from highwater.api.core.activity import ActivityNotes
-from highwater.api.core.auth import Authenticator, Principal, Role, parse_api_keys, refuse_open_door
+from highwater.api.core.auth import Authenticator, Principal, Role, parse_api_keys, refuse_public_address_without_keys
 from highwater.api.core.changes import event_id, parse_last_event_id
 from highwater.api.core.conditional import is_match
 from highwater.api.core.errors import BadRequestError, UnauthorizedError, UnprocessableError
@@ -180,11 +180,11 @@ def test_keys_are_read_and_never_shown() -> None:
 def test_an_open_api_stays_on_loopback() -> None:
     """Without keys only loopback addresses are served; with keys any."""
     for host in ("127.0.0.1", "localhost", "::1", "127.9.9.9"):
-        refuse_open_door(host, ())
+        refuse_public_address_without_keys(host, ())
     for host in ("0.0.0.0", "10.0.0.1", "example.org", "", "::"):
         with pytest.raises(ConfigurationError):
-            refuse_open_door(host, ())
-    refuse_open_door("0.0.0.0", parse_api_keys("admin:x"))
+            refuse_public_address_without_keys(host, ())
+    refuse_public_address_without_keys("0.0.0.0", parse_api_keys("admin:x"))
 
 
 async def test_a_token_is_a_key_or_a_session_or_nothing() -> None:
