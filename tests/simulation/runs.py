@@ -73,6 +73,8 @@ class RunTable(Table[Run, Change]):
                     self.world.found(f"{before.stage} of {row.id} was finished without a stored answer")
                 if before.stage is Stage.RESPONDER and step.answer != self.answer(row, before.stage):
                     self.world.found(f"the answer of {row.id} is not the one that is stored")
+            if before.worker is None and step.worker is not None and step.epoch <= before.epoch:
+                self.world.found(f"{row.id} changes hands under the epoch {before.epoch}")
             before = step
         if self.has_ended(row):
             self.world.found(f"{row.id} was changed after its end")

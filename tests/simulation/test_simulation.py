@@ -224,7 +224,7 @@ def _nothing_derived(patch: pytest.MonkeyPatch) -> None:
         ("relays", _without_acknowledgement, "are lost"),
         ("relays", _under_one_epoch, "the last that is known of"),
         ("runs", _same_epoch(*_RUN_MOVES), "stores run-"),
-        *(("runs", _same_epoch(move), "changes hands under the epoch") for move in _RUN_MOVES[:3]),
+        *(("runs", _same_epoch(move), "changes hands under the epoch") for move in _RUN_MOVES),
         ("runs", _never_given_back, "never came to an end"),
         ("runs", _not_recalled, "is not the one that is stored"),
         ("jobs", _same_epoch(*_JOB_MOVES), "stores job-"),
