@@ -12,7 +12,7 @@ def test_a_page_has_the_cursor_of_its_last_row_only_if_there_are_more():
     """One row more than the limit was read; the last page has none."""
     page, cursor = page_of(["a", "b", "c"], 2, lambda row: (row,))
     assert (page, text_after(cursor)) == (["a", "b"], "b")
-    assert page_of(["c"], 2, lambda row: (row,)) == (["c"], None)
+    assert page_of(["c", "d"], 2, lambda row: (row,)) == (["c", "d"], None)
     assert page_of([], 2, lambda row: (row,)) == ([], None)
 
 
