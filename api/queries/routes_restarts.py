@@ -40,6 +40,7 @@ from highwater.connectors.queries import read_model as query_reads
 from highwater.connectors.queries.read_model import FailedRun
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.queries import RUN_CONTROLLED
+from highwater.streams.checks import check_id
 from highwater.streams.engines.restarts import (
     LOOKED_AT_MAX,
     RESTARTS_MAX,
@@ -151,6 +152,8 @@ def new_id_of(request_id: str) -> str:
 
 async def _planned(services: Services, wanted: QueryRestartsRequest) -> Planned:
     """Gather the failed runs, what their organizations may, and what calls cost; and decide."""
+    if wanted.organization_id is not None:
+        check_id("organization_id", wanted.organization_id)
     pool = services.database.require()
     user_id = None if wanted.user_id is None else canonical_uuid("user_id", wanted.user_id)
     read = await query_reads.failed_runs(pool, wanted.organization_id, user_id, wanted.span_ms(), LOOKED_AT_MAX + 1)

@@ -510,7 +510,8 @@ async def test_failed_queries_are_restarted_together(redis_url, stack, guarded, 
         repeated = (await client.post(path, json={"request_ids": [second]})).json()["queries"]
         assert [event["new_request_id"]] == [one["new_request_id"] for one in repeated] == [done["new_request_id"]]
         assert (await client.get(path, params={"from": "soon"})).status_code == 422
-        assert (await client.get(path, params={"user_id": "tom"})).status_code == 422
+        for wrong in ({"user_id": "tom"}, {"organization_id": "a\x9b"}):
+            assert (await client.get(path, params=wrong)).status_code == 422, wrong
     for token in ("pen-key", "eye-key", "ada-key"):
         async with guarded.client(token) as client:
             assert (await client.post(path, json={})).status_code == 403, token
