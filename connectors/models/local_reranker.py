@@ -29,7 +29,7 @@ from highwater.streams.models.wordpiece import WordPieces, is_read, read_vocabul
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
-# Thirty texts of 90 tokens take half a second of one core.
+# Twenty texts of 90 tokens take a third of a second of one core.
 CALL_SECONDS_MAX = 2.0
 # Of a question and of both: what is behind changes the order of the judged set little, and a pair of 256 tokens takes 45 ms.
 QUESTION_TOKENS_MAX, PAIR_TOKENS_MAX = 64, 192

@@ -11,13 +11,18 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 DAY_MS = 86_400_000
-# Of a search in hybrid mode so much of the similarity is what its words weigh, unless the passport says otherwise; the rest is
-# what it means. Vectors find what is said in other words, words find names and numbers; neither may decide alone. Of the shares
-# from 0.15 to 0.5 this one found most with the local model (`tests/bench/search_quality.py`).
-TEXT_SHARE = 0.4
+# The share of words in the similarity of a hybrid search, unless the passport sets it; the rest is the cosine. Vectors find texts
+# that use other words, words find names and numbers; neither may decide alone. Chosen with `FUSED_SATURATION` on the questions
+# with even numbers (docs/benchmarks/search.md).
+TEXT_SHARE = 0.3
+# The same where chunks and insights are compared for an answer. Insights are short, and their texts have a word or have it not.
+ANSWER_TEXT_SHARE = 0.4
 # BM25 (Robertson and Zaragoza 2009): a word that occurs k1 times in a chunk of mean length has half of its maximum weight, and
 # this share (b) of that number grows with the length of the chunk. The values that most systems have.
 SATURATION, LENGTH_SHARE = 1.2, 0.75
+# k1 beside a cosine. Words alone must tell a text about a word from one that mentions it, by counting; beside a cosine, which
+# knows what a text is about, it matters more that all words of the question are there.
+FUSED_SATURATION = 0.3
 
 
 class Mode(StrEnum):
@@ -62,6 +67,11 @@ def text_share_of(mode: Mode, *, has_vector: bool, has_words: bool, text_share: 
     return text_share if mode is Mode.HYBRID else 0.0
 
 
+def saturation_of(text_share: float) -> float:
+    """How often a word must occur for half of its maximum weight, in a chunk of mean length: less beside a cosine."""
+    return SATURATION if text_share >= 1 else FUSED_SATURATION
+
+
 def word_weights(counts: Sequence[int], chunks: int) -> list[float]:
     """What the words of a question weigh, together 1: the rarer the more (inverse document frequency, as Lucene's BM25 has it).
 
@@ -74,7 +84,9 @@ def word_weights(counts: Sequence[int], chunks: int) -> list[float]:
     return [one / total for one in rarity]
 
 
-def text_score(weights: Sequence[float], times: Sequence[int], octets: int, mean_octets: float) -> float:
+def text_score(
+    weights: Sequence[float], times: Sequence[int], octets: int, mean_octets: float, saturation: float = SATURATION
+) -> float:
     """How well a chunk answers by its words: BM25 as a share of what a chunk of nothing but these words would have.
 
     The statements compute the same. Unlike plain BM25 it is a number that can be set beside a cosine, and needs no other result.
@@ -84,9 +96,10 @@ def text_score(weights: Sequence[float], times: Sequence[int], octets: int, mean
         times: how often the chunk has each.
         octets: the length of the chunk's text.
         mean_octets: the mean length of texts in its namespace.
+        saturation: as `saturation_of` says.
     """
-    saturation = SATURATION * (1 - LENGTH_SHARE + LENGTH_SHARE * octets / mean_octets)
-    return math.fsum(weight * count / (count + saturation) for weight, count in zip(weights, times, strict=True))
+    half = saturation * (1 - LENGTH_SHARE + LENGTH_SHARE * octets / mean_octets)
+    return math.fsum(weight * count / (count + half) for weight, count in zip(weights, times, strict=True))
 
 
 def similarity_of(cosine: float, text_score: float | None, text_share: float = TEXT_SHARE) -> float:
