@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.resting import Doorbell
 from tests.conftest import Stack
-from tests.integration.connecting import fresh, running, until
+from tests.integration.connecting import fresh, running, send, until
 from tests.integration.kafka.making import Case, names
 from tests.integration.kafka.tally import own_topic
 
@@ -85,6 +86,29 @@ async def test_a_doorbell_wakes_all_who_read_a_topic_and_nobody_else(drowsy: Cas
         await drowsy.all_stored(names(5))
         await other.all_stored(names(5))
         assert not aside.is_fetching
+
+
+async def test_the_record_of_one_delays_nobody_elses(stack: Stack, around: Surroundings):
+    """While a fetch of the bell waits ten seconds at the broker, each of those who wait is woken at once, one after the other;
+    one who waits once more for a record that the bell has taken is woken too.
+    """
+    topic, rung = fresh("test.bell"), [threading.Event() for _ in range(6)]
+    patient, quick = resting._Bell(around.client, "patient", 10_000), resting._Bell(around.client, "quick", 200)
+    async with own_topic(around, topic, len(rung)):
+        try:
+            for number, ring in enumerate(rung):
+                patient.wait(number, {(topic, number): 0}, ring.set)
+            for number, ring in enumerate(rung):
+                send(stack.kafka, topic, [(b"k", b"v", None, number)])
+                # The first fetch may have begun before all were assigned.
+                assert await asyncio.to_thread(ring.wait, 5.0 if number else 60.0), f"{number} is woken"
+            for turn in range(8):
+                again = threading.Event()
+                quick.wait("again", {(topic, 0): 0}, again.set)
+                assert await asyncio.to_thread(again.wait, 60.0), f"woken {turn} times"
+        finally:
+            for bell in (patient, quick):
+                await asyncio.to_thread(bell.close)
 
 
 async def test_a_rest_ends_by_itself(drowsy: Case, monkeypatch: pytest.MonkeyPatch):
