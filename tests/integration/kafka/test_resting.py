@@ -8,13 +8,14 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
+from confluent_kafka import Producer
 
 from highwater.connectors.kafka import resting
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.resting import Doorbell
 from tests.conftest import Stack
-from tests.integration.connecting import fresh, running, send, until
+from tests.integration.connecting import fresh, running, until
 from tests.integration.kafka.making import Case, names
 from tests.integration.kafka.tally import own_topic
 
@@ -94,12 +95,14 @@ async def test_the_record_of_one_delays_nobody_elses(stack: Stack, around: Surro
     """
     topic, rung = fresh("test.bell"), [threading.Event() for _ in range(6)]
     patient, quick = resting._Bell(around.client, "patient", 10_000), resting._Bell(around.client, "quick", 200)
-    async with own_topic(around, topic, len(rung)):
+    producer = Producer({"bootstrap.servers": stack.kafka})
+    async with own_topic(around, topic, 4 * len(rung)):
         try:
             for number, ring in enumerate(rung):
-                patient.wait(number, {(topic, number): 0}, ring.set)
+                patient.wait(number, {(topic, 4 * number + place): 0 for place in range(4)}, ring.set)
             for number, ring in enumerate(rung):
-                send(stack.kafka, topic, [(b"k", b"v", None, number)])
+                producer.produce(topic, b"v", partition=4 * number)
+                producer.flush()
                 # The first fetch may have begun before all were assigned.
                 assert await asyncio.to_thread(ring.wait, 5.0 if number else 60.0), f"{number} is woken"
             for turn in range(8):
