@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from highwater.connectors.models.embeddings import Embedded, EmbeddingError
 from highwater.connectors.models.onnx import open_session
 from highwater.streams.clock import monotonic_seconds
-from highwater.streams.feeds.basis import UNFITTED_ID
+from highwater.streams.feeds.basis import MARKED
 from highwater.streams.feeds.embedding import TextEmbedder
 from highwater.streams.feeds.tokens import TEXT_CHARACTERS_MAX
 from highwater.streams.models.wordpiece import WordPieces, is_read, read_vocabulary
@@ -51,7 +51,7 @@ BACKGROUND_NICE = 10
 # A model at rest takes 70 MB; it is loaded again in 0.2 s.
 IDLE_SECONDS = 60.0
 # Said in the name of the basis: how texts become vectors beside the files. Raised with every change that alters a vector.
-_WAY = f"1|{WINDOW_TOKENS}|{WINDOWS_MAX}|{UNFITTED_ID}"
+_WAY = f"1|{WINDOW_TOKENS}|{WINDOWS_MAX}|{MARKED.basis_id}"
 
 
 class LocalModel(NamedTuple):
@@ -160,7 +160,7 @@ class _Encoder:
     def __init__(self, session: InferenceSession, pieces: WordPieces) -> None:
         self._session = session
         self._pieces = pieces
-        self._others = TextEmbedder()
+        self._others = TextEmbedder(MARKED)
 
     def vector(self, text: str) -> Float32Array:
         """Of a text that is read."""
