@@ -26,7 +26,8 @@ _VERSION = r"(?<![\w.])(?:v\d+(?:\.\d+)*|\d+(?:\.\d+)+)(?:[-.]?(?:rc|alpha|beta|
 _ISSUE = r"\b[A-Z][A-Z0-9]+-\d+\b|(?<!\w)#\d+\b|\bGH-\d+\b"
 _CVE = r"\bCVE-\d{4}-\d{4,}\b|\bGHSA(?:-[0-9a-z]{4}){3}\b"
 _CONSTANT = r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b|\b[a-z]+(?:\.[a-z0-9]+){2,}\b"
-_CALL = r"\b[A-Za-z_][\w.]*\(\)|\b[a-z]\w*_\w+\b"
+# Bounded, so that a long text of dots costs no time that grows with its square.
+_CALL = r"\b[A-Za-z_][\w.]{0,80}\(\)|\b[a-z]\w{0,40}_\w{1,40}\b"
 _CLASS = r"\b[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]*)+\b"
 # Those of which a text that has none of this form names none.
 _CERTAIN = (_ISSUE, _CVE)
