@@ -69,6 +69,7 @@ from highwater.api.pages.shortcut import ShortCut
 from highwater.api.queries import routes as queries
 from highwater.api.queries import routes_metrics as query_metrics
 from highwater.api.queries import routes_prompts as prompts
+from highwater.api.queries import routes_restarts as query_restarts
 from highwater.api.queries import routes_socket as query_socket
 from highwater.api.readers.mount import Readers, ReadersRoute
 from highwater.api.records import routes as records
@@ -269,6 +270,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
         feeds_rebuilds,
         feeds_curations,
         query_socket,
+        query_restarts,
         prompts,
         league_cache,
         cache,

@@ -7,24 +7,14 @@ Invariant: pure functions of names; topics outside the catalogue are classified 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
+from highwater.schemas.topic_kinds import Kind, kind_of
 from highwater.schemas.topics import DEAD_LETTER_SUFFIX, TOPICS, Topic
 
-Kind: TypeAlias = Literal["events", "dead letters", "changelog", "internal"]
+__all__ = ["OTHER", "Kind", "catalogued", "grouped", "kind_of", "subsystem_of"]
+
 OTHER = "other"
-_CHANGELOG_SUFFIX = "-changelog"
-# As Kafka and Faust (`<app>-__assignor-__leader`) begin the names of what is theirs.
-_INTERNAL = "__"
-
-
-def kind_of(topic: str) -> Kind:
-    """What a topic holds."""
-    if topic.startswith(_INTERNAL) or f"-{_INTERNAL}" in topic:
-        return "internal"
-    if topic.endswith(_CHANGELOG_SUFFIX):
-        return "changelog"
-    return "dead letters" if topic.endswith(DEAD_LETTER_SUFFIX) else "events"
 
 
 def catalogued(topic: str) -> Topic | None:

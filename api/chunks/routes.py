@@ -20,17 +20,17 @@ from highwater.api.core import conditional
 from highwater.api.core.access import Scope, Whose, access
 from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
-from highwater.api.core.errors import BadRequestError, UnprocessableError
+from highwater.api.core.conditional import Version
+from highwater.api.core.errors import UnprocessableError
 from highwater.api.core.freshness import WRITE_WAIT_MS
 from highwater.api.core.guard import Called, GuardedRoute
 from highwater.api.core.openapi import ID, NOT_MODIFIED
-from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
+from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, foreign_cursor, page_of
 from highwater.api.core.publishing import NotTakenError
 from highwater.api.core.resources import no_ingest
 from highwater.api.core.services import Services, Wired
 from highwater.connectors.chunks import read_model as chunk_reads
 from highwater.connectors.chunks.read_model import FIRST_PLACE, Failure, Ingest, SourceIngest
-from highwater.connectors.redis.link import Head
 from highwater.schemas.chunks import CHUNK_SUBMITTED, INGEST_FINISHED
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import InvalidEventError
@@ -202,10 +202,8 @@ async def get_ingest(
     found = await chunk_reads.ingest(services.database.require(), ingest_id, after, limit + 1)
     if found is None:
         raise no_ingest(ingest_id)
-    payload = orjson.dumps(ingest_document(found, limit))
-    etag = conditional.tag_of(f"ingest-{found.version}", payload)
-    head = Head(found.version, etag, found.caused_by, services.clock())
-    return conditional.answer(request, "ingest", head, payload)
+    version = Version("ingest", found.version, found.caused_by)
+    return conditional.answer_version(request, "ingest", ingest_document(found, limit), version, services.clock())
 
 
 def _source_place(cursor: str) -> tuple[str, str, str]:
@@ -215,14 +213,13 @@ def _source_place(cursor: str) -> tuple[str, str, str]:
         for part in place:
             check_id("cursor", part)
     except InvalidEventError as error:  # what PostgreSQL would not take
-        raise BadRequestError("cursor does not come from this list", field="cursor") from error
+        raise foreign_cursor() from error
     return place
 
 
 def ingest_document(found: Ingest, limit: int) -> dict[str, Any]:
     """An ingest as it is served; the four counters add up to the chunks received."""
-    page = found.sources[:limit]
-    last = page[-1] if len(found.sources) > limit else None
+    page, next_cursor = page_of(found.sources, limit, lambda one: (one.ns, one.slot, one.source_id))
     return {
         "ingest_id": found.ingest_id,
         "status": _status(found),
@@ -241,7 +238,7 @@ def ingest_document(found: Ingest, limit: int) -> dict[str, Any]:
         "sources_done": found.sources_done,
         "statuses": found.statuses,
         "sources": [_source_document(one) for one in page],
-        "next_cursor": encode_cursor(last.ns, last.slot, last.source_id) if last is not None else None,
+        "next_cursor": next_cursor,
         "failed": [_failure_document(one) for one in found.failed],
     }
 

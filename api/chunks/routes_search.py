@@ -401,8 +401,7 @@ async def get_lifecycle(
     document: dict[str, Any] = {"as_of": iso_from_ms(now_ms), "namespaces": documents}
     if ns is not None:
         document = documents[0] if documents else _nothing_held(chunks, ns, now_ms)
-    headers = {"Cache-Control": conditional.CACHE_NEVER}
-    return Response(orjson.dumps(document), headers=headers, media_type=conditional.JSON)
+    return conditional.uncached(document)
 
 
 def lifecycle_document(found: Lifecycle, now_ms: int) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from highwater.api.chunks.query_vectors import QueryVectors
 from highwater.api.chunks.served import ServedSearches
 from highwater.api.chunks.tokens_used import UsedTokens
 from highwater.api.core.services import Services
-from highwater.connectors.models.opening import open_embedders, open_reranker
+from highwater.connectors.models.opening import open_question_embedders, open_reranker
 from highwater.connectors.models.reranker import Reranker
 from highwater.schemas.chunks import QUERIES_SERVED
 from highwater.schemas.jobs import TOKENS_USED
@@ -50,7 +50,7 @@ def make_chunks(core: Services) -> ChunkServices:
     async def publish_served(events: Sequence[Mapping[str, Any]]) -> None:
         await core.publisher.commands(QUERIES_SERVED, events, sink_wait_ms=0)
 
-    embedder, *older = open_embedders(core.settings)
+    embedder, *older = open_question_embedders(core.settings)
     prices = parse_prices(core.settings.llm_prices)
 
     async def publish_used(events: Sequence[Mapping[str, Any]]) -> None:

@@ -19,6 +19,7 @@ import click
 
 from highwater.api.command.command import Command, CommandFailedError, TopicArgument, json_option
 from highwater.api.command.connection import kafka_client, stack_settings
+from highwater.api.command.missing_topics import missing_topic
 from highwater.api.command.terminal import Bar, print_json, printable, progress, warn
 from highwater.connectors.replay.arrow_alone import without_pandas
 from highwater.schemas.topics import Topic
@@ -158,10 +159,10 @@ class _Replay:
     @cached_property
     def _decoder(self) -> Decoder:
         from highwater.connectors.replay.decoding import Decoder
-        from highwater.connectors.replay.foreign import ForeignDecoder
+        from highwater.connectors.replay.foreign import decoder_of
 
-        is_own = self._topic.is_catalogued
-        return Decoder(self._subject) if is_own else ForeignDecoder(self._settings.registry_access())
+        registry = self._settings.registry_access()
+        return Decoder(self._subject) if self._topic.is_catalogued else decoder_of(self._topic, registry)
 
     @cached_property
     def _chooser(self) -> Chooser:
@@ -185,11 +186,8 @@ class _Replay:
 
         name = self._topic.name
         ranges = fetch_ranges(self._client, name)
-        if not ranges and not self._topic.is_catalogued:
-            hint = _TOPIC.nearest(name) or "; `highwater topics --all` lists the topics"
-            raise click.UsageError(f"there is no topic {name!r} on the broker{hint}", click.get_current_context())
         if not ranges:
-            raise CommandFailedError(f"{name} is not on the broker; run `highwater init`")
+            raise missing_topic(self._topic, self._client)
         return fetch_spans(self._client, name, ranges, begin, end)
 
     @property

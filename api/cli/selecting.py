@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from highwater.api.command.command import CommandFailedError
 from highwater.api.command.connection import kafka_client
+from highwater.api.command.missing_topics import missing_topic
 from highwater.api.command.terminal import progress
 from highwater.schemas.topics import Topic
 
@@ -35,14 +35,13 @@ class Selecting:
         self.counts = Counts()
         self._ranges = fetch_ranges(self._client, topic.name)
         if not self._ranges:
-            raise CommandFailedError(f"{topic.name} is not on the broker; run `highwater init`")
+            raise missing_topic(topic, self._client)
         self.decoder = self._make_decoder()
 
     def _make_decoder(self) -> Decoder:
-        from highwater.connectors.replay.decoding import Decoder
-        from highwater.connectors.replay.subject import Subject
+        from highwater.connectors.replay.foreign import decoder_of
 
-        return Decoder(Subject.fetch(self.topic, self._settings.registry_access()))
+        return decoder_of(self.topic, self._settings.registry_access())
 
     def spans(self, begin: str | None, end: str | None) -> Ranges:
         """Return the offsets between two positions; None: the first record, or the current end.

@@ -10,6 +10,7 @@ import click
 
 from highwater.api.command.command import Command, TopicArgument, json_option
 from highwater.api.command.connection import kafka_client, stack_settings
+from highwater.api.command.missing_topics import missing_topic
 from highwater.api.command.terminal import print_json, printable
 from highwater.schemas.topics import Topic
 
@@ -45,9 +46,8 @@ def tail(topic: Topic, count: int | None, follow: bool, from_beginning: bool, as
     client = kafka_client(settings)
     decoder = asyncio.run(Decoder.of(topic.name, Registry(settings.registry_access())))
     ranges = asyncio.run(log_ranges_of(Admin(client), [topic.name]))
-    if not ranges and not topic.is_catalogued:
-        hint = _TOPIC.nearest(topic.name) or "; `highwater topics --all` lists the topics"
-        raise click.UsageError(f"there is no topic {topic.name!r} on the broker{hint}", click.get_current_context())
+    if not ranges:
+        raise missing_topic(topic, client)
     wanted = _RECORDS_DEFAULT if count is None else count
 
     def show(record: Record) -> None:

@@ -91,7 +91,7 @@ class Group(click.Group):
         """Return the command with that name, or a usage error with the nearest names."""
         names = self.list_commands(ctx)
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
-            ctx.fail(f"there is no command {args[0]!r}{_nearest(args[0], names)}")
+            ctx.fail(f"there is no command {args[0]!r}{nearest(args[0], names)}")
         return super().resolve_command(ctx, args)
 
 
@@ -103,7 +103,7 @@ def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
 
 
-def _nearest(name: str, names: Iterable[str]) -> str:
+def nearest(name: str, names: Iterable[str]) -> str:
     """What a wrong name may have been meant to be; empty where nothing is like it."""
     near = difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)
     return f"; did you mean {' or '.join(near)}?" if near else ""
@@ -132,7 +132,7 @@ class TopicArgument(click.ParamType):
 
     def nearest(self, name: str) -> str:
         """Which topics a wrong name may mean, as the end of a message; empty where none is near."""
-        return _nearest(name, self._topics)
+        return nearest(name, self._topics)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -52,6 +52,17 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, right:
     if is_terminal and is_table(lines, columns):
         lines[0] = click.style(lines[0], bold=True)
     click.echo("\n".join(lines))
+
+
+def print_list(
+    documents: Sequence[Mapping[str, Any]], columns: Sequence[str], *, as_json: bool, right: Sequence[str] = ()
+) -> None:
+    """Documents of a list: one a line as JSON, or these members of each in a table."""
+    if as_json:
+        for one in documents:
+            print_json(one)
+        return
+    print_table(columns, [[one[name] or "" for name in columns] for one in documents], right=right)
 
 
 def warn(line: str) -> None:

@@ -8,12 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 
 from prometheus_client import Gauge
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from highwater.api.core.sockets import FAILED, GOING_AWAY, INTERNAL_ERROR, Closable, EndingError
-from highwater.schemas.errors import UnavailableError
+from highwater.api.core.errors import ProblemError
+from highwater.api.core.sockets import (
+    FAILED,
+    GOING_AWAY,
+    INTERNAL_ERROR,
+    Closable,
+    EndingError,
+    code_of,
+    send_away,
+)
+from highwater.schemas.errors import InvalidEventError, UnavailableError
 from highwater.streams.telemetry import get_log
 
 # How long a hub that ends waits for its notified listeners to leave.
@@ -49,6 +59,15 @@ class Audience:
             yield
         finally:
             self._become(self.count - 1)
+
+    async def serve(self, websocket: WebSocket, run: Callable[[], Awaitable[None]]) -> None:
+        """One socket of theirs; whatever refuses it closes it with its code."""
+        with contextlib.suppress(WebSocketDisconnect):
+            try:
+                with self.admitted():
+                    await run()
+            except (ProblemError, InvalidEventError, UnavailableError, EndingError) as error:
+                await send_away(websocket, code_of(error), str(error))
 
     def check_room(self) -> None:
         """Refuse a listener above the limit.

@@ -11,7 +11,9 @@ import re
 from collections.abc import Mapping
 from hashlib import sha256
 from http import HTTPStatus
+from typing import Any, NamedTuple
 
+import orjson
 from fastapi import Request, Response
 
 from highwater.connectors.redis.link import Head
@@ -24,6 +26,14 @@ CACHE_PUBLIC = "no-cache"
 CACHE_NEVER = "no-store"
 # One tag, or an empty element: a recipient ignores those (RFC 9110, section 5.6.1.2).
 _TAG = re.compile(r'\s*(?:(?:W/)?"([\x21\x23-\x7e\x80-\xff]*)"\s*)?(?:,|$)')
+
+
+class Version(NamedTuple):
+    """Which version of a resource is served: `name` begins its tag, `number` only grows, `caused_by` is the event behind it."""
+
+    name: str
+    number: int
+    caused_by: str
 
 
 def tag_of(name: str, payload: bytes) -> str:
@@ -97,3 +107,18 @@ def answer(
     CONDITIONAL_GETS.labels(kind, "sent").inc()
     headers = {**version_headers(head, cache_control), **(extra or {})}
     return Response(payload, headers=headers, media_type=JSON)
+
+
+def answer_version(
+    request: Request, kind: str, document: Any, version: Version, now_ms: int, *, cache_control: str = CACHE_PRIVATE
+) -> Response:
+    """The same of a document that was made of what PostgreSQL says now; its tag holds a hash of its bytes."""
+    payload = orjson.dumps(document)
+    etag = tag_of(f"{version.name}-{version.number}", payload)
+    head = Head(version.number, etag, version.caused_by, now_ms)
+    return answer(request, kind, head, payload, cache_control=cache_control)
+
+
+def uncached(document: Any, extra: Mapping[str, str] | None = None) -> Response:
+    """A document without a version, which no cache may keep."""
+    return Response(orjson.dumps(document), headers={"Cache-Control": CACHE_NEVER, **(extra or {})}, media_type=JSON)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, NamedTuple, NotRequired, TypeAlias
+from typing import Any, NamedTuple, NotRequired
 
 import orjson
 from fastapi import APIRouter, Request, Response
@@ -19,13 +19,14 @@ from highwater.api.core.auth import Role
 from highwater.api.core.errors import ForbiddenError, NotFoundError, PaymentRequiredError, UnprocessableError
 from highwater.api.core.guard import Asker, Called, GuardedRoute
 from highwater.api.core.openapi import problems
-from highwater.api.core.plan_limits import require_plan_allows
+from highwater.api.core.plan_limits import require_job_allowed, require_plan_allows
 from highwater.api.core.publishing import Publisher
 from highwater.api.core.resources import require_job_args
 from highwater.api.core.services import Services, Wired
+from highwater.connectors.engines.submissions import ReadKnown
 from highwater.connectors.feeds import read_model as feeds_reads
 from highwater.connectors.jobs.submissions import known_submissions
-from highwater.connectors.postgres.pool import Connection, reading
+from highwater.connectors.postgres.pool import reading
 from highwater.connectors.queries.submissions import known_questions, question_of
 from highwater.schemas.errors import InvalidEventError, UnavailableError
 from highwater.schemas.feeds import INSIGHT_INGESTED, InsightIngested
@@ -37,7 +38,6 @@ from highwater.schemas.topics import TOPICS
 from highwater.streams.feeds.repeats import find_conflicts
 from highwater.streams.identity.rate_limits import RateLimit
 from highwater.streams.jobs.args import parse_args, submission_of
-from highwater.streams.jobs.states import Kind
 from highwater.streams.repeats import Said, conflicting
 
 # Limit of events in one request; the body is limited too, and `highwater publish` is for files.
@@ -46,9 +46,6 @@ NDJSON = "application/x-ndjson"
 
 # How many events of a body change nothing, since their ids are stored with different content.
 CONFLICTS = "X-Conflicts"
-
-# What is stored under ids, as its content and position each.
-_KnownOf: TypeAlias = Callable[[Connection, Sequence[str]], Awaitable[Mapping[str, tuple[object, str]]]]
 
 router = APIRouter(tags=["events"], route_class=GuardedRoute)
 
@@ -265,7 +262,7 @@ async def _conflicting_queries(
 
 
 async def _conflicting_repeats(
-    services: Services, said: Sequence[tuple[str, object]], positions: Sequence[str], known_of: _KnownOf
+    services: Services, said: Sequence[tuple[str, object]], positions: Sequence[str], known_of: ReadKnown[Any]
 ) -> list[int]:
     """Return the indexes of events whose content differs from the first one under their id; `said` holds an id and a
     content each.
@@ -286,19 +283,12 @@ _FINDERS: Mapping[str, Callable[[Services, Sequence[Any], Sequence[str]], Awaita
 async def _check_jobs(services: Services, called: Asker, events: Sequence[JobSubmitted]) -> None:
     """Check the resources that jobs name, and the plans of their organizations, as `POST /api/jobs` does.
 
-    Errors as of `require_job_args` and `require_plan_allows`.
+    Errors as of `require_job_args` and `require_job_allowed`.
     """
     for event in events:
         args = parse_args(event["kind"], event["args"])
         await require_job_args(services, called.principal, event["organization_id"], args)
-        is_new_deck = event["kind"] == Kind.GENERATION
-        await require_plan_allows(
-            services,
-            event["organization_id"],
-            is_new_deck=is_new_deck,
-            documents=args.documents,
-            features=args.features,
-        )
+        await require_job_allowed(services, event["organization_id"], event["kind"], args)
 
 
 async def _check_queries(services: Services, events: Sequence[QuerySubmitted]) -> None:

@@ -209,6 +209,11 @@ class Asker:
         value = await resource.read(self._services.database.require(), identifier)
         return self.shown(resource, value, identifier)
 
+    async def found_fresh(self, request: Request, resource: Resource[T], identifier: str) -> T:
+        """The same, once the events that the request names are accounted for; errors as of `found` and `Services.fresh`."""
+        await self._services.fresh(request, resource.fed_by)
+        return await self.found(resource, identifier)
+
     def shown(self, resource: Resource[T], value: T | None, identifier: str) -> T:
         """Return a resource that was read already; errors as of `found`."""
         self._is_checked = True

@@ -12,6 +12,8 @@ from highwater.api.core.errors import ForbiddenError, PaymentRequiredError
 from highwater.api.core.services import Services
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.identity.plans import Limit, Usage, refusal, refusal_text
+from highwater.streams.jobs.args import Args
+from highwater.streams.jobs.states import Kind
 
 
 async def require_plan_allows(
@@ -52,3 +54,14 @@ async def require_plan_allows(
     if limit is Limit.SUSPENDED:
         raise ForbiddenError(text, limit=str(limit))
     raise PaymentRequiredError(text, limit=str(limit))
+
+
+async def require_job_allowed(services: Services, organization_id: str, kind: str, args: Args) -> None:
+    """Refuse a job that the organization may not have made; errors as of `require_plan_allows`."""
+    await require_plan_allows(
+        services,
+        organization_id,
+        is_new_deck=kind == Kind.GENERATION,
+        documents=args.documents,
+        features=args.features,
+    )

@@ -25,6 +25,16 @@ from highwater.connectors.jobs.read_model import JobRead, Presentation
 from highwater.connectors.jobs.views import DeckOwner
 from highwater.connectors.queries import read_model as query_reads
 from highwater.connectors.queries.read_model import Run, RunHistory
+from highwater.schemas.chunks import INGEST_DECIDED
+from highwater.schemas.feeds import INSIGHT_RETRACTED, USER_ERASED
+from highwater.schemas.jobs import (
+    CONTROL,
+    EXPORT_REQUESTED,
+    GENERATION_REQUESTED,
+    INGESTION_REQUESTED,
+    JOB_SUBMITTED,
+)
+from highwater.schemas.queries import PIPELINE_STAGE, QUERY_SUBMITTED, RUN_ARCHIVED, RUN_CONTROLLED, STAGE_REQUESTED
 from highwater.streams.checks import check_id
 from highwater.streams.chunks.passports import Passports
 from highwater.streams.jobs.args import Args, IngestionArgs
@@ -42,11 +52,12 @@ _NAMESPACE = "ns"
 
 @dataclass(frozen=True)
 class Resource(Generic[T]):
-    """A kind of resources that are named by an id: how one is read, and whose it is."""
+    """A kind of resources that are named by an id: how one is read, whose it is, and the topics whose events change it."""
 
     whose: Whose
     read: Callable[[Pool, str], Awaitable[T | None]] | None
     owner: Callable[[T], Owner]
+    fed_by: frozenset[str] = frozenset()
 
     def missing(self, identifier: str) -> NotFoundError:
         """Return the error for one that does not exist, or that belongs to others."""
@@ -74,12 +85,24 @@ def _of_user(value: Run | RunHistory) -> Owner:
     return Owner(value.user_id)
 
 
-JOB: Resource[JobRead] = Resource(Whose.JOB, _job, _of_both)
-DECK: Resource[Presentation] = Resource(Whose.DECK, job_reads.presentation, _of_both)
+# A user's jobs end with the user; a deck also loses what it quotes of chunks that are deleted, when their ingest is decided. The
+# commands are what a job's own `X-Caused-By` names.
+_JOB_TOPICS: frozenset[str] = frozenset(
+    {JOB_SUBMITTED, CONTROL, USER_ERASED, GENERATION_REQUESTED, INGESTION_REQUESTED, EXPORT_REQUESTED}
+)
+# A retraction withdraws the answers that were made from what it takes back, as the end of an ingest does with chunks that it
+# deletes; an erased user's go with the user. The command is what an answer's own `X-Caused-By` names.
+_RUN_TOPICS: frozenset[str] = frozenset(
+    {QUERY_SUBMITTED, RUN_CONTROLLED, STAGE_REQUESTED, INSIGHT_RETRACTED, INGEST_DECIDED, USER_ERASED}
+)
+JOB: Resource[JobRead] = Resource(Whose.JOB, _job, _of_both, _JOB_TOPICS)
+DECK: Resource[Presentation] = Resource(Whose.DECK, job_reads.presentation, _of_both, _JOB_TOPICS | {INGEST_DECIDED})
 # The same decks, read without their slides.
 DECK_OWNER: Resource[DeckOwner] = Resource(Whose.DECK, views.owner_of, _of_both)
-RUN: Resource[Run] = Resource(Whose.RUN, query_reads.run, _of_user)
-RUN_HISTORY: Resource[RunHistory] = Resource(Whose.RUN, query_reads.run_history, _of_user)
+RUN: Resource[Run] = Resource(Whose.RUN, query_reads.run, _of_user, _RUN_TOPICS)
+RUN_HISTORY: Resource[RunHistory] = Resource(
+    Whose.RUN, query_reads.run_history, _of_user, _RUN_TOPICS | {PIPELINE_STAGE, RUN_ARCHIVED}
+)
 
 
 # Read by its route: it belongs to each organization that has uploaded it.

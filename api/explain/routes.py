@@ -11,13 +11,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Annotated, TypeAlias, TypeVar
 
-import orjson
 from fastapi import APIRouter, Query, Request, Response
 
 from highwater.api.core.access import Access, Scope, Whose, declared
 from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
-from highwater.api.core.conditional import CACHE_NEVER, JSON
+from highwater.api.core.conditional import uncached
 from highwater.api.core.errors import NotFoundError
 from highwater.api.core.freshness import FEEDS_TOPICS
 from highwater.api.core.guard import Called, GuardedRoute, User
@@ -121,4 +120,4 @@ async def explained(services: Services, ask: Callable[[Explainer], Awaitable[Fou
 
 async def _answer(services: Services, ask: Ask) -> Response:
     document = (await explained(services, ask)).document(services.settings.trace_url)
-    return Response(orjson.dumps(document), headers={"Cache-Control": CACHE_NEVER}, media_type=JSON)
+    return uncached(document)

@@ -11,15 +11,13 @@ from http import HTTPStatus
 from typing import Annotated, Any
 from urllib.parse import quote
 
-import orjson
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from highwater.api.core import conditional
 from highwater.api.core.access import Scope, Whose, access
 from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
-from highwater.api.core.conditional import CACHE_NEVER
+from highwater.api.core.conditional import uncached
 from highwater.api.core.errors import ConflictError, NotFoundError, UnprocessableError
 from highwater.api.core.freshness import FEEDS_TOPICS
 from highwater.api.core.guard import GuardedRoute, User
@@ -164,7 +162,7 @@ async def get_curations(request: Request, user: User, services: Wired) -> Respon
     held = await held_curations(pool, user)
     shown = await _clusters(services, user) if held else {}
     document = {"user_id": user, "curations": [_shown(one, shown) for one in held]}
-    return Response(orjson.dumps(document), headers={"Cache-Control": CACHE_NEVER}, media_type=conditional.JSON)
+    return uncached(document)
 
 
 @router.delete(

@@ -19,12 +19,22 @@ from highwater.api.core import conditional
 from highwater.api.core.access import Scope, Whose, access, declared
 from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
-from highwater.api.core.conditional import CACHE_NEVER, CACHE_PUBLIC, condition, is_match, not_modified
+from highwater.api.core.conditional import CACHE_NEVER, CACHE_PUBLIC, condition, is_match, not_modified, uncached
 from highwater.api.core.errors import BadRequestError, GoneError, NotFoundError
 from highwater.api.core.freshness import FEEDS_TOPICS, INSIGHT_TOPICS, SUBSCRIPTION_TOPICS
 from highwater.api.core.guard import Called, User
 from highwater.api.core.openapi import NOT_MODIFIED, problems, stream
-from highwater.api.core.paging import LIMIT_DEFAULT, LIMIT_MAX, Cursor, Limit, decode_cursor, encode_cursor
+from highwater.api.core.paging import (
+    LIMIT_DEFAULT,
+    LIMIT_MAX,
+    Cursor,
+    Limit,
+    decode_cursor,
+    encode_cursor,
+    foreign_cursor,
+    page_of,
+    text_after,
+)
 from highwater.api.core.resources import may_read_key
 from highwater.api.core.services import Services, Wired
 from highwater.api.feeds import answers
@@ -41,13 +51,12 @@ from highwater.connectors.feeds.read_model import (
     Clusters,
     ClustersSince,
     DeadCluster,
-    UserRow,
 )
 from highwater.connectors.redis.link import Head
 from highwater.schemas.envelope import iso_from_ms, iso_from_ms_or_none
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.checks import check_id
-from highwater.streams.feeds.rules import Rebuild, UserFacts, should_rebuild
+from highwater.streams.feeds.rules import Rebuild, should_rebuild
 from highwater.streams.identity.rate_limits import RateLimit
 from highwater.streams.telemetry import CONDITIONAL_GETS, PENDING_CLAMPED, get_log
 
@@ -59,11 +68,6 @@ STALE = {"X-Stale": "true", "Warning": '110 - "Response is Stale"', "Cache-Contr
 VERSION_MAX, PLACES_MAX = 2**62, 2**31
 Version = Annotated[int | None, Query(ge=1, le=VERSION_MAX, description="an earlier cluster version, while it is kept")]
 Since = Annotated[int | None, Query(ge=0, le=VERSION_MAX, description="only what changed after this cluster version")]
-
-
-def _json(document: Any, headers: dict[str, str] | None = None) -> Response:
-    never = {"Cache-Control": CACHE_NEVER}
-    return Response(orjson.dumps(document), headers={**never, **(headers or {})}, media_type=conditional.JSON)
 
 
 async def _pending_header(services: Services, user: str) -> dict[str, str]:
@@ -189,7 +193,7 @@ def _version_place(cursor: str) -> tuple[int, int]:
     """Return the version and the place in it that a cursor names."""
     version, place = (int(part) for part in decode_cursor(cursor, int, int))
     if not (0 <= version <= VERSION_MAX and 0 <= place < PLACES_MAX):
-        raise BadRequestError("cursor does not come from this list", field="cursor")
+        raise foreign_cursor()
     return version, place
 
 
@@ -309,7 +313,7 @@ async def get_cluster_history(
 
 
 def _life_document(user: str, cluster_id: str, life: ClusterLife, limit: int) -> dict[str, Any]:
-    page = life.events[:limit]
+    page, next_cursor = page_of(life.events, limit, lambda event: event.place)
     # Of a cluster older than the versions whose changes are kept, only its birth is remembered from before them.
     forgotten = life.told_since or 0
     return {
@@ -321,7 +325,7 @@ def _life_document(user: str, cluster_id: str, life: ClusterLife, limit: int) ->
         "size": life.size,
         "complete": life.born_version is not None and life.born_version >= forgotten,
         "events": [{**event.numbers, "evolved_at": iso_from_ms_or_none(event.evolved_at_ms)} for event in page],
-        "next_cursor": encode_cursor(*page[-1].place) if len(life.events) > limit else None,
+        "next_cursor": next_cursor,
     }
 
 
@@ -343,7 +347,7 @@ async def get_pending(request: Request, user: User, services: Wired, feeds: Wire
         _log.warning("negative pending taken as 0", user_id=user, channels=clamped)
     now_ms = services.clock()
     pending = sum(by_channel.values())
-    decision = should_rebuild(_facts(row, pending, bool(by_channel)), feeds.policy, now_ms)
+    decision = should_rebuild(row.facts(by_channel), feeds.policy, now_ms)
     document = {
         "user_id": user,
         "pending": pending,
@@ -357,21 +361,7 @@ async def get_pending(request: Request, user: User, services: Wired, feeds: Wire
         "plan": row.plan,
         "last_active_at": iso_from_ms_or_none(row.last_active_at),
     }
-    return _json(document, {"X-Pending": str(pending)})
-
-
-def _facts(row: UserRow, pending: int, is_subscribed: bool) -> UserFacts:
-    return UserFacts(
-        plan=row.plan,
-        pending=pending,
-        is_subscribed=is_subscribed,
-        last_active_at=row.last_active_at,
-        last_clustered_at=row.last_clustered_at,
-        last_checked_at=row.last_checked_at,
-        last_enqueued_at=row.last_enqueued_at,
-        in_flight_until=row.in_flight_until,
-        is_changed=row.is_changed,
-    )
+    return uncached(document, {"X-Pending": str(pending)})
 
 
 @router.get(
@@ -386,11 +376,9 @@ async def get_subscriptions(
 ) -> Response:
     """The channels that the user is currently subscribed to, ordered by id."""
     await services.fresh(request, SUBSCRIPTION_TOPICS)
-    after = str(decode_cursor(cursor, str)[0]) if cursor else ""
-    found = await feeds_reads.subscriptions(services.database.require(), user, after, limit + 1)
-    page = found[:limit]
-    next_cursor = encode_cursor(page[-1]) if len(found) > limit else None
-    return _json({"user_id": user, "channels": page, "next_cursor": next_cursor})
+    found = await feeds_reads.subscriptions(services.database.require(), user, text_after(cursor), limit + 1)
+    page, next_cursor = page_of(found, limit, lambda channel: (channel,))
+    return uncached({"user_id": user, "channels": page, "next_cursor": next_cursor})
 
 
 def _channel_document(channel: Channel) -> dict[str, Any]:
@@ -414,10 +402,10 @@ async def get_channel(request: Request, channel: str, services: Wired) -> Respon
     found = await feeds_reads.channel(services.database.require(), channel)
     if found is None:
         raise NotFoundError(f"channel {channel!r} has no insights")
-    payload = orjson.dumps(_channel_document(found))
-    etag = conditional.tag_of(f"channel-{found.current_seq}", payload)
-    head = Head(found.current_seq, etag, found.caused_by, services.clock())
-    return conditional.answer(request, "channel", head, payload, cache_control=CACHE_PUBLIC)
+    version = conditional.Version("channel", found.current_seq, found.caused_by)
+    return conditional.answer_version(
+        request, "channel", _channel_document(found), version, services.clock(), cache_control=CACHE_PUBLIC
+    )
 
 
 @router.get("/api/channels", summary="The channels", response_model=None, responses=answer(Channels))
@@ -427,11 +415,9 @@ async def get_channels(
 ) -> Response:
     """Every channel that has had an insight, ordered by id."""
     await services.fresh(request, INSIGHT_TOPICS)
-    after = str(decode_cursor(cursor, str)[0]) if cursor else ""
-    found = await feeds_reads.channels(services.database.require(), after, limit + 1)
-    page = found[:limit]
-    next_cursor = encode_cursor(page[-1].channel_id) if len(found) > limit else None
-    return _json({"channels": [_channel_document(channel) for channel in page], "next_cursor": next_cursor})
+    found = await feeds_reads.channels(services.database.require(), text_after(cursor), limit + 1)
+    page, next_cursor = page_of(found, limit, lambda channel: (channel.channel_id,))
+    return uncached({"channels": [_channel_document(channel) for channel in page], "next_cursor": next_cursor})
 
 
 @router.get(

@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Any
 from urllib.parse import unquote
 
-import orjson
 from fastapi import APIRouter, Path, Request, Response
 
-from highwater.api.core import conditional
 from highwater.api.core.access import Scope, Whose, access
 from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
-from highwater.api.core.conditional import CACHE_NEVER
+from highwater.api.core.conditional import uncached
 from highwater.api.core.errors import BadRequestError, NotFoundError
 from highwater.api.core.freshness import FEEDS_TOPICS, BeyondEndError
 from highwater.api.core.guard import GuardedRoute, User
@@ -63,9 +61,7 @@ async def get_rebuild(
             demand = await demand_at(services.database.require(), user, str(asked))
     if demand is None:
         raise NotFoundError(f"user {user!r} has no rebuild request at {asked}")
-    return Response(
-        orjson.dumps(_document(user, demand)), headers={"Cache-Control": CACHE_NEVER}, media_type=conditional.JSON
-    )
+    return uncached(_document(user, demand))
 
 
 def _position_of(text: str) -> Position:

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-import orjson
 from fastapi import APIRouter, Query, Response
 
 from highwater.api.core.access import Access, Scope, Whose, declared
 from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
-from highwater.api.core.conditional import CACHE_NEVER, JSON
+from highwater.api.core.conditional import uncached
 from highwater.api.core.errors import NotFoundError, UnprocessableError
 from highwater.api.core.guard import GuardedRoute
 from highwater.api.core.openapi import problems
@@ -133,7 +132,7 @@ def _grid(services: Services, begin: str | None, end: str | None) -> Grid:
 
 def _answer(metric: Metric, found: Sequence[Sample], grid: Grid) -> Response:
     document = _document(metric, values_of(metric, found, grid), grid)
-    return Response(orjson.dumps(document), headers={"Cache-Control": CACHE_NEVER}, media_type=JSON)
+    return uncached(document)
 
 
 def _document(metric: Metric, found: Mapping[str, Sequence[float | None]], grid: Grid) -> dict[str, Any]:

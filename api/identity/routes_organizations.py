@@ -9,14 +9,13 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Literal
 
-import orjson
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict
 
 from highwater.api.core.access import Scope, Whose, access
 from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
-from highwater.api.core.conditional import CACHE_NEVER, JSON
+from highwater.api.core.conditional import uncached
 from highwater.api.core.guard import GuardedRoute, Org
 from highwater.api.core.services import Services, Wired
 from highwater.api.core.times import time_of
@@ -62,7 +61,7 @@ async def get_limits(
     """Its plan and the plan's limits. Unknown organizations are on the free plan."""
     await services.fresh(request, LIMIT_TOPICS)
     document = limits_document(await services.organizations.read_limits(org))
-    return Response(orjson.dumps(document), headers={"Cache-Control": CACHE_NEVER}, media_type=JSON)
+    return uncached(document)
 
 
 def limits_document(found: Organization) -> OrganizationLimits:

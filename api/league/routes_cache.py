@@ -13,11 +13,10 @@ import orjson
 from fastapi import APIRouter, Header, Request, Response
 from pydantic import BaseModel
 
-from highwater.api.core import conditional
 from highwater.api.core.access import Access, Scope, access, declared
 from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
-from highwater.api.core.conditional import CACHE_NEVER
+from highwater.api.core.conditional import uncached
 from highwater.api.core.errors import UnauthorizedError
 from highwater.api.core.guard import GuardedRoute
 from highwater.api.core.openapi import problems
@@ -90,4 +89,4 @@ async def post_prewarm(
 async def get_verdict(league: WiredLeague) -> Response:
     """Counters of Redis, PostgreSQL and this process, and whether a larger Redis is advised."""
     document: dict[str, Any] = await league.monitor.report()
-    return Response(orjson.dumps(document), headers={"Cache-Control": CACHE_NEVER}, media_type=conditional.JSON)
+    return uncached(document)

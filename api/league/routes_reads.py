@@ -11,18 +11,17 @@ from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, TypeAlias
 
-import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from highwater.api.core import conditional
 from highwater.api.core.access import Access, Scope, Whose, access, declared
 from highwater.api.core.answers import DocumentPending, answer
 from highwater.api.core.auth import Role
-from highwater.api.core.conditional import CACHE_PUBLIC
+from highwater.api.core.conditional import CACHE_PUBLIC, Version
 from highwater.api.core.errors import NotFoundError, UnprocessableError
 from highwater.api.core.guard import Called, GuardedRoute, User, require_declared
 from highwater.api.core.openapi import NOT_MODIFIED, problems
-from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
+from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, page_of, text_after
 from highwater.api.core.services import Wired
 from highwater.api.league import answers
 from highwater.api.league.match_pages import MatchSource
@@ -32,7 +31,6 @@ from highwater.api.pages.services import WiredPages
 from highwater.api.pages.shortcut import Page
 from highwater.api.pages.sources import DocumentSource, Source
 from highwater.connectors.league import read_model as league_api
-from highwater.connectors.redis.link import Head
 from highwater.streams.checks import check_id, check_name
 from highwater.streams.identity.rate_limits import RateLimit
 from highwater.streams.league.documents import PAGE_USERS
@@ -144,15 +142,14 @@ async def get_seasons(
 ) -> Response:
     """Lists every season that has had a match, ordered by id."""
     await services.fresh(request, SCHEDULE_TOPICS)
-    after = str(decode_cursor(cursor, str)[0]) if cursor else ""
-    found = await league_api.seasons(services.database.require(), after, limit + 1)
-    page = found.page[:limit]
-    next_cursor = encode_cursor(page[-1]) if len(found.page) > limit else None
-    payload = orjson.dumps({"seasons": [{"season": season} for season in page], "next_cursor": next_cursor})
+    found = await league_api.seasons(services.database.require(), text_after(cursor), limit + 1)
+    page, next_cursor = page_of(found.page, limit, lambda season: (season,))
+    document = {"seasons": [{"season": season} for season in page], "next_cursor": next_cursor}
     # Seasons are only ever added, so their number is a version of the list; the tag is of these bytes, of whatever installation.
-    tag = conditional.tag_of(f"seasons-{found.known}", payload)
-    head = Head(found.known, tag, found.caused_by, services.clock())
-    return conditional.answer(request, "seasons", head, payload, cache_control=CACHE_PUBLIC)
+    version = Version("seasons", found.known, found.caused_by)
+    return conditional.answer_version(
+        request, "seasons", document, version, services.clock(), cache_control=CACHE_PUBLIC
+    )
 
 
 def _match(league: LeagueServices, match_id: str) -> Source:

@@ -17,7 +17,6 @@ from highwater.streams.clock import to_ms
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 Row: TypeAlias = dict[str, Any]
-READ_SECONDS_MAX = 5.0
 
 
 async def users(pool: Pool, beginning: str, only: str | None, limit: int) -> list[Row]:
@@ -105,7 +104,7 @@ async def ingests(pool: Pool, limit: int) -> list[Row]:
 
 
 async def _fetch(pool: Pool, query: str, *arguments: Any) -> list[Row]:
-    rows = await fetched(pool, query, *arguments, seconds_max=READ_SECONDS_MAX)
+    rows = await fetched(pool, query, *arguments)
     return [{name: _told(value) for name, value in row.items()} for row in rows]
 
 

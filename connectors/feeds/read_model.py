@@ -22,6 +22,7 @@ from highwater.schemas.feeds import INSIGHT_INGESTED
 from highwater.schemas.positions import Position
 from highwater.streams.clock import to_ms, to_ms_or_none
 from highwater.streams.feeds.repeats import Stored
+from highwater.streams.feeds.rules import UserFacts
 from highwater.streams.feeds.tracking import ChangeKind, TrackedCluster, new_since
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
@@ -129,6 +130,20 @@ class UserRow:
     last_checked_at: int | None = None
     in_flight_until: int | None = None
     is_changed: bool = False
+
+    def facts(self, pending_by_channel: Mapping[str, int]) -> UserFacts:
+        """What decides whether the user's clusters are rebuilt; insights that wait are counted by subscribed channel."""
+        return UserFacts(
+            plan=self.plan,
+            pending=sum(max(0, number) for number in pending_by_channel.values()),
+            is_subscribed=bool(pending_by_channel),
+            last_active_at=self.last_active_at,
+            last_clustered_at=self.last_clustered_at,
+            last_checked_at=self.last_checked_at,
+            last_enqueued_at=self.last_enqueued_at,
+            in_flight_until=self.in_flight_until,
+            is_changed=self.is_changed,
+        )
 
 
 @dataclass(frozen=True, slots=True)

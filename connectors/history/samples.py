@@ -19,8 +19,6 @@ from highwater.streams.history import KEPT_MS, WATCHED_MAX, Figures, Grid, Sampl
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 Kind: TypeAlias = Literal["group", "topic"]
-# A day of one metric is at most 1,441 small rows.
-READ_SECONDS_MAX = 5.0
 
 
 async def add_sample(tx: Connection, at_ms: int, figures: Mapping[str, Figures | Mapping[str, Figures]]) -> None:
@@ -48,7 +46,7 @@ async def samples_of(pool: Pool, metric: str, name: str, grid: Grid) -> list[Sam
 
 
 async def _samples(pool: Pool, query: str, *arguments: str | int) -> list[Sample]:
-    rows = await fetched(pool, query, *arguments, seconds_max=READ_SECONDS_MAX)
+    rows = await fetched(pool, query, *arguments)
     return [Sample(row["at_ms"], orjson.loads(row["figures"])) for row in rows]
 
 
@@ -58,7 +56,7 @@ async def watch(pool: Pool, kind: Kind, name: str, now_ms: int) -> None:
     Raises:
         UnavailableError: PostgreSQL does not answer.
     """
-    await fetched(pool, QUERIES["watch"], kind, name, now_ms, seconds_max=READ_SECONDS_MAX)
+    await fetched(pool, QUERIES["watch"], kind, name, now_ms)
 
 
 async def watched(pool: Pool, now_ms: int) -> dict[Kind, list[str]]:
@@ -67,9 +65,9 @@ async def watched(pool: Pool, now_ms: int) -> dict[Kind, list[str]]:
     Raises:
         UnavailableError: PostgreSQL does not answer.
     """
-    await fetched(pool, QUERIES["drop_watched"], now_ms - KEPT_MS, WATCHED_MAX, seconds_max=READ_SECONDS_MAX)
+    await fetched(pool, QUERIES["drop_watched"], now_ms - KEPT_MS, WATCHED_MAX)
     found: dict[Kind, list[str]] = {"group": [], "topic": []}
-    for row in await fetched(pool, QUERIES["watched"], seconds_max=READ_SECONDS_MAX):
+    for row in await fetched(pool, QUERIES["watched"]):
         found[row["kind"]].append(row["name"])
     return found
 
@@ -81,5 +79,5 @@ async def stage_seconds(pool: Pool, after_ms: int, until_ms: int) -> dict[str, f
         UnavailableError: PostgreSQL does not answer.
     """
     span = (to_datetime(after_ms), to_datetime(until_ms))
-    rows = await fetched(pool, QUERIES["ended_stage_seconds"], *span, seconds_max=READ_SECONDS_MAX)
+    rows = await fetched(pool, QUERIES["ended_stage_seconds"], *span)
     return {row["stage"]: round(row["seconds"], 3) for row in rows}

@@ -10,7 +10,6 @@ from highwater.connectors.league.statements import QUERIES
 from highwater.connectors.postgres.pool import fetched
 from highwater.streams.clock import to_ms
 
-READ_SECONDS_MAX = 5.0
 # A statement that takes so long on average is slow: a read of a page takes a few milliseconds.
 SLOW_MS = 1_000.0
 
@@ -47,7 +46,7 @@ async def match_of(pool: Any, match_id: str) -> KnownMatch | None:
     Raises:
         UnavailableError: PostgreSQL is unavailable.
     """
-    rows = await fetched(pool, QUERIES["match_of_write"], match_id, seconds_max=READ_SECONDS_MAX)
+    rows = await fetched(pool, QUERIES["match_of_write"], match_id)
     return KnownMatch(rows[0]["season"], to_ms(rows[0]["kickoff"])) if rows else None
 
 
@@ -66,7 +65,7 @@ async def seasons(pool: Any, after: str, limit: int) -> Seasons:
     Raises:
         UnavailableError: PostgreSQL is unavailable.
     """
-    rows = await fetched(pool, QUERIES["seasons_after"], after, limit, seconds_max=READ_SECONDS_MAX)
+    rows = await fetched(pool, QUERIES["seasons_after"], after, limit)
     page = [row["season"] for row in rows if row["season"] is not None]
     return Seasons(page, rows[0]["seasons"], rows[0]["position"] or "")
 
@@ -77,7 +76,7 @@ async def counters(pool: Any) -> DatabaseCounters:
     Raises:
         UnavailableError: PostgreSQL is unavailable.
     """
-    (row,) = await fetched(pool, QUERIES["database_counters"], SLOW_MS, seconds_max=READ_SECONDS_MAX)
+    (row,) = await fetched(pool, QUERIES["database_counters"], SLOW_MS)
     slow = await _slow_statements(pool) if row["has_statements"] else None
     return DatabaseCounters(row["transactions"], row["lock_waits"], slow, row["slow_now"])
 
@@ -94,5 +93,5 @@ async def _slow_statements(pool: Any) -> int | None:
 
 
 async def _value(pool: Any, query: str, argument: Any) -> Any:
-    rows = await fetched(pool, query, argument, seconds_max=READ_SECONDS_MAX)
+    rows = await fetched(pool, query, argument)
     return rows[0][0] if rows else None

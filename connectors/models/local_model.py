@@ -5,6 +5,9 @@ quantized by the range of everything in a run, so each text is run alone, on one
 32 moved each other's vectors by up to 0.04 of a cosine and were a fifth faster.) The files must have the hashes stored
 here, or they are not used. Nothing is loaded before the first text.
 
+The vector of a text below a title has two parts: the whole, and its lead (`streams/models/leads.py`), so that a long
+section is found by its subject as easily as a short one. A question has no title, so its vector is that of the whole.
+
 A text that the model cannot read (`streams/models/wordpiece.py`) gets its vector from the built-in embedder, unfitted:
 texts of another script are compared with each other as before, and hardly with English ones.
 """
@@ -31,9 +34,10 @@ from numpy.typing import NDArray
 from highwater.connectors.models.embeddings import Embedded, EmbeddingError
 from highwater.connectors.models.onnx import open_session
 from highwater.streams.clock import monotonic_seconds
-from highwater.streams.feeds.basis import UNFITTED_ID
+from highwater.streams.feeds.basis import MARKED, UNFITTED_ID
 from highwater.streams.feeds.embedding import TextEmbedder
 from highwater.streams.feeds.tokens import TEXT_CHARACTERS_MAX
+from highwater.streams.models.leads import lead_of
 from highwater.streams.models.wordpiece import WordPieces, is_read, read_vocabulary
 from highwater.streams.telemetry import LOCAL_TEXTS
 
@@ -41,6 +45,7 @@ if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
 Float32Array = NDArray[np.float32]
+Float64Array = NDArray[np.float64]
 
 DIMENSIONS = 384
 # The length the model was trained on; beyond it attention costs more than it gains. A longer text is read in windows,
@@ -51,8 +56,13 @@ WINDOW_TOKENS, WINDOWS_MAX = 256, 4
 BACKGROUND_NICE = 10
 # An idle model takes 70 MB; it is loaded again in 0.2 s.
 IDLE_SECONDS = 60.0
+# The share of a lead in a vector. Chosen on half of the judged questions; the other half found as much more by it
+# (docs/benchmarks/search.md). A lead has some 15 tokens and costs a tenth of a text.
+LEAD_SHARE = 0.4
 # Said in the name of the basis: how texts become vectors beside the files. Raised with every change that alters a vector.
-_WAY = f"1|{WINDOW_TOKENS}|{WINDOWS_MAX}|{UNFITTED_ID}"
+_WAY = f"2|{WINDOW_TOKENS}|{WINDOWS_MAX}|{LEAD_SHARE}|{MARKED.basis_id}"
+# The same in releases before leads.
+_WAY_WITHOUT_LEADS = f"1|{WINDOW_TOKENS}|{WINDOWS_MAX}|{UNFITTED_ID}"
 
 
 class LocalModel(NamedTuple):
@@ -65,7 +75,15 @@ class LocalModel(NamedTuple):
     @property
     def basis_id(self) -> str:
         """Return the embedding model version: a hash of everything that the vectors depend on besides the text."""
-        told = f"{self.sha256}|{self.vocabulary_sha256}|{_WAY}"
+        return self._basis_id(_WAY)
+
+    @property
+    def basis_id_without_leads(self) -> str:
+        """Return its version in releases before leads."""
+        return self._basis_id(_WAY_WITHOUT_LEADS)
+
+    def _basis_id(self, way: str) -> str:
+        told = f"{self.sha256}|{self.vocabulary_sha256}|{way}"
         return f"{self.name}.{hashlib.sha256(told.encode()).hexdigest()[:12]}"
 
     def files(self, folder: Path) -> tuple[Path, Path]:
@@ -103,7 +121,8 @@ class ModelDamagedError(EmbeddingError):
 class LocalEmbedder:
     """Vectors of 384 float32, unit length. Threads and tasks may share it.
 
-    `in_background`: with the lowest processor priority.
+    `in_background`: with the lowest processor priority. `has_leads`: False gives the vectors of releases
+    before leads, when marks were no part of words.
     """
 
     # It gives "advantages" and "disadvantages" of a thing a cosine of 0.95, "increase" and "decrease" 0.953: so near
@@ -112,9 +131,16 @@ class LocalEmbedder:
     is_paid = False
 
     def __init__(
-        self, folder: Path, *, threads: int = 1, in_background: bool = False, model: LocalModel = MINILM
+        self,
+        folder: Path,
+        *,
+        threads: int = 1,
+        in_background: bool = False,
+        model: LocalModel = MINILM,
+        has_leads: bool = True,
     ) -> None:
-        self.basis_id = self.model = model.basis_id
+        self.basis_id = self.model = model.basis_id if has_leads else model.basis_id_without_leads
+        self._has_leads = has_leads
         self.calls_at_once = threads
         self._folder = folder
         self._model = model
@@ -145,11 +171,11 @@ class LocalEmbedder:
         for number, text in enumerate(texts):
             cut = (text or "")[:TEXT_CHARACTERS_MAX]
             if is_read(cut):
-                vectors[number] = encoder.vector(cut)
+                vectors[number] = encoder.vector(cut, has_lead=self._has_leads)
             else:
                 others.append(number)
         if others:
-            vectors[others] = encoder.unread([texts[number] for number in others])
+            vectors[others] = encoder.unread([texts[number] for number in others], is_former=not self._has_leads)
         LOCAL_TEXTS.labels("read").inc(len(texts) - len(others))
         LOCAL_TEXTS.labels("unread").inc(len(others))
         return vectors
@@ -161,22 +187,31 @@ class _Encoder:
     def __init__(self, session: InferenceSession, pieces: WordPieces) -> None:
         self._session = session
         self._pieces = pieces
-        self._others = TextEmbedder()
+        self._others, self._former_others = TextEmbedder(MARKED), TextEmbedder()
 
-    def vector(self, text: str) -> Float32Array:
-        """Return the vector of a text that the model reads."""
+    def vector(self, text: str, *, has_lead: bool) -> Float32Array:
+        """Return the vector of a text that the model reads; `has_lead`: its lead counts, too."""
+        whole, lead = self._mean(text), lead_of(text) if has_lead else ""
+        return (_unit((1 - LEAD_SHARE) * whole + LEAD_SHARE * self._mean(lead)) if lead else whole).astype(np.float32)
+
+    def _mean(self, text: str) -> Float64Array:
+        """Return the mean of the vectors of a text's tokens, of unit length."""
         summed = np.zeros(DIMENSIONS, dtype=np.float64)
         for tokens in self._pieces.windows(text, tokens_max=WINDOW_TOKENS, windows_max=WINDOWS_MAX):
             ids = np.array([tokens], dtype=np.int64)
             asked = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
             (hidden,) = self._session.run(["last_hidden_state"], asked)
             summed += hidden[0].sum(axis=0, dtype=np.float64)
-        length = np.linalg.norm(summed)
-        return (summed / length if length else summed).astype(np.float32)
+        return _unit(summed)
 
-    def unread(self, texts: Sequence[str | None]) -> Float32Array:
-        """Return the vectors of texts that it does not read."""
-        return self._others.embed(texts)
+    def unread(self, texts: Sequence[str | None], *, is_former: bool) -> Float32Array:
+        """Return the vectors of texts that it does not read, as this release or the former ones have them."""
+        return (self._former_others if is_former else self._others).embed(texts)
+
+
+def _unit(vector: Float64Array) -> Float64Array:
+    length = np.linalg.norm(vector)
+    return vector / length if length else vector
 
 
 def read_files(folder: Path, model: LocalModel = MINILM) -> tuple[bytes, bytes]:

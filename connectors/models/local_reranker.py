@@ -30,7 +30,7 @@ from highwater.streams.models.wordpiece import WordPieces, is_read, read_vocabul
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
-# Thirty texts of 90 tokens take half a second of one core.
+# Twenty texts of 90 tokens take a third of a second of one core.
 CALL_SECONDS_MAX = 2.0
 # Tokens of a question and of a pair: more text changes the order of the judged set little, and a pair of 256 tokens
 # takes 45 ms.

@@ -92,6 +92,14 @@ def open_embedders(settings: Settings, *, in_background: bool = False) -> list[E
     return [embedder] if isinstance(embedder, BuiltInEmbedder) else [embedder, BuiltInEmbedder()]
 
 
+def open_question_embedders(settings: Settings) -> list[Embedder]:
+    """The same for questions, and the local model as before leads, whose vectors older namespaces have for a while."""
+    first, *others = open_embedders(settings)
+    if not isinstance(first, LocalEmbedder):
+        return [first, *others]
+    return [first, LocalEmbedder(settings.model_dir, threads=settings.embed_threads, has_leads=False), *others]
+
+
 def open_reranker(settings: Settings) -> Reranker | None:
     """Open the reranker of hybrid searches: a service, the local model, or none.
 

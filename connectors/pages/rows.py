@@ -11,8 +11,6 @@ from highwater.connectors.postgres.pool import Connection, fetched, reading
 from highwater.connectors.redis.link import Head
 from highwater.streams.clock import to_datetime, to_ms
 
-READ_SECONDS_MAX = 5.0
-
 
 class Document(NamedTuple):
     """A stored document."""
@@ -73,7 +71,7 @@ async def read_head(pool: Any, key: str, now_ms: int) -> Head | None:
     Raises:
         UnavailableError: PostgreSQL is unavailable.
     """
-    rows = await fetched(pool, QUERIES["document_head"], key, seconds_max=READ_SECONDS_MAX)
+    rows = await fetched(pool, QUERIES["document_head"], key)
     return _head(rows[0], now_ms) if rows else None
 
 
@@ -83,7 +81,7 @@ async def read(pool: Any, keys: Sequence[str], now_ms: int) -> dict[str, Documen
     Raises:
         UnavailableError: PostgreSQL is unavailable.
     """
-    rows = await fetched(pool, QUERIES["documents_of"], list(keys), seconds_max=READ_SECONDS_MAX)
+    rows = await fetched(pool, QUERIES["documents_of"], list(keys))
     return {row["key"]: Document(_head(row, now_ms), row["payload"]) for row in rows}
 
 

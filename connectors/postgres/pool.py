@@ -21,6 +21,8 @@ _UNUSED_SECONDS = 30.0
 
 # How long a caller waits for a free connection before it must retry.
 ACQUIRE_SECONDS = 5.0
+# Of a read that somebody waits for.
+READ_SECONDS_MAX = 5.0
 
 # asyncpg's connection, or a pool's proxy of it: the stubs distinguish them, callers do not.
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record] | asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
@@ -186,7 +188,7 @@ async def _closed_when_silent(connection: Connection) -> AsyncIterator[None]:
 
 
 async def fetched(
-    pool: asyncpg.Pool[asyncpg.Record], statement: str, *arguments: Any, seconds_max: float
+    pool: asyncpg.Pool[asyncpg.Record], statement: str, *arguments: Any, seconds_max: float = READ_SECONDS_MAX
 ) -> list[asyncpg.Record]:
     """Return the rows of one statement within a time limit; errors as in `reading`."""
     async with reading(pool) as connection:

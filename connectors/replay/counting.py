@@ -6,6 +6,7 @@ The number of distinct values is limited, since each is held in memory.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
@@ -25,23 +26,30 @@ class TooManyValuesError(HighwaterError):
     """There are too many different values. Group by a coarser expression, or narrow the records."""
 
 
-def expression_of(text: str, fields: Iterable[str]) -> str:
-    """The expression that a text stands for: the path of a field may lack its `value.`."""
+# The path of a field of a value whose fields are unknown.
+_PATH = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
+
+
+def expression_of(text: str, fields: Iterable[str] | None) -> str:
+    """The expression that a text stands for: the path of a field may lack its `value.`. `fields` None: they are unknown."""
     first = text.strip().partition(".")[0]
+    if fields is None:
+        is_path = _PATH.fullmatch(text.strip()) is not None and first not in (*NAMES, "true", "false", "null")
+        return f"value.{text.strip()}" if is_path else text
     return f"value.{text.strip()}" if first in set(fields) - set(NAMES) else text
 
 
 class Counting:
     """Counts by an expression."""
 
-    def __init__(self, expression: str, decoder_type: Any, topic: str) -> None:
-        """`decoder_type` is the Arrow type of the topic's events.
+    def __init__(self, expression: str, decoder_type: Any, topic: str, *, is_open: bool = False) -> None:
+        """`decoder_type` is the Arrow type of the topic's events; `is_open`: they are any JSON values, whose fields are unknown.
 
         Raises:
             WhereError: the text is not an expression over a record of this topic.
         """
         try:
-            self._expression = Where(expression, decoder_type, topic)
+            self._expression = Where(expression, decoder_type, topic, is_open=is_open)
         except WhereError as error:
             raise WhereError(error.message, error.text, error.line, error.column, "--by") from error
         self._counts: Counter[Any] = Counter()

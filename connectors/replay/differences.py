@@ -17,7 +17,7 @@ from highwater.schemas.errors import HighwaterError
 # Keys and values of both states; for small ones Python takes as much again.
 BYTES_MAX = 256 << 20
 
-Event = dict[str, Any] | None
+Event = Any
 
 
 class StateTooLargeError(HighwaterError):
@@ -84,9 +84,14 @@ def differences(
         if before is None or after is None:
             yield Difference(shown, "added" if before is None else "removed", {})
             continue
-        fields = _changed(decode_left(before) or {}, decode_right(after) or {}, ignored)
+        fields = _changed(_fields(decode_left(before)), _fields(decode_right(after)), ignored)
         if fields:
             yield Difference(shown, "changed", fields)
+
+
+def _fields(value: Any) -> Mapping[str, Any]:
+    """The fields of an event; a value of another application that is no object is one field."""
+    return value if isinstance(value, Mapping) else {"value": value}
 
 
 def _changed(

@@ -17,7 +17,7 @@ from highwater.connectors.kafka.foreign_values import ForeignValues
 from highwater.connectors.replay.decoding import Decoded, Decoder, Row
 from highwater.connectors.replay.reading import Batch
 from highwater.connectors.replay.subject import Subject
-from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.errors import InvalidEventError, UnknownSchemaError
 from highwater.schemas.topics import Topic
 from highwater.streams.access import RegistryAccess
 
@@ -86,6 +86,8 @@ class ForeignDecoder(Decoder):
         return cast("dict[str, Any]", self._values.value(value))
 
     def _text_of(self, schema_id: int) -> str:
+        if self._access is None:
+            raise UnknownSchemaError(schema_id)
         from highwater.connectors.kafka.registry import Registry  # noqa: PLC0415 - as in `subject.py`
 
         return asyncio.run(Registry(self._access).text_of(schema_id))

@@ -6,12 +6,9 @@ the bytes of the file follow; a file is complete only if the process exits with 
 
 from __future__ import annotations
 
-import os
-import pickle
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from itertools import chain, islice
 from typing import BinaryIO, NoReturn
 
@@ -20,7 +17,7 @@ from highwater.connectors.replay.consumer import open_reader
 from highwater.connectors.replay.counts import Counts
 from highwater.connectors.replay.cursors import InvalidCursorError
 from highwater.connectors.replay.foreign import decoder_of
-from highwater.connectors.replay.processes import end_with_parent, own_output
+from highwater.connectors.replay.processes import run_task
 from highwater.connectors.replay.reading import read_batches
 from highwater.connectors.replay.running import write_batches
 from highwater.connectors.replay.search_task import INVALID, MISSING, UNAVAILABLE, SearchTask
@@ -38,23 +35,14 @@ from highwater.connectors.replay.writers import writer_of
 from highwater.schemas.errors import HighwaterError, UnavailableError
 from highwater.streams.clock import monotonic_seconds
 
-# What the product does goes first: on a busy machine a search takes what is left.
-_NICE = 10
-
 
 def main() -> None:
     """Do the task that stands on standard input."""
-    os.nice(_NICE)
-    pipe = own_output()
-    with suppress(BrokenPipeError, EOFError):  # the parent has ended, or wants no more
-        task = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the parent
-        threading.Thread(target=end_with_parent, daemon=True).start()
-        with open(pipe, "wb") as output, without_pandas():  # noqa: PTH123 - a pipe has no path
-            _work(task, output)
+    run_task(_work)
 
 
 def _work(task: SearchTask, output: BinaryIO) -> None:
-    with ExitStack() as stack:
+    with without_pandas(), ExitStack() as stack:
         _search(task, output, stack)
 
 

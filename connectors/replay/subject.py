@@ -81,13 +81,33 @@ def _is_overfull(
     return False
 
 
+def newest_record(versions: Mapping[int, str]) -> str | None:
+    """The newest of the schemas, oldest first, that is a record of Avro and can be decoded; None: none is."""
+    for text in reversed(list(versions.values())):
+        try:
+            if readable(text).is_record:
+                return text
+        except UnsafeSchemaError:  # of another kind (JSON Schema, Protocol Buffers), or one that is not decoded
+            continue
+    return None
+
+
 class Subject:
     """The schemas of one topic's values: the one they are read into, and those they were written with, by id."""
 
-    def __init__(self, topic: Topic, versions: Mapping[int, str], registry: RegistryAccess | str | None = None) -> None:
-        """`versions` are those known so far; the registry, if any, is asked for others."""
+    def __init__(
+        self,
+        topic: Topic,
+        versions: Mapping[int, str],
+        registry: RegistryAccess | str | None = None,
+        *,
+        own: str | None = None,
+    ) -> None:
+        """`versions` are those known so far; the registry, if any, is asked for others. `own`: the schema to read into, of a
+        topic that the catalogue does not have.
+        """
         self.topic = source_of(topic)
-        self.schema = merged_schema(schema_text(self.topic.schema), versions.values())
+        self.schema = merged_schema(schema_text(self.topic.schema) if own is None else own, versions.values())
         self.versions = dict(versions)
         self._registry = registry
 
@@ -101,6 +121,17 @@ class Subject:
         access = RegistryAccess.required(registry)
         source = source_of(topic)
         return cls(source, _versions(access, source.subject), access)
+
+    @classmethod
+    def fetch_foreign(cls, topic: Topic, registry: RegistryAccess | None) -> Subject | None:
+        """The subject of a topic that the catalogue does not have; None: the registry has no Avro record for it.
+
+        Raises:
+            UnavailableError: the registry does not answer.
+        """
+        versions = {} if registry is None else _versions(registry, topic.subject)
+        own = newest_record(versions)
+        return None if own is None else cls(topic, versions, registry, own=own)
 
     def text_of(self, schema_id: int) -> str:
         """Return the schema of an id.

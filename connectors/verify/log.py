@@ -14,11 +14,12 @@ from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
 from typing import Self
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from highwater.connectors.kafka.admin import Admin, LogRange
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.positions import Place
+from highwater.connectors.kafka.reading import is_end
 from highwater.connectors.kafka.records import Record, record_of
 from highwater.connectors.verify.patience import TimeLimit
 from highwater.schemas.errors import InvalidEventError, UnavailableError, UnknownSchemaError
@@ -214,7 +215,7 @@ class _Reading:
         found = []
         for message in messages:
             place = message.topic(), message.partition()
-            if _is_end(message):
+            if is_end(message):
                 self.ends.pop(place, None)
             elif place in self.ends:
                 if message.offset() < self.ends[place]:
@@ -241,15 +242,6 @@ class _Reading:
         """Continue to read all partitions."""
         for place in list(self._paused):
             self.resume(place)
-
-
-def _is_end(message: Message) -> bool:
-    error = message.error()
-    if error is None:
-        return False
-    if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own name for it
-        return True
-    raise UnavailableError(f"Kafka: {error.str()}")
 
 
 async def decoded(around: Surroundings, record: Record) -> Mapping[str, object] | None:

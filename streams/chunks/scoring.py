@@ -11,13 +11,18 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 DAY_MS = 86_400_000
-# In hybrid mode the words' share of the similarity, unless the passport sets another; the rest is the vectors'. Vectors
-# find the same meaning in other words, words find names and numbers; neither may decide alone. Of the shares from 0.15
-# to 0.5 this one found most with the local model (`tests/bench/search_quality.py`).
-TEXT_SHARE = 0.4
+# In hybrid mode the words' share of the similarity, unless the passport sets another; the rest is the cosine. Vectors
+# find the same meaning in other words, words find names and numbers; neither may decide alone. Chosen with
+# `FUSED_SATURATION` on the questions with even numbers (docs/benchmarks/search.md).
+TEXT_SHARE = 0.3
+# The same where chunks and insights are compared for an answer. Insights are short: a word is in their text or not.
+ANSWER_TEXT_SHARE = 0.4
 # BM25 (Robertson and Zaragoza 2009): a word that occurs k1 times in a chunk of mean length has half of its maximum
 # weight, and this share (b) of that number grows with the length of the chunk. The usual values.
 SATURATION, LENGTH_SHARE = 1.2, 0.75
+# k1 beside a cosine. Words alone must tell a text about a word from one that mentions it, by counting; beside a cosine, which
+# knows what a text is about, it matters more that all words of the question are there.
+FUSED_SATURATION = 0.3
 
 
 class Mode(StrEnum):
@@ -65,6 +70,11 @@ def text_share_of(mode: Mode, *, has_vector: bool, has_words: bool, text_share: 
     return text_share if mode is Mode.HYBRID else 0.0
 
 
+def saturation_of(text_share: float) -> float:
+    """How often a word must occur for half of its maximum weight, in a chunk of mean length: less beside a cosine."""
+    return SATURATION if text_share >= 1 else FUSED_SATURATION
+
+
 def word_weights(counts: Sequence[int], chunks: int) -> list[float]:
     """Return the weights of a question's words, summing to 1: the rarer the more (inverse document frequency, as in
     Lucene's BM25).
@@ -78,7 +88,9 @@ def word_weights(counts: Sequence[int], chunks: int) -> list[float]:
     return [one / total for one in rarity]
 
 
-def text_score(weights: Sequence[float], times: Sequence[int], octets: int, mean_octets: float) -> float:
+def text_score(
+    weights: Sequence[float], times: Sequence[int], octets: int, mean_octets: float, saturation: float = SATURATION
+) -> float:
     """Return how well a chunk answers by its words: BM25 as a share of the score of a chunk with only these words.
 
     The statements compute the same. Unlike plain BM25 it is comparable with a cosine, and needs no other result.
@@ -88,9 +100,10 @@ def text_score(weights: Sequence[float], times: Sequence[int], octets: int, mean
         times: how often the chunk has each.
         octets: the length of the chunk's text.
         mean_octets: the mean length of texts in its namespace.
+        saturation: as `saturation_of` says.
     """
-    saturation = SATURATION * (1 - LENGTH_SHARE + LENGTH_SHARE * octets / mean_octets)
-    return math.fsum(weight * count / (count + saturation) for weight, count in zip(weights, times, strict=True))
+    half = saturation * (1 - LENGTH_SHARE + LENGTH_SHARE * octets / mean_octets)
+    return math.fsum(weight * count / (count + half) for weight, count in zip(weights, times, strict=True))
 
 
 def similarity_of(cosine: float, text_score: float | None, text_share: float = TEXT_SHARE) -> float:
