@@ -1,1 +1,1 @@
-"""What engines of queries and jobs share: what they hold, who lives, what is due."""
+"""Common parts of the engines of queries and jobs: claimed work, live workers, due work."""

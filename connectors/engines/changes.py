@@ -1,4 +1,4 @@
-"""What an engine stores of work: how it was taken, how it is to be, and the call that goes with it."""
+"""What an engine stores about work: its state before and after, and the call that belongs to it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WorkT_co = TypeVar("WorkT_co", bound=Work, covariant=True)
 
 
 class Call(NamedTuple):
-    """A call of the language model that is about to be made; `prompt_ids` and `user_id` are of a query's."""
+    """A call of the language model that is about to be made; `prompt_ids` and `user_id` belong to a query's."""
 
     stage: str
     attempt: int
@@ -26,15 +26,15 @@ class Change(Protocol[WorkT_co]):
 
     @property
     def before(self) -> WorkT_co:
-        """As it was taken."""
+        """The work as it was claimed."""
 
     @property
     def after(self) -> WorkT_co:
-        """As it is to be stored."""
+        """The work as it is to be stored."""
 
     @property
     def now_ms(self) -> int:
-        """When."""
+        """The time of the change."""
 
     @property
     def call(self) -> Call | None:
@@ -42,7 +42,7 @@ class Change(Protocol[WorkT_co]):
 
 
 def call_begins(changes: Sequence[Change[Any]]) -> list[CallBegin]:
-    """The rows of the calls that begin with changes."""
+    """Return the rows of the calls that begin with changes."""
     return [
         CallBegin(
             change.after.id,

@@ -1,8 +1,8 @@
-"""The consumer of commands: work that is asked for waits in the table until a slot is its own.
+"""The consumer of commands: requested work waits in the table until it gets a slot.
 
-Invariant: a command is followed at most once, since work is asked for by its status: redelivered, late or void, it finds none and
-nothing happens. The consumer never waits for a slot, so the first in the log is not the first at the slots: those are shared out
-between organizations (`streams/identity/sharing.py`).
+Invariant: a command takes effect at most once, since it names the status of the work: a repeated, late or obsolete one
+matches no work and changes nothing. The consumer never waits for a slot, so the order of the log is not the order of
+the slots: those are shared between organizations (`streams/identity/sharing.py`).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from highwater.schemas.topic_names import EventT
 
 
 class Prepared(NamedTuple):
-    """What is asked for, and what is refused."""
+    """Requested work, and refused commands."""
 
     asked: list[Asked]
     dead: list[DeadLetter]
 
 
 class WorkCommands(Handler[EventT, Prepared]):
-    """Follows the commands of one kind of work."""
+    """Applies the commands of one kind of work."""
 
-    # As many rows as are marked in one statement of some 10 ms.
+    # As many rows as one statement marks in some 10 ms.
     batch_max = 256
 
     def __init__(self, engine: Engine[Any, Any]) -> None:
@@ -37,20 +37,20 @@ class WorkCommands(Handler[EventT, Prepared]):
 
     @abstractmethod
     def _asked(self, event: Event[EventT]) -> Asked | DeadLetter:
-        """What a command asks for, or why it is none."""
+        """Return what a command requests, or why it is invalid."""
 
     async def prepare(self, events: Sequence[Event[EventT]]) -> Prepared:
-        """Tell commands from what is none."""
+        """Separate valid commands from invalid ones."""
         found = [self._asked(event) for event in events]
         return Prepared(
             [one for one in found if isinstance(one, Asked)], [one for one in found if isinstance(one, DeadLetter)]
         )
 
     async def apply(self, tx: Connection, events: Sequence[Event[EventT]], prepared: Prepared) -> Sequence[DeadLetter]:
-        """Have the work wait for a slot."""
+        """Let the work wait for a slot."""
         await self._engine.store.ask(tx, prepared.asked)
         return prepared.dead
 
     async def settle(self, prepared: Prepared) -> None:
-        """It is in the table: whoever shares out slots looks now."""
+        """Notify the process that assigns slots, now that the work is in the table."""
         self._engine.wake.set()

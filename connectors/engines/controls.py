@@ -1,8 +1,8 @@
-"""The sink of what is asked of work that was submitted before: that it ends, or that it is begun again.
+"""The sink of controls: requests to cancel or restart submitted work.
 
-Invariant: controls are decided in the order of the log, under the lock of the rows of the work. A control of work that is not
-known waits until all submissions of the log are accounted for, so it is a group of its own: were it that of the submissions, a
-batch that waits would keep them from being read.
+Invariant: controls are decided in the order of the log, under the lock of the rows of the work. A control of unknown
+work waits until all submissions in the log are stored; therefore it has its own consumer group: in the group of the
+submissions, a waiting batch would block them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from highwater.schemas.topic_names import EventT
 
 
 class Prepared(NamedTuple, Generic[EventT]):
-    """Valid events of a batch in the order of the log, and what is refused."""
+    """Valid events of a batch in the order of the log, and refused ones."""
 
     events: list[Event[EventT]]
     dead: list[DeadLetter]
@@ -29,10 +29,10 @@ class Prepared(NamedTuple, Generic[EventT]):
 
 @dataclass(frozen=True, slots=True)
 class Controls(Generic[EventT]):
-    """What the controls of one kind of work are.
+    """The properties of the controls of one kind of work.
 
-    `check` refuses an event that is none; `submissions` tells which work is known; `source` names the sink in the events that it
-    publishes.
+    `check` refuses an invalid event; `submissions` checks which work exists; `source` names the sink in the events that
+    it publishes.
     """
 
     check: Callable[[str, EventT], None]
@@ -41,10 +41,10 @@ class Controls(Generic[EventT]):
 
 
 class ControlsSink(Handler[EventT, Prepared[EventT]]):
-    """Checks controls, and has them wait for the submissions of what they name; a kind of work decides and stores."""
+    """Checks controls, and waits for the submissions of the work that they name; each kind of work decides and stores."""
 
     controls: ClassVar[Controls]  # type: ignore[type-arg] # a class variable cannot be generic
-    # Each is the row of work that is locked until the batch ends; a worker that has one of them waits as long.
+    # Each is a row of work that is locked until the batch ends; its worker waits as long.
     batch_max = 500
 
     def __init__(self, around: Surroundings) -> None:
@@ -55,10 +55,10 @@ class ControlsSink(Handler[EventT, Prepared[EventT]]):
 
     @abstractmethod
     def _named(self, events: Sequence[Event[EventT]]) -> set[str]:
-        """The ids of the work that controls are about, but for work that they make themselves."""
+        """Return the ids of the work that controls name, except for work that they create themselves."""
 
     async def prepare(self, events: Sequence[Event[EventT]]) -> Prepared[EventT]:
-        """Check the events, and that all submissions are stored if one of their works is not."""
+        """Check the events, and that all submissions are stored if one of their works is unknown."""
         good, dead = checked_in_order(events, self.controls.check)
         await self._known.unknown(self._named(good))
         return Prepared(good, dead)

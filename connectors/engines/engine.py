@@ -1,9 +1,9 @@
-"""The engine: works on what this process holds, attempt after attempt, each in a task of its own.
+"""The engine: processes the work that this process has claimed, attempt after attempt, each in a task of its own.
 
-Invariant: nothing here waits in a consumer, and no wait is slept through: what is due later is put aside, and taken by the first
-process that finds it due. An attempt is stored before its call is made, and what follows from an answer together with it, so the
-worker that takes over makes nothing twice; only a call whose answer was lost is made again, under the same key. A service that is
-unavailable changes no status.
+Invariant: nothing here waits in a consumer or sleeps until a later attempt: the work is postponed, and claimed by the
+first process that finds it due. An attempt is stored before its call is made, and the result together with its
+consequences, so the worker that takes over repeats nothing; only a call whose answer was lost is repeated, with the
+same key. An unavailable service changes no status.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ MESSAGE_CHARACTERS_MAX = 500
 
 
 class Engine(Slots[WorkT], Generic[WorkT, ChangeT]):
-    """Works on work of one kind until it is stopped. `calls` None: this kind asks no language model."""
+    """Processes work of one kind until it is stopped. `calls` None: this kind needs no language model."""
 
-    # What the log calls one of its kind, the log, and how long steps take, by `step_label`.
+    # The name of its kind in the log, the log, and the durations of steps, by `step_label`.
     noun: ClassVar[str]
     log: ClassVar[Any]
     step_seconds: ClassVar[Histogram]
@@ -50,19 +50,19 @@ class Engine(Slots[WorkT], Generic[WorkT, ChangeT]):
         self._calls = calls
         self._changes: GroupCommit[ChangeT, WorkT | None] = GroupCommit(store.store)
 
-    # -- what a kind of work says of itself -----------------------------------------------------------------------------
+    # -- defined by each kind of work --------------------------------------------------------------------------------
 
     @abstractmethod
     def step_label(self, work: WorkT) -> str:
-        """By what the duration of its present step is counted."""
+        """Return the label of its current step in the metric of durations."""
 
     @abstractmethod
     async def _step(self, work: WorkT) -> WorkT:
-        """One step, or one attempt of it: the work as it was stored after it."""
+        """Do one step, or one attempt of it, and return the work as it was stored after it."""
 
     @abstractmethod
     async def _fail_unforeseen(self, work: WorkT, error: Exception) -> WorkT:
-        """End work in which something broke: nothing is tried again."""
+        """End work after an unexpected error: nothing is retried."""
 
     @abstractmethod
     async def _give_up(self, work: WorkT, stage: str, why: GiveUp, failure: Failure) -> WorkT:
@@ -70,16 +70,16 @@ class Engine(Slots[WorkT], Generic[WorkT, ChangeT]):
 
     @abstractmethod
     def _moved(self, before: WorkT, after: WorkT) -> ChangeT:
-        """The change that stores a move with which nothing else goes."""
+        """Return the change that stores only a move."""
 
     @abstractmethod
     def _count_fenced(self, held: WorkT) -> None:
-        """Count that it is elsewhere."""
+        """Count work that another worker has taken over."""
 
-    # -- what is the same for all ---------------------------------------------------------------------------------------
+    # -- common to all kinds ------------------------------------------------------------------------------------------
 
     async def _work(self, held: WorkT) -> None:
-        """Step after step, until the work has ended or waits."""
+        """Do step after step, until the work has ended or waits."""
         work = held
         while work.worker is not None:
             label, started = self.step_label(work), monotonic_seconds()
@@ -92,7 +92,7 @@ class Engine(Slots[WorkT], Generic[WorkT, ChangeT]):
             self.step_seconds.labels(label).observe(monotonic_seconds() - started)
 
     async def _after_failure(self, work: WorkT, stage: str, outcome: Outcome[Any]) -> WorkT:
-        """What follows an attempt that failed: the next one, at once or when it is due, or the end."""
+        """Store the consequence of a failed attempt: the next one, at once or when it is due, or the end."""
         assert outcome.failure is not None
         following = after_failure(
             outcome.failure,
@@ -120,7 +120,7 @@ class Engine(Slots[WorkT], Generic[WorkT, ChangeT]):
         """Store a change, together with those of other tasks.
 
         Raises:
-            ElsewhereError: the work is no longer as it was taken.
+            ElsewhereError: the work has changed since it was claimed.
         """
         stored = await self._changes(change)
         if stored is None:
@@ -128,7 +128,7 @@ class Engine(Slots[WorkT], Generic[WorkT, ChangeT]):
         return stored
 
     async def _found_elsewhere(self, held: WorkT) -> None:
-        """Count it, and what its last call used if the work has ended meanwhile: that was paid too."""
+        """Count it, and the usage of its last call if the work has ended meanwhile: that was paid too."""
         self._count_fenced(held)
         event = f"{self.noun}_is_elsewhere"
         self.log.info(event, **{self.noun: held.id})

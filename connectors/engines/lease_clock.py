@@ -1,7 +1,6 @@
-"""The clock of leases: the product's time as PostgreSQL has it, so that all who share leases mean the same moment.
+"""The clock of leases: the product's time by PostgreSQL's clock, so that all lease holders agree on the time.
 
-Invariant: a process whose own clock is wrong neither takes from others what they hold, nor holds what it has for longer than a
-lease.
+Invariant: a process with a wrong clock neither claims work that others hold, nor holds its own for longer than a lease.
 """
 
 from __future__ import annotations
@@ -11,25 +10,25 @@ from highwater.connectors.postgres.pool import Connection
 from highwater.streams.clock import Clock, ProductClock
 from highwater.streams.telemetry import get_log
 
-# Beyond this a clock is wrong: less is the way to the server and back, and leases are of minutes.
+# A larger error means a wrong clock; a smaller one is the round trip to the server, and leases last minutes.
 ERROR_MS_MAX = 5_000
 
 _log = get_log("lease-clock")
 
 
 class LeaseClock:
-    """A clock that is corrected by the server's while it is wrong. What is not the product's clock (of a test) stays as it is."""
+    """A clock that is corrected by the server's while it is wrong. Any clock but the product's (in a test) is left alone."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._error_ms = 0
 
     def __call__(self) -> int:
-        """Now, in milliseconds since 1970."""
+        """Return the current time, in milliseconds since 1970."""
         return self._clock() - self._error_ms
 
     async def measure(self, connection: Connection) -> None:
-        """Ask the server what time it is."""
+        """Compare the clock with the server's."""
         clock = self._clock
         if not isinstance(clock, ProductClock):
             return
@@ -42,11 +41,11 @@ class LeaseClock:
 
 
 def clock_error_ms(before_ms: int, after_ms: int, server_ms: int) -> int:
-    """How far a clock is ahead of the server's, at least; below 0: behind; 0 where that is within `ERROR_MS_MAX`.
+    """Return how far a clock is ahead of the server's, at least; below 0: behind; 0 if that is within `ERROR_MS_MAX`.
 
     Args:
-        before_ms: our time before the server was asked, without the offset of the product's clock.
-        after_ms: and when the answer had come; the process may have been stopped in between.
+        before_ms: our time before the server was queried, without the offset of the product's clock.
+        after_ms: our time after the answer; the process may have been stopped in between.
         server_ms: the answer.
     """
     error_ms = max(before_ms - server_ms, 0) or min(after_ms - server_ms, 0)

@@ -1,7 +1,9 @@
-"""Who lives: a worker holds a lease under its number, which ends with its connection at once, and with its time if it hangs.
+"""Which workers are alive: a worker holds a lease under its number, which ends with its connection at once, or on
+timeout if it hangs.
 
-Invariant: one is gone only if it was seen without its lease twice, since one whose connection was cut comes back with it in
-between. What a worker holds has a lease and an epoch of its own (`slots.py`), so one that is wrongly called gone does no harm.
+Invariant: a worker counts as gone only if it was seen without its lease twice, since one whose connection was cut
+renews it in between. The work of a worker has a lease and an epoch of its own (`slots.py`), so a wrong decision does no
+harm.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from highwater.connectors.postgres.pool import Connection
 
 
 class Liveness:
-    """That this worker lives, and who of the others does not. `seconds`: how long one may hang."""
+    """Shows that this worker is alive, and which others are not. `seconds`: how long one may hang."""
 
     def __init__(self, worker: int, *, seconds: float) -> None:
         self._worker = worker
@@ -27,12 +29,12 @@ class Liveness:
         await self._lease.take(connection, [str(self._worker)])
 
     async def renew(self, connection: Connection) -> None:
-        """Say that it lives, if that is due; one that hung too long takes its lease again."""
+        """Renew the lease if that is due; a worker that hung too long takes its lease again."""
         if await self._lease.renew(connection):
             await self.hold(connection)
 
     async def gone(self, connection: Connection, workers: Iterable[int]) -> list[int]:
-        """Those of these workers that have no lease now and had none at the last look."""
+        """Return those of these workers that have no lease now and had none at the last check."""
         living = set(map(int, await leases.live(connection, LeaseKind.WORKER)))
         found = {worker for worker in workers if worker != self._worker and worker not in living}
         twice, self._seen_gone = found & self._seen_gone, found

@@ -11,7 +11,7 @@ from highwater.streams.clock import to_ms, to_ms_or_none
 
 
 class WorkColumns(TypedDict):
-    """Fields of a run and of a job alike; times in ms since 1970."""
+    """The common fields of a run and a job; times in ms since 1970."""
 
     epoch: int
     worker: int | None
@@ -29,7 +29,7 @@ class WorkColumns(TypedDict):
 
 
 def work_columns(row: Row) -> WorkColumns:
-    """Those of a row of `pipeline_runs` or `jobs`."""
+    """Return those of a row of `pipeline_runs` or `jobs`."""
     return {
         "epoch": row["epoch"],
         "worker": row["worker"],
@@ -48,5 +48,5 @@ def work_columns(row: Row) -> WorkColumns:
 
 
 def json_or_none(text: str | None) -> Any:
-    """The value of a JSON column."""
+    """Return the value of a JSON column."""
     return None if text is None else orjson.loads(text)

@@ -1,7 +1,8 @@
-"""Which of what waits gets the free slots of this process: asked of PostgreSQL, decided by `streams/identity/sharing.py`.
+"""Assigns the free slots of this process to waiting work: read from PostgreSQL, decided by
+`streams/identity/sharing.py`.
 
-Invariant. Who shares out slots of a kind of work does it alone, in all processes, so that two never give one organization more
-than its share. What was chosen is taken by the caller, in the same transaction.
+Invariant: one process at a time assigns slots of a kind of work, so that two never give one organization more than its
+share. The caller claims the chosen work in the same transaction.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from highwater.streams.identity.sharing import InProgress, Waiting, share_out
 
 
 class Statement(NamedTuple):
-    """The text of a statement, with what is put into it."""
+    """The text of a statement, with its arguments."""
 
     text: str
     arguments: tuple[Any, ...] = ()
 
 
 class Share(NamedTuple):
-    """How much one organization may have in progress, and which are not bound by it."""
+    """How much one organization may have in progress, and which organizations are exempt."""
 
     begun_max: int
     uncapped: Collection[str] = ()
@@ -32,14 +33,14 @@ class Share(NamedTuple):
 async def choose(
     tx: Connection, lock: tuple[LockClass, int], waiting: Statement, in_progress: Statement, *, slots: int, share: Share
 ) -> list[str]:
-    """The ids of what gets the free slots.
+    """Return the ids of the work that gets the free slots.
 
     Args:
-        tx: the transaction in which it is taken.
-        lock: what whoever shares out this kind of work holds until the transaction ends.
-        waiting: gives `work_id`, `organization_id` and `is_begun`, what has waited longest first.
-        in_progress: gives `organization_id`, `held`, `begun` and `awaiting`.
-        slots: how many are free.
+        tx: the transaction in which the caller claims it.
+        lock: the lock on assigning this kind of work, held until the transaction ends.
+        waiting: returns `work_id`, `organization_id` and `is_begun`, the longest waiting first.
+        in_progress: returns `organization_id`, `held`, `begun` and `awaiting`.
+        slots: the number of free ones.
         share: of one organization.
     """
     await tx.execute(QUERIES["hold_slots"], *lock)

@@ -1,6 +1,7 @@
-"""What an engine holds: each item in a task of its own, so many at once, ended in order.
+"""The work that an engine holds: each item in a task of its own, up to a maximum, ended in order.
 
-Invariant: nothing is taken beyond the slots, and nothing after the stop began. What was not ended by a stop is given back.
+Invariant: no more work is claimed than there are slots, and none after a stop began. Work that does not end before a
+stop is released.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import Clock
 from highwater.streams.telemetry import get_log
 
-# A stop waits so long for calls under way; what is left is given back and begun again by somebody else.
+# A stop waits this long for calls in progress; the remaining work is released, and another process begins it again.
 STOP_SECONDS = 5.0
 
 T = TypeVar("T")
@@ -27,7 +28,7 @@ class ElsewhereError(Exception):
 
 
 class Slots(ABC, Generic[T]):
-    """Works on what this process holds until it is stopped; `slots` bounds how much at once."""
+    """Processes the work of this process until it is stopped; `slots` is the maximum at once."""
 
     def __init__(self, clock: Clock, *, worker: int, lease_ms: int, slots: int) -> None:
         self.worker = worker
@@ -37,34 +38,34 @@ class Slots(ABC, Generic[T]):
         self._slots = slots
         self._reserved = 0
         self._is_stopping = False
-        # Set where something may be taken at once: the watch does not wait out its look then.
+        # Set when something may be claimed at once: the watch then does not wait for its next check.
         self.wake = asyncio.Event()
 
     @abstractmethod
     async def _work(self, held: T) -> None:
-        """Work on it until it has ended, waits or is elsewhere (`ElsewhereError`)."""
+        """Process it until it has ended, waits or is elsewhere (`ElsewhereError`)."""
 
     @abstractmethod
     async def _hand_over(self) -> None:
-        """Give back what is still held."""
+        """Release the remaining work."""
 
     @abstractmethod
     async def _close(self) -> None:
-        """Let go of what the work was done with."""
+        """Close the engine's resources."""
 
     @property
     def free(self) -> int:
-        """How many may be taken now."""
+        """Return how many items may be claimed now."""
         return max(0, self._slots - len(self._tasks) - self._reserved)
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is worked on, nor about to be."""
+        """Return whether nothing is processed or about to be."""
         return not self._tasks and not self._reserved
 
     @contextmanager
     def reserved(self, most: int) -> Iterator[int]:
-        """Slots kept for what is about to be captured and taken; how many, perhaps none."""
+        """Reserve slots for items that are about to be claimed; yield how many, perhaps none."""
         count = min(most, self.free)
         self._reserved += count
         try:
@@ -73,7 +74,7 @@ class Slots(ABC, Generic[T]):
             self._reserved -= count
 
     def take(self, held: Iterable[T]) -> None:
-        """Work on what is held by this process."""
+        """Process an item that this process holds."""
         for one in held:
             task = asyncio.create_task(self._guarded(one), name=type(one).__name__)
             self._tasks.add(task)
@@ -96,7 +97,7 @@ class Slots(ABC, Generic[T]):
         """Count it."""
 
     async def stop(self) -> None:
-        """Let calls under way come to their end for a moment, then give back what is left."""
+        """Wait a moment for calls in progress, then release the remaining work."""
         if self._is_stopping:
             return
         self._is_stopping = True

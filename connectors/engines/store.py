@@ -1,8 +1,8 @@
-"""Work in PostgreSQL, for those who work on it: asked for, taken, stored, given back.
+"""Work in PostgreSQL, for workers: requested, claimed, stored, released.
 
-Invariant: a change is stored only if the work still is as whoever stores it took it, together with all that goes with it. What is
-asked for waits in the table, and slots are shared out between organizations. The statements are those of the kind of work, and
-take what tells the kind from its neighbours in the table as their last argument.
+Invariant: a change is stored only if the work is unchanged since the caller claimed it, together with everything that
+belongs to it. Requested work waits in the table, and slots are shared between organizations. The statements belong to
+the kind of work; their last argument distinguishes the kind from the others in the table.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ChangeT = TypeVar("ChangeT", bound=Change[Any])
 
 
 class Asked(NamedTuple):
-    """Work that somebody asks for, and the command that does; `stage`: only if it waits for that one."""
+    """Work that is requested, and the command that requests it; `stage`: only if it waits for that one."""
 
     work_id: str
     command: Position
@@ -34,7 +34,9 @@ class Asked(NamedTuple):
 
 
 class Statements(NamedTuple):
-    """The texts of the statements of one kind of work; `of_kind` ends the arguments of each but `of_worker` and `wanted`."""
+    """The texts of the statements of one kind of work; `of_kind` is the last arguments of each except `of_worker` and
+    `wanted`.
+    """
 
     has_waiting: str
     waiting: str
@@ -58,7 +60,7 @@ class WorkStore(ABC, Generic[WorkT, ChangeT]):
         slots_lock: tuple[LockClass, int],
         share: Share,
     ) -> None:
-        """`slots_lock` is held by the process that shares out slots of this kind."""
+        """`slots_lock` is held by the process that assigns slots of this kind."""
         self._pool = pool
         self._statements = statements
         self._slots_lock = slots_lock
@@ -66,10 +68,10 @@ class WorkStore(ABC, Generic[WorkT, ChangeT]):
 
     @abstractmethod
     async def ask(self, tx: Connection, asked: Sequence[Asked]) -> None:
-        """Have work wait for a slot; what does not wait is left alone."""
+        """Let work wait for a slot; work that does not wait is left alone."""
 
     async def take_due(self, *, worker: int, lease_ms: int, now_ms: int, most: int) -> list[WorkT]:
-        """Work that waits for a slot, ours now; slots are shared out by organization."""
+        """Claim work that waits for a slot; slots are shared by organization."""
         texts = self._statements
         async with reading(self._pool) as connection:
             if not await connection.fetchval(texts.has_waiting, now_ms, *texts.of_kind):
@@ -90,14 +92,16 @@ class WorkStore(ABC, Generic[WorkT, ChangeT]):
     async def take_forgotten(
         self, *, worker: int, lease_ms: int, now_ms: int, silent_ms: int, most: int
     ) -> list[WorkT]:
-        """None: work that waits and that nobody asked for is asked for (R1.16, R2.41), and has its turn as all other."""
+        """Request waiting work that no command has requested (R1.16, R2.41), and return none: it gets its turn like
+        other work.
+        """
         async with reading(self._pool) as tx:
             texts = self._statements
             await tx.fetch(texts.ask_for_forgotten, to_datetime(now_ms - silent_ms), most, *texts.of_kind)
         return []
 
     async def give_back_lost(self, dead: Sequence[int], *, now_ms: int, most: int) -> list[WorkT]:
-        """Work whose worker is gone or whose lease is over: asked for again, or failed after so many times (R1.7)."""
+        """Return work whose worker is gone or whose lease has expired: requested again, or failed after too many times (R1.7)."""
         async with transaction(self._pool) as tx:
             texts = self._statements
             rows = await tx.fetch(texts.lost, list(dead), now_ms, most, *texts.of_kind)
@@ -106,53 +110,57 @@ class WorkStore(ABC, Generic[WorkT, ChangeT]):
         return [change.after for change in changes]
 
     async def hand_over(self, worker: int, *, now_ms: int) -> int:
-        """Give back what a worker holds that ends in order; how much."""
+        """Release the work of a worker that ends in order; return how much."""
         async with transaction(self._pool) as tx:
             rows = await tx.fetch(self._statements.of_worker, worker)
             await self._stored(tx, [self._handed_over(self._work_of(row), now_ms) for row in rows])
         return len(rows)
 
     async def workers(self, tx: Connection) -> list[int]:
-        """Who holds work of this kind."""
+        """Return the workers that hold work of this kind."""
         return [row["worker"] for row in await tx.fetch(self._statements.workers, *self._statements.of_kind)]
 
     async def has_unended(self, tx: Connection) -> bool:
-        """Whether any work of this kind has not ended; where none has, none waits."""
+        """Return whether any work of this kind has not ended; otherwise none waits."""
         return bool(await tx.fetchval(self._statements.has_unended, *self._statements.of_kind))
 
     async def store(self, changes: Sequence[ChangeT]) -> list[WorkT | None]:
-        """Store changes in one transaction: each work as it was stored; None if it was not as it was taken: nothing of it is."""
+        """Store changes in one transaction and return the work as it was stored; None if it had changed since it was
+        claimed: nothing of it is stored.
+        """
         async with transaction(self._pool) as tx:
             stored = await self._stored(tx, changes)
         return [stored.get(change.before.id) for change in changes]
 
     @abstractmethod
     async def count_late(self, work_id: str, now_ms: int) -> None:
-        """Count what a call of ended work used that was answered after its end; nothing for what goes on elsewhere."""
+        """Count the usage of a call of ended work that was answered after its end; nothing if the work continues elsewhere."""
 
-    # -- what a kind of work says of itself -----------------------------------------------------------------------------
+    # -- defined by each kind of work --------------------------------------------------------------------------------
 
     @abstractmethod
     async def _stored(self, tx: Connection, changes: Sequence[ChangeT]) -> Mapping[str, WorkT]:
-        """Store changes of different work: as it was stored, by id; what was not as it was taken is left out."""
+        """Store changes of different work and return it as stored, by id; work that has changed since it was claimed is
+        left out.
+        """
 
     @abstractmethod
     def _taken(self, row: Row, worker: int, lease_ms: int, now_ms: int) -> ChangeT:
-        """What becomes of a row of `wanted`."""
+        """Return the change of a row of `wanted`."""
 
     @abstractmethod
     def _work_of(self, row: Row) -> WorkT:
-        """The work in a row of `lost` or `of_worker`."""
+        """Return the work in a row of `lost` or `of_worker`."""
 
     @abstractmethod
     def _given_back(self, work: WorkT, now_ms: int) -> ChangeT:
-        """What becomes of work that was lost."""
+        """Return the change of work that was lost."""
 
     @abstractmethod
     def _handed_over(self, work: WorkT, now_ms: int) -> ChangeT:
-        """What becomes of work whose worker ends in order."""
+        """Return the change of work whose worker ends in order."""
 
 
 def cause_of(work: Work) -> Position | None:
-    """The event that asked for work last."""
+    """Return the event that requested work last."""
     return parse_position(work.caused_by) if work.caused_by else None

@@ -1,4 +1,4 @@
-"""What was submitted first under an id: a repeat of it changes nothing, and anything else under the id is refused."""
+"""The first submission under an id: a repeat changes nothing, and a different one under the same id is refused."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ SaidT = TypeVar("SaidT")
 
 
 class Known(NamedTuple, Generic[SaidT]):
-    """What was submitted first under an id, and where that is in the log."""
+    """The first submission under an id, and its position in the log."""
 
     said: SaidT
     position: str
 
 
-# Reads what was submitted under ids, of those that are stored.
+# Reads the submissions under ids, of those that are stored.
 ReadKnown: TypeAlias = Callable[[Connection, Sequence[str]], Awaitable[Mapping[str, Known[SaidT]]]]
 
 
@@ -30,9 +30,10 @@ async def new_ones(
     id_of: Callable[[Event[EventT]], str],
     other: str,
 ) -> tuple[list[tuple[Event[EventT], SaidT]], list[DeadLetter]]:
-    """Submissions whose id is new, in their order, and the refusals of those that say something else under a known one.
+    """Return submissions whose id is new, in their order, and the refusals of those that differ from the one under a
+    known id.
 
-    `other` says in the refusal what the id names: "another job".
+    `other` is the phrase of the refusal for what the id names: "another job".
     """
     ids = sorted({id_of(event) for event, _ in submitted})
     known = {name: one.said for name, one in (await read_known(tx, ids)).items()}

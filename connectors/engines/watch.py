@@ -1,7 +1,7 @@
-"""The watch over what workers hold: takes what is due, gives back what was lost, finds what was forgotten.
+"""The watch over the work of workers: claims due work, releases lost work, finds forgotten work.
 
-Invariant: everything that was begun comes to its end (R1.37, R2.41), whatever ends a worker, a command or a wait. What a worker
-that is gone held is given back at once; one that is silent loses it when its lease ends.
+Invariant: everything that was begun ends (R1.37, R2.41), even if a worker, a command or a wait is lost. Work of a
+worker that is gone is released at once; a worker that hangs loses it when its lease ends.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from highwater.streams.clock import Clock, monotonic_seconds
 from highwater.streams.retry import unavailable_seconds
 from highwater.streams.telemetry import get_log
 
-# How exactly a wait ends; one small statement over an index of what waits.
+# The precision of a wait; one small statement over an index of waiting work.
 LOOK_SECONDS = 0.2
-# How soon what a worker held that is gone is given back; and how often a watch at rest, where everything has ended, asks whether
-# that is still so. What its own consumer is asked for wakes it at once.
+# How soon the work of a worker that is gone is released; and how often an idle watch, with all work ended, checks
+# whether that is still so. A command of its own consumer wakes it at once.
 SEARCH_SECONDS = 1.0
-# A command that nobody has followed in so long is lost: the log holds it, so this is the last resort.
+# A command without effect for this long is lost: the log contains it, so this is the last resort.
 SILENT_MS = 30_000
-# Given back or taken in one transaction.
+# Released or claimed in one transaction.
 _ITEMS_MAX = 500
 
 T = TypeVar("T")
@@ -35,31 +35,31 @@ _log = get_log("watch")
 
 
 class Held(Protocol[T]):
-    """The store of what workers hold."""
+    """The store of claimed work."""
 
     async def take_due(self, *, worker: int, lease_ms: int, now_ms: int, most: int) -> list[T]:
-        """What waited and is due, ours now."""
+        """Claim waiting work that is due."""
 
     async def take_forgotten(self, *, worker: int, lease_ms: int, now_ms: int, silent_ms: int, most: int) -> list[T]:
-        """What nobody asks for, ours now."""
+        """Claim work that no command requests."""
 
     async def give_back_lost(self, dead: Sequence[int], *, now_ms: int, most: int) -> list[T]:
-        """What these held, or whose lease is over, back where it waited or at its end."""
+        """Return work of these workers, or with an expired lease, waiting again or ended."""
 
     async def workers(self, tx: Connection) -> list[int]:
-        """Who holds any."""
+        """Return the workers that hold any."""
 
     async def has_unended(self, tx: Connection) -> bool:
-        """Whether there is anything that has not come to its end: without it nothing is due, lost or forgotten."""
+        """Return whether any work has not ended: otherwise nothing is due, lost or forgotten."""
 
 
 class Watch(Generic[T]):
-    """One process's share in the watch; beside the consumer of commands."""
+    """One process's part of the watch; beside the consumer of commands."""
 
     def __init__(
         self, database_url: str, store: Held[T], slots: Slots[T], clock: Clock, *, channel: str | None = None
     ) -> None:
-        """`channel`: what wakes it beside its own consumer (`notify` of `connectors/postgres/pool.py`)."""
+        """`channel`: wakes it in addition to its own consumer (`notify` of `connectors/postgres/pool.py`)."""
         self._url = database_url
         self._channel = channel
         self._store = store
@@ -71,7 +71,7 @@ class Watch(Generic[T]):
         self.is_held = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Watch until `stop` is set, then end the work. PostgreSQL away is waited for."""
+        """Watch until `stop` is set, then end the work. If PostgreSQL is unavailable, wait for it."""
         attempt = 0
         while not stop.is_set():
             connection = None
@@ -98,7 +98,7 @@ class Watch(Generic[T]):
             finally:
                 self.is_held.clear()
                 if connection is not None:
-                    connection.terminate()  # closes at once; the lease goes with the session
+                    connection.terminate()  # closes at once; the lease ends with the session
         await self._slots.stop()
 
     def _on_notify(self, *_: object) -> None:

@@ -1,1 +1,1 @@
-"""Queries: store the runs of the pipeline, work on them stage by stage, and publish them."""
+"""Queries: store the runs of the pipeline, process them stage by stage, and publish them."""

@@ -1,7 +1,7 @@
-"""Replays recorded queries against another prompt or model: the recorded inputs, the stages from the first that changes on.
+"""Replays recorded queries with another prompt or model: the recorded inputs, from the first changed stage on.
 
-Invariant: nothing is stored and no event is published. A call has a key of its own, so that a service that remembers answers by
-their key does not give the recorded one.
+Invariant: nothing is stored and no event is published. A call has a new key, so that a service that caches answers by
+their key does not return the recorded one.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from highwater.streams.queries.backtest import (
 from highwater.streams.queries.context import final_payload, with_mentor
 from highwater.streams.queries.states import Stage
 
-# Calls in progress: the service answers live queries meanwhile, whose limit of requests is the same.
+# Calls in progress: the service answers live queries meanwhile, under the same limit of requests.
 CALLS_AT_ONCE = 4
 
 
 class History(NamedTuple):
-    """Queries that can be replayed, the newest first, and how many there are in all."""
+    """Queries that can be replayed, the newest first, and their total number."""
 
     queries: Sequence[Recorded]
     recorded: int
 
 
 class Variant(NamedTuple):
-    """What is set beside the live pipeline: prompts by role, and the model that answers (None: the recorded one)."""
+    """What differs from the live pipeline: prompts by role, and the model that answers (None: the recorded one)."""
 
     prompts: Mapping[str, str]
     model: str | None
 
 
 async def read_history(pool: asyncpg.Pool[asyncpg.Record], since_ms: int, limit: int) -> History:
-    """The newest recorded queries since a time.
+    """Return the newest recorded queries since a time.
 
     Raises:
         UnavailableError: PostgreSQL is unavailable.
@@ -65,7 +65,7 @@ async def read_history(pool: asyncpg.Pool[asyncpg.Record], since_ms: int, limit:
 
 
 class Replay:
-    """Asks a model again what it was asked. `models`: those configured, for stages that the built-in model answered."""
+    """Repeats calls to a model. `models`: those configured, for stages that the built-in model answered."""
 
     def __init__(
         self, port: ChatPort, prices: Prices, variant: Variant, models: Mapping[Stage, str], number: int
@@ -78,7 +78,7 @@ class Replay:
         self._calls = asyncio.Semaphore(CALLS_AT_ONCE)
 
     async def compare_all(self, queries: Sequence[Recorded], done: Callable[[int], None]) -> list[Comparison]:
-        """What changes for each, in their order; `done` is told how many are compared."""
+        """Return the changes of each query, in their order; `done` is called with the number compared."""
         finished = 0
 
         async def one(recorded: Recorded) -> Comparison:
@@ -114,7 +114,7 @@ class Replay:
         return Side(answered.text, answered.model, tokens, summed(costs))
 
     async def _ask(self, recorded: Recorded, stage: Stage, system: str, user: str) -> ChatAnswer:
-        """The answer, asked for as often as a live one is (R1.31 to R1.37)."""
+        """Return the answer, retried as often as a live one (R1.31 to R1.37)."""
         key = f"backtest-{self._number}/{recorded.request_id}/{stage}"
         call = chat_call(stage, key=key, model=self._model_of(recorded, stage), system=system, user=user)
         return await _answered(self._port, call)

@@ -1,4 +1,4 @@
-"""Moves of a run that are stored together, and the call that goes with them: what the engine makes and the store takes."""
+"""Moves of a run that are stored together, and the call that belongs to them: passed from the engine to the store."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from highwater.streams.queries.runs import Run
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Moves of a run that are stored together: as it was taken, and each step it took since; the last is what is stored.
+    """Moves of a run that are stored together: the run as it was claimed, and each step since; the last is stored.
 
-    `command` asked for them; None: what asked for the run before did. `end` is of the call that they follow from: it is stored
-    whatever becomes of them, and they are not where the call has an end already.
+    `command` requested them; None: the same command as before. `end` belongs to the call that they follow from: it is
+    stored whatever happens to them, and they are not stored if the call already has an end.
     """
 
     before: Run
@@ -31,5 +31,5 @@ class Change:
 
     @property
     def after(self) -> Run:
-        """The run as it is stored."""
+        """Return the run as it is stored."""
         return self.steps[-1]

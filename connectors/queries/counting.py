@@ -1,6 +1,6 @@
-"""What queries used, counted for the organizations that pay when their runs end, as that of jobs is.
+"""Counts the usage of queries, as that of jobs, for the organizations that pay when their runs end.
 
-Invariant. A run without an organization is the operator's, and is counted for nobody.
+Invariant: a run without an organization is the operator's, and is not counted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from highwater.streams.queries.runs import Run
 
 
 async def count(tx: Connection, ended: Sequence[Run], now_ms: int) -> dict[str, UsageRecorded]:
-    """Count runs that have ended at `now_ms`, in ms since 1970; the events of those that used anything, by run."""
+    """Count runs that have ended at `now_ms`, in ms since 1970; return the events of those with usage, by run."""
     payers = {run.id: run.organization_id for run in ended if run.organization_id is not None}
     if not payers:
         return {}

@@ -1,7 +1,7 @@
 """Answers while they are written, in Redis: workers add pieces, each process of the API reads those of its users.
 
-Invariants. It is no part of the truth: with Redis away there are no deltas and the answer comes all the same. Nobody who writes
-an answer waits for Redis: pieces that come meanwhile are added together.
+Invariants. This data may be lost: without Redis there are no deltas and the answer still arrives. No writer of an
+answer waits for Redis: pieces that arrive meanwhile are added together.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ BEGINNING = "0-0"
 
 
 class DeltaWriter:
-    """Adds what is written to its user's stream."""
+    """Adds pieces to their user's stream."""
 
     def __init__(self, link: RedisLink) -> None:
         self._link = link
         self._tasks: set[asyncio.Task[None]] = set()
 
     def of(self, run: Run) -> _Writing:
-        """Where the pieces of the run's present call go."""
+        """Return the receiver of the pieces of the run's current call."""
         return _Writing(self._link, run, self._tasks)
 
     async def close(self) -> None:
@@ -56,7 +56,7 @@ class _Writing:
         self._wake()
 
     def end(self) -> None:
-        """The call has ended, whatever came of it."""
+        """Mark the end of the call, whatever its outcome."""
         self._has_ended = True
         self._wake()
 
@@ -74,7 +74,7 @@ class _Writing:
                 await self._add_one(text, is_end=is_end)
                 self._start += len(text)
         except RedisAwayError as error:
-            # Whoever reads would see a hole; the task stays, so that this call adds and logs nothing more.
+            # A reader would see a gap; the task stays, so that this call adds and logs nothing more.
             _log.warning("deltas_lost", run=self._run.id, reason=str(error))
             return
         self._task = None

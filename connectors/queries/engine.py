@@ -1,8 +1,8 @@
-"""The engine of queries: works on a run through all stages that follow.
+"""The engine of queries: processes a run through all following stages.
 
-Invariant: a stage is stored together with the capture of the next one, so that a run changes hands only when it must. The answer
-of a call that costs nothing (of the built-in model) is stored with what follows from it. The rest, which jobs have in common with
-runs, is `connectors/engines/engine.py`.
+Invariant: a stage is stored together with the claim of the next one, so that a run changes workers only if necessary.
+The answer of a free call (of the built-in model) is stored with its consequences. The rest is the same for jobs:
+`connectors/engines/engine.py`.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from highwater.streams.telemetry import (
     get_log,
 )
 
-# Of the stack of an unforeseen error what fits a screen or two; its end says where.
+# Of the stack of an unexpected error, the part that fits a screen or two; its end shows the place.
 _STACK_CHARACTERS_MAX = 8_000
 
 
 class QueryEngine(Engine[Run, Change]):
-    """Works on runs until it is stopped."""
+    """Processes runs until it is stopped."""
 
     noun = "run"
     log = get_log("queries")
@@ -65,7 +65,7 @@ class QueryEngine(Engine[Run, Change]):
         self._deltas = deltas
 
     def step_label(self, work: Run) -> str:
-        """The stage that it is in."""
+        """Return the stage that it is in."""
         return _stage_of(work)
 
     def _count_fenced(self, held: Run) -> None:
@@ -79,10 +79,11 @@ class QueryEngine(Engine[Run, Change]):
         if self._deltas is not None:
             await self._deltas.close()
 
-    # -- one run --------------------------------------------------------------------------------------------------------
+    # -- one run
+    # --------------------------------------------------------------------------------------------------------
 
     async def _step(self, work: Run) -> Run:
-        """One attempt of a stage: the run as it was stored after it."""
+        """Do one attempt of a stage, and return the run as it was stored after it."""
         run, stage = work, _stage_of(work)
 
         def concluded(text: str) -> Concluded:
@@ -110,7 +111,7 @@ class QueryEngine(Engine[Run, Change]):
         return await self._after_failure(run, stage, outcome)
 
     async def _sent(self, run: Run, ask: Ask, concluded: Callable[[str], Concluded]) -> Sent[Concluded]:
-        """Make the call; what the Responder writes is told while it is written."""
+        """Make the call; the Responder's text is published while it is written."""
         if self._deltas is None or ask.call.stage != Stage.RESPONDER:
             return await self._model.sent(run.id, run.attempt, ask.call, concluded)
         writing = self._deltas.of(run)
@@ -120,21 +121,23 @@ class QueryEngine(Engine[Run, Change]):
             writing.end()
 
     async def _begin(self, held: Run, ask: Ask) -> Run:
-        """Store what the call is made from (R1.21), and that it is made."""
+        """Store the input of the call (R1.21), and that it is made."""
         call = Call(ask.call.stage, ask.run.attempt, ask.call.model, ask.prompt_ids, ask.run.user_id)
         return await self._store(Change(held, (ask.run,), self._clock(), call=call))
 
     async def _go_on_at_once(self, run: Run, stage: Stage, sent: Sent[Concluded]) -> Run | None:
-        """Store the end of a call together with what follows from it, which saves a commit; None: the end is to be stored first.
+        """Store the end of a call together with its consequences, which saves a commit; None: the end is to be stored
+        first.
 
-        Only of a call that costs nothing: what follows may wait for others, and the answer with it, which a kill would lose.
+        Only for a free call: the consequences may wait for other transactions, and the answer with them, which a kill
+        would lose.
         """
         if self._model.are_paid or sent.outcome.concluded is None:
             return None
         return await self._go_on(run, stage, sent.outcome.concluded, sent.end)
 
     async def _go_on(self, run: Run, stage: Stage, concluded: Concluded, end: CallEnd | None = None) -> Run | None:
-        """Store what the stage gave with the end of its call and the capture of the next stage; None: the run has moved."""
+        """Store the result of the stage with the end of its call and the claim of the next stage; None: the run has moved."""
         after = concluded.run
         now_ms = self._clock()
         steps = [after]
@@ -170,7 +173,7 @@ class QueryEngine(Engine[Run, Change]):
         return stored
 
     async def _fail_unforeseen(self, work: Run, error: Exception) -> Run:
-        """R1.35: the whole stack is logged, somebody is told, and it is not tried again."""
+        """Log the whole stack and alert an operator; nothing is retried (R1.35)."""
         run, stage = work, _stage_of(work)
         stack = "".join(traceback.format_exception(error))
         reason = "no_prompt" if isinstance(error, NoPromptError) else "unforeseen"
@@ -182,5 +185,5 @@ class QueryEngine(Engine[Run, Change]):
 
 def _stage_of(run: Run) -> Stage:
     stage = run.stage
-    assert stage is not None  # it is held, so it has not come to its end
+    assert stage is not None  # it is held, so it has not ended
     return stage

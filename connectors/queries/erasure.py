@@ -1,8 +1,8 @@
-"""What an erasure of users takes of the queries: their runs, what was said and remembered in them, and the calls made for them.
+"""What an erasure of users removes from queries: their runs, their logged messages and memories, and their calls.
 
-Invariant: it erases alone (`connectors/identity/erasures.py`); who stores queries waits. Of every run that held back its user's
-next one it is told that it ended, so that the queue does not wait for it; a worker that still holds it finds it gone and stores
-nothing.
+Invariant: it erases alone (`connectors/identity/erasures.py`), while writers of queries wait. Every run that blocked
+its user's next one is reported as ended, so that the queue does not wait for it; a worker that still holds it finds it
+gone and stores nothing.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _AFTER_CALLS = (QUERIES["erase_run_events"], QUERIES["erase_runs"])
 
 
 async def erase_queries(tx: Connection, codec: Codec, erased: Mapping[str, Cause], now_ms: int) -> None:
-    """Erase users in the transaction of their erasures (`erased`: user to event), under its locks, and tell of it.
+    """Erase users in the transaction of their erasures (`erased`: user to event), under its locks, and publish it.
 
-    Users of other subsystems may have any id; only a UUID can have asked anything.
+    Users of other subsystems may have any id; only a UUID can have sent a query.
     """
     users = sorted(user_id for user_id in erased if is_uuid(user_id))
     if not users:
@@ -62,7 +62,7 @@ async def _erase_runs(tx: Connection, run_ids: Sequence[str]) -> None:
 
 
 def _ended(codec: Codec, run: Run, cause: Cause, now_ms: int) -> OutboxRow:
-    """That a run ended by the erasure; of a completed one, that its memory is not to come."""
+    """Return the event that a run ended by the erasure; for a completed one, that its memory will not be stored."""
     tell = OutboxFactory(codec, _SOURCE)
     caused_by = parse_position(cause.position)
     if run.status is Status.COMPLETED:

@@ -1,7 +1,7 @@
-"""How the pipeline of queries does, from what is stored of it (R1.38 to R1.41).
+"""The metrics of the query pipeline, from stored data (R1.38 to R1.41).
 
-Invariant: what is told is of a span of the product's time, which the caller gives; only sizes and the backlog are of now. What
-was never measured is null, not 0.
+Invariant: a report covers a span of the product's time, which the caller passes; only sizes and the backlog are
+current. A value that was never measured is null, not 0.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from highwater.streams.clock import to_datetime
 from highwater.streams.queries.states import Stage
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
-# A day of a busy pipeline is some seconds; whoever waits longer asks for less.
+# A day of a busy pipeline takes some seconds; for a longer wait, a caller should request less.
 READ_SECONDS_MAX = 10.0
-# A look each few seconds must not be what the database is busy with.
+# A query every few seconds must not be the database's main load.
 _LOOK_SECONDS_MAX = 2.0
 # Contexts of 32 KB: 32 MB are read.
 _CONTEXTS_MAX = 1_000
@@ -29,7 +29,7 @@ _TOLD_TABLES = ("pipeline_runs", "raw_logs", "lsm_storage")
 
 
 async def report(pool: Pool, now_ms: int, minutes: int) -> dict[str, Any]:
-    """The last `minutes` before `now_ms`.
+    """Return the metrics of the last `minutes` before `now_ms`.
 
     Raises:
         UnavailableError: PostgreSQL is unavailable, or did not answer in time.
@@ -95,7 +95,7 @@ def _modules(runs: Row, stages: Row, contexts: Row, calls: Sequence[Row]) -> dic
 
 
 def _stage(stages: Row, calls: Sequence[Row], stage: Stage) -> dict[str, Any]:
-    """`mean_ms`: with everything around the calls; `mean_llm_ms`: of the calls that were answered."""
+    """Return one stage. `mean_ms`: with everything around the calls; `mean_llm_ms`: of answered calls."""
     own = [row for row in calls if row["stage"] == stage.value]
     answered = _sum(own, "answered")
     return {
@@ -112,7 +112,7 @@ def _llm(calls: Sequence[Row]) -> dict[str, Any]:
 
 
 def _totals(calls: Sequence[Row]) -> dict[str, Any]:
-    """The cost is of what has a price; null where nothing has."""
+    """Return the totals. The cost is of what has a price; null if nothing has."""
     costs = [row["cost_usd"] for row in calls if row["cost_usd"] is not None]
     return {**{name: int(_sum(calls, name)) for name in _COUNTED}, "cost_usd": round(sum(costs), 8) if costs else None}
 

@@ -1,7 +1,7 @@
-"""The log of what was said (R1.9): one line a query, one an answer.
+"""The message log (R1.9): one line per query, one per answer.
 
-Invariant: it is a courtesy: no run fails or waits long because a line cannot be written (R1.13, R1.25); what is missing is
-counted. To be called last in a transaction, since nothing after it waits for locks for long.
+Invariant: it is optional: no run fails or waits long because a line cannot be written (R1.13, R1.25); missing lines are
+counted. Call it last in a transaction, since nothing after it waits long for locks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from highwater.connectors.postgres.pool import AWAY, Connection
 from highwater.connectors.queries.statements import QUERIES
 from highwater.streams.telemetry import RAW_LOG_FAILURES, get_log
 
-# Who holds the log for longer than this (an operator's ALTER, say) does not get its lines.
+# A process that locks the log for longer (an operator's ALTER, for example) gets no lines.
 _LOCK_WAIT = "2s"
 
 _log = get_log("queries")
@@ -33,13 +33,13 @@ class Answer(NamedTuple):
 
 
 async def log_queries(tx: Connection, run_ids: Sequence[str]) -> None:
-    """The queries of runs that are stored."""
+    """Log the queries of stored runs."""
     if run_ids:
         await _written(tx, len(run_ids), QUERIES["log_queries"], run_ids)
 
 
 async def log_answers(tx: Connection, answers: Sequence[Answer]) -> None:
-    """The answers of runs."""
+    """Log the answers of runs."""
     if answers:
         await _written(tx, len(answers), QUERIES["log_answers"], *map(list, zip(*answers, strict=True)))
 
@@ -51,6 +51,6 @@ async def _written(tx: Connection, lines: int, statement: str, *columns: Sequenc
             await tx.execute(statement, *columns)
     except (asyncpg.PostgresError, *AWAY) as error:
         if isinstance(error, AWAY) and not isinstance(error, asyncpg.LockNotAvailableError):
-            raise  # the transaction is gone as a whole, or is to be repeated as a whole
+            raise  # the whole transaction has failed, or is to be repeated
         RAW_LOG_FAILURES.inc(lines)
         _log.warning("not_logged", lines=lines, reason=str(error))

@@ -1,6 +1,6 @@
-"""What the API reads of the pipeline of queries from PostgreSQL: values, never rows, and every time in milliseconds.
+"""The API's reads of the query pipeline from PostgreSQL: values, never rows, and every time in milliseconds.
 
-Invariant: one function is one statement, so what it gives is one snapshot.
+Invariant: one function is one statement, so its result is one snapshot.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from highwater.streams.queries.restarts import StageCost
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 READ_SECONDS_MAX = 5.0
-# Above every place in an order: where a list that begins with the newest begins.
+# Above every place in an order: the start of a list that begins with the newest.
 PLACE_MAX = 2**62
 _ARCHIVING_ENDED = ("STORED", "FAILED")
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Where a run stands. `sources` is JSON as it is stored and served; `organization_id` None: the operator pays."""
+    """The state of a run. `sources` is JSON as it is stored and served; `organization_id` None: the operator pays."""
 
     request_id: str
     user_id: str
@@ -46,7 +46,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class RunHistory:
-    """A run with its events and its calls, as JSON has them; `ended_ms` also of one that failed."""
+    """A run with its events and its calls, in the form of JSON; `ended_ms` also for a failed one."""
 
     request_id: str
     user_id: str
@@ -67,7 +67,7 @@ class RunHistory:
 
 @dataclass(frozen=True, slots=True)
 class FailedRun:
-    """A run that failed, that nobody cancelled, and of which no other run was made; the results that it has."""
+    """A run that failed, was not cancelled and was not restarted, and its results so far."""
 
     request_id: str
     user_id: str
@@ -81,7 +81,7 @@ class FailedRun:
 
 @dataclass(frozen=True, slots=True)
 class RunLine:
-    """A run in the list of a user's; `ordinal` is its place in the user's order."""
+    """A run in the list of a user's runs; `ordinal` is its place in the user's order."""
 
     request_id: str
     ordinal: int
@@ -116,7 +116,7 @@ class Answer:
 
 
 async def run(pool: Pool, request_id: str) -> Run | None:
-    """A run; None when there is none of that id.
+    """Return a run; None if the id is unknown.
 
     Raises:
         UnavailableError: PostgreSQL is unavailable.
@@ -145,7 +145,7 @@ async def run(pool: Pool, request_id: str) -> Run | None:
 
 
 async def run_history(pool: Pool, request_id: str) -> RunHistory | None:
-    """A run from end to end; None when there is none of that id.
+    """Return a run with its whole history; None if the id is unknown.
 
     Raises:
         UnavailableError: PostgreSQL is unavailable.
@@ -158,7 +158,7 @@ async def run_history(pool: Pool, request_id: str) -> RunHistory | None:
     calls = sorted(orjson.loads(row["calls"] or b"[]"), key=lambda call: (call["started_ms"], call["attempt"]))
     archive_status = told_archive_status(row["archive_status"])
     ended_at = row["completed_at"] or (row["updated_at"] if row["status"] == "FAILED" else None)
-    # Each of these only grows, and whatever changes the document makes one of them grow.
+    # Each of these only grows, and every change of the document makes one of them grow.
     version = _version(row["revision"], archive_status) + row["redactions"] + len(events) + (row["sources"] is not None)
     version += sum(call["sends"] + 1 + (call["outcome"] is not None) for call in calls)
     return RunHistory(
@@ -181,7 +181,7 @@ async def run_history(pool: Pool, request_id: str) -> RunHistory | None:
 
 
 async def runs_of_user(pool: Pool, user_id: str, before: int, limit: int) -> list[RunLine]:
-    """Runs of a user, the newest first, from the one before a place on.
+    """Return runs of a user, the newest first, from the one before a place on.
 
     Raises:
         UnavailableError: PostgreSQL is unavailable.
@@ -206,7 +206,8 @@ async def runs_of_user(pool: Pool, user_id: str, before: int, limit: int) -> lis
 async def failed_runs(
     pool: Pool, organization_id: str | None, user_id: str | None, span_ms: tuple[int, int], limit: int
 ) -> list[FailedRun]:
-    """Failed runs, the last to fail first; of one organization and one user, or of all; `span_ms`: from then and before then.
+    """Return failed runs, the last to fail first; of one organization and one user, or of all; `span_ms`: from and
+    before these times.
 
     Raises:
         UnavailableError: PostgreSQL is unavailable.
@@ -228,7 +229,7 @@ async def failed_runs(
 
 
 async def stage_costs(pool: Pool, since_ms: int) -> dict[str, StageCost]:
-    """What answered calls of each stage of queries took on average since then.
+    """Return the average cost of answered calls by stage of queries since a time.
 
     Raises:
         UnavailableError: PostgreSQL is unavailable.
@@ -238,7 +239,7 @@ async def stage_costs(pool: Pool, since_ms: int) -> dict[str, StageCost]:
 
 
 async def answers(pool: Pool, request_ids: Sequence[str]) -> dict[str, Answer]:
-    """The answers of those runs that are there and completed, by run.
+    """Return the answers of those runs that exist and are completed, by run.
 
     Raises:
         UnavailableError: PostgreSQL is unavailable.
@@ -248,7 +249,7 @@ async def answers(pool: Pool, request_ids: Sequence[str]) -> dict[str, Answer]:
 
 
 async def prompts(pool: Pool) -> list[Prompt]:
-    """The prompts in force, one a role that has one.
+    """Return the active prompts, one for each role that has one.
 
     Raises:
         UnavailableError: PostgreSQL is unavailable.
@@ -257,7 +258,7 @@ async def prompts(pool: Pool) -> list[Prompt]:
 
 
 async def prompt_history(pool: Pool, role: str, before: int, limit: int) -> list[Prompt]:
-    """Prompts that a role has or had, the newest first, from the one before an id on.
+    """Return current and former prompts of a role, the newest first, from the one before an id on.
 
     Raises:
         UnavailableError: PostgreSQL is unavailable.
@@ -266,20 +267,20 @@ async def prompt_history(pool: Pool, role: str, before: int, limit: int) -> list
 
 
 def told_archive_status(archive_status: str | None) -> str | None:
-    """As it is told outside: a memory that is worked on still waits.
+    """Return the archive status as it is served: a memory in progress still waits.
 
-    A worker that ends gives it back, so told apart they would go forth and back, and a version could not only grow.
+    A worker that ends releases it, so the two statuses would alternate, and a version can only grow.
     """
     return "WAITING" if archive_status not in (None, *_ARCHIVING_ENDED) else archive_status
 
 
 def _version(revision: int, archive_status: str | None) -> int:
-    """The status has a revision of its own; that the archiving has ended, which happens once, counts beside it."""
+    """Return the version. The status has a revision of its own; the end of archiving, which happens once, is added to it."""
     return 2 * revision + (archive_status in _ARCHIVING_ENDED)
 
 
 def _ordered_events(events: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Events in their order. The relay may have published one twice: the earlier place counts."""
+    """Return events in their order. The relay may have published one twice: the earlier position counts."""
     first: dict[tuple[str, int | None], Mapping[str, Any]] = {}
     for event in sorted(events, key=lambda event: (event["revision"] is None, event["revision"], *_place(event))):
         first.setdefault((event["operation"] if event["revision"] is None else "", event["revision"]), event)

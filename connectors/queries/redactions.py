@@ -1,8 +1,8 @@
-"""Runs without what was withdrawn of their sources: answers, the lines of the log, memories, and what the model said.
+"""Removes withdrawn sources from runs: answers, log lines, memories, and the model's output.
 
-Invariants. A run is tagged with its sources when they are stored, under the lock that it shares with other documents. What is
-withdrawn leaves runs that have ended in its own transaction; a run still at work keeps in mind what was withdrawn, and what it
-says later is checked against that before it is stored.
+Invariants. A run is tagged with its sources when they are stored, under the lock that it shares with other documents.
+Withdrawn texts leave ended runs in their own transaction; a run in progress records what was withdrawn, and its later
+output is checked against that before it is stored.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _KIND = "run"
 
 
 async def redact_queries(tx: Connection, _codec: Codec, withdrawn: Sequence[Withdrawn], _now_ms: int) -> None:
-    """Take withdrawn objects out of runs, and out of what was said and remembered of them. A `RedactionStep`."""
+    """Remove withdrawn objects from runs, and from their log lines and memories. A `RedactionStep`."""
     held = await surrogate_keys.holders(tx, _KIND, withdrawn)
     if not held:
         return
@@ -62,7 +62,7 @@ async def redact_queries(tx: Connection, _codec: Codec, withdrawn: Sequence[With
 
 
 async def _silence(tx: Connection, run_ids: Sequence[str]) -> None:
-    """Take answers out of the log of what was said and out of memories."""
+    """Remove answers from the message log and from memories."""
     if run_ids:
         await tx.execute(QUERIES["redact_raw_logs"], run_ids, WITHDRAWN_ANSWER)
         await tx.execute(QUERIES["redact_memories"], run_ids, WITHDRAWN_MEMORY.text)
@@ -78,13 +78,15 @@ def _json(value: Any) -> str | None:
     return None if value is None else orjson.dumps(value).decode()
 
 
-# -- storing runs that are at work ----------------------------------------------------------------------------------------
+# -- storing runs in progress
+# ---------------------------------------------------------------------------------------------
 
 
 async def without_withdrawn(tx: Connection, changes: Sequence[Change]) -> Sequence[Change]:
-    """Changes without what was withdrawn since their runs were told of it; to be asked before rows of runs are locked.
+    """Return changes without texts that were withdrawn since their runs were notified; call it before rows of runs are
+    locked.
 
-    Nothing is withdrawn until the transaction ends where one of them has a text.
+    If one of them has a text, nothing is withdrawn until the transaction ends.
     """
     speaking = [change.before.id for change in changes if _speaks(change)]
     if not speaking:
@@ -108,9 +110,9 @@ def _redacted(change: Change, row: Row) -> Change:
 
 
 async def tag_sources(tx: Connection, changes: Sequence[Change]) -> None:
-    """Tag runs with the sources that are stored with them; what was retracted since it was read is withdrawn at once.
+    """Tag runs with the sources that are stored with them; a source retracted since it was read is withdrawn at once.
 
-    A run that has ended keeps nothing to withdraw by.
+    An ended run keeps no tags.
     """
     for change in changes:
         if change.after.sources is not change.before.sources and change.after.sources:

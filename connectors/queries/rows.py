@@ -1,7 +1,7 @@
-"""Rows of runs as the sinks of queries make and end them: places in the order of users, lines of the log, events.
+"""Rows of runs as the sinks of queries create and end them: places in the order of users, log lines, events.
 
-Invariant: rows of users are locked first and in the order of ids, and a place is given under its user's lock, so that places
-follow the log and events of a user's new runs are published in their order.
+Invariant: rows of users are locked first and in the order of ids, and a place is assigned under its user's lock, so
+that places follow the log and events of a user's new runs are published in their order.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from highwater.streams.queries.states import ArchiveStatus, Status
 
 
 def run_of(row: Row) -> Run:
-    """A run without its texts."""
+    """Return a run without its texts."""
     archive_status = row["archive_status"]
     return Run(
         id=row["id"],
@@ -34,7 +34,7 @@ def run_of(row: Row) -> Run:
 
 
 def whole_run_of(row: Row) -> Run:
-    """The run in a row of `pipeline_runs`, with its texts."""
+    """Return the run in a row of `pipeline_runs`, with its texts."""
     return Run(
         id=str(row["id"]),
         user_id=str(row["user_id"]),
@@ -55,7 +55,7 @@ def whole_run_of(row: Row) -> Run:
 
 
 class Ordinals:
-    """Gives places in the order of users whose rows are locked."""
+    """Assigns places in the order of users whose rows are locked."""
 
     def __init__(self, last: Mapping[str, int]) -> None:
         self._last = dict(last)
@@ -72,7 +72,7 @@ class Ordinals:
         return cls({row["user_id"]: row["last_ordinal"] for row in rows})
 
     def take(self, user_id: str) -> int:
-        """The next place of a user."""
+        """Return the next place of a user."""
         self._last[user_id] += 1
         self._moved.add(user_id)
         return self._last[user_id]

@@ -1,8 +1,8 @@
-"""The sink of controls: runs that are cancelled, and runs that are begun again from a stage as new ones.
+"""The sink of controls: cancels runs, and restarts runs from a stage as new ones.
 
-Invariant: a run that ended stays as it ended (R1.4); who begins it again gets a run of its own, at the end of the user's order. A
-run that a control made is known to the controls behind that one in its partition only; those of a user share one, since the user
-is their key.
+Invariant: an ended run is unchanged (R1.4); a restart creates a new run, at the end of the user's order. A run that a
+control created is known only to later controls in its partition; those of a user share one, since the user is their
+key.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SUBMISSIONS = Origin(QUERY_SUBMITTED, "queries", "a run", "submissions", _found)
 
 
 class Restart(NamedTuple):
-    """A run to be made of another."""
+    """A run to be created from another."""
 
     run: Run
     source_id: str
@@ -73,8 +73,8 @@ class RunControlsSink(ControlsSink[RunControlled]):
     async def apply(
         self, tx: Connection, events: Sequence[Event[RunControlled]], prepared: Prepared[RunControlled]
     ) -> Sequence[DeadLetter]:
-        """Cancel and restart; a run that is not there now was never asked for (or is erased, and so is what was said of it)."""
-        await surrogate_keys.share(tx)  # a run that is begun again takes over sources
+        """Cancel and restart; a run that does not exist now was never requested (or is erased, with everything about it)."""
+        await surrogate_keys.share(tx)  # a restarted run reuses sources
         valid = await erasures.valid(tx, prepared.events)
         if not valid:
             return prepared.dead
@@ -117,7 +117,7 @@ class RunControlsSink(ControlsSink[RunControlled]):
 
 
 class _Batch:
-    """What controls do to runs that are locked."""
+    """The effects of controls on locked runs."""
 
     def __init__(self, held: Mapping[str, Held], ordinals: Ordinals, now_ms: int) -> None:
         self._held = dict(held)
@@ -175,7 +175,7 @@ class _Batch:
 
 
 def _parts(events: Sequence[Event[RunControlled]]) -> list[list[Event[RunControlled]]]:
-    """Consecutive parts of a batch, none of which has a control of a run that is made in it."""
+    """Split a batch into consecutive parts, none with a control of a run that is created in it."""
     parts: list[list[Event[RunControlled]]] = [[]]
     made: set[str] = set()
     for event in events:
@@ -195,7 +195,7 @@ async def _lock(tx: Connection, events: Sequence[Event[RunControlled]]) -> dict[
 
 
 def _stages_done(row: Row) -> frozenset[Stage]:
-    """The stages that a run can be begun again from, by what it has."""
+    """Return the stages that a run can be restarted from, by its results."""
     has = {Stage.ANALYZER: True, Stage.ASSEMBLER: row["has_analysis"], Stage.RESPONDER: row["has_payload"]}
     return frozenset(stage for stage, is_there in has.items() if is_there)
 

@@ -1,10 +1,10 @@
-"""The sink of queries: what users ask becomes runs of the pipeline, and what administrators say becomes its prompts.
+"""The sink of queries: users' queries become runs of the pipeline, and administrators' prompts become its prompts.
 
-Invariant: a request id is one run, whoever sends it how often; what differs under a known id is refused. Runs of a user have
-dense places in the order of the log. A run whose turn it is when it arrives waits for a slot from its own transaction on: the
-submission is its command, and the agent is told that it need not send one. Whether the organization that pays may ask is
-decided here for good, in the order of the log; a query that may not be asked is a run that failed, with the limit in its error,
-and calls no model. Of a role's prompts the last word in the order of the broker's time counts.
+Invariant: a request id is one run, however often it is sent; different content under a known id is refused. Runs of a
+user have places without gaps in the order of the log. A run that is next on arrival waits for a slot from its own
+transaction on: the submission is its command, and the agent learns that it need not send one. Whether the paying
+organization has reached a limit is decided here, once, in the order of the log; a query beyond it is a failed run, with
+the limit in its error, and calls no model. Of a role's prompts, the last in the order of the broker's time counts.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Said: TypeAlias = QuerySubmitted | PromptChanged
 
 
 class Prepared(NamedTuple):
-    """Valid events of a batch by kind, and what is refused."""
+    """Valid events of a batch by kind, and refused ones."""
 
     submitted: list[Event[QuerySubmitted]]
     prompts: list[Event[PromptChanged]]
@@ -62,7 +62,7 @@ class Prepared(NamedTuple):
 
 
 class Word(NamedTuple):
-    """What was said last of a role's prompt."""
+    """The last change of a role's prompt."""
 
     template: str
     is_active: bool
@@ -70,12 +70,12 @@ class Word(NamedTuple):
 
 
 class QueriesSink(Handler[Said, Prepared]):
-    """One row a run, one line of the log a query, one event a run; one row a prompt."""
+    """One row per run, one log line per query, one event per run; one row per prompt."""
 
     group = "queries"
     topics = (QUERY_SUBMITTED, PROMPT_CHANGED)
-    # One transaction's fixed cost (ten round trips and the fsync) spread over enough runs to vanish. Of the longest queries a
-    # batch holds no more than the 32 MiB that wait in the client.
+    # The fixed cost of one transaction (ten round trips and the fsync) spread over enough runs to be negligible. A
+    # batch of the longest queries contains no more than the 32 MiB that wait in the client.
     batch_max = 2_000
 
     def __init__(self, around: Surroundings, plans: Mapping[str, Plan]) -> None:
@@ -142,7 +142,9 @@ class QueriesSink(Handler[Said, Prepared]):
 async def _limits(
     tx: Connection, events: Sequence[Event[QuerySubmitted]], plans: Mapping[str, Plan], now_ms: int
 ) -> dict[str, str]:
-    """Organizations that may not ask now, each with the limit in words; locked, so that their jobs are judged in turn."""
+    """Return the organizations that have reached a limit, each with the limit in words; locked, so that their jobs wait
+    for this decision.
+    """
     names = {name for event in events if (name := event.value.get("organization_id")) is not None}
     if not names:
         return {}
@@ -170,10 +172,10 @@ def _run_of(event: Event[QuerySubmitted], ordinal: int, limits: Mapping[str, str
 
 
 async def _first_in_turn(tx: Connection, runs: Sequence[Run]) -> set[str]:
-    """The new runs that may begin at once: of each user the first, if all of the user's runs before it have released it.
+    """Return the new runs that may begin at once: the first of each user whose earlier runs have all released the user.
 
-    The users are locked, so no run comes before these, and what has released stays so. The statement is one of its own, as it has
-    to see what was committed while the lock was waited for.
+    The users are locked, so no run comes before these, and released runs stay released. The statement is separate, as
+    it has to see what was committed while the lock was waited for.
     """
     first: dict[str, str] = {}
     for run in runs:
@@ -186,7 +188,7 @@ async def _first_in_turn(tx: Connection, runs: Sequence[Run]) -> set[str]:
 
 
 def _row(run: Run, event: Event[QuerySubmitted], now_ms: int, *, is_asked: bool) -> tuple[Any, ...]:
-    """In the order of `_COLUMNS`."""
+    """Return a row in the order of `_COLUMNS`."""
     at = to_datetime(now_ms)
     stands = run.ordinal, run.query, run.status, run.released, run.error
     command = run.position if is_asked else None
@@ -207,7 +209,8 @@ def _id_of(event: Event[QuerySubmitted]) -> str:
     return event.value["request_id"]
 
 
-# -- prompts -------------------------------------------------------------------------------------------------------------
+# -- prompts
+# -------------------------------------------------------------------------------------------------------------
 
 
 def _cause_of(event: Event[PromptChanged]) -> Cause:
@@ -215,7 +218,7 @@ def _cause_of(event: Event[PromptChanged]) -> Cause:
 
 
 async def _store_prompts(tx: Connection, events: Sequence[Event[PromptChanged]], now_ms: int) -> None:
-    """Store what changes the prompt of a role; at most the last word is in force."""
+    """Store changes of a role's prompt; at most the last one is active."""
     await tx.execute(QUERIES["hold_prompts"], LockClass.PROMPTS, 0)
     rows = await tx.fetch(QUERIES["prompts_of_roles"], sorted({event.value["role_name"] for event in events}))
     last = {row["role_name"]: _word_of(row) for row in rows}
@@ -244,7 +247,7 @@ def _said(event: Event[PromptChanged]) -> tuple[str, bool]:
 
 
 def _changes(before: Word | None, word: Word) -> bool:
-    """Whether a word is newer and says something else; taking away what is not in force says nothing."""
+    """Return whether a change is newer and differs; removing an inactive prompt changes nothing."""
     if before is None:
         return word.is_active
     if word.cause.order <= before.cause.order:

@@ -1,7 +1,7 @@
-"""The four stages: what each reads, what it asks of the language model, and what it makes of the answer.
+"""The four stages: what each reads, its call of the language model, and how it uses the answer.
 
-Law: `ask` gathers and decides, `conclude` only decides; neither stores anything. What a stage reads of its user is of runs before
-this one (R1.17, R1.20), whatever was said meanwhile.
+Invariant: `ask` gathers and decides, `conclude` only decides; neither stores anything. The user data of a stage come
+from runs before this one (R1.17, R1.20), regardless of later messages.
 """
 
 from __future__ import annotations
@@ -42,11 +42,12 @@ from highwater.streams.queries.words import asks_how_many, told_words
 
 # R1.17 and R1.20.
 MEMORIES_READ, LOGS_READ = 20, 10
-# Texts told to the model beside what the user said before: as many as a reader would look at, some 1,000 tokens of commits.
+# Texts passed to the model besides the user's earlier messages: as many as a reader would check, some 1,000 tokens of
+# commits.
 SOURCES_TOLD = 12
-# What of a chunk is told: as much as of an insight.
+# The passed part of a chunk: as much as of an insight.
 CHUNK_CHARACTERS_MAX = 2_000
-# More words than this tell no better what is asked.
+# More words than this do not describe the question better.
 _WORDS_MAX = 12
 
 # R1.24; the other stages give short, plain answers. The Assembler may fill its budget (R1.22).
@@ -60,14 +61,14 @@ class NoPromptError(HighwaterError):
 
 
 class Retrieved(NamedTuple):
-    """What was found for a query; `matching`: how many insights have its words, where it asks how many."""
+    """The sources for a query; `matching`: how many insights have its words, if it asks for a number."""
 
     sources: Sequence[Source]
     matching: Matching | None = None
 
 
 class Ask(NamedTuple):
-    """A call that is ready to be made, with the run as it is to be stored before it (R1.21) and the prompts it was made from."""
+    """A call that is ready to be made, with the run as it is to be stored before it (R1.21) and the prompts used."""
 
     call: ChatCall
     run: Run
@@ -75,14 +76,14 @@ class Ask(NamedTuple):
 
 
 class Prompt(NamedTuple):
-    """A prompt in force."""
+    """An active prompt."""
 
     prompt_id: int
     text: str
 
 
 class Stages:
-    """Asks and conclusions of all stages."""
+    """The calls and conclusions of all stages."""
 
     def __init__(
         self,
@@ -99,11 +100,11 @@ class Stages:
         self._strong_model = strong_model
 
     async def ask(self, run: Run, stage: Stage) -> Ask:
-        """The call of the run's present attempt.
+        """Return the call of the run's current attempt.
 
         Raises:
             NoPromptError: a role that it needs has none (R1.11).
-            UnavailableError: PostgreSQL is away.
+            UnavailableError: PostgreSQL is unavailable.
         """
         # On connections of its own, so before one is held.
         found = await self._found(run) if stage is Stage.ASSEMBLER else Retrieved([])
@@ -122,8 +123,8 @@ class Stages:
         return self._made(run, Stage.ANALYZER, prompts[_ANALYZER], user)
 
     async def _found(self, run: Run) -> Retrieved:
-        """What a query is answered from: insights of the user's channels, or of all without any, and chunks of open namespaces,
-        as old as they were when the run came to where it is.
+        """Return the sources for a query: insights of the user's channels, or of all without any, and chunks of open
+        namespaces, of the age when the run reached this stage.
         """
         words = _words_of(run, run.analysis or {})
         if not words:
@@ -140,7 +141,9 @@ class Stages:
         return Retrieved(sources, matching)
 
     async def _assembler(self, tx: Connection, run: Run, found: Retrieved) -> Ask:
-        """R1.20: the query, history, what the analysis points at, and the Mentor; element 4 is the system prompt."""
+        """Return R1.20: the query, history, the memories that the analysis names, and the Mentor; element 4 is the
+        system prompt.
+        """
         prompts = await _prompts(tx, _MENTOR, _ASSEMBLER)
         analysis = run.analysis or {}
         logs = [
@@ -178,7 +181,7 @@ class Stages:
 
 
 def chat_call(stage: Stage, *, key: str, model: str, system: str, user: str) -> ChatCall:
-    """A call as its stage makes it: how long and how free its answer may be, and in which form."""
+    """Return a call as its stage makes it: length, temperature and format of its answer."""
     return ChatCall(
         stage=stage,
         key=key,
@@ -192,17 +195,17 @@ def chat_call(stage: Stage, *, key: str, model: str, system: str, user: str) -> 
 
 
 class Concluded(NamedTuple):
-    """What a stage gave: the run after it, and the memory if it was the Archivist's."""
+    """The result of a stage: the run after it, and the memory if it was the Archivist's."""
 
     run: Run
     memory: Summary | None = None
 
 
 def conclude(run: Run, stage: Stage, answer: str, now_ms: int) -> Concluded:
-    """The run after its stage.
+    """Return the run after its stage.
 
     Raises:
-        UnusableAnswerError: the answer is of another form than was asked for.
+        UnusableAnswerError: the answer has another format than requested.
     """
     if stage is Stage.ANALYZER:
         return Concluded(finished(run, now_ms, analysis=parse_analysis(answer)))
@@ -214,7 +217,7 @@ def conclude(run: Run, stage: Stage, answer: str, now_ms: int) -> Concluded:
 
 
 def answered_locally(call: ChatCall) -> str:
-    """What the built-in model says in a stage, where no service is configured."""
+    """Return the built-in model's answer in a stage, used when no service is configured."""
     return local_answer(Stage(call.stage), call.system, call.user)
 
 
@@ -242,7 +245,7 @@ async def _memories(tx: Connection, run: Run) -> list[Memory]:
 
 
 def _words_of(run: Run, analysis: Mapping[str, Any]) -> list[str]:
-    """What is looked for."""
+    """Return the search words."""
     return list(dict.fromkeys([*analysis.get("search_keywords", ()), *told_words(run.query)]))[:_WORDS_MAX]
 
 
@@ -253,10 +256,10 @@ def _of_insight(found: FoundInsight) -> Source:
 
 
 def _of_chunk(result: Result) -> Source:
-    """A chunk as a source: its namespace stands for the channel, its key within that for the id."""
+    """Return a chunk as a source: its namespace serves as the channel, its key in the namespace as the id."""
     dated_ms = result.created_ms if result.published_ms is None else result.published_ms
     chunk_id = f"{result.slot}|{result.source_id}|{result.chunk_no}"
-    # What a text of mean length that has every word once scores is less than 1 by its saturation.
+    # A text of average length with every word scores less than 1 because of its saturation.
     text_share = ANSWER_TEXT_SHARE if result.similarity else 1.0
     share = min(1.0, (result.text_score or 0.0) * (1 + saturation_of(text_share)))
     similarity = similarity_of(result.similarity, share, text_share)
@@ -274,6 +277,6 @@ def _of_chunk(result: Result) -> Source:
 
 
 def nearest(sources: Sequence[Source]) -> list[Source]:
-    """The sources that are near enough to answer, the nearest first, the newest of equals."""
+    """Return the sources that are near enough to answer, the nearest first, then the newest."""
     near = [one for one in sources if one.share >= SHARE_MIN and one.similarity >= SIMILARITY_MIN]
     return sorted(near, key=lambda one: (-one.similarity, -one.ts_ms, one.insight_id))[:SOURCES_TOLD]

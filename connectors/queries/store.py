@@ -1,8 +1,8 @@
-"""Runs of the pipeline in PostgreSQL: asked for, captured, stored with their events, given back.
+"""Runs of the pipeline in PostgreSQL: requested, claimed, stored with their events, released.
 
-Law: a change of status and its event are one transaction (R1.15), and both happen only if the run still is as whoever stores it
-took it (R1.6). What is asked of the language model in a stage is written down in the transaction that stores what it is made
-from, and what it answered at the latest in the one that stores what follows.
+Invariant: a change of status and its event are one transaction (R1.15), and are stored only if the run is unchanged
+since the caller claimed it (R1.6). A call of the language model is stored in the transaction that stores its input, and
+its answer at the latest in the one that stores the consequences.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from highwater.streams.queries.runs import (
 )
 from highwater.streams.queries.states import ArchiveStatus, Stage, Status, waiting_status
 
-# Notified by a transaction that has stored a run to be taken: the watches of all processes look at once.
+# Notified by a transaction that has stored a run to be claimed: the watches of all processes check at once.
 CHANNEL = "highwater_queries"
 _SOURCE = "/connectors/workers/queries"
 STATEMENTS = Statements(
@@ -57,32 +57,33 @@ STATEMENTS = Statements(
     workers=QUERIES["workers_with_runs"],
     has_unended=QUERIES["has_unended_runs"],
 )
-# What runs without an organization count as where slots are shared out.
+# The organization of runs without one, when slots are shared.
 _OPERATOR = ""
 
 
 class Runs(WorkStore[Run, Change]):
-    """The store of runs for those that work on them."""
+    """The store of runs for their workers."""
 
     def __init__(self, pool: asyncpg.Pool[asyncpg.Record], codec: Codec, *, begun_max: int) -> None:
-        """`begun_max`: runs of one organization in progress at most, in all processes; the operator's own are not bound by it."""
+        """`begun_max`: the maximum of runs of one organization in progress, in all processes; the operator's own are exempt."""
         super().__init__(pool, STATEMENTS, (LockClass.QUERY_SLOTS, 0), Share(begun_max, uncapped=(_OPERATOR,)))
         self._codec = codec
 
     async def ask(self, tx: Connection, asked: Sequence[Asked]) -> None:
-        """Have runs wait for a slot; those that do not wait for that stage, or whose turn it is not, are left alone (R1.6)."""
-        once = {one.work_id: one for one in asked}.values()  # however often a run is asked for
+        """Let runs wait for a slot; those that do not wait for that stage, or whose turn it is not, are left alone (R1.6)."""
+        once = {one.work_id: one for one in asked}.values()  # however often a run is requested
         waits = [waiting_status(Stage(one.stage)) for one in once]
         ids, commands = [one.work_id for one in once], [str(one.command) for one in once]
         await tx.execute(QUERIES["ask_for_runs"], ids, waits, commands)
 
     async def count_late(self, work_id: str, now_ms: int) -> None:
-        """Count what a call of an ended run used that was answered after its end; nothing for one that goes on elsewhere."""
+        """Count the usage of a call of an ended run that was answered after its end; nothing if the run continues elsewhere."""
         async with transaction(self._pool) as tx:
             rows = await tx.fetch(QUERIES["hold_run"], work_id)
             await self._count(tx, [run for run in map(run_of, rows) if run.released], now_ms)
 
-    # -- what a run is to its store -------------------------------------------------------------------------------------
+    # -- the parts for runs
+    # -----------------------------------------------------------------------------------------------
 
     def _taken(self, row: Row, worker: int, lease_ms: int, now_ms: int) -> Change:
         return _taken(row, worker, lease_ms, now_ms)
@@ -100,7 +101,7 @@ class Runs(WorkStore[Run, Change]):
         if not changes:
             return {}
         changes = await redactions.without_withdrawn(tx, changes)
-        if len(changes) > 1 or changes[0].end is not None:  # runs are locked before their calls, by all who store both
+        if len(changes) > 1 or changes[0].end is not None:  # all writers of both lock runs before their calls
             await tx.execute(QUERIES["hold_runs"], [change.before.id for change in changes])
         changes = await _following(tx, changes)
         if not changes:
@@ -142,7 +143,7 @@ class Runs(WorkStore[Run, Change]):
 
 
 async def _following(tx: Connection, changes: Sequence[Change]) -> Sequence[Change]:
-    """Store the ends of calls; the changes but for those that follow from a call that was answered otherwise before."""
+    """Store the ends of calls; return the changes except for those that follow from a call that had another answer before."""
     ending = [change for change in changes if change.end is not None]
     stored = await end_calls(tx, [change.end for change in ending if change.end is not None])
     void = {change.before.id for change, is_stored in zip(ending, stored, strict=True) if not is_stored}
@@ -150,7 +151,7 @@ async def _following(tx: Connection, changes: Sequence[Change]) -> Sequence[Chan
 
 
 def _taken(row: Row, worker: int, lease_ms: int, now_ms: int) -> Change:
-    """Captured by the command that asked for it, or gone on with where it was put aside."""
+    """Return the run claimed by the command that requested it, or continued where it was postponed."""
     run, command = run_of(row), row["command"]
     if run.due_ms is not None:
         return Change(run, (resumed(run, worker=worker, lease_ms=lease_ms, now_ms=now_ms),), now_ms)
@@ -159,7 +160,7 @@ def _taken(row: Row, worker: int, lease_ms: int, now_ms: int) -> Change:
 
 
 def _given_back(run: Run, now_ms: int) -> Change:
-    """Back in the waiting status of its stage, or failed when that was so often enough."""
+    """Return the run in the waiting status of its stage, or failed if that has happened too often."""
     if run.returns < RETURNS_MAX:
         return Change(run, (returned(run, now_ms, is_counted=True),), now_ms)
     error = f"its worker ended or went silent {run.returns + 1} times"
@@ -168,7 +169,7 @@ def _given_back(run: Run, now_ms: int) -> Change:
 
 
 def _row(change: Change) -> tuple[Any, ...]:
-    """In the order of `store_runs`."""
+    """Return a row in the order of `store_runs`."""
     before, run = change.before, change.after
     return (
         run.id,
@@ -199,7 +200,7 @@ def _row(change: Change) -> tuple[Any, ...]:
 
 
 def _answers(changes: Sequence[Change]) -> list[Answer]:
-    """Those of runs that are completed by a change."""
+    """Return the answers of runs that a change completes."""
     return [
         Answer(step.user_id, step.answer or "", step.id, step.ordinal, to_datetime(change.now_ms))
         for change in changes
@@ -209,7 +210,7 @@ def _answers(changes: Sequence[Change]) -> list[Answer]:
 
 
 async def _store_memories(tx: Connection, changes: Sequence[Change]) -> dict[str, int]:
-    """The ids of the memories stored, by run."""
+    """Store memories and return their ids, by run."""
     rows = [
         (
             change.after.user_id,

@@ -1,4 +1,4 @@
-"""What was asked under the ids of runs that are stored: what a repeat is compared with, by the sink and by the API."""
+"""The queries under the ids of stored runs: a repeat is compared with them, by the sink and by the API."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from highwater.schemas.queries import QuerySubmitted
 
 
 class Question(NamedTuple):
-    """What two submissions of one query must have in common."""
+    """The fields that must be equal in two submissions of one query."""
 
     user_id: str
     organization_id: str | None
@@ -20,12 +20,12 @@ class Question(NamedTuple):
 
 
 def question_of(event: QuerySubmitted) -> Question:
-    """What an event asks."""
+    """Return what an event asks."""
     return Question(event["user_id"], event.get("organization_id"), event["query"])
 
 
 async def known_questions(tx: Connection, request_ids: Sequence[str]) -> dict[str, Known[Question]]:
-    """What was asked under these ids, those that are stored."""
+    """Return the queries under those of these ids that are stored."""
     rows = await tx.fetch(QUERIES["known_queries"], list(request_ids))
     return {
         row["id"]: Known(Question(row["user_id"], row["organization_id"], row["user_query"]), row["position"])

@@ -1,7 +1,7 @@
-"""The materializer of timelines: the way of each run, with the place in the log of every step.
+"""The materializer of timelines: the history of each run, with the log position of every step.
 
-Invariants. A row is named by its run and its position, so reading an event again adds none. Of a run that was erased nothing is
-written: the event outlives it in the log, the row must not outlive it here.
+Invariants. A row is identified by its run and its position, so reading an event again adds none. Nothing is written
+about an erased run: its events stay in the log, but a row must not outlive the run here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from highwater.streams.clock import to_datetime
 from highwater.streams.queries.states import Status
 
 Moved: TypeAlias = PipelineStage | RunArchived
-# How the end of the archiving is told beside INSERT and UPDATE, which are moves of the run itself.
+# The operation of the end of archiving, beside INSERT and UPDATE, which are moves of the run itself.
 ARCHIVE_OPERATION = "ARCHIVE"
 
 
@@ -38,7 +38,7 @@ class Step(NamedTuple):
 
 
 def step_of(event: Event[Moved]) -> Step:
-    """The row of an event."""
+    """Return the row of an event."""
     record, value = event
     position, at, error = str(record.position), to_datetime(value["at"]), value["error"]
     if archived := event.of(RUN_ARCHIVED):
@@ -52,15 +52,16 @@ def step_of(event: Event[Moved]) -> Step:
 
 
 class Timeline(Handler[Moved, list[Step]]):
-    """One row an event; a batch is one statement."""
+    """One row per event; a batch is one statement."""
 
     group = "timeline"
     topics = (PIPELINE_STAGE, RUN_ARCHIVED)
-    # Rows of 200 bytes: eight a run, so a batch holds 250 runs from end to end and is stored in some tens of milliseconds.
+    # Rows of 200 bytes: eight per run, so a batch contains 250 complete runs and is stored in some tens of
+    # milliseconds.
     batch_max = 2_000
 
     async def prepare(self, events: Sequence[Event[Moved]]) -> list[Step]:
-        """The rows."""
+        """Return the rows."""
         return [step_of(event) for event in events]
 
     async def apply(self, tx: Connection, events: Sequence[Event[Moved]], prepared: list[Step]) -> Sequence[DeadLetter]:

@@ -1,4 +1,4 @@
-"""The consumer of `queries.stage-requested`: a run is asked for by the status in which it waits for a stage (R1.6)."""
+"""The consumer of `queries.stage-requested`: a run is requested by the status in which it waits for a stage (R1.6)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from highwater.streams.queries.states import RESTARTABLE
 
 
 class StageCommands(WorkCommands[StageRequested]):
-    """Follows `queries.stage-requested`."""
+    """Applies `queries.stage-requested`."""
 
     group = "stages"
     topics = (STAGE_REQUESTED,)
