@@ -1,1 +1,1 @@
-"""Jobs: decks, ingestions and exports, made step by step, with what they used."""
+"""Jobs: decks, ingestions and exports, made step by step, and their usage."""

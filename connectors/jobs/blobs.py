@@ -1,9 +1,9 @@
 """Documents and files by the SHA-256 of their bytes, in PostgreSQL in parts of 1 MiB.
 
-Invariants. A blob is there whole or not at all: its bytes go to a file without a name first, are hashed on the way, and are
-then stored in one transaction, so a transfer that breaks off leaves nothing and a slow one holds no connection. The same bytes
-are stored once, whoever puts them; each organization that has put them owns them, and only owned ones are told of. Memory is
-bounded by parts: whoever puts or reads has a few of them in hand, however large the blob is.
+Invariants. A blob is complete or does not exist: its bytes are first written to an unnamed file and hashed, then stored
+in one transaction, so an interrupted transfer leaves nothing and a slow one holds no connection. The same bytes are
+stored once, for all senders; each organization that has sent them owns them, and sees only blobs that it owns. Memory
+is bounded by parts: a transfer holds a few of them, however large the blob is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from highwater.connectors.postgres.pool import Connection, Row, one_row, reading
 from highwater.schemas.errors import HighwaterError, UnavailableError
 from highwater.streams.clock import to_datetime
 
-# What a transfer holds in memory at a time: large enough that a statement's fixed cost is small beside its bytes.
+# The part of a transfer in memory: large enough that a statement's fixed cost is small beside its bytes.
 PART_BYTES = 1 << 20
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
@@ -39,7 +39,7 @@ class StorageFullError(HighwaterError):
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """What is known of a blob without its bytes; `file_name`: how its owner called it, None where it did not."""
+    """A blob without its bytes; `file_name`: the name that its owner gave it, None without one."""
 
     sha256: str
     size_bytes: int
@@ -49,7 +49,7 @@ class Blob:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """What became of bytes that were put; `is_new`: the organization did not own them before."""
+    """The result of storing bytes; `is_new`: the organization did not own them before."""
 
     sha256: str
     size_bytes: int
@@ -58,7 +58,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Spooled:
-    """Bytes that have arrived whole, in a file that goes with its context."""
+    """Bytes that have arrived completely, in a file that is deleted with its context."""
 
     file: IO[bytes]
     sha256: str
@@ -88,10 +88,10 @@ class _Spool:
 
 @asynccontextmanager
 async def spooled(stream: AsyncIterable[bytes], bytes_max: int) -> AsyncIterator[Spooled]:
-    """Take bytes as they come into a file without a name, which no crash leaves behind.
+    """Write incoming bytes to an unnamed file, which no crash leaves behind.
 
     Raises:
-        BlobTooLargeError: more than `bytes_max` have come; the rest is not read.
+        BlobTooLargeError: more than `bytes_max` arrived; the rest is not read.
     """
     with tempfile.TemporaryFile(prefix="highwater-blob-") as file:
         spool, arrived, piece = _Spool(file), 0, bytearray()
@@ -117,11 +117,11 @@ async def store(
     storage_bytes_max: int | None = None,
     file_name: str | None = None,
 ) -> Put:
-    """Store what has arrived, and that the organization owns it; what it owns already stays as it is.
+    """Store the received bytes and the organization as their owner; if it owns them already, nothing changes.
 
     Raises:
         StorageFullError: it would own more than `storage_bytes_max`; None: without limit.
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     at = to_datetime(now_ms)
     async with transaction(pool) as tx:
@@ -158,12 +158,12 @@ async def put(
     storage_bytes_max: int | None = None,
     file_name: str | None = None,
 ) -> Put:
-    """Take bytes as they come and store them.
+    """Receive bytes and store them.
 
     Raises:
         BlobTooLargeError: there are more than `bytes_max`.
         StorageFullError: the organization would own more than `storage_bytes_max`.
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     async with spooled(stream, bytes_max) as found:
         return await store(
@@ -178,10 +178,10 @@ async def put(
 
 
 async def known(pool: Pool, ids: Iterable[str], organization_id: str) -> Mapping[str, Blob]:
-    """Those of the blobs that an organization owns, by id.
+    """Return those of the blobs that an organization owns, by id.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     async with reading(pool) as connection:
         rows = await connection.fetch(QUERIES["blobs_of"], organization_id, list(ids))
@@ -189,20 +189,20 @@ async def known(pool: Pool, ids: Iterable[str], organization_id: str) -> Mapping
 
 
 async def exists(pool: Pool, ids: Iterable[str], organization_id: str) -> bool:
-    """Whether an organization owns all of these blobs.
+    """Return whether an organization owns all of these blobs.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     wanted = set(ids)
     return not wanted or wanted == set(await known(pool, wanted, organization_id))
 
 
 async def find(pool: Pool, sha256: str) -> Blob | None:
-    """A blob, whoever owns it; None when there is none.
+    """Return a blob with any owner; None if it does not exist.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     async with reading(pool) as connection:
         row = await connection.fetchrow(QUERIES["blob_of_anybody"], sha256)
@@ -210,10 +210,10 @@ async def find(pool: Pool, sha256: str) -> Blob | None:
 
 
 async def read(pool: Pool, blob: Blob) -> AsyncIterator[bytes]:
-    """The bytes of a blob, part by part; no connection is held between two of them.
+    """Yield the bytes of a blob, part by part; no connection is held between two of them.
 
     Raises:
-        UnavailableError: PostgreSQL is away, or lost a part.
+        UnavailableError: PostgreSQL is unavailable, or has lost a part.
     """
     for part in range(_parts(blob.size_bytes)):
         async with reading(pool) as connection:

@@ -1,4 +1,4 @@
-"""What jobs use, counted at each of their ends by the one meter (`connectors/identity/metering.py`)."""
+"""Counts the usage of jobs at each of their ends with the common meter (`connectors/identity/metering.py`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from highwater.streams.jobs.jobs import Job, cents
 
 
 class Ended(NamedTuple):
-    """A job that has ended, with the totals of its calls; what it made, if that is to be counted. `now_ms`: its end."""
+    """A job that has ended, with the totals of its calls; its result, if that is to be counted. `now_ms`: its end."""
 
     job: Job
     now_ms: int
@@ -24,13 +24,13 @@ class Ended(NamedTuple):
 
 
 async def with_totals(tx: Connection, jobs: Sequence[Job]) -> list[Job]:
-    """The same jobs with what their calls used in all."""
+    """Return the same jobs with the total usage of their calls."""
     totals = await totals_of(tx, [job.id for job in jobs])
     return [replace(job, **totals[job.id]._asdict()) if job.id in totals else job for job in jobs]
 
 
 async def count(tx: Connection, ended: Iterable[Ended]) -> dict[str, UsageRecorded]:
-    """Count what jobs used that was not counted before; the events of those that used anything, by job."""
+    """Count the usage of jobs that was not counted before; return the events of those with usage, by job."""
     return await metering.count(tx, [_used(one) for one in ended])
 
 

@@ -1,7 +1,7 @@
-"""The engine of jobs: what their steps are, and what is stored with each.
+"""The engine of jobs: their steps, and what is stored with each.
 
-Invariant: each step is stored with its checkpoint before the next begins, so that the worker that takes the job goes on after it
-and makes nothing twice (R2.15). The rest, which runs of queries have in common with jobs, is `connectors/engines/engine.py`.
+Invariant: each step is stored with its checkpoint before the next begins, so that the worker that takes over continues
+after it and repeats nothing (R2.15). The rest is the same for runs of queries: `connectors/engines/engine.py`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from highwater.streams.telemetry import JOB_STEP_SECONDS, JOBS_ENDED, JOBS_FENCE
 
 
 class JobEngine(Engine[Job, Change]):
-    """Works on jobs of one kind until it is stopped. `calls` None: this kind asks no language model."""
+    """Processes jobs of one kind until it is stopped. `calls` None: this kind needs no language model."""
 
     noun = "job"
     log = get_log("jobs")
@@ -50,7 +50,7 @@ class JobEngine(Engine[Job, Change]):
         self._steps = steps
 
     def step_label(self, work: Job) -> str:
-        """The kind of the job."""
+        """Return the kind of the job."""
         return work.kind
 
     def _count_fenced(self, held: Job) -> None:
@@ -60,7 +60,7 @@ class JobEngine(Engine[Job, Change]):
         return Change(before, after, self._clock())
 
     async def _step(self, work: Job) -> Job:
-        """One step, or one attempt of it: the job as it was stored after it."""
+        """Do one step, or one attempt of it, and return the job as it was stored after it."""
         job = work
         following = await retry_until_available(lambda: self._steps.next(job))
         if isinstance(following, Ask):
@@ -72,7 +72,7 @@ class JobEngine(Engine[Job, Change]):
         return await self._finish(job, following)
 
     async def _ask(self, job: Job, ask: Ask) -> Job:
-        """One attempt of a call, and the step that its answer gives."""
+        """Make one attempt of a call, and the step from its answer."""
         assert self._calls is not None
         held, outcome = job, None
         if job.attempt == 0:
@@ -89,14 +89,14 @@ class JobEngine(Engine[Job, Change]):
         return await self._after_failure(job, ask.stage, outcome)
 
     async def _begin(self, held: Job, job: Job, ask: Ask) -> Job:
-        """Store that the call is made; watchers are told of the first."""
+        """Store that the call is made; watchers are notified of the first."""
         told = ask.told if held.attempt == 0 else ()
         now_ms = self._clock()
         after = replace(job, lease_until_ms=now_ms + self.lease_ms)
         return await self._store(Change(held, after, now_ms, told, Call(ask.stage, job.attempt, ask.model)))
 
     async def _go_on(self, job: Job, step: Step) -> Job:
-        """Store what a step made, with its checkpoint."""
+        """Store the result of a step, with its checkpoint."""
         now_ms = self._clock()
         after = stepped(
             job, step.checkpoint, step.done, step.total, lease_until_ms=now_ms + self.lease_ms, now_ms=now_ms
@@ -104,7 +104,7 @@ class JobEngine(Engine[Job, Change]):
         return await self._store(Change(job, after, now_ms, step.told, events=step.events, apply=step.apply))
 
     async def _wait(self, job: Job, wait: Wait) -> Job:
-        """Put the job aside until somebody approves it; it fails where its deadline has come."""
+        """Let the job wait for approval; it fails if its deadline has passed."""
         now_ms = self._clock()
         after = awaiting_approval(job, wait.timeout_ms, now_ms)
         if after is None:
@@ -113,7 +113,7 @@ class JobEngine(Engine[Job, Change]):
         return await self._store(Change(job, after, now_ms, told))
 
     async def _finish(self, job: Job, done: Done) -> Job:
-        """Store what the job made, and that it has come to its end."""
+        """Store the job's result and its end."""
         now_ms = self._clock()
         told = (*done.told, done_told(job.kind))
         after = finished(job, done.result, now_ms, steps=None if done.deck is None else len(done.deck.slides))
@@ -124,14 +124,14 @@ class JobEngine(Engine[Job, Change]):
                 await done.afterwards(stored)
             except HighwaterError as error:  # the job is complete without it
                 self.log.warning("not_done_afterwards", job=job.id, reason=str(error))
-            await retry_until_available(lambda: self.store.count_late(job.id, self._clock()))  # what that used
+            await retry_until_available(lambda: self.store.count_late(job.id, self._clock()))  # the usage of that
         return stored
 
     async def _give_up(self, work: Job, stage: str, why: GiveUp, failure: Failure) -> Job:
         return await self._fail(work, why.message)
 
     async def _fail_unforeseen(self, work: Job, error: Exception) -> Job:
-        """What is foreseen is told as it is; of anything else the whole stack is logged."""
+        """Fail the job: an expected error is reported as it is; for any other the whole stack is logged."""
         if isinstance(error, HighwaterError):
             return await self._fail(work, str(error))
         self.log.error("job_broke", job=work.id, stack="".join(traceback.format_exception(error)))

@@ -1,8 +1,8 @@
-"""What an erasure of users takes of the jobs: theirs, the decks they made, and the calls made for them.
+"""What an erasure of users removes from jobs: the users' jobs, their decks, and their calls.
 
-Invariant: it erases alone (`connectors/identity/erasures.py`); who stores jobs waits. Who watches a job that was in progress is
-told that it ended, and its checkpoint goes; a worker that still holds it finds it gone and stores nothing. Usage stays, also of
-a job in progress: it was paid, and names no user.
+Invariant: it erases alone (`connectors/identity/erasures.py`), while writers of jobs wait. Watchers of a job in
+progress are notified that it ended, and its checkpoint is deleted; a worker that still holds it finds it gone and
+stores nothing. Usage stays, also of a job in progress: it was paid, and names no user.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ async def erase_jobs(tx: Connection, codec: Codec, erased: Mapping[str, Cause], 
 
 
 def _told(codec: Codec, job: Job, usage: UsageRecorded | None, cause: Cause, now_ms: int) -> list[OutboxRow]:
-    """That a job ended by the erasure, if it had not, and what it had used; and that it has no checkpoint."""
+    """Return the events that a job ended by the erasure, if it had not ended, with its usage; and that it has no checkpoint."""
     at = parse_position(cause.position)
     rows = [outbox.tombstone_row(CHECKPOINT_SAVED, job.id, source=_SOURCE, now_ms=now_ms, caused_by=at)]
     if usage is not None:

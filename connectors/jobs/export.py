@@ -1,7 +1,7 @@
 """Export: a deck is written as a file, which is a blob of its organization, or as a presentation in Google Slides.
 
-Invariant: the same deck in the same format is the same blob, and a job makes one presentation in Google Slides, so a job that
-is begun again makes nothing new. A deck of another organization is as one that is not there.
+Invariant: the same deck in the same format is the same blob, and a job makes one presentation in Google Slides, so a
+repeated job makes nothing new. A deck of another organization is treated as missing.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from highwater.streams.jobs.states import Kind
 if TYPE_CHECKING:
     from highwater.connectors.jobs.google_slides import GoogleSlides
 
-# Fifty slides of text are some 100 kB; a file above it is a defect.
+# Fifty slides of text are some 100 kB; a larger file is a defect.
 FILE_BYTES_MAX = 64 << 20
-# It stands on every page; a larger one is a photograph.
+# It is on every page; a larger one is a photograph.
 LOGO_BYTES_MAX = 2 << 20
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
 
 class Format(NamedTuple):
-    """How a format is written, and what it is."""
+    """How a format is written, and its properties."""
 
     write: Callable[[Deck, Theme], Written]
     media_type: str
@@ -75,8 +75,8 @@ class ExportSteps:
         """Write the file, or the presentation.
 
         Raises:
-            JobFailedError: there is no such deck, or Google Slides is not configured or refuses it.
-            UnavailableError: PostgreSQL or Google is away.
+            JobFailedError: the deck does not exist, or Google Slides is not configured or refuses it.
+            UnavailableError: PostgreSQL or Google is unavailable.
         """
         args = parse_args(Kind.EXPORT, job.args)
         assert isinstance(args, ExportArgs)
@@ -86,7 +86,7 @@ class ExportSteps:
         if args.format == GOOGLE_SLIDES:
             return await self._to_google(job, args, deck, theme)
         form = FORMATS[args.format]
-        # Half a second of CPU for a large deck; the letters of a thread's fonts are those of all.
+        # Half a second of CPU for a large deck; the fonts' letters are shared by all threads.
         file = await asyncio.to_thread(_written, form.write, deck, theme)
         file_name = name_of_title(deck.title, args.format)
         put = await blobs.put(
@@ -119,7 +119,7 @@ class ExportSteps:
         return Done({"file_id": made.file_id, "url": made.url, **shown})
 
     async def _theme(self, job: Job, brand_kit: BrandKit) -> Theme:
-        """How the deck is to look; what the brand kit leaves out is as shipped."""
+        """Return the look of the deck; the brand kit's missing parts get the defaults."""
         logo = None
         if brand_kit.logo is not None:
             owned = await blobs.known(self._pool, [brand_kit.logo], job.organization_id)
@@ -134,7 +134,7 @@ class ExportSteps:
 
 
 def _slide(slide: Mapping[str, Any]) -> Slide:
-    """A slide as it is stored; those of before it was kept have neither sources nor a table."""
+    """Return a slide as it is stored; older ones have neither sources nor a table."""
     table = slide.get("table")
     return Slide(
         slide["title"],
@@ -146,22 +146,24 @@ def _slide(slide: Mapping[str, Any]) -> Slide:
 
 
 def _table(table: Mapping[str, Any]) -> Table:
-    """A table as it is stored; those of before say nothing of rows that were left out."""
+    """Return a table as it is stored; older ones do not count dropped rows."""
     return Table(tuple(table["header"]), tuple(map(tuple, table["rows"])), table.get("rows_total", 0))
 
 
 def _shown(source: Mapping[str, Any]) -> str:
-    """A source as a reader finds it: the document's name, the headings above the passage, its number from 1; no word of ours."""
+    """Return a source as a reader sees it: the document's name, the headings above the passage, its number from 1;
+    without words of our own.
+    """
     name = source["name"] or source["document"][:12]
     place = f"\u00a7 {source['place'] + 1}" if source["place"] >= 0 else None
     return ", ".join(filter(None, (name, source["heading"], place)))
 
 
 def _written(write: Callable[[Deck, Theme], Written], deck: Deck, theme: Theme) -> Written:
-    """The file.
+    """Return the file.
 
     Raises:
-        JobFailedError: the logo is no picture, or no font has a letter of the deck.
+        JobFailedError: the logo is not a picture, or no font has a letter of the deck.
     """
     try:
         return write(deck, theme)

@@ -1,7 +1,7 @@
-"""Letters as fonts have them: which font has a letter, and the shapes that stand for a text (HarfBuzz).
+"""Fonts and their letters: which font has a letter, and the shapes for a text (HarfBuzz).
 
-Invariant: no text is shown as the box of a missing letter. Fonts are those of Noto that are installed as packages; a letter or
-digit that none of them has is an error that names its script, a symbol is left out and noted.
+Invariant: no text is shown as the box of a missing letter. The fonts are those of Noto that are installed as packages;
+a letter or digit that none of them has is an error that names its script, a symbol is dropped and noted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from highwater.streams.jobs.letters import letters_of
 SAMPLE_LETTERS = 12
 _WEIGHT = 400.0
 _PACKAGE, _CJK_PACKAGE = "manimgx_fonts", "manimgx_fonts_cjk"
-# Latin, Greek and Cyrillic first: symbols and digits that several fonts have are those of the text around them, else these.
+# Latin, Greek and Cyrillic first: symbols and digits in several fonts use that of the surrounding text, else these.
 _FILES = (
     "NotoSans",
     *(
@@ -34,12 +34,12 @@ _FILES = (
     ),
 )  # fmt: skip
 _EMOJI, _CJK = "NotoEmoji", "NotoSansCJK-VF.otf.ttc"
-# The faces of the file of East Asian letters: Chinese characters look otherwise in each language.
+# The faces of the file of East Asian letters: Chinese characters look different in each language.
 CJK_FACES = {"ja": 0, "ko": 1, "zh": 2}
 
 
 class Shape(NamedTuple):
-    """A glyph by its number in its font, how far it moves on and where it stands, in thousandths of the size."""
+    """A glyph by its number in its font, its advance and its offset, in thousandths of the size."""
 
     glyph: int
     advance: float
@@ -48,7 +48,7 @@ class Shape(NamedTuple):
 
 
 class Shaped(NamedTuple):
-    """Shapes that stand for letters which cannot be told apart in them: one shape for one letter nearly always."""
+    """The shapes of letters that cannot be separated in them: nearly always one shape for one letter."""
 
     text: str
     shapes: tuple[Shape, ...]
@@ -62,12 +62,12 @@ class Run(NamedTuple):
 
     @property
     def width(self) -> float:
-        """In thousandths of the size."""
+        """Return the width in thousandths of the size."""
         return sum(shape.advance for part in self.parts for shape in part.shapes)
 
 
 class Font:
-    """A font at regular weight. `keeps_marks`: spaces and marks between its letters are its own."""
+    """A font at regular weight. `keeps_marks`: spaces and marks between its letters use this font."""
 
     def __init__(self, path: str, index: int = 0, language: str | None = None, *, keeps_marks: bool = True) -> None:
         self.keeps_marks = keeps_marks
@@ -79,25 +79,25 @@ class Font:
         self._em = 1000 / self.face.upem
 
     def has(self, letter: str) -> bool:
-        """Whether it has all of a letter that is seen."""
+        """Return whether it has every visible part of a letter."""
         return all(ord(one) in self._known or is_unseen(one) for one in letter)
 
     def advance(self, glyph: int) -> float:
-        """How wide a glyph is where nothing changes it, in thousandths of the size."""
+        """Return the default width of a glyph, in thousandths of the size."""
         return float(self._font.get_glyph_h_advance(glyph) * self._em)
 
     def glyph_of(self, letter: str) -> int | None:
-        """The glyph of one code point."""
+        """Return the glyph of one code point."""
         glyph: int | None = self._font.get_nominal_glyph(ord(letter))
         return glyph
 
     def height(self) -> tuple[float, float]:
-        """How far letters stand above and below their line (below 0), in thousandths of the size."""
+        """Return how far letters extend above and below their line (below 0), in thousandths of the size."""
         extents = self._font.get_font_extents("ltr")
         return extents.ascender * self._em, extents.descender * self._em
 
     def shaped(self, text: str, *, is_rtl: bool) -> tuple[Shaped, ...]:
-        """A text of this font as it is shown, from left to right.
+        """Return a text of this font as it is shown, from left to right.
 
         Raises:
             MissingFontError: a letter has no shape.
@@ -120,7 +120,7 @@ class Font:
 
 
 class Fonts:
-    """The fonts of one file, in the order in which they are asked for a letter. `language`: see `CJK_FACES`."""
+    """The fonts of one file, in the order of preference. `language`: see `CJK_FACES`."""
 
     def __init__(self, language: str) -> None:
         self._fonts = installed_fonts(language)
@@ -128,7 +128,7 @@ class Fonts:
         self.left_out: set[str] = set()
 
     def runs(self, text: str, *, is_rtl: bool) -> list[Run]:
-        """A text of one direction as it is shown, from left to right; without symbols that no font has.
+        """Return a text of one direction as it is shown, from left to right; without symbols that no font has.
 
         Raises:
             MissingFontError: no font has one of its letters.
@@ -153,7 +153,7 @@ class Fonts:
             yield font, held
 
     def _chosen(self, letter: str, text: str) -> Font | None:
-        """The font that a letter is shown in; None of a symbol that none has."""
+        """Return the font of a letter; None for a symbol that none has."""
         if letter not in self._of_letter:
             found = next((font for font in self._fonts if font.has(letter)), None)
             if found is None and any(unicodedata.category(one)[0] in "LN" for one in letter):
@@ -163,7 +163,7 @@ class Fonts:
 
 
 def missing_font(text: str) -> MissingFontError:
-    """What is said of a text whose first letter no font has."""
+    """Return the error for a text whose first letter no font has."""
     letter = next((one for one in text if not is_unseen(one)), text[0])
     script = unicodedata.name(letter, f"U+{ord(letter):04X}").partition(" ")[0].capitalize()
     sample = text[:SAMPLE_LETTERS]
@@ -183,9 +183,9 @@ def language_of(texts: Sequence[str]) -> str:
 
 @cache
 def installed_fonts(language: str) -> tuple[Font, ...]:
-    """The fonts that are installed; they are opened once a process, and read where letters of theirs are needed."""
+    """Return the installed fonts; they are opened once per process, and read when their letters are needed."""
     fonts = [_opened(_PACKAGE, f"{name}[wght].ttf") for name in _FILES]
-    # As wide as a letter of theirs, a space or bracket would gape in a line of Latin ones.
+    # With their own wide spaces and brackets, a line of Latin letters would have gaps.
     cjk = _opened(_CJK_PACKAGE, _CJK, CJK_FACES[language], language, keeps_marks=False)
     emoji = _opened(_PACKAGE, f"{_EMOJI}[wght].ttf", keeps_marks=False)
     return tuple(font for font in (*fonts, cjk, emoji) if font is not None)
@@ -203,5 +203,5 @@ def _opened(
 
 
 def is_unseen(letter: str) -> bool:
-    """Whether nothing stands for a code point by itself: joiners, directions, and which variant of a letter is meant."""
+    """Return whether a code point is invisible alone: joiners, directions, and variant selectors."""
     return unicodedata.category(letter) == "Cf" or "\ufe00" <= letter <= "\ufe0f" or letter >= "\U000e0000"

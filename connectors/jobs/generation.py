@@ -1,7 +1,7 @@
-"""How a deck is made: its outline, then slide by slide, out of what its documents say.
+"""Makes a deck: its outline, then slide by slide, from the contents of its documents.
 
-Invariant: what was made is in the checkpoint, and nothing is made that is in it (R2.15). A deck that was made for the same
-question, the same documents and the same organization is given again without asking anybody (R2.25); it is free and not
+Invariant: every result is in the checkpoint, and nothing in it is made again (R2.15). A deck that was made for the same
+question, the same documents and the same organization is reused without a model call (R2.25); it is free and not
 counted.
 """
 
@@ -64,18 +64,18 @@ from highwater.streams.jobs.questions import normalised
 from highwater.streams.models.answers import UnusableAnswerError, clean_text, json_object_in
 from highwater.streams.queries.words import query_words
 
-# Of a job's documents so much is read, of each its beginning, which says what it is about: 1,000 pages of text, which are
-# searched for each slide in some 0.3 s.
+# The part of a job's documents that is read, from the beginning of each, which gives its subject: 1,000 pages of text,
+# which are searched for each slide in some 0.3 s.
 SOURCE_BYTES_MAX = 4 << 20
-# Chunks of a document that are taken from its file at a time.
+# Chunks of a document that are read from its file at a time.
 _CHUNKS = 100
-# What needs no reader; it takes a process of its own.
+# Formats that need no reader; a reader takes a process of its own.
 _PLAIN = ("text/plain", "text/markdown")
-# Chunks of each open namespace, and insights, that a deck without documents is told of.
+# Chunks of each open namespace, and insights, for a deck without documents.
 _INGESTED_MAX = 30
-# A deck has room for what a short answer leaves out: an insight that has words of the query may be this far from it.
+# A deck has room for more than a short answer: an insight with words of the query may be at this distance.
 _SIMILARITY_MIN = 0.25
-# Jobs whose documents are kept between two slides; as many as one process works on at once by default.
+# Jobs whose documents are cached between two slides; as many as one process works on at once by default.
 _KEPT_MAX = 16
 # An outline of 50 slides with five points each; a slide.
 _OUTLINE_TOKENS, _SLIDE_TOKENS = 8_000, 2_000
@@ -85,7 +85,7 @@ T = TypeVar("T")
 
 
 def answered_locally(call: ChatCall) -> str:
-    """What the built-in model says to a step of a deck, where no service is configured."""
+    """Return the built-in model's answer to a step of a deck, used when no service is configured."""
     return local_deck_answer(call.stage, call.user)
 
 
@@ -111,11 +111,11 @@ class GenerationSteps:
         self._kept: OrderedDict[str, dict[str, list[Passage]]] = OrderedDict()
 
     async def next(self, job: Job) -> Ask | Step | Wait | Done:
-        """The outline, the wait for its approval, the first slide that is not made, or the end.
+        """Return the outline, the wait for its approval, the first missing slide, or the end.
 
         Raises:
-            JobFailedError: a document is not there, or cannot be read.
-            UnavailableError: PostgreSQL is away.
+            JobFailedError: a document does not exist, or cannot be read.
+            UnavailableError: PostgreSQL is unavailable.
         """
         args = cast("GenerationArgs", parse_args(job.kind, job.args))
         held = job.checkpoint
@@ -130,12 +130,13 @@ class GenerationSteps:
         return self._done(job, args, held)
 
     async def _begin(self, job: Job, args: GenerationArgs) -> Ask | Step | Done:
-        """What a job goes on from: the outline that was given, a deck that was made, or the answer to a call."""
+        """Return the start of a job: the given outline, an earlier deck, or the answer to a call."""
         if args.outline is not None:
             return Step(_checkpoint(args.outline, ()), 0, args.slides)
         if args.remake:
             return await self._taken_over(job, args)
-        # What was ingested changes, and nothing tells a kept deck of it: only a deck of nothing, or of documents, is kept.
+        # Ingested texts change without notice to a cached deck: only a deck without sources, or of documents, is
+        # cached.
         ingested = [] if args.source_document_ids else await self._ingested(job, args.query, OUTLINE_CHARACTERS_MAX)
         if job.attempt == 0 and not ingested and (found := await self._found(job, args)) is not None:
             return found
@@ -185,7 +186,7 @@ class GenerationSteps:
         return Ask(slide_stage(number), self._model, system, user, concluded, _TEMPERATURE, _SLIDE_TOKENS, (started,))
 
     async def _taken_over(self, job: Job, args: GenerationArgs) -> Step:
-        """The slides of another deck but for those that are made anew, each planned as it was."""
+        """Return the slides of another deck except for those that are made again, each planned as before."""
         deck = await kept_deck(self._pool, args.presentation_id, job.organization_id)
         slides = deck.slides
         if args.remake[-1] > len(slides):
@@ -209,7 +210,7 @@ class GenerationSteps:
         return Done(result, deck=Deck(title, slides), afterwards=afterwards)
 
     async def _passages(self, job: Job, args: GenerationArgs, wanted: str, characters_max: int) -> list[Passage]:
-        """What the documents say: of those that were ingested the chunks that answer best, of others all, to be chosen from."""
+        """Return passages of the documents: of ingested ones the best chunks, of others all, to be chosen from."""
         ids = args.source_document_ids
         if not ids:
             return await self._ingested(job, wanted, characters_max)
@@ -234,8 +235,8 @@ class GenerationSteps:
         return [*passages, *await self._whole(job, others, len(ids))]
 
     async def _ingested(self, job: Job, wanted: str, characters_max: int) -> list[Passage]:
-        """What was ingested and answers best, as a query is told of it: chunks of open namespaces, and insights of the user's
-        channels, or of all without any; nothing where nothing is near.
+        """Return the ingested texts that answer best, as for a query: chunks of open namespaces, and insights of the
+        user's channels, or of all without any; none if nothing is near.
         """
         asked, words = self._chunks.asked(wanted, Work(job.id, None)), query_words(wanted)
         found = await self._chunks.of_query(asked, words, limit=_INGESTED_MAX, as_of_ms=self._clock())
@@ -250,7 +251,7 @@ class GenerationSteps:
         return sorted(passages, key=lambda one: (one.group or one.document, one.place))
 
     async def _of_insights(self, job: Job, wanted: str, words: Sequence[str], asked: AskedVector) -> list[Passage]:
-        """The insights that are near, those of a channel together and in their order."""
+        """Return the near insights, those of a channel together and in their order."""
         async with reading(self._pool) as tx:
             channels = [row["channel_id"] for row in await tx.fetch(QUERIES["channels_of_user"], job.user_id)] or None
         found = await self._insights.of_query(wanted, words, asked, channels, limit=_INGESTED_MAX)
@@ -268,7 +269,7 @@ class GenerationSteps:
         ]
 
     async def _whole(self, job: Job, documents: Sequence[blobs.Blob], of: int) -> list[Passage]:
-        """Documents that were not ingested, read once a job; `of` so many, each its share."""
+        """Return documents that were not ingested, read once per job; `of` this many, each gets its share."""
         held = self._kept.setdefault(job.id, {})
         self._kept.move_to_end(job.id)
         while len(self._kept) > _KEPT_MAX:
@@ -279,7 +280,7 @@ class GenerationSteps:
         return [passage for blob in documents for passage in held[blob.sha256]]
 
     async def _read(self, blob: blobs.Blob, bytes_max: int) -> list[Passage]:
-        """What a document says, from its beginning."""
+        """Return the text of a document, from its beginning."""
         if blob.media_type.partition(";")[0].strip().lower() in _PLAIN:
             raw = bytearray()
             async for part in blobs.read(self._pool, blob):
@@ -297,7 +298,7 @@ class GenerationSteps:
 
 
 def _sections(chunked: Chunked, bytes_max: int) -> Iterator[tuple[str, str]]:
-    """The headings above each chunk, and its text."""
+    """Yield the headings above each chunk, and its text."""
     first = 0
     while first < chunked.count and bytes_max > 0:
         part = chunked.part(first, _CHUNKS)
@@ -313,12 +314,12 @@ def _of_text(blob: blobs.Blob, raw: bytes) -> list[Passage]:
 
 
 def _checkpoint(outline: Outline, slides: Sequence[Any]) -> dict[str, Any]:
-    """What the next step goes on from (R2.11)."""
+    """Return the state from which the next step continues (R2.11)."""
     return {"outline": as_json(outline), "slide_ids": [one["slide_id"] for one in slides], "slides": list(slides)}
 
 
 def _quoted(slides: Sequence[Any]) -> bool:
-    """Whether a deck quotes a source."""
+    """Return whether a deck quotes a source."""
     return any(source is not None for slide in slides for source in slide.get("sources", ()))
 
 

@@ -1,8 +1,8 @@
-"""Decks written to Google Slides (R2.38): Google Drive takes the file of a deck and makes a presentation of it.
+"""Decks written to Google Slides (R2.38): Google Drive converts the file of a deck to a presentation.
 
-Invariants. A job makes one presentation: it carries the job's id, and is looked for before one is made, so a repeat after a
-crash or a lost answer finds it. Only access to the account's own files is asked for (`drive.file`). Answers are bounded in
-bytes and seconds, and no credentials are told or logged.
+Invariants. A job makes one presentation: it carries the job's id, and is searched for before one is made, so a repeat
+after a crash or a lost answer finds it. The only permission requested is for the account's own files (`drive.file`).
+Answers are bounded in bytes and seconds, and credentials are never shown or logged.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ JOB_PROPERTY = "highwater_job"
 ANSWER_SECONDS_MAX = 60.0
 # Answers are a few hundred bytes.
 ANSWER_BYTES_MAX = 256 << 10
-# Google gives tokens for an hour, and takes no assertion that is valid for longer.
+# Google issues tokens for an hour, and accepts no assertion that is valid for longer.
 _TOKEN_SECONDS, _TOKEN_SPARE_SECONDS = 3_600, 60
 _SLIDES = "application/vnd.google-apps.presentation"
 _FIELDS = "id,webViewLink"
 _DETAIL_CHARACTERS_MAX = 300
 _SETTING = "HIGHWATER_GOOGLE_CREDENTIALS_FILE"
-# Reasons of a 403 that pass by themselves.
+# Temporary reasons of a 403.
 _PASSING = frozenset({"rateLimitExceeded", "userRateLimitExceeded", "sharingRateLimitExceeded"})
 
 
 @dataclass(frozen=True, slots=True)
 class GoogleCredentials:
-    """How tokens are got: a service account (`key`), or a user who allowed it (`refresh`); `token` is one that is given."""
+    """How tokens are obtained: by a service account (`key`), or a user who allowed it (`refresh`); `token` is a given one."""
 
     token_uri: str = ""
     account: str = ""
@@ -56,17 +56,17 @@ class GoogleCredentials:
 
 @dataclass(frozen=True, slots=True)
 class Presentation:
-    """A presentation in Google Slides, and where people find it."""
+    """A presentation in Google Slides, and its address."""
 
     file_id: str
     url: str
 
 
 def read_credentials(settings: Settings) -> GoogleCredentials | None:
-    """The credentials of the settings; None where there are none.
+    """Return the credentials of the settings; None without any.
 
     Raises:
-        ConfigurationError: they cannot be used; names the setting and never what it holds.
+        ConfigurationError: they cannot be used; names the setting, never its value.
     """
     path, token = settings.google_credentials_file, settings.google_access_token
     if path is not None and token is not None:
@@ -78,7 +78,7 @@ def read_credentials(settings: Settings) -> GoogleCredentials | None:
     except OSError as error:
         raise ConfigurationError(f"{_SETTING}={path} cannot be read: {error.strerror}") from error
     except (KeyError, TypeError, ValueError, JoseError):
-        # Not as a cause: it may cite the key.
+        # Not as a cause: it may quote the key.
         raise ConfigurationError(f"{_SETTING}={path} has neither a service account nor an authorized user") from None
 
 
@@ -98,18 +98,18 @@ class GoogleSlides:
     """The presentations of an account."""
 
     def __init__(self, credentials: GoogleCredentials, *, api_url: str, folder_id: str | None) -> None:
-        """`folder_id`: where they are put; None: where the account has its own files."""
+        """`folder_id`: the folder for them; None: the account's root."""
         self._credentials = credentials
         self._api_url = api_url.rstrip("/")
         self._folder_id = folder_id
         self._client = httpx.AsyncClient(timeout=ANSWER_SECONDS_MAX)
-        # Google's clock is the one of the world, whatever the product's is moved to.
+        # Google uses real time, even if the product's clock is shifted.
         self._clock = ProductClock()
         self._token: tuple[str, float] | None = None
 
     @classmethod
     def of(cls, settings: Settings) -> GoogleSlides | None:
-        """The account of the settings; None where there is none.
+        """Return the account of the settings; None without one.
 
         Raises:
             ConfigurationError: its credentials or its address cannot be used.
@@ -127,11 +127,11 @@ class GoogleSlides:
         await self._client.aclose()
 
     async def write(self, job_id: str, title: str, file: bytes) -> Presentation:
-        """The presentation of a job, made of the file of a deck if it is not there yet.
+        """Return the presentation of a job, made from the file of a deck if it does not exist yet.
 
         Raises:
-            JobFailedError: Google refuses it, for good; says why.
-            UnavailableError: Google does not answer, or allows no more for now.
+            JobFailedError: Google refuses it for good; gives the reason.
+            UnavailableError: Google does not answer, or has reached a temporary limit.
         """
         return await self._find(job_id) or await self._make(job_id, title, file)
 
@@ -147,7 +147,7 @@ class GoogleSlides:
         about: dict[str, Any] = {"name": title, "mimeType": _SLIDES, "appProperties": {JOB_PROPERTY: job_id}}
         if self._folder_id is not None:
             about["parents"] = [self._folder_id]
-        # A job's id is a UUID, which no JSON of ours and no archive of ZIP holds behind two dashes.
+        # A job's id is a UUID, which after two dashes occurs in no JSON of ours and in no ZIP archive.
         boundary = f"deck-{job_id}"
         body = b"".join(
             (
@@ -170,7 +170,7 @@ class GoogleSlides:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> Any:
-        """The answer of the API; with a fresh token where the one at hand is no longer taken."""
+        """Return the answer of the API; with a new token if the current one is no longer accepted."""
         for is_last in (False, True):
             authorized = {**(headers or {}), "Authorization": f"Bearer {await self._access_token()}"}
             request = self._client.build_request(
@@ -198,7 +198,7 @@ class GoogleSlides:
         return self._token[0]
 
     def _grant(self) -> dict[str, str]:
-        """What a token is asked for with (RFC 7523, or RFC 6749, section 6)."""
+        """Return the parameters of a token request (RFC 7523, or RFC 6749, section 6)."""
         credentials = self._credentials
         if credentials.key is None:
             return {"grant_type": "refresh_token", **(credentials.refresh or {})}
@@ -209,10 +209,10 @@ class GoogleSlides:
         return {"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer", "assertion": assertion}
 
     async def _sent(self, request: httpx.Request) -> tuple[int, Any]:
-        """Status and JSON of an answer; None where it is no JSON.
+        """Return status and JSON of an answer; None if it is not JSON.
 
         Raises:
-            UnavailableError: there is none.
+            UnavailableError: there is no answer.
         """
         try:
             async with asyncio.timeout(ANSWER_SECONDS_MAX):
@@ -225,7 +225,7 @@ class GoogleSlides:
                             raise UnavailableError("Google's response is too large")
                 finally:
                     await answer.aclose()
-        # Not as a cause: the error of a library may cite the request with its token.
+        # Not as a cause: the error of a library may quote the request with its token.
         except (TimeoutError, httpx.HTTPError) as error:
             raise UnavailableError(f"Google does not answer: {type(error).__name__}") from None
         try:
@@ -242,7 +242,7 @@ def _presentation(found: Mapping[str, Any]) -> Presentation:
 
 
 def _refusal(status: int, answer: Any) -> JobFailedError | UnavailableError:
-    """What a status other than 200 means: for now, or for good."""
+    """Return the error for a status other than 200: temporary or final."""
     told = answer if isinstance(answer, dict) else {}
     error = told.get("error")
     detail = error.get("message") if isinstance(error, dict) else told.get("error_description") or error

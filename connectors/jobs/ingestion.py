@@ -1,8 +1,8 @@
-"""Ingestion: documents are cut into chunks, which are handed on as events (R2.39).
+"""Ingestion: documents are cut into chunks, which are published as events (R2.39).
 
-Invariant: a document's chunks and the checkpoint behind them are stored together, so that whoever goes on with the job hands on
-nothing twice. A document is known by its SHA-256, so the chunks of one are the same whoever cuts it when. One that cannot be
-read fails the job, which names it.
+Invariant: a document's chunks and the checkpoint after them are stored together, so that the next worker of the job
+publishes nothing twice. A document is identified by its SHA-256, so its chunks are the same every time it is cut. An
+unreadable document fails the job, which names it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from highwater.streams.jobs.states import Kind
 
 # Chunks of a step: one transaction of a megabyte or two.
 CHUNKS_PER_STEP = 500
-# Documents whose chunks are kept between two steps of a job; those of more are cut again.
+# Documents whose chunks are cached between two steps of a job; those of more are cut again.
 _HELD_MAX = 16
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
 
 class Place(NamedTuple):
-    """How far a job is: the document at hand, the next chunk of it, and how many were handed on of all documents."""
+    """The progress of a job: the current document, its next chunk, and the number published of all documents."""
 
     document: int = 0
     chunk: int = 0
@@ -43,7 +43,7 @@ class Place(NamedTuple):
 
     @classmethod
     def of(cls, job: Job) -> Place:
-        """Where the job goes on."""
+        """Return where the job continues."""
         return cls() if job.checkpoint is None else cls(*(job.checkpoint[name] for name in cls._fields))
 
 
@@ -57,10 +57,10 @@ class IngestionSteps:
         self._held: OrderedDict[tuple[str, str], Chunked] = OrderedDict()
 
     async def next(self, job: Job) -> Step | Done:
-        """Hand on the next chunks.
+        """Publish the next chunks.
 
         Raises:
-            JobFailedError: a document is not there, or cannot be read.
+            JobFailedError: a document does not exist, or cannot be read.
             UnavailableError: PostgreSQL is unavailable.
         """
         args = parse_args(Kind.INGESTION, job.args)

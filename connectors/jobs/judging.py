@@ -1,7 +1,7 @@
-"""Whether organizations may have jobs made, decided one job after the other in the order of the log.
+"""Decides whether organizations may run jobs, one job after the other in the order of the log.
 
-Invariant: the organizations are locked by whoever asks, before rows of their jobs, so that a month holds no more decks than the
-plan says. A job that is restarted is judged as a new one: it uses what is left, and nothing else.
+Invariant: the caller locks the organizations before rows of their jobs, so that a month has no more decks than the plan
+allows. A restarted job is decided like a new one: it uses what remains of the limit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from highwater.streams.jobs.states import Kind
 
 
 class Judge:
-    """Decides on jobs; each that may be made counts for those behind it."""
+    """Decides on jobs; each permitted one counts for the next decisions."""
 
     def __init__(self, known: Mapping[str, Organization], used: Mapping[str, Usage], sizes: Mapping[str, int]) -> None:
         self._known = known
@@ -34,13 +34,13 @@ class Judge:
         plans: Mapping[str, Plan],
         now_ms: int,
     ) -> Judge:
-        """What there is to know of organizations, which are locked, and of the documents of their jobs."""
+        """Read the state of organizations, which are locked, and of the documents of their jobs."""
         known = await organizations.organizations_of(tx, names, plans)
         used = await organizations.usages_of(tx, names, now_ms)
         return cls(known, used, await organizations.sizes_of(tx, documents))
 
     def refused(self, kind: Kind, organization_id: str, args: Args) -> str | None:
-        """Why an organization may not have a job made; None: it may, and the job counts from now on."""
+        """Return why an organization may not run a job; None: it may, and the job counts from now on."""
         found, used = self._known[organization_id], self._used[organization_id]
         largest = max((self._sizes.get(document, 0) for document in args.documents), default=0)
         wanted = replace(used, file_bytes=largest)

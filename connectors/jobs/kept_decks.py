@@ -1,4 +1,4 @@
-"""Decks that are kept, for jobs that go on from one. Invariant: a deck of another organization is as one that is not there."""
+"""Stored decks, for jobs that continue from one. Invariant: a deck of another organization is treated as missing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def kept_deck(
     """Return a stored deck.
 
     Raises:
-        JobFailedError: there is no such deck.
+        JobFailedError: the deck does not exist.
         UnavailableError: PostgreSQL is unavailable.
     """
     async with reading(pool) as connection:

@@ -1,6 +1,6 @@
 """Decks as PDF.
 
-Invariant: the same deck gives the same bytes, whoever writes it when, so that a file written twice is one blob. All letters are
+Invariant: the same deck always gives the same bytes, so that a file written twice is one blob. All letters are embedded
 in the file (`pdf_text.py`); a paragraph that runs from right to left begins at the right.
 """
 
@@ -57,10 +57,10 @@ _BULLET = "\u2022"
 
 
 def write_pdf(deck: Deck, theme: Theme = Theme()) -> Written:  # noqa: B008 (it cannot be changed)
-    """The file of a deck: its title, then its slides; symbols that no font has are left out.
+    """Return the file of a deck: its title, then its slides; symbols that no font has are dropped.
 
     Raises:
-        UnreadableLogoError: the logo is no picture.
+        UnreadableLogoError: the logo is not a picture.
         MissingFontError: no font has one of its letters.
     """
     out = io.BytesIO()
@@ -89,7 +89,7 @@ def _texts(deck: Deck) -> list[str]:
 
 
 class _Pages:
-    """What stands on the pages of a canvas; places in points from the top left."""
+    """Draws the pages on a canvas; places in points from the top left."""
 
     def __init__(self, canvas: Canvas, texts: TextWriter, theme: Theme) -> None:
         self._canvas = canvas
@@ -101,7 +101,7 @@ class _Pages:
             self._logo = ImageReader(io.BytesIO(theme.logo)), *size
 
     def add_title(self, page: Page) -> None:
-        """The first page."""
+        """Add the first page."""
         self._box(0, 0, PAGE_WIDTH, PAGE_HEIGHT, self._theme.primary)
         self._box(0, 0, BAND_WIDTH, PAGE_HEIGHT, self._theme.accent)
         self._fill(self._theme.on_primary)
@@ -110,7 +110,7 @@ class _Pages:
         self._add_logo()
 
     def add(self, page: Page, number: int) -> None:
-        """A page of a slide; `number` of all pages."""
+        """Add a page of a slide; `number` of all pages."""
         self._box(0, 0, BAND_WIDTH, PAGE_HEIGHT, self._theme.accent)
         self._fill(self._theme.primary)
         self._lines(TITLE_TOP, page.title_lines, page.title_size)
@@ -124,7 +124,7 @@ class _Pages:
         self._add_logo()
 
     def _add_foot(self, page: Page, number: int) -> None:
-        """Sources and numbers: drawn behind the text, so that readers of the file find them there."""
+        """Add sources and numbers: drawn after the text, so that readers of the file find them there."""
         self._fill(FAINT)
         base, right = NUMBER_TOP + NUMBER_SIZE, PAGE_WIDTH - MARGIN
         if page.parts > 1:
@@ -139,7 +139,7 @@ class _Pages:
             self._canvas.drawImage(logo, left, base, width, height, mask="auto")
 
     def _add_paragraph(self, paragraph: Paragraph, top: float, size: float) -> float:
-        """A point at a place; where it ends."""
+        """Add a point at a place; return where it ends."""
         if not paragraph.is_begun:
             if base_level(paragraph.text):
                 self._text_before(PAGE_WIDTH - MARGIN, top + size, _BULLET, size)
@@ -149,7 +149,7 @@ class _Pages:
         return top + (len(paragraph.lines) + POINT_GAP) * size * LEADING
 
     def _add_table(self, page: Page, table: Table, top: float, height: float) -> None:
-        """A chart where the table is numbers by category, else the table."""
+        """Add a chart if the table is numbers by category, else the table."""
         chart = chart_of(table)
         if chart is not None:
             self._add_chart(chart, top, height)
@@ -174,10 +174,10 @@ class _Pages:
             self._box(MARGIN, top, TEXT_WIDTH, 0.6, _RULE)
 
     def _add_chart(self, chart: Chart, top: float, height: float) -> None:
-        """Columns by category, each with its number."""
+        """Add columns by category, each with its number."""
         colours = (self._theme.primary, self._theme.accent, "7A8CA3", "B9A13C")
         left = MARGIN
-        for (name, _), colour in zip(chart.series, colours, strict=False):  # what the colours mean
+        for (name, _), colour in zip(chart.series, colours, strict=False):  # the legend of the colours
             self._box(left, top, 10, 10, colour)
             self._fill(INK)
             self._text(left + 14, top + 10, plain(name), TABLE_SIZE)
@@ -205,7 +205,7 @@ class _Pages:
         self._text_around(left + width / 2, zero - max(0.0, value) * scale - 4, label, FOOT_SIZE)
 
     def _short(self, text: str, size: float, width: float) -> str:
-        """A text in one line of a width, cut where it is longer."""
+        """Return a text in one line of a width, cut if it is longer."""
         text = plain(text)
         if self._measure(text, size) <= width:
             return text
@@ -215,7 +215,7 @@ class _Pages:
         return "".join(letters) + "\u2026" if letters else ""
 
     def _lines(self, top: float, lines: Sequence[str], size: float, *, indent: float = 0.0) -> None:
-        """The lines of a paragraph at the margin where it begins."""
+        """Add the lines of a paragraph at the margin where it begins."""
         whole = "".join(lines)
         direction = base_level(whole)
         levels = levels_of(whole, direction)
@@ -243,6 +243,6 @@ class _Pages:
         self._canvas.setFillColorRGB(*(int(colour[place : place + 2], 16) / 255 for place in (0, 2, 4)))
 
     def _box(self, left: float, top: float, width: float, height: float, colour: str) -> None:
-        """A filled rectangle."""
+        """Add a filled rectangle."""
         self._fill(colour)
         self._canvas.rect(left, PAGE_HEIGHT - top - height, width, height, stroke=0, fill=1)

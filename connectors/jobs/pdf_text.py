@@ -1,7 +1,7 @@
-"""Text in a PDF: drawn glyph by glyph as HarfBuzz shapes it, in fonts that are embedded with the glyphs that are used.
+"""Text in a PDF: drawn glyph by glyph as HarfBuzz shapes it, in fonts that are embedded with the used glyphs.
 
-Invariant: what is read out of the file is the text that was written: a glyph stands for the letters of its first use, and what
-stands for others, or for several glyphs together, says so beside it (`ActualText`, PDF 32000-1, 14.9.4).
+Invariant: the text extracted from the file is the text that was written: a glyph represents the letters of its first
+use, and for other letters, or for several glyphs together, the text is added (`ActualText`, PDF 32000-1, 14.9.4).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _CMAP = """/CIDInit /ProcSet findresource begin 12 dict begin begincmap
 {} endcmap CMapName currentdict /CMap defineresource pop end end"""
 # A subset's name begins with six capital letters (PDF 32000-1, 9.6.4).
 _TAG = str.maketrans("0123456789", "GHIJKLMNOP")
-# Of one block of a CMap (Adobe TN 5014).
+# The entries of one block of a CMap (Adobe TN 5014).
 _BLOCK = 100
 
 
@@ -57,9 +57,9 @@ class TextWriter:
     """Writes and measures text on a canvas; sizes in points."""
 
     def __init__(self, canvas: Any, language: str) -> None:
-        # The library has no public way to write glyphs: its page's code and document are told of them.
+        # The library has no public way to write glyphs: they are added to its page's code and document.
         self._canvas = canvas
-        # It begins each page in a font that no text is in and no file holds.
+        # It begins each page in a font that no text uses and no file contains.
         self._canvas._preamble = "1 0 0 1 0 0 cm"  # noqa: SLF001 - as above
         self._canvas._doc.idToObject["BasicFonts"].dict.clear()  # noqa: SLF001 - as above
         self._fonts = Fonts(language)
@@ -67,7 +67,7 @@ class TextWriter:
         self._widths: dict[str, float] = {}
 
     def measure(self, text: str, size: float) -> float:
-        """How wide a text is: the widths of its pieces together.
+        """Return the width of a text: the sum of the widths of its pieces.
 
         Raises:
             MissingFontError: no font has one of its letters.
@@ -76,7 +76,7 @@ class TextWriter:
 
     @property
     def left_out(self) -> frozenset[str]:
-        """The symbols that no font has."""
+        """Return the symbols that no font has."""
         return frozenset(self._fonts.left_out)
 
     def _width(self, piece: str) -> float:
@@ -88,12 +88,12 @@ class TextWriter:
         return found
 
     def line(self, left: float, base: float, text: str, size: float) -> None:
-        """A line at a place, from the bottom left of the page."""
+        """Write a line at a place, from the bottom left of the page."""
         direction = base_level(text)
         self.part(left, base, text, levels_of(text, direction), direction, size)
 
     def part(self, left: float, base: float, text: str, levels: list[int], direction: int, size: float) -> None:
-        """A line of a paragraph, with the levels that it has in it."""
+        """Write a line of a paragraph, with its levels in the paragraph."""
         code = [f"BT 1 0 0 1 {left:.2f} {base:.2f} Tm"]
         for run in self._runs(text, levels, direction):
             embedded = self._embedded_of(run.font)
@@ -112,7 +112,7 @@ class TextWriter:
 
 
 class _Embedded:
-    """A font in a file, with the glyphs that it has there."""
+    """A font in a file, with the glyphs used there."""
 
     def __init__(self, font: Font, name: str) -> None:
         self.name = name
@@ -121,7 +121,7 @@ class _Embedded:
         self._texts: dict[int, str] = {}
 
     def shown(self, run: Run, size: float) -> list[str]:
-        """The operators that show a run."""
+        """Return the operators that show a run."""
         code: list[str] = []
         held: list[str] = []
 
@@ -148,13 +148,13 @@ class _Embedded:
         return code
 
     def _placed(self, shape: Shape) -> str:
-        """A glyph among the numbers that move what follows to the left."""
+        """Return a glyph among the numbers that move the following ones to the left."""
         self._used.add(shape.glyph)
         before, after = -shape.across, self._font.advance(shape.glyph) + shape.across - shape.advance
         return "".join((_moved(before), f"<{shape.glyph:04X}>", _moved(after)))
 
     def _tell(self, part: Shaped) -> bool:
-        """Note what the glyphs stand for; whether that says it all."""
+        """Note the letters of the glyphs; return whether that is complete."""
         if len(part.shapes) == 1:
             return self._texts.setdefault(part.shapes[0].glyph, part.text) == part.text
         own = {self._font.glyph_of(letter): letter for letter in part.text if not is_unseen(letter)}
@@ -220,7 +220,7 @@ class _Embedded:
 
 
 def _subset(font: Font, glyphs: set[int]) -> hb.Face:
-    """The file of a font with these glyphs alone, under their numbers, at regular weight."""
+    """Return the file of a font with only these glyphs, under their numbers, at regular weight."""
     wanted = hb.SubsetInput()
     wanted.flags = _SUBSET
     wanted.glyph_set.update(glyphs)
@@ -231,13 +231,13 @@ def _subset(font: Font, glyphs: set[int]) -> hb.Face:
 
 
 def _stream(content: bytes) -> PDFStream:
-    """A stream as an object of the file, compressed."""
+    """Return a stream as an object of the file, compressed."""
     packed = zlib.compress(content, 9)
     return PDFStream(PDFDictionary({"Filter": PDFName("FlateDecode"), "Length1": len(content)}), packed)
 
 
 def _moved(thousandths: float) -> str:
-    """How far the next glyph is moved to the left; nothing below what anybody sees."""
+    """Return how far the next glyph is moved to the left; nothing if that is invisible."""
     return f"{thousandths:.1f} " if abs(thousandths) >= 0.5 else ""
 
 

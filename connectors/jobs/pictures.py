@@ -1,4 +1,4 @@
-"""Pictures in decks, looked at before they are drawn."""
+"""Checks pictures in decks before they are drawn."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FORMATS = ("PNG", "JPEG")
 
 
 def check_logo(content: bytes) -> tuple[int, int]:
-    """Check that a logo is a picture of a size that can be drawn; its width and height in pixels.
+    """Check that a logo is a picture of a size that can be drawn; return its width and height in pixels.
 
     Raises:
         UnreadableLogoError: it is not.

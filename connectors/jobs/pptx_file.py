@@ -1,8 +1,8 @@
 """Decks as PPTX.
 
-Invariant: the same deck gives the same bytes, whoever writes it when, so that a file written twice is one blob: the entries of
-its archive have one date, and so has the deck. Texts stand in the placeholders of titles and bodies, where programs look for
-them; charts are charts, with their numbers; colours are the theme's, so that whoever edits the deck changes them in one place.
+Invariant: the same deck always gives the same bytes, so that a file written twice is one blob: the entries of its
+archive have one date, and so has the deck. Texts are in the placeholders of titles and bodies, where programs expect
+them; charts are charts, with their numbers; colours are the theme's, so that a user can change them in one place.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from highwater.streams.jobs.layout import (
     wide_measure,
 )
 
-# The earliest that an archive can name, for every deck: when it was made is told by the job.
+# The earliest date of an archive, for every deck: the job has the real one.
 _DATE = (1980, 1, 1, 0, 0, 0)
 _TIME = b"1980-01-01T00:00:00Z"
 _WHEN = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
@@ -75,10 +75,10 @@ class _Logo(NamedTuple):
 
 
 def write_pptx(deck: Deck, theme: Theme = Theme()) -> bytes:  # noqa: B008 (it cannot be changed)
-    """The file of a deck: its title, then its slides.
+    """Return the file of a deck: its title, then its slides.
 
     Raises:
-        UnreadableLogoError: the logo is no picture.
+        UnreadableLogoError: the logo is not a picture.
     """
     logo = None if theme.logo is None else _Logo(theme.logo, *map(Pt, logo_size(*check_logo(theme.logo))))
     file = Presentation()
@@ -127,7 +127,7 @@ def _add_title(file: Any, page: Page, theme: Theme, logo: _Logo | None) -> None:
 
 
 def _write_title(slide: Any, text: str, size: float, height: float) -> Any:
-    """Write the title of a page; the font that it has, for its colour."""
+    """Write the title of a page; return its font, for its colour."""
     shape = slide.shapes.title
     _place(shape, TITLE_TOP, height)
     _write(shape.text_frame, [text], size)
@@ -162,7 +162,7 @@ def _notes(slide: Slide) -> str:
 
 
 def _add_table(slide: Any, page: Page, height: float) -> None:
-    """A chart where the table is numbers by category, else the table."""
+    """Add a chart if the table is numbers by category, else the table."""
     assert page.table is not None
     area = Pt(MARGIN), Pt(page.body_top), Pt(TEXT_WIDTH), Pt(height)
     chart = chart_of(page.table)
@@ -173,7 +173,7 @@ def _add_table(slide: Any, page: Page, height: float) -> None:
 
 
 def _fill_grid(slide: Any, grid: Grid, area: tuple[Any, ...]) -> None:
-    """Rows in the heights that were laid out; the rules of the library's table, without its bands."""
+    """Add rows in the heights of the layout; with the rules of the library's table, without its bands."""
     drawn = slide.shapes.add_table(len(grid.cells), len(grid.widths), *area, Pt(sum(grid.heights))).table
     drawn.horz_banding = False
     for place, width in enumerate(grid.widths):
@@ -221,7 +221,7 @@ def _add_line(slide: Any, left: float, top: float, width: float, text: str, size
 
 
 def _add_number(slide: Any) -> None:
-    """The number of the page as a field, which stays right when pages are moved."""
+    """Add the number of the page as a field, which stays right when pages are moved."""
     frame = _add_line(slide, PAGE_WIDTH - MARGIN - 40, NUMBER_TOP, 40, " ", NUMBER_SIZE)
     paragraph = frame.paragraphs[0]
     paragraph.alignment = PP_ALIGN.RIGHT
@@ -265,7 +265,7 @@ def _write(frame: Any, texts: list[str], size: float) -> None:
 
 
 def _dateless(archive: io.BytesIO) -> bytes:
-    """The archive with one date for all its entries, those of the workbooks of charts too."""
+    """Return the archive with one date for all its entries, including those of the workbooks of charts."""
     out = io.BytesIO()
     with zipfile.ZipFile(archive) as dated, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as written:
         for entry in dated.infolist():

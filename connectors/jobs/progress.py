@@ -1,9 +1,10 @@
-"""The materializer of jobs in Redis: checkpoints, the streams that watchers read, usage of the month (R2.11 to R2.19, R2.35).
+"""The materializer of jobs in Redis: checkpoints, the streams that watchers read, usage of the month (R2.11 to R2.19,
+R2.35).
 
-Invariants. What is read again changes nothing: an entry's id is the event's number, a checkpoint of a lower epoch never
-replaces one of a higher, and a usage is added only if it is the next one. Where usage does not follow on what Redis holds, it
-is read from PostgreSQL. While Redis is unavailable the events wait in the log, so a Redis that kept its data lacks nothing when
-it is back.
+Invariants. Repeated events change nothing: an entry's id is the event's number, a checkpoint of a lower epoch never
+replaces one of a higher, and a usage is added only if it is the next one. If usage does not continue from the value in
+Redis, it is read from PostgreSQL. While Redis is unavailable the events wait in the log, so a Redis that kept its data
+is complete when it recovers.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ from highwater.streams.checks import check_id
 from highwater.streams.jobs.progress import ENDS
 from highwater.streams.jobs.usage import month_of
 
-# What Redis is to show.
+# The topics shown in Redis.
 Shown: TypeAlias = CheckpointSaved | JobProgressed | UsageRecorded
 
 _OF_SLIDE: tuple[Literal["slide_number", "slide_id", "slide_title"], ...] = ("slide_number", "slide_id", "slide_title")
 
-# Adds entries of one job, each [id, pct, ends, fields]. One that is there already is passed over; one whose progress goes back is
-# refused, unless it is the end, which watchers must see. Of each: 1 added, 0 there already, -1 refused. `pcall` meets ids at or
-# below the last one, which the stream remembers also of entries that it no longer holds.
+# Adds entries of one job, each [id, pct, ends, fields]. An existing one is skipped; one whose progress goes back is
+# refused, unless it is the end, which watchers must see. For each: 1 added, 0 existing, -1 refused. `pcall` handles ids
+# at or below the last one, which the stream remembers also for entries that it has dropped.
 _ADD = """
 local outcomes, added = {}, false
 for n = 3, #ARGV do
@@ -75,8 +76,8 @@ end
 if added then redis.call('EXPIRE', KEYS[1], ARGV[2]) end
 return outcomes
 """
-# ARGV: epoch, status, seconds, fields. A failed job's checkpoint keeps the time that it has left (R2.14); where there is none any
-# more it is written whole, since without a time it would stay for ever.
+# ARGV: epoch, status, seconds, fields. A failed job's checkpoint keeps its remaining time (R2.14); if there is none any
+# more it is written in full, since without an expiry it would stay forever.
 _SAVE = """
 local held = redis.call('HMGET', KEYS[1], 'epoch', 'status')
 if tonumber(held[1] or '-1') > tonumber(ARGV[1]) then return 0 end
@@ -88,7 +89,8 @@ else
 end
 return 1
 """
-# ARGV: seq, at, seconds, presentations, slides, tokens, cost_cents. 1 added, 0 counted already, -1: not the next of what is held.
+# ARGV: seq, at, seconds, presentations, slides, tokens, cost_cents. 1 added, 0 counted already, -1: not the next of the
+# stored ones.
 _COUNT = """
 local seq = tonumber(ARGV[1])
 local held = redis.call('HGET', KEYS[1], 'seq')
@@ -101,7 +103,7 @@ redis.call('HSET', KEYS[1], 'seq', ARGV[1], 'at', ARGV[2])
 redis.call('EXPIRE', KEYS[1], ARGV[3])
 return 1
 """
-# The same arguments, absolute; what is held is only replaced by what reaches further.
+# The same arguments, absolute; the stored value is only replaced by a later one.
 _SET = """
 if tonumber(redis.call('HGET', KEYS[1], 'seq') or '0') >= tonumber(ARGV[1]) then return 0 end
 redis.call('HSET', KEYS[1], 'seq', ARGV[1], 'at', ARGV[2], 'presentations', ARGV[4], 'slides', ARGV[5], 'tokens', ARGV[6],
@@ -112,10 +114,10 @@ return 1
 
 
 def check_materialized(topic: str, value: Shown) -> None:
-    """What Redis is to show makes sense.
+    """Check that the values for Redis are valid.
 
     Raises:
-        InvalidEventError: it does not; names the field.
+        InvalidEventError: they are not; names the field.
     """
     if progressed := event_of(PROGRESSED, topic, value):
         _check_seq(progressed["seq"])
@@ -134,7 +136,7 @@ def _check_seq(seq: int) -> None:
 
 
 def entry_fields(value: JobProgressed) -> list[str]:
-    """The fields of an entry but for its progress (R2.17), names and values in turn; what is not known is left out."""
+    """Return the fields of an entry without its progress (R2.17), names and values in turn; unknown ones are left out."""
     fields = ["event_type", value["event_type"]]
     for name in _OF_SLIDE:
         if value[name] is not None:
@@ -146,7 +148,7 @@ def entry_fields(value: JobProgressed) -> list[str]:
 
 
 def checkpoint_fields(value: CheckpointSaved) -> list[str]:
-    """The fields of a checkpoint (R2.11), names and values in turn."""
+    """Return the fields of a checkpoint (R2.11), names and values in turn."""
     return [
         *("job_id", value["job_id"], "presentation_id", value["presentation_id"], "status", value["status"]),
         *("outline", value["outline"], "worker_id", value["worker_id"], "langgraph_state", value["state"]),
@@ -157,12 +159,12 @@ def checkpoint_fields(value: CheckpointSaved) -> list[str]:
 
 
 class Progress(Handler[Shown, list[DeadLetter]]):
-    """Keeps Redis in step with jobs, and wakes their watchers."""
+    """Keeps Redis up to date with jobs, and wakes their watchers."""
 
     group = "progress"
     topics = (CHECKPOINT_SAVED, PROGRESSED, USAGE_RECORDED)
     tombstones = frozenset({CHECKPOINT_SAVED})
-    # A step of 200 bytes takes some 20 us in Redis, so a full batch holds it for 20 ms.
+    # A step of 200 bytes takes some 20 us in Redis, so a full batch blocks it for 20 ms.
     batch_max = 1_000
 
     def __init__(self, pool: asyncpg.Pool[asyncpg.Record], link: RedisLink) -> None:
@@ -174,7 +176,7 @@ class Progress(Handler[Shown, list[DeadLetter]]):
         """Write all of it to Redis.
 
         Raises:
-            RedisAwayError: the batch is tried again until it is back.
+            RedisAwayError: the batch is retried until Redis recovers.
         """
         self._link.require()
         good, dead = divided(events, check_materialized)
@@ -186,7 +188,7 @@ class Progress(Handler[Shown, list[DeadLetter]]):
     async def apply(
         self, tx: Connection, events: Sequence[Event[Shown]], prepared: list[DeadLetter]
     ) -> Sequence[DeadLetter]:
-        """Only the positions move: Redis is no part of the truth."""
+        """Store only the positions: Redis is not a source of truth."""
         return prepared
 
     async def _checkpoints(self, events: Sequence[Event[CheckpointSaved]]) -> None:
@@ -208,7 +210,7 @@ class Progress(Handler[Shown, list[DeadLetter]]):
             arguments = [PROGRESS_ENTRIES_MAX, PROGRESS_SECONDS, *(_entry(value) for _, value in steps)]
             await self._add(keys=[key(PROGRESS, job_id=job_id)], args=arguments, client=pipe)
         outcomes = await self._link.run(pipe.execute())
-        # After the entries: who is woken finds them. In one pipeline the nodes of a cluster would do both at once.
+        # After the entries: a woken reader finds them. In one pipeline the nodes of a cluster would do both at once.
         wakes = [{"job_id": job_id, "user_id": steps[0].value["user_id"]} for job_id, steps in jobs.items()]
         await self._link.replies([("PUBLISH", PROGRESS_WAKES, orjson.dumps(wake)) for wake in wakes])
         return [

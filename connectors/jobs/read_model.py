@@ -1,6 +1,6 @@
-"""What the API reads of jobs and presentations from PostgreSQL: values, never rows, and every time in milliseconds.
+"""The API's reads of jobs and presentations from PostgreSQL: values, never rows, and every time in milliseconds.
 
-Law: one function is one statement, so what it gives is one snapshot.
+Invariant: one function is one statement, so its result is one snapshot.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from highwater.streams.jobs.states import ENDED, JobStatus
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 READ_SECONDS_MAX = 5.0
-# Where a list that begins with the newest begins: above every time that a datetime can hold and every id.
+# The start of a list that begins with the newest: above every time of a datetime and every id.
 PLACE_MAX = (253_402_300_799_999, "ffffffff-ffff-ffff-ffff-ffffffffffff")
 
 
 @dataclass(frozen=True, slots=True)
 class JobRead:
-    """Where a job stands. `args` and `result` are JSON as stored; `seq` is the last progress told, `updated_ms` when.
+    """The state of a job. `args` and `result` are JSON as stored; `seq` is the last published progress, `updated_ms`
+    its time.
 
-    `approval_until_ms`: until when its outline waits for approval; `outline`, JSON, is read with a single job alone.
+    `approval_until_ms`: the deadline for the approval of its outline; `outline`, JSON, is read only with a single job.
     """
 
     job_id: str
@@ -57,18 +58,18 @@ class JobRead:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing more comes of it."""
+        """Return whether the job has ended."""
         return JobStatus(self.status) in ENDED
 
     @property
     def waits_for_approval(self) -> bool:
-        """Whether somebody can approve its outline."""
+        """Return whether its outline can be approved."""
         return self.status == JobStatus.RUNNING and self.approval_until_ms is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Presentation:
-    """A deck; `slides` is JSON as stored, `view_count` what is stored of its views."""
+    """A deck; `slides` is JSON as stored, `view_count` the stored part of its views."""
 
     presentation_id: str
     organization_id: str
@@ -81,10 +82,10 @@ class Presentation:
 
 
 async def jobs(pool: Pool, job_ids: Sequence[str]) -> dict[str, JobRead]:
-    """Those of these jobs that are there, by id.
+    """Return those of these jobs that exist, by id.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     return {row["job_id"]: _job(row) for row in await _fetch(pool, QUERIES["jobs_read"], list(job_ids))}
 
@@ -100,10 +101,10 @@ class Wanted(NamedTuple):
 async def jobs_of_organization(
     pool: Pool, organization_id: str, before: tuple[int, str], wanted: Wanted, limit: int
 ) -> list[JobRead]:
-    """Jobs of an organization, the newest first, from the one before a place (time, id) on.
+    """Return jobs of an organization, the newest first, from the one before a place (time, id) on.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     at_ms, job_id = before
     rows = await _fetch(
@@ -115,10 +116,10 @@ async def jobs_of_organization(
 async def failed_jobs(
     pool: Pool, organization_id: str, user_id: str | None, kind: str | None, span_ms: tuple[int, int], limit: int
 ) -> list[JobRead]:
-    """Failed jobs of an organization, the last to fail first; `span_ms`: failed from then and before then.
+    """Return failed jobs of an organization, the last to fail first; `span_ms`: failed from and before these times.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     begin, end = map(to_datetime, span_ms)
     rows = await _fetch(pool, QUERIES["failed_jobs_read"], organization_id, user_id, kind, begin, end, limit)
@@ -126,19 +127,19 @@ async def failed_jobs(
 
 
 async def calls(pool: Pool, job_id: str) -> list[Mapping[str, Any]]:
-    """The calls of the language model that a job made, in order; times in ms since 1970.
+    """Return a job's calls of the language model, in order; times in ms since 1970.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     return [dict(row) for row in await _fetch(pool, QUERIES["job_calls_read"], job_id)]
 
 
 async def presentation(pool: Pool, presentation_id: str) -> Presentation | None:
-    """A deck; None when there is none of that id.
+    """Return a deck; None if the id is unknown.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     rows = await _fetch(pool, QUERIES["presentation_read"], presentation_id)
     if not rows:

@@ -1,7 +1,7 @@
-"""Decks, and answers kept to be given again, without what was withdrawn of their documents or of whom they were made for.
+"""Removes withdrawn documents and users from decks and cached answers.
 
-Invariants. A deck and a kept answer are tagged with the sources of their documents when they are stored, a kept answer also with
-its user. What is withdrawn is found no more in the transaction of the withdrawal.
+Invariants. A deck and a cached answer are tagged with the sources of their documents when they are stored, a cached
+answer also with its user. Withdrawn texts can no longer be found once the withdrawal's transaction commits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DECK, _KEPT = "deck", "semantic"
 
 
 async def redact_jobs(tx: Connection, _codec: Codec, withdrawn: Sequence[Withdrawn], _now_ms: int) -> None:
-    """Take withdrawn objects out of decks, and give no kept answer again that may quote one. A `RedactionStep`."""
+    """Remove withdrawn objects from decks, and reuse no cached answer that may quote one. A `RedactionStep`."""
     await _withdraw_kept(tx, withdrawn)
     decks = await surrogate_keys.holders(tx, _DECK, withdrawn)
     if decks:
@@ -52,14 +52,15 @@ async def _withdraw_kept(tx: Connection, withdrawn: Sequence[Withdrawn]) -> None
 
 
 async def withdraw_users(tx: Connection, user_ids: Collection[str]) -> None:
-    """Give no answer again that was kept of these users, who are erased."""
+    """Drop the cached answers of these users, who are erased."""
     await _withdraw_kept(
         tx, [Withdrawn(surrogate_keys.user_space(user_id), 0, user_id, "", "") for user_id in sorted(user_ids)]
     )
 
 
 async def tag_deck(tx: Connection, presentation_id: str, documents: Sequence[str]) -> None:
-    """Tag a deck that was just stored; what it quotes of chunks and insights that were withdrawn while it was made goes at once.
+    """Tag a deck that was just stored; quotes of chunks and insights that were withdrawn while it was made are removed
+    at once.
 
     `documents`: ids of documents and of insights.
     """
@@ -77,9 +78,9 @@ async def tag_deck(tx: Connection, presentation_id: str, documents: Sequence[str
 
 
 async def tag_kept(tx: Connection, entry_hash: str, user_id: str, documents: Sequence[str], text: str) -> bool:
-    """Tag an answer that is to be kept with its user and the sources of its documents.
+    """Tag an answer that is to be cached with its user and the sources of its documents.
 
-    False: its `text` quotes a chunk that was deleted while it was made, so it is not to be given again.
+    False: its `text` quotes a chunk that was deleted while it was made, so it must not be reused.
     """
     await surrogate_keys.share(tx)
     document = f"{_KEPT}:{entry_hash}"

@@ -1,9 +1,9 @@
-"""The semantic cache: decks by what was asked (R2.24 to R2.26).
+"""The semantic cache: decks by their question (R2.24 to R2.26).
 
-Invariant: an answer is only ever given within its organization, for the same documents, and to a question that asks the same
-(`streams.jobs.questions`): near vectors find candidates and decide nothing. It is an accelerator: what is missing or
-away is a miss, never an error. A hit does not prolong its life, and one whose Redis key is gone is a miss whatever the index
-says.
+Invariant: an answer is reused only within its organization, for the same documents, and for a question that asks the
+same (`streams.jobs.questions`): near vectors find candidates and decide nothing. It is an accelerator: missing or
+unavailable data is a miss, never an error. A hit does not extend its TTL, and an entry whose Redis key has expired is a
+miss whatever the index says.
 """
 
 from __future__ import annotations
@@ -31,19 +31,20 @@ from highwater.streams.telemetry import SEMANTIC_CACHE, get_log
 
 # R2.25.
 COSINE_MIN = 0.95
-# Vectors that are compared with: 1,000 of 384 numbers are 1.5 MB and half a millisecond; who asks more in a day misses older
-# ones.
+# Vectors in a comparison: 1,000 of 384 numbers are 1.5 MB and half a millisecond; with more questions per day, older
+# ones are missed.
 VECTORS_MAX = 1_000
-# Of the nearest so many are compared by their texts: one question that differs in a number has many neighbours.
+# This many of the nearest are compared by their texts: one question that differs in a number has many neighbours.
 _CANDIDATES_MAX = 16
-# A vector of a service takes a tenth of that; who waits longer had better ask the model.
+# A service computes a vector in a tenth of that; after a longer wait, asking the model is better.
 _SECONDS_MAX = 5.0
-# R2.24: so many hexadecimal digits of SHA-256, of numbers rounded so far that the same model on another machine gives the same.
+# R2.24: this many hexadecimal digits of SHA-256, of numbers rounded far enough that the same model gives the same on
+# another machine.
 _HASH_DIGITS, _DECIMALS = 32, 4
 
 _log = get_log("semantic-cache")
 
-# In one step: a counter is not brought to life by itself when the entry expires meanwhile.
+# In one step: a counter must not be created alone if the entry expires meanwhile.
 _HIT = """
 if redis.call('EXISTS', KEYS[1]) == 0 then return false end
 redis.call('HINCRBY', KEYS[1], 'hit_count', 1)
@@ -52,9 +53,9 @@ return redis.call('HGET', KEYS[1], 'response')
 
 
 class Wanted(NamedTuple):
-    """What is looked for: a query of an organization about what `sources_hash` stands for.
+    """A lookup: a query of an organization about the documents of `sources_hash`.
 
-    `user_id` and `documents`: whose it is and of what, for when one of them is withdrawn; they find nothing.
+    `user_id` and `documents`: the owner and the sources, for withdrawals; they are not part of the lookup.
     """
 
     organization_id: str
@@ -66,7 +67,7 @@ class Wanted(NamedTuple):
 
 
 class SemanticCache:
-    """Lookups and stores; nothing of it raises."""
+    """Lookups and stores; none of it raises."""
 
     def __init__(self, pool: asyncpg.Pool[asyncpg.Record], link: RedisLink, embedder: CountedEmbedder) -> None:
         self._pool = pool
@@ -88,7 +89,7 @@ class SemanticCache:
     async def store(
         self, wanted: Wanted, response: dict[str, Any], *, tokens_saved: int, provider: str, now_ms: int
     ) -> None:
-        """Keep a response for a day; one to the very same query is replaced."""
+        """Keep a response for a day; one to exactly the same query is replaced."""
         try:
             async with asyncio.timeout(_SECONDS_MAX):
                 await self._store(wanted, response, tokens_saved, provider, now_ms)
@@ -155,7 +156,7 @@ class SemanticCache:
 
 
 def nearest(vector: bytes, others: Sequence[bytes]) -> list[int]:
-    """The places of unit vectors at a cosine of `COSINE_MIN` or more, the nearest first."""
+    """Return the places of unit vectors at a cosine of `COSINE_MIN` or more, the nearest first."""
     if not others:
         return []
     wanted = np.frombuffer(vector, "<f4").astype(np.float64)
@@ -164,12 +165,12 @@ def nearest(vector: bytes, others: Sequence[bytes]) -> list[int]:
 
 
 def embedding_hash(vector: bytes) -> str:
-    """The first 32 hexadecimal digits of SHA-256 of a rounded vector (R2.24)."""
+    """Return the first 32 hexadecimal digits of SHA-256 of a rounded vector (R2.24)."""
     return sha256(_rounded(vector)).hexdigest()[:_HASH_DIGITS]
 
 
 def entry_hash_of(wanted: Wanted, vector: bytes) -> str:
-    """The same with the organization and the documents, so that no two of them share a key (R2.26)."""
+    """Return the same with the organization and the documents, so that no two of them share a key (R2.26)."""
     scope = orjson.dumps([wanted.organization_id, wanted.sources_hash])
     return sha256(scope + _rounded(vector)).hexdigest()[:_HASH_DIGITS]
 

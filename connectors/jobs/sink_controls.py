@@ -1,7 +1,8 @@
-"""The sink of what is said of jobs: they are revoked, restarted, approved, or asked for again (R2.40, R2.41).
+"""The sink of controls: jobs are revoked, restarted, approved, or requested again (R2.40, R2.41).
 
-Invariant: what has ended stays as it ended, but for a failed job that is restarted, which its organization must be allowed as
-a new one. Of two approvals of one wait the first counts. A revoked job is taken from its worker by its epoch, and is never begun.
+Invariant: an ended job is unchanged, except for a failed job that is restarted, which its organization must be allowed
+as a new one. Of two approvals of one wait the first counts. A revoked job is fenced from its worker by its epoch, and
+is never begun.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ SUBMISSIONS = Origin(JOB_SUBMITTED, "jobs", "a job", "submissions", _found)
 
 
 class Decided(NamedTuple):
-    """What follows from a batch: changes of jobs in their order, jobs to be asked for again, and what is refused."""
+    """The result of a batch: changes of jobs in their order, jobs to be requested again, and refused events."""
 
     changes: list[Change]
     repeats: list[tuple[Job, Event[JobControl]]]
@@ -53,7 +54,7 @@ class Decided(NamedTuple):
 
 
 class JobControlsSink(ControlsSink[JobControl]):
-    """A revoked job ends under the lock of its row; a failed or approved one goes on; one that waits is asked for again."""
+    """A revoked job ends under the lock of its row; a failed or approved one continues; a waiting one is requested again."""
 
     group = "jobcontrols"
     topics = (CONTROL,)
@@ -69,7 +70,7 @@ class JobControlsSink(ControlsSink[JobControl]):
     async def apply(
         self, tx: Connection, events: Sequence[Event[JobControl]], prepared: Prepared[JobControl]
     ) -> Sequence[DeadLetter]:
-        """Revoke, restart and ask again; a job that is not there now was never submitted, was refused, or is erased."""
+        """Revoke, restart and request again; a job that does not exist now was never submitted, was refused, or is erased."""
         if not prepared.events:
             return prepared.dead
         now_ms = self._clock()
@@ -89,7 +90,7 @@ class JobControlsSink(ControlsSink[JobControl]):
         return [*prepared.dead, *refused]
 
     async def _judge(self, tx: Connection, events: Sequence[Event[JobControl]], now_ms: int) -> Judge:
-        """Who decides whether jobs may be restarted; their organizations are locked before the rows of jobs."""
+        """Return the judge of restarts; it locks organizations before the rows of jobs."""
         ids = sorted({event.value["job_id"] for event in events if event.value["action"] == RESTART})
         rows = await tx.fetch(QUERIES["submissions_to_restart"], ids) if ids else []
         names = {row["organization_id"] for row in rows}
@@ -100,7 +101,7 @@ class JobControlsSink(ControlsSink[JobControl]):
 
 
 def _decided(held: Mapping[str, Job], events: Sequence[Event[JobControl]], judge: Judge, now_ms: int) -> Decided:
-    """What follows of each event, in the order of the log; one that finds its job elsewhere changes nothing."""
+    """Return the result of each event, in the order of the log; one that finds its job elsewhere changes nothing."""
     jobs, repeats = dict(held), dict[str, tuple[Job, Event[JobControl]]]()
     changes: list[Change] = []
     refused: list[DeadLetter] = []
@@ -119,7 +120,7 @@ def _decided(held: Mapping[str, Job], events: Sequence[Event[JobControl]], judge
 
 
 def _rounds(changes: Sequence[Change]) -> list[list[Change]]:
-    """The changes of each job one after the other, those of different jobs together."""
+    """Return the changes of each job one after the other, those of different jobs together."""
     rounds: list[list[Change]] = []
     count: Counter[str] = Counter()
     for change in changes:
@@ -132,7 +133,7 @@ def _rounds(changes: Sequence[Change]) -> list[list[Change]]:
 
 
 def _change(job: Job, event: Event[JobControl], judge: Judge, now_ms: int) -> Change | None:
-    """How a job changes by a revocation, an approval or a restart; None: it does not."""
+    """Return the change of a job by a revocation, an approval or a restart; None if there is none."""
     action, at = event.value["action"], str(event.record.position)
     if action == REVOKE and job.status not in ENDED:
         error = f"{REVOKED}: {event.value['reason']}" if event.value["reason"].strip() else REVOKED

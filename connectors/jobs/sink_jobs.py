@@ -1,8 +1,9 @@
-"""The sink of jobs: what is submitted becomes a row, and a command if the organization may.
+"""The sink of jobs: a submission becomes a row, and a command if the organization may run it.
 
-Law: a job id is one job, whoever sends it how often; what differs under a known id is refused. Whether an organization may is
-decided in the order of the log and while its other jobs wait, so that a month holds no more of them than its plan says. A job
-that may not be is a row that failed, with the limit in its error: whoever submitted it finds it.
+Invariant: a job id is one job, however often it is sent; different content under a known id is refused. Whether an
+organization may run it is decided in the order of the log and while its other jobs wait, so that a month has no more of
+them than its plan allows. A job that is not allowed is a failed row, with the limit in its error, where the submitter
+finds it.
 """
 
 from __future__ import annotations
@@ -38,18 +39,19 @@ _COLUMNS = [
 
 
 class Prepared(NamedTuple):
-    """Valid submissions of a batch in the order of the log, and what is refused."""
+    """Valid submissions of a batch in the order of the log, and refused ones."""
 
     submitted: list[tuple[Event[JobSubmitted], Submission]]
     dead: list[DeadLetter]
 
 
 class JobsSink(Handler[JobSubmitted, Prepared]):
-    """One row a job; a command for each that may be worked on, one progress event for each that may not."""
+    """One row per job; a command for each permitted one, one progress event for each refused one."""
 
     group = "jobs"
     topics = (JOB_SUBMITTED,)
-    # One transaction's fixed cost spread over enough jobs to vanish; with the longest args a batch is 32 MiB.
+    # The fixed cost of one transaction spread over enough jobs to be negligible; with the longest args a batch is 32
+    # MiB.
     batch_max = 500
 
     def __init__(self, around: Surroundings, plans: Mapping[str, Plan]) -> None:
@@ -64,7 +66,7 @@ class JobsSink(Handler[JobSubmitted, Prepared]):
     async def apply(
         self, tx: Connection, events: Sequence[Event[JobSubmitted]], prepared: Prepared
     ) -> Sequence[DeadLetter]:
-        """Store what is new, and ask for it or say why not."""
+        """Store new jobs, and request them or report why not."""
         valid = {id(event) for event in await erasures.valid(tx, [event for event, _ in prepared.submitted])}
         submitted = [(event, said) for event, said in prepared.submitted if id(event) in valid]
         if not submitted:
@@ -101,7 +103,7 @@ def _id_of(event: Event[JobSubmitted]) -> str:
 
 
 def _judged(judge: Judge, event: Event[JobSubmitted], said: Submission, now_ms: int) -> Job:
-    """The job of a submission: pending, or failed by a limit."""
+    """Return the job of a submission: pending, or failed by a limit."""
     job = _pending(event, said, now_ms)
     error = judge.refused(said.kind, said.organization_id, said.args)
     return job if error is None else replace(failed(job, error, now_ms), seq=1)
@@ -125,7 +127,7 @@ def _pending(event: Event[JobSubmitted], said: Submission, now_ms: int) -> Job:
 
 
 def _row(job: Job, event: Event[JobSubmitted]) -> tuple[Any, ...]:
-    """In the order of `_COLUMNS`."""
+    """Return a row in the order of `_COLUMNS`."""
     created, updated = to_datetime(job.created_ms), to_datetime(job.updated_ms)
     completed = None if job.completed_ms is None else to_datetime(job.completed_ms)
     said = (

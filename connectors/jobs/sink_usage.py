@@ -1,7 +1,7 @@
-"""The sink of usage: the totals of a period as they are told at the quarters of an hour (R2.37).
+"""The sink of usage: the totals of a period as they are published every quarter of an hour (R2.37).
 
-Invariant: totals are absolute, and what is stored is only ever raised. An event that comes again never doubles, and one that
-says less (of a table that began anew) never lowers.
+Invariant: totals are absolute, and stored ones only ever increase. A repeated event never duplicates, and a lower one
+(from a table that was rebuilt) never decreases them.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from highwater.streams.jobs.usage import check_flushed
 
 
 class Prepared(NamedTuple):
-    """Valid events, and what is refused."""
+    """Valid events, and refused ones."""
 
     events: list[Event[UsageFlushed]]
     dead: list[DeadLetter]
 
 
 class UsageSink(Handler[UsageFlushed, Prepared]):
-    """One statement a batch."""
+    """One statement per batch."""
 
     group = "usage"
     topics = (USAGE_FLUSHED,)
-    # Rows of 100 bytes: all organizations are told at once, four times an hour, and no one waits for it.
+    # Rows of 100 bytes: all organizations are published at once, four times an hour, and nothing waits for it.
     batch_max = 5_000
 
     async def prepare(self, events: Sequence[Event[UsageFlushed]]) -> Prepared:
@@ -40,7 +40,7 @@ class UsageSink(Handler[UsageFlushed, Prepared]):
     async def apply(
         self, tx: Connection, events: Sequence[Event[UsageFlushed]], prepared: Prepared
     ) -> Sequence[DeadLetter]:
-        """Raise the stored totals."""
+        """Increase the stored totals."""
         await store_flushed(tx, [event.value for event in prepared.events])
         return prepared.dead
 

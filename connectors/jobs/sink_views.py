@@ -1,7 +1,7 @@
 """The sink of views: gathered for a window, then stored by one statement (R2.43).
 
-Invariant: a window is a batch. Its views and the positions are one transaction, so a process that dies in the middle of a
-window loses nothing and counts nothing twice. The log is the buffer; what Redis shows meanwhile decides nothing.
+Invariant: a window is a batch. Its views and the positions are one transaction, so a process that dies during a window
+loses nothing and counts nothing twice. The log is the buffer; the number in Redis decides nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from highwater.streams.jobs.validation import check_jobs_event
 
 
 class Prepared(NamedTuple):
-    """Views by deck, and what is refused."""
+    """Views by deck, and refused events."""
 
     counts: Counter[str]
     dead: list[DeadLetter]
@@ -32,7 +32,7 @@ class ViewsSink(Handler[ViewRecorded, Prepared]):
 
     group = "views"
     topics = (VIEW_RECORDED,)
-    # A window that fills up ends early: 20,000 in a minute are 333 views a second, and 4 MB of records.
+    # A full window ends early: 20,000 in a minute are 333 views a second, and 4 MB of records.
     batch_max = 20_000
 
     def __init__(self, deltas: ViewDeltas, *, window_seconds: float) -> None:
@@ -47,10 +47,10 @@ class ViewsSink(Handler[ViewRecorded, Prepared]):
     async def apply(
         self, tx: Connection, events: Sequence[Event[ViewRecorded]], prepared: Prepared
     ) -> Sequence[DeadLetter]:
-        """Store the counts, then take them from what is shown on top.
+        """Store the counts, then subtract them from the number in Redis.
 
-        Before the commit, not after it: a process that dies between the two shows a window late what it else would show
-        twice for good.
+        Before the commit, not after it: a process that dies between the two shows a window late; otherwise it would
+        show it twice for good.
         """
         if prepared.counts:
             await views.store(tx, prepared.counts)

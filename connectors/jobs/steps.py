@@ -1,7 +1,7 @@
-"""What a kind of job is to the engine: the next thing to do, given how far the job is.
+"""A kind of job for the engine: the next thing to do, given the progress of the job.
 
-Invariant: `next` depends on the job alone, so that whoever takes a job goes on where the last one was (R2.15). It stores
-nothing: what it wants stored is in what it returns, and is stored together with the checkpoint or not at all.
+Invariant: `next` depends only on the job, so that another worker continues where the last one stopped (R2.15). It
+stores nothing: its result contains what is to be stored, together with the checkpoint or not at all.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class JobFailedError(HighwaterError):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step that was made: the checkpoint after it, how far the job is, and what is stored and told with it.
+    """A finished step: the checkpoint after it, the progress of the job, and what is stored and published with it.
 
     `events`: through the outbox, in order.
     """
@@ -38,10 +38,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The job has what it was to make: `result` is shown to its user.
+    """The end of the job: `result` is shown to its user.
 
-    `deck`: stored as the presentation with the job's id, and counted as usage. `afterwards`: called with the job as it was
-    stored, once; nothing depends on it.
+    `deck`: stored as the presentation with the job's id, and counted as usage. `afterwards`: called with the job as it
+    was stored, once; nothing depends on it.
     """
 
     result: Mapping[str, Any]
@@ -54,10 +54,10 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A call of the language model that is to be made; `conclude` makes the step of its answer.
+    """A call of the language model that is to be made; `conclude` makes the step from its answer.
 
-    `conclude` raises `UnusableAnswerError` for an answer of another form; it is asked for once more. `told`: said when the call
-    is made for the first time.
+    `conclude` raises `UnusableAnswerError` for an answer of another form; the call is repeated once. `told`: published
+    when the call is made for the first time.
     """
 
     stage: str
@@ -72,9 +72,9 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The job is to wait for somebody's approval, without a worker, for so long at most; then it fails.
+    """The job is to wait for approval, without a worker, for at most this long; then it fails.
 
-    `told`: said when the wait begins.
+    `told`: published when the wait begins.
     """
 
     timeout_ms: int
@@ -85,9 +85,9 @@ class Steps(Protocol):
     """How one kind of job is made."""
 
     async def next(self, job: Job) -> Ask | Step | Wait | Done:
-        """What is next; a step may be the work itself, which was done in here.
+        """Return what is next; a step may be the work itself, which was done in here.
 
         Raises:
             JobFailedError: it cannot be done; the job fails with the message.
-            UnavailableError: a part is away; asked again later, and the job stays as it is.
+            UnavailableError: a service is unavailable; retried later, and the job is unchanged.
         """

@@ -1,8 +1,9 @@
-"""Jobs of one kind in PostgreSQL: taken, stored with what they tell, given back.
+"""Jobs of one kind in PostgreSQL: claimed, stored with their reports, released.
 
-Law: a checkpoint, what is told of it and what was made are one transaction, and all of it happens only if the job still is as
-whoever stores it took it (R2.15). What a job used is counted in the transaction that ends it, so once (R2.36); its result is
-stored before its checkpoint goes (R2.13). What is asked for waits in the table, and slots are shared out between organizations.
+Invariant: a checkpoint, its reports and its results are one transaction, and are stored only if the job is unchanged
+since the caller claimed it (R2.15). A job's usage is counted in the transaction that ends it, so once (R2.36); its
+result is stored before its checkpoint is deleted (R2.13). Requested work waits in the table, and slots are shared
+between organizations.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ STATEMENTS = Statements(
     workers=QUERIES["workers_with_jobs"],
     has_unended=QUERIES["has_unended_jobs"],
 )
-# Effects in the transaction of a step; called only if the job still is ours.
+# Effects in the transaction of a step; called only if the job is still ours.
 Apply = Callable[[Connection], Awaitable[None]]
 
 
@@ -63,9 +64,9 @@ class Deck(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A job as it was taken and as it is to be stored, with what is told and stored beside it.
+    """A job as it was claimed and as it is to be stored, with its reports and what is stored beside it.
 
-    `events` are for the outbox; `deck` is what a generation made, and is what is counted, unless it was made before.
+    `events` are for the outbox; `deck` is the result of a generation, and is counted, unless it was reused.
     """
 
     before: Job
@@ -79,28 +80,28 @@ class Change:
 
     @property
     def is_saved(self) -> bool:
-        """Whether its checkpoint is another one."""
+        """Return whether its checkpoint has changed."""
         return self.after.checkpoint is not self.before.checkpoint
 
     @property
     def has_ended(self) -> bool:
-        """Whether the job has come to its end by it."""
+        """Return whether it ends the job."""
         return self.after.status in ENDED
 
     @property
     def is_counted(self) -> bool:
-        """Whether the job has ended by it with something that counts as used."""
+        """Return whether it ends the job with usage to be counted."""
         return self.has_ended and (self.deck is not None or self.after.is_used)
 
     @property
     def ends_checkpoint(self) -> bool:
-        """Whether nobody is to go on from its checkpoint (R2.13)."""
+        """Return whether its checkpoint is no longer needed (R2.13)."""
         is_revoked = self.after.status is JobStatus.REVOKED and self.before.checkpoint is not None
         return self.after.status is JobStatus.COMPLETED or is_revoked
 
     @property
     def saves_checkpoint(self) -> bool:
-        """Whether its checkpoint is told: another one, that of a job that failed, or that of one that is restarted (R2.14)."""
+        """Return whether its checkpoint is published: a changed one, that of a failed job, or that of a restarted one (R2.14)."""
         has_moved = self.after.status is not self.before.status and JobStatus.FAILED in (
             self.after.status,
             self.before.status,
@@ -109,7 +110,7 @@ class Change:
 
 
 def job_of(row: Row) -> Job:
-    """The job in a row of `jobs`."""
+    """Return the job in a row of `jobs`."""
     return Job(
         id=str(row["job_id"]),
         kind=Kind(row["kind"]),
@@ -133,34 +134,36 @@ def job_of(row: Row) -> Job:
 
 
 class Jobs(WorkStore[Job, Change]):
-    """The store of jobs of one kind, for those that work on them; what nobody began in time expires when its slot comes."""
+    """The store of jobs of one kind, for their workers; a job that was not begun in time expires when its slot comes."""
 
     def __init__(self, pool: asyncpg.Pool[asyncpg.Record], codec: Codec, kind: Kind, *, begun_max: int) -> None:
-        """`begun_max`: jobs of one organization in progress at most, in all processes."""
+        """`begun_max`: the maximum of jobs of one organization in progress, in all processes."""
         statements = STATEMENTS._replace(of_kind=(kind,))
         super().__init__(pool, statements, (LockClass.JOB_SLOTS, tuple(Kind).index(kind)), Share(begun_max))
         self.kind = kind
         self._codec = codec
 
     async def ask(self, tx: Connection, asked: Sequence[Asked]) -> None:
-        """Have jobs wait for a slot; those that do not wait are left alone."""
-        commands = {one.work_id: str(one.command) for one in asked}  # however often a job is asked for
+        """Let jobs wait for a slot; those that do not wait are left alone."""
+        commands = {one.work_id: str(one.command) for one in asked}  # however often a job is requested
         await tx.execute(QUERIES["ask_for_jobs"], list(commands), list(commands.values()), self.kind)
 
     async def workers(self, tx: Connection) -> list[int]:
-        """Who holds jobs of this kind. This is asked each second, whatever is free, so how many wait is measured here."""
+        """Return the workers that hold jobs of this kind. It is called every second, so the number of waiting jobs is
+        measured here.
+        """
         JOBS_WAITING.labels(self.kind).set(await tx.fetchval(QUERIES["count_waiting_jobs"], self.kind))
         return await super().workers(tx)
 
     async def has_unended(self, tx: Connection) -> bool:
-        """Whether any job of this kind has not ended; where none has, none waits."""
+        """Return whether any job of this kind has not ended; otherwise none waits."""
         found = await super().has_unended(tx)
         if not found:
             JOBS_WAITING.labels(self.kind).set(0)
         return found
 
     async def count_late(self, work_id: str, now_ms: int) -> None:
-        """Count what a call of an ended job used that was answered after its end; nothing for one that goes on elsewhere."""
+        """Count the usage of a call of an ended job that was answered after its end; nothing if the job continues elsewhere."""
         async with transaction(self._pool) as tx:
             rows = await tx.fetch(QUERIES["lock_jobs"], [work_id])
             jobs = [job for job in await counting.with_totals(tx, list(map(job_of, rows))) if job.status in ENDED]
@@ -171,7 +174,8 @@ class Jobs(WorkStore[Job, Change]):
                     await tx.execute(QUERIES["store_late_totals"], job.id, *used, to_datetime(now_ms))
                     await outbox.add(tx, [_event_row(self._codec, SOURCE, USAGE_RECORDED, usage, job, now_ms)])
 
-    # -- what a job is to its store -------------------------------------------------------------------------------------
+    # -- the parts for jobs
+    # -----------------------------------------------------------------------------------------------
 
     async def _stored(self, tx: Connection, changes: Sequence[Change]) -> Mapping[str, Job]:
         return await store_changes(tx, self._codec, changes)
@@ -197,8 +201,8 @@ class Jobs(WorkStore[Job, Change]):
 async def store_changes(
     tx: Connection, codec: Codec, changes: Sequence[Change], *, source: str = SOURCE
 ) -> dict[str, Job]:
-    """Store changes of different jobs in the caller's transaction: jobs as they were stored, by id; one that was not as it was
-    taken is left out, and nothing of its change is stored.
+    """Store changes of different jobs in the caller's transaction and return the jobs as stored, by id; one that
+    changed since it was claimed is left out, and nothing of its change is stored.
     """
     if not changes:
         return {}
@@ -242,7 +246,7 @@ def _event_row(codec: Codec, source: str, topic: TopicName[EventT], event: Event
 
 def _taken(job: Job, worker: int, lease_ms: int, now_ms: int, command: str | None) -> Change:
     after = taken(job, worker=worker, lease_ms=lease_ms, now_ms=now_ms, command=command)
-    # A deck tells of its slides alone (R2.17).
+    # A deck publishes its own slides (R2.17).
     is_told = job.epoch == 0 and job.kind is not Kind.GENERATION
     return Change(job, after, now_ms, (Told(JOB_STARTED),) if is_told else ())
 
@@ -253,7 +257,7 @@ def _expired(job: Job, now_ms: int) -> Change:
 
 
 def _given_back(job: Job, now_ms: int) -> Change:
-    """To be asked for again, or failed when that was so often enough."""
+    """Return the job to be requested again, or failed if that has happened too often."""
     if job.returns < RETURNS_MAX:
         return _asked_again(job, now_ms, is_counted=True)
     error = f"its worker ended or went silent {job.returns + 1} times"
@@ -267,12 +271,12 @@ def _asked_again(job: Job, now_ms: int, *, is_counted: bool) -> Change:
 
 
 def _numbered(change: Change) -> Change:
-    """With the progress that it tells counted."""
+    """Return the change with its reports numbered."""
     return replace(change, after=replace(change.after, seq=change.before.seq + len(change.told)))
 
 
 async def _with_totals(tx: Connection, changes: Sequence[Change]) -> list[Change]:
-    """Those that end a job with what its calls used in all."""
+    """Return those that end a job with the total usage of its calls."""
     ended = await counting.with_totals(tx, [change.after for change in changes if change.has_ended])
     of = {job.id: job for job in ended}
     return [replace(change, after=of.get(change.after.id, change.after)) for change in changes]
@@ -285,7 +289,7 @@ def _ended(change: Change) -> counting.Ended:
 
 
 def _row(change: Change) -> tuple[Any, ...]:
-    """In the order of `store_jobs`."""
+    """Return a row in the order of `store_jobs`."""
     before, job = change.before, change.after
     return (
         job.id,

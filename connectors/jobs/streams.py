@@ -1,7 +1,8 @@
-"""The streams of jobs in Redis as their watchers need them: entries after an id, wake-ups, and who holds sockets.
+"""The streams of jobs in Redis for their watchers: entries after an id, wake-ups, and open sockets.
 
-Invariants. What watchers are told comes from the stream, by id; a wake-up carries none of it and may be lost (R2.22). Nothing
-here is known of what Redis has lost: an entry that is missing shows by its number, since those of a job are dense.
+Invariants. Reports reach watchers through the stream, by id; a wake-up contains none of them and may be lost (R2.22).
+Data that Redis has lost is not tracked here: a missing entry is noticed by its number, since those of a job have no
+gaps.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import orjson
 from highwater.connectors.redis.keys import PROGRESS, PROGRESS_ENTRIES_MAX, PROGRESS_WAKES, SOCKET_SECONDS, SOCKETS, key
 from highwater.connectors.redis.link import RedisAwayError, RedisLink
 
-# How long a wait for a wake-up lasts before it is begun again; nothing depends on it.
+# How long a wait for a wake-up lasts before it is repeated; nothing depends on it.
 _LISTEN_SECONDS = 5.0
 
 
@@ -27,7 +28,7 @@ class Entry(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What a stream holds after a place, and whether there is a stream at all."""
+    """The entries of a stream after a place, and whether the stream exists."""
 
     entries: Sequence[Entry]
     is_there: bool
@@ -57,10 +58,10 @@ class JobStreams:
         ]
 
     async def wakes(self) -> AsyncGenerator[str | None, None]:
-        """Jobs that have new entries; None once at the beginning: what came before that was not heard.
+        """Yield jobs that have new entries; None once at the beginning: earlier wake-ups were missed.
 
         Raises:
-            RedisAwayError: nothing is heard any more.
+            RedisAwayError: wake-ups no longer arrive.
         """
         pubsub = self._link.require().pubsub()
         try:
@@ -68,15 +69,16 @@ class JobStreams:
             while True:
                 message = await self._link.run(pubsub.get_message(timeout=_LISTEN_SECONDS))
                 if message is not None:
-                    # The first one confirms: from there on everything is heard.
+                    # The first one confirms the subscription: from here on nothing is missed.
                     yield _job_id(message["data"]) if message["type"] == "message" else None
         finally:
-            # It is to be closed whatever became of the connection.
+            # It must be closed in any state of the connection.
             with contextlib.suppress(RedisAwayError):
                 await self._link.run(pubsub.aclose())
 
     async def beat(self, members: Mapping[str, Sequence[str]], now_ms: int) -> None:
-        """Say that these sockets are still held, by user; those not heard of for `SOCKET_SECONDS` go (R2.23).
+        """Report that these sockets are still open, by user; those not reported for `SOCKET_SECONDS` are removed
+        (R2.23).
 
         Raises:
             RedisAwayError: Redis did not store it.
@@ -90,10 +92,10 @@ class JobStreams:
         await self._link.run(pipe.execute())
 
     async def gone(self, user_id: str, member: str) -> None:
-        """A socket has ended.
+        """Remove a closed socket.
 
         Raises:
-            RedisAwayError: it goes by itself.
+            RedisAwayError: it expires by itself.
         """
         await self._link.run(self._link.require().zrem(key(SOCKETS, user_id=user_id), member))
 
@@ -104,7 +106,7 @@ def _entry(entry_id: bytes, fields: Mapping[bytes, bytes]) -> Entry:
 
 
 def _job_id(data: Any) -> str | None:
-    """The job that a wake-up names; None for what nobody of ours has sent: then all are looked at."""
+    """Return the job that a wake-up names; None for a message from another sender: then all are checked."""
     try:
         return str(orjson.loads(data)["job_id"])
     except (orjson.JSONDecodeError, KeyError, TypeError):

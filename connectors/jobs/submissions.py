@@ -1,4 +1,4 @@
-"""What was submitted under the ids of jobs that are stored: what a repeat is compared with, by the sink and by the API."""
+"""The submissions under the ids of stored jobs: a repeat is compared with them, by the sink and by the API."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from highwater.streams.jobs.states import Kind
 
 
 async def known_submissions(tx: Connection, job_ids: Sequence[str]) -> dict[str, Known[Submission]]:
-    """What was submitted under these ids, those that are stored."""
+    """Return the submissions under those of these ids that are stored."""
     return {
         row["job_id"]: Known(
             Submission(

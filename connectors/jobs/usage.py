@@ -1,8 +1,8 @@
-"""Usage as PostgreSQL holds it: flushed totals, and the same counted anew from what jobs were counted for (R2.37).
+"""Usage in PostgreSQL: flushed totals, and the same recomputed from the entries of jobs (R2.37).
 
-Invariant: stored totals are only ever raised. Each count is an entry of its own, written when its job ended, so counting them
-anew counts none twice. A flush lags by up to a quarter of an hour: it is compared with the entries up to its own position, and
-only what differs there is wrong.
+Invariant: stored totals only ever increase. Each count is a separate entry, written when its job ended, so recomputing
+counts none twice. A flush lags by up to a quarter of an hour: it is compared with the entries up to its own position,
+and only a difference there is an error.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from highwater.streams.jobs.usage import month_of
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
-# Organizations whose totals are raised in one statement.
+# Organizations whose totals are increased in one statement.
 _ROWS_MAX = 5_000
 
 
 class Amounts(NamedTuple):
-    """What was used."""
+    """The amounts of usage."""
 
     presentations: int = 0
     slides: int = 0
@@ -36,16 +36,16 @@ class Amounts(NamedTuple):
     cost_cents: int = 0
 
     def raised(self, other: Amounts) -> Amounts:
-        """The higher of each."""
+        """Return the higher of each."""
         return Amounts(*map(max, self, other))
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """An organization and period: as flushed, as its entries say, and their sums; times in ms since 1970, None before any.
+    """An organization and period: as flushed, by its entries, and the sums; times in ms since 1970, None before any.
 
-    `recomputed` are all entries, up to `last_seq`; `recomputed_then` those up to `flushed_seq`, the last
-    one that the flush counted.
+    `recomputed` are all entries, up to `last_seq`; `recomputed_then` those up to `flushed_seq`, the last one that the
+    flush counted.
     """
 
     organization_id: str
@@ -64,27 +64,27 @@ class Usage:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the flush lacks what was counted before it."""
+        """Return whether the flush is below the entries counted before it."""
         return self.flushed.raised(self.recomputed_then) != self.flushed
 
     @property
     def is_above(self) -> bool:
-        """Whether more was flushed than was counted until then: the database was restored since, or a flush was wrong."""
+        """Return whether more was flushed than was counted until then: the database was restored since, or a flush was wrong."""
         return self.flushed.raised(self.recomputed_then) != self.recomputed_then
 
     @property
     def is_summed(self) -> bool:
-        """Whether the sums that limits are judged by are those of the entries."""
+        """Return whether the sums that limits are checked against are those of the entries."""
         return self.summed == self.recomputed
 
 
 def amounts_of(event: UsageRecorded) -> Amounts:
-    """What a usage adds."""
+    """Return the amounts of a usage."""
     return Amounts(event["presentations"], event["slides"], event["tokens"], event["cost_cents"])
 
 
 async def store_flushed(tx: Connection, events: Sequence[UsageFlushed]) -> None:
-    """Raise the stored totals to those of `jobs.usage-flushed`."""
+    """Increase the stored totals to those of `jobs.usage-flushed`."""
     merged: dict[tuple[str, str], list[int]] = {}
     for event in events:
         told = [
@@ -103,7 +103,7 @@ async def store_flushed(tx: Connection, events: Sequence[UsageFlushed]) -> None:
 
 
 async def usage_of(pool: Pool, organization_id: str, period: str) -> Counted:
-    """What an organization used in a period (YYYY-MM): the number that its limits are judged by too.
+    """Return the usage of an organization in a period (YYYY-MM): its limits are checked against the same number.
 
     Raises:
         UnavailableError: PostgreSQL is unavailable.
@@ -115,14 +115,14 @@ async def usage_of(pool: Pool, organization_id: str, period: str) -> Counted:
 async def recompute_usage(
     pool: Pool, *, organization_id: str | None = None, period: str | None = None, is_stored: bool = False, now_ms: int
 ) -> list[Usage]:
-    """Usage counted anew beside what was flushed, in order; what was flushed can be raised to it.
+    """Return recomputed usage beside the flushed totals, in order; the flushed totals can be increased to it.
 
     Args:
         pool: of PostgreSQL.
-        organization_id: of this one only.
-        period: of this month only (YYYY-MM).
-        is_stored: whether totals below what was counted are raised, also those that wait for their flush.
-        now_ms: when.
+        organization_id: only this one.
+        period: only this month (YYYY-MM).
+        is_stored: whether totals below the entries are increased, including those that wait for their flush.
+        now_ms: the current time.
 
     Raises:
         UnavailableError: PostgreSQL is unavailable.

@@ -1,9 +1,9 @@
-"""Views of decks that are not stored yet: a number a deck in Redis, shown on top of what PostgreSQL has (R2.42, R2.43).
+"""Views of decks that are not stored yet: a number per deck in Redis, added to the one in PostgreSQL (R2.42, R2.43).
 
-Invariants. What is stored is a function of the log alone; the number in Redis only makes a view visible before its window is
-stored, and is never below 0. It is raised before its event is produced and lowered with the event's window, so what a crash
-between two systems hides is shown a window later. Only a process that dies between raising and producing leaves one view too
-many.
+Invariants. The stored number depends only on the log; the number in Redis only makes a view visible before its window
+is stored, and is never below 0. It is increased before its event is produced and decreased with the event's window, so
+a crash between two systems delays a view by a window. Only a process that dies between increasing and producing leaves
+one view too many.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from highwater.connectors.redis.keys import PRESENTATION_VIEWS, key
 from highwater.connectors.redis.link import RedisAwayError, RedisLink
 from highwater.streams.telemetry import get_log
 
-# Never below 0: events that others wrote to the topic, and those of before an emptied Redis, were not raised here.
+# Never below 0: events that other producers wrote to the topic, and those from before Redis was emptied, were not added
+# here.
 _LOWER = """
 local left = tonumber(redis.call('GET', KEYS[1]) or '0') - tonumber(ARGV[1])
 if left > 0 then redis.call('SET', KEYS[1], left) else redis.call('DEL', KEYS[1]) end
@@ -38,7 +39,7 @@ class DeckOwner(NamedTuple):
 
 
 async def owner_of(pool: asyncpg.Pool[asyncpg.Record], presentation_id: str) -> DeckOwner | None:
-    """Whose a deck is; None: there is none of that id.
+    """Return the owner of a deck; None if the id is unknown.
 
     Raises:
         UnavailableError: PostgreSQL is unavailable.
@@ -49,7 +50,7 @@ async def owner_of(pool: asyncpg.Pool[asyncpg.Record], presentation_id: str) -> 
 
 
 async def store(tx: Connection, counts: Mapping[str, int]) -> None:
-    """Add views to what is stored, by deck."""
+    """Add views to the stored ones, by deck."""
     names = sorted(counts)
     await tx.execute(QUERIES["store_views"], names, [counts[name] for name in names])
 
@@ -62,7 +63,7 @@ class ViewDeltas:
         self._lower = link.script(_LOWER)
 
     async def raised(self, presentation_id: str) -> bool:
-        """Show one view more; whether that could be done."""
+        """Show one view more; return whether that was possible."""
         try:
             await self._link.run(self._link.require().incr(key(PRESENTATION_VIEWS, presentation_id=presentation_id)))
         except RedisAwayError as error:
@@ -71,7 +72,7 @@ class ViewDeltas:
         return True
 
     async def lower(self, counts: Mapping[str, int]) -> None:
-        """Take away what is stored, or is not to come, by deck."""
+        """Subtract stored or cancelled views, by deck."""
         if self._link.client is None:
             return
         names = list(counts)

@@ -82,7 +82,7 @@ async def _export(w: Wiring) -> Connector:
 
 
 def _worker(w: Wiring, kind: Kind, pool: Pool, steps: Steps, calls: ModelCalls | None = None) -> Connector:
-    """The consumer of one kind of job with its engine and watch."""
+    """Return the consumer of one kind of job with its engine and watch."""
     s, around = w.settings, w.around
     jobs = Jobs(pool, around.codec, kind, begun_max=s.job_concurrency_per_organization)
     lease_ms = int(s.job_lease_seconds * 1000)

@@ -1,4 +1,4 @@
-"""The consumers of commands, one a kind of job; one for a job that was revoked or has expired finds none (R2.40)."""
+"""The consumers of commands, one per kind of job; a command for a revoked or expired job matches none (R2.40)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from highwater.streams.jobs.states import REQUESTED, JobRequested, Kind
 
 
 class JobCommands(WorkCommands[JobRequested]):
-    """Follows the topic of a kind; its group has the kind's name."""
+    """Applies the commands of a kind; its group has the kind's name."""
 
     def __init__(self, engine: JobEngine, kind: Kind) -> None:
         super().__init__(engine)
