@@ -1,1 +1,1 @@
-"""Jobs over HTTP and in the command: submitted, watched, their decks and files."""
+"""Jobs over HTTP and in the command: submit and watch them, their decks and files."""

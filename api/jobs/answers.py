@@ -1,6 +1,6 @@
-"""What the routes of jobs and decks answer with, for the OpenAPI document.
+"""The responses of the routes of jobs and decks, for the OpenAPI document.
 
-Invariant: no answer has other members. One that is not always there is `NotRequired`; one that may have no value is also `None`.
+Invariant: no response has other members. An optional member is `NotRequired`; a nullable one is also `None`.
 """
 
 from __future__ import annotations
@@ -195,10 +195,11 @@ class RestartedJob(TypedDict):
 
 
 class JobRestarts(TypedDict):
-    """What a restart begins, or has begun. `found`: how many the filter finds; `jobs`: up to 500, the last to fail first.
+    """What a restart begins, or has begun. `found`: how many the filter finds; `jobs`: up to 500, the last to fail
+    first.
 
-    `is_whole`: whether every failed job was checked; `refusal`: why the organization may not have them made, if it may not;
-    `users`: those with the most of them.
+    `is_whole`: whether every failed job was checked; `refusal`: why the organization may not run them, if so; `users`:
+    those with the most of them.
     """
 
     executed: bool

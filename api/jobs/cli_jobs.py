@@ -1,7 +1,7 @@
-"""`highwater jobs`: jobs of the running API submitted, listed, watched, approved, revoked and restarted; documents and files.
+"""`highwater jobs`: submit, list, watch, approve, revoke and restart jobs of the running API; documents and files.
 
-Laws. A job belongs to the product, not to this command: whoever stops watching leaves it alone. Watching goes on where it was
-when the connection is lost, so no step is shown twice or left out.
+Invariants. A job belongs to the product, not to this command: a user who stops watching does not change it. After a
+lost connection watching continues where it was, so no step is shown twice or left out.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from highwater.api.command.terminal import Bar
 
-# The API says that it lives every 15 s; who hears nothing for two of those has lost it.
+# The API sends a heartbeat every 15 s; without two of them the connection is lost.
 _SILENCE_SECONDS = 35.0
 _AGAIN_SECONDS = 1.0
 
@@ -180,7 +180,7 @@ def restart(job_id: str, is_watched: bool, as_json: bool) -> None:
 
 
 def _changed(job_id: str, action: str, body: Any, *, is_watched: bool, as_json: bool) -> None:
-    """Ask for an action on a job; watch what the job does after it."""
+    """Request an action on a job, then watch the job."""
     settings = own_settings()
     with api_client(settings, any_key(settings)) as client:
         before = request(client, "GET", f"/api/jobs/{job_id}").json()
@@ -223,7 +223,8 @@ def restart_failed(
         warn(f"highwater: not possible now: {found['refusal']}")
 
 
-# -- documents and files -------------------------------------------------------------------------------------------------
+# -- documents and files
+# -------------------------------------------------------------------------------------------------
 
 
 @jobs.group(cls=Group)
@@ -329,13 +330,14 @@ def recompute_usage(organization_id: str | None, period: str | None, is_stored: 
         click.get_current_context().exit(FAILED)
 
 
-# -- watching ------------------------------------------------------------------------------------------------------------
+# -- watching
+# ------------------------------------------------------------------------------------------------------------
 
 
 def _watched(
     client: httpx.Client, job_id: str, positions: str | None, *, as_json: bool, after: str | None = None
 ) -> None:
-    """Tell of a job until it has ended, and how it ended; `after` this event."""
+    """Show a job until it has ended, and how it ended; only events after `after`."""
     from highwater.streams.jobs.progress import OUTLINE_READY
 
     context = click.get_current_context()
@@ -358,7 +360,7 @@ def _watched(
 
 
 def _show(told: Told, bar: Bar, *, as_json: bool) -> None:
-    """A step: on the bar, and beside it where that is no terminal's."""
+    """Show a step: on the bar, and beside it if that is not a terminal's."""
     import sys
 
     document = told.document
@@ -373,11 +375,11 @@ def _show(told: Told, bar: Bar, *, as_json: bool) -> None:
 
 
 def _events(client: httpx.Client, job_id: str, positions: str | None, after: str | None) -> Iterator[Told]:
-    """The events of a job until it has ended, over as many connections as that takes.
+    """Yield the events of a job until it has ended, over as many connections as necessary.
 
     Raises:
-        click.UsageError: that is no job's id.
-        CommandFailedError: there is no such job, or it may not be seen.
+        click.UsageError: that is not a job's id.
+        CommandFailedError: the job does not exist, or is not visible to the caller.
     """
     import time
 
@@ -407,7 +409,7 @@ def _events(client: httpx.Client, job_id: str, positions: str | None, after: str
                         yield told
                         has_ended = told.document["event_type"] in ENDS
                     if has_ended:
-                        continue  # 204 says so; a failed job that was restarted since goes on
+                        continue  # 204 means that; a failed job that was restarted since continues
         except httpx.TransportError as error:
             if not is_said:
                 is_said = True
@@ -416,7 +418,7 @@ def _events(client: httpx.Client, job_id: str, positions: str | None, after: str
 
 
 def _parsed(lines: Iterator[str]) -> Iterator[Told]:
-    """The events in a stream of lines; of other fields and comments nothing is made."""
+    """Yield the events in a stream of lines; other fields and comments are ignored."""
     import orjson
 
     fields: dict[str, str] = {}

@@ -1,7 +1,7 @@
-"""Files of jobs saved on the machine of whoever runs the command.
+"""Saves files of jobs on the machine that runs the command.
 
-Invariant: a file is there whole or not at all: it is written beside its place, its digest is checked, and only then it is moved
-there. Nothing that is there is replaced unless the caller says so.
+Invariant: a file is complete or does not exist: it is written under a temporary name, its digest is checked, and only
+then it is renamed. An existing file is replaced only if the caller requests it.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ STANDARD_OUTPUT = Path("-")
 def save(
     client: httpx.Client, sha256: str, parameters: Mapping[str, str], output: Path | None, *, is_replaced: bool
 ) -> Path | None:
-    """Save a blob; where it is now, None for standard output.
+    """Save a blob; return its path, None for standard output.
 
     Args:
         client: of the API.
         sha256: the blob.
         parameters: of the request.
-        output: where to; None: in the working folder, under the name that the API says.
-        is_replaced: whether a file that is there is replaced.
+        output: the path; None: in the working folder, under the name in the response.
+        is_replaced: whether an existing file is replaced.
 
     Raises:
-        click.UsageError: that is no blob's id.
-        CommandFailedError: there is no such blob, it broke off, or a file is there.
+        click.UsageError: that is not a blob's id.
+        CommandFailedError: the blob does not exist, the transfer was interrupted, or the file exists.
     """
     with client.stream("GET", f"/api/blobs/{sha256}", params=dict(parameters)) as answer:
         if not answer.is_success:
@@ -76,7 +76,7 @@ def _copied(answer: httpx.Response, file: BinaryIO, sha256: str) -> None:
 
 
 def _name_of(answer: httpx.Response, sha256: str) -> str:
-    """The name that the API says, if it is one part of a path; else one that follows from the digest."""
+    """Return the name in the response, if it is one path component; else one derived from the digest."""
     name = name_in(answer.headers.get("content-disposition", "")) or ""
     try:
         check_file_name("filename", name)

@@ -1,8 +1,10 @@
-"""Documents and files, put and read by the SHA-256 of their bytes: a job names them by it, they never travel in an event.
+"""Documents and files, stored and read by the SHA-256 of their bytes: a job names them by it, they are never part of an
+event.
 
-Invariants. A body is streamed: what is too large is refused before the rest of it is read, and what breaks off leaves nothing.
-What is answered has been stored, and what was given of its digest was true. A blob is read by the organizations that have put
-it, and by admins; to all others there is none. What somebody has put is never shown by a browser as a page of ours.
+Invariants. A body is streamed: one that is too large is refused before the rest of it is read, and an interrupted one
+leaves nothing. A success response means that the bytes are stored, and that the announced digests were right. A blob is
+readable by the organizations that have stored it, and by admins; for all others it does not exist. A browser never
+shows a stored file as one of our pages.
 """
 
 from __future__ import annotations
@@ -42,12 +44,12 @@ from highwater.streams.identity.plans import Limit, Usage, refusal, refusal_text
 from highwater.streams.identity.rate_limits import RateLimit
 from highwater.streams.jobs.file_names import check_file_name, content_disposition, name_of_digest
 
-# Requests whose bodies have a bound of their own, and are not counted by that of all others.
+# Requests whose bodies have a limit of their own, and are not counted in the common one.
 OWN_BOUND = frozenset({("PUT", "/api/blobs")})
 MEDIA_TYPE_DEFAULT = "application/octet-stream"
-# What does not change under its name may be kept for a year, by whoever may read it.
+# Contents under a digest never change, so a permitted reader may cache them for a year.
 CACHE_CONTROL = "private, max-age=31536000, immutable"
-# A document is offered as a file, never run or guessed at under the API's own address.
+# A document is offered as a file; browsers do not run it or guess its type under the API's own address.
 _AS_A_FILE = {
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": "default-src 'none'; sandbox",
@@ -55,10 +57,10 @@ _AS_A_FILE = {
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MEDIA_TYPE = re.compile(r"[\w!#$%&'*+.^`|~-]+/[\w!#$%&'*+.^`|~-]+(?:\s*;[\x20-\x7e]*)?", re.ASCII)
 _MEDIA_TYPE_CHARACTERS_MAX = 255
-# A member of a dictionary of RFC 8941 whose value is a byte sequence; others are left alone, as RFC 9530 has it.
+# A member of a dictionary of RFC 8941 whose value is a byte sequence; others are ignored, as in RFC 9530.
 _DIGEST = re.compile(r"\s*([a-z*][a-z0-9_.*-]*)=:([A-Za-z0-9+/=]*):\s*")
 
-# Bytes of any kind; generated clients know the first.
+# Bytes of any kind; generated clients use the first.
 _ANY_BYTES: dict[str, Any] = {
     kind: {"schema": {"type": "string", "format": "binary"}} for kind in ("application/octet-stream", "*/*")
 }
@@ -139,7 +141,7 @@ async def get_blob(
     name = blob.file_name or name_of_digest(blob.sha256, blob.media_type)
     headers["Content-Disposition"] = content_disposition(name)
     parts = blobs.read(services.database.require(), blob)
-    # The first part before the status: PostgreSQL that is away is a 503 and not an answer that breaks off.
+    # The first part before the status: an unavailable PostgreSQL is a 503 and not an interrupted response.
     first = await anext(parts, b"")
     return StreamingResponse(_all_parts(first, parts), headers=headers, media_type=blob.media_type)
 
@@ -152,10 +154,10 @@ async def _all_parts(first: bytes, parts: AsyncIterator[bytes]) -> AsyncIterator
 
 
 async def _readable(services: Services, called: Asker, sha256: str, named: str | None) -> Blob:
-    """The blob, if it may be read.
+    """Return the blob if the caller may read it.
 
     Raises:
-        NotFoundError: there is none for whoever asks.
+        NotFoundError: it does not exist for the caller.
     """
     pool = services.database.require()
     if called.principal.role is Role.ADMIN and named is None:
@@ -180,10 +182,10 @@ async def _taken(
 
     Raises:
         TooLargeError: it is above the plan's size.
-        UnprocessableError: it is not what was announced.
+        UnprocessableError: it differs from the announcement.
         PaymentRequiredError: there is no space for it.
-        BadRequestError: it broke off.
-        UnavailableError: too many are read at once, or PostgreSQL is away.
+        BadRequestError: it was interrupted.
+        UnavailableError: too many are read at once, or PostgreSQL is unavailable.
     """
     pool = services.database.require()
     try:
@@ -206,7 +208,7 @@ async def _taken(
 
 
 def _check_may_put(limits: Organization, request: Request) -> None:
-    """Refuse what can be refused without the body.
+    """Refuse requests that can be refused without the body.
 
     Raises:
         ForbiddenError: the organization is suspended.
@@ -227,10 +229,10 @@ def _too_large(limits: Organization) -> TooLargeError:
 
 
 def _media_type(request: Request) -> str:
-    """What the bytes are said to be.
+    """Return the announced media type of the bytes.
 
     Raises:
-        UnprocessableError: it is no media type, or the bytes come in another coding or in part.
+        UnprocessableError: it is not a media type, or the bytes are encoded or partial.
     """
     headers = request.headers
     if headers.get("content-encoding", "identity").strip().lower() != "identity":
@@ -246,7 +248,7 @@ def _media_type(request: Request) -> str:
 
 
 def _expected(request: Request, sha256: str | None) -> dict[str, tuple[str, str]]:
-    """What the digests are to be, by where it was said: the algorithm and the hexadecimal digits.
+    """Return the expected digests, by the field that names them: the algorithm and the hexadecimal digits.
 
     Raises:
         UnprocessableError: one is malformed.
@@ -263,7 +265,7 @@ def _expected(request: Request, sha256: str | None) -> dict[str, tuple[str, str]
     return found
 
 
-# Those in use by RFC 9530; others prove nothing and are left alone.
+# Those that RFC 9530 recommends; others are insecure and are ignored.
 _ALGORITHMS = {"sha-256": "sha256", "sha-512": "sha512"}
 
 
@@ -282,10 +284,10 @@ def _hexadecimal(name: str, text: str) -> str:
 
 
 def _check_digests(found: Spooled, expected: dict[str, tuple[str, str]]) -> None:
-    """Refuse bytes that are not those announced.
+    """Refuse bytes that differ from the announced ones.
 
     Raises:
-        UnprocessableError: they are others; says what they are.
+        UnprocessableError: they differ; gives the actual digest.
     """
     for where, (algorithm, digest) in expected.items():
         if getattr(found, algorithm) != digest:

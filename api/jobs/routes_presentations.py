@@ -1,6 +1,6 @@
 """Views of decks (R2.42, R2.43).
 
-Invariant: a view is an event first; what it adds to the number that is shown may be lost with Redis, what is stored may not.
+Invariant: a view is an event first; its part of the displayed number may be lost with Redis, the stored part may not.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ async def _presentation_id(presentation: Annotated[str, Path(description="the id
 @router.post(
     "/api/presentations/{presentation}/views", status_code=HTTPStatus.ACCEPTED, summary="Count a view of a presentation"
 )
-# Looking is reading: whoever may read a deck may have it counted.
+# Viewing is reading: a caller that may read a deck may count a view.
 @access(Role.VIEWER, Scope.JOBS, Whose.DECK, limit=RateLimit.PLAN, cost=1)
 async def post_view(
     presentation: Annotated[str, Depends(_presentation_id)], called: Called, services: Wired, jobs: WiredJobs

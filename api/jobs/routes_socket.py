@@ -1,7 +1,7 @@
 """The WebSocket on which a job is watched: the same events as `GET /api/jobs/{id}/events`, by the same reader.
 
-Laws. Nobody is told anything before it is known who it is. It ends with the job, by 1000; any other code says why it ended, and
-that the watcher may come back with the last id that it saw.
+Invariants. Nothing is sent before the caller is authenticated. It ends with the job, by 1000; any other code gives the
+reason, and the watcher may reconnect with the last id that it received.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ router = APIRouter(tags=["jobs"])
 @router.websocket("/api/jobs/{job_id}/ws")
 @declared(READ_JOB)
 async def job_socket(websocket: WebSocket, job_id: str) -> None:
-    """A job's events from the first one, or after `?last_event_id=`."""
+    """Send a job's events from the first one, or after `?last_event_id=`."""
     services: Services = websocket.app.state.services
     jobs: JobServices = websocket.app.state.jobs
     socket = JobSocket(websocket, services, jobs.watchers)
@@ -39,18 +39,18 @@ async def job_socket(websocket: WebSocket, job_id: str) -> None:
 
 
 class JobSocket(Socket):
-    """One socket on a job; who it is, is found out as for any other."""
+    """One socket on a job; it is authenticated as any other."""
 
     def __init__(self, websocket: WebSocket, services: Services, watchers: JobHub) -> None:
         super().__init__(websocket, services)
         self._watchers = watchers
 
     async def watch(self, text: str) -> None:
-        """Find out who it is, then tell until one side ends it.
+        """Authenticate, then send events until one side closes it.
 
         Raises:
-            ProblemError: it may not be here, or asks for what cannot be.
-            UnavailableError: a part is away that a socket begins with.
+            ProblemError: access is refused, or the request is invalid.
+            UnavailableError: a service that a socket needs is unavailable.
         """
         websocket, services = self._websocket, self._services
         called = await self._admitted()
@@ -82,7 +82,7 @@ class JobSocket(Socket):
             listener.close(ENDED, "the job has ended")
 
     async def _hear(self, listener: Listener) -> None:
-        """Answer a ping; there is nothing else to be told by a watcher."""
+        """Answer pings; a watcher has nothing else to send."""
         while True:
             await self._received()
             pong = {"event_type": "pong", "id": f"{listener.place}-0"}

@@ -1,6 +1,6 @@
-"""What an organization used in a month (R2.35, R2.37).
+"""The usage of an organization in a month (R2.35, R2.37).
 
-Invariant: what is shown is the number that limits are judged by, and never falls: one row of PostgreSQL, raised in the
+Invariant: limits are checked against the displayed number, which never falls: one row of PostgreSQL, increased in the
 transaction that ends a job. Redis answers only while PostgreSQL is unavailable.
 """
 
@@ -69,7 +69,7 @@ async def _of_postgres(services: Services, org: str, period: str) -> dict[str, A
 
 
 async def _of_redis(services: Services, org: str, period: str) -> dict[str, Any] | None:
-    """What Redis holds; None when that is not everything, or Redis is unavailable too."""
+    """Return the usage in Redis; None if that is incomplete, or Redis is unavailable too."""
     names = [*Amounts._fields, "seq", "at"]
     try:
         found = await services.link.run(services.link.require().hmget(key(USAGE, org=org, period=period), names))

@@ -1,4 +1,4 @@
-"""What the routes of jobs stand on, beside what all routes share: who watches jobs, uploads, views of decks."""
+"""The services of the routes of jobs, besides the common ones: watchers of jobs, uploads, views of decks."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from highwater.streams.clock import fresh_id
 
 @dataclass(frozen=True)
 class JobServices:
-    """What the routes of jobs use."""
+    """The services of the routes of jobs."""
 
     watchers: JobHub
     uploads: Uploads
     views: ViewDeltas
 
     async def end(self) -> None:
-        """End every stream of events, which ends with its job alone."""
+        """End every stream of events, which would otherwise end only with its job."""
         await self.watchers.end()
 
     async def close(self) -> None:
-        """Stop reading what jobs tell."""
+        """Stop reading the jobs' events."""
         await self.watchers.close()
 
 
 def make_jobs(core: Services) -> JobServices:
-    """Wire them."""
+    """Create them."""
 
     async def read_jobs(job_ids: Sequence[str]) -> Mapping[str, job_reads.JobRead]:
         return await job_reads.jobs(core.database.require(), job_ids)
@@ -48,7 +48,7 @@ def make_jobs(core: Services) -> JobServices:
 
 
 async def jobs_of(request: Request) -> JobServices:
-    """Those of the application that a request came to."""
+    """Return those of the request's application."""
     jobs: JobServices = request.app.state.jobs
     return jobs
 

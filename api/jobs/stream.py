@@ -1,8 +1,10 @@
-"""What jobs tell their watchers, from the streams in Redis: one reader a process, and listeners that are places in a stream.
+"""The reports of jobs for watchers, from the streams in Redis: one reader per process, and listeners with a place in a
+stream.
 
-Laws. A listener is told everything after its place once and in order, or is told that something is missing (`gap`) and how the
-job stands (R2.21). What waits for a listener waits in Redis: a slow one holds up nobody and takes no memory. Pub/sub only wakes
-(R2.22), and a wake-up that is lost is made good by a look at times. While Redis is away listeners stay and nothing is skipped.
+Invariants. A listener gets everything after its place once and in order, or is notified that something is missing
+(`gap`), with the state of the job (R2.21). Entries wait in Redis for a listener: a slow one blocks no other and takes
+no memory. Pub/sub only wakes (R2.22), and a periodic check makes up for a lost wake-up. While Redis is unavailable
+listeners stay connected and nothing is skipped.
 """
 
 from __future__ import annotations
@@ -28,34 +30,35 @@ from highwater.streams.clock import Clock
 from highwater.streams.jobs.progress import ENDS, ERROR
 from highwater.streams.telemetry import JOB_LISTENERS, get_log
 
-# Listeners of one process: twice the thousand that `bench progress` measures; each holds some 40 KiB, most of it the server's.
+# Listeners of one process: twice the thousand that `bench progress` measures; each holds some 40 KiB, most of it the
+# server's.
 LISTENERS_MAX = 2_000
-# The newest entries of each watched job, as they are sent: what a burst brings between two turns of its listeners. Who is further
-# behind reads Redis itself. Of 2,000 different jobs at once they are some 30 MB.
+# The newest entries of each watched job, as they are sent: those of a burst between two turns of its listeners. A
+# listener that is further behind reads Redis itself. Of 2,000 different jobs at once they are some 30 MB.
 WINDOW_MAX = 32
 HEARTBEAT_SECONDS = 15.0
-# How long a lost wake-up holds an event back.
+# The maximum delay of an event whose wake-up was lost.
 LOOK_SECONDS = 3.0
-# From the commit of a step to its entry it takes some 20 ms. What is not there after this long will not come.
+# From the commit of a step to its entry it takes some 20 ms. An entry missing after this long will not appear.
 LOST_MS = 3_000
-# Sockets are called lost after 300 s (R2.23): four beats may fail.
+# Sockets count as lost after 300 s (R2.23): four beats may fail.
 BEAT_SECONDS = 60.0
-# A session may be ended while its stream is open; a key may not. Looked at as often as that of a socket.
+# A session may be ended while its stream is open; a key may not. Checked as often as that of a socket.
 RECHECK_BEATS = 4
 # Calls of listeners that come and go at once: each holds a connection to Redis, of which the process's client has 100.
 CALLS_MAX = 8
 GAP, SNAPSHOT = "gap", "snapshot"
 
-# Redis is asked again after this long when the wake-ups or a read failed.
+# Delay before Redis is queried again after the wake-ups or a read failed.
 _AGAIN_SECONDS = 0.5
 _NUMBERS = ("slide_number", "progress_pct")
 _log = get_log("job-streams")
 
 
 class Frame(NamedTuple):
-    """Something that is told, in the form of each kind of stream. `seq` is the place after it.
+    """A report in the form of each kind of stream. `seq` is the place after it.
 
-    `ends`: nothing follows; `may_go_on`: unless the job was restarted since, which only PostgreSQL says for certain.
+    `ends`: nothing follows; `may_go_on`: unless the job was restarted since, which only PostgreSQL knows for certain.
     """
 
     seq: int
@@ -66,7 +69,7 @@ class Frame(NamedTuple):
 
 
 def entry_frame(entry: Entry) -> Frame:
-    """The frame of an entry; its id is that of the stream."""
+    """Return the frame of an entry; its id is that of the stream."""
     fields = entry.fields
     document: dict[str, Any] = {"id": f"{entry.seq}-0", "event_type": fields.get("event_type", "")}
     for name, value in fields.items():
@@ -79,14 +82,14 @@ def entry_frame(entry: Entry) -> Frame:
 
 
 def gap_frames(after: int, upto: int, job: JobRead) -> list[Frame]:
-    """That what came after a number is missing up to another one, and how the job stands."""
+    """Return that the entries between two numbers are missing, and the state of the job."""
     gap = {"id": f"{upto}-0", "event_type": GAP, "after": f"{after}-0", "missing": upto - after}
     told = {"id": f"{upto}-0", "event_type": SNAPSHOT, **snapshot_document(job)}
     return [_frame(upto, GAP, gap, ends=False), _frame(upto, SNAPSHOT, told, ends=job.has_ended and upto >= job.seq)]
 
 
 def snapshot_document(job: JobRead) -> dict[str, Any]:
-    """How a job stands, as watchers are told; `seq` is the last event that is in it."""
+    """Return the state of a job for watchers; `seq` is the last event included."""
     return {
         "job_id": job.job_id,
         "status": job.status,
@@ -105,27 +108,27 @@ def _frame(seq: int, event_type: str, document: Mapping[str, Any], *, ends: bool
 
 
 class Channel:
-    """A watched job: the newest of its stream, and who waits for more."""
+    """A watched job: the newest entries of its stream, and its listeners."""
 
     def __init__(self, job_id: str) -> None:
         self.job_id = job_id
         self.listeners: set[Listener] = set()
         self.head = -1  # the last number read; -1: nothing was read yet
-        self.turn = 0  # counts what was read, so that a listener sees that something was while it read itself
-        self.is_owed = False  # somebody could not read what is before the window
-        self.lost: JobRead | None = None  # how the job stands where its stream is gone
+        self.turn = 0  # counts reads, so that a listener notices one that happened during its own
+        self.is_owed = False  # a listener could not read the entries before the window
+        self.lost: JobRead | None = None  # the state of the job if its stream is gone
         self._window: deque[Frame] = deque(maxlen=WINDOW_MAX)
 
     def add(self, entries: Sequence[Entry]) -> None:
-        """What the reader read after `head`."""
+        """Add the entries after `head`."""
         if entries and entries[0].seq != self.head + 1:
-            self._window.clear()  # it holds no gap: who is before one reads Redis, and finds it
+            self._window.clear()  # it contains no gap: a listener before one reads Redis, and finds it
         self._window.extend(entry_frame(entry) for entry in entries[-WINDOW_MAX:])
         self.head = entries[-1].seq if entries else max(self.head, 0)
         self.turn += 1
 
     def since(self, place: int) -> list[Frame] | None:
-        """What follows a place; None where that is not in memory."""
+        """Return the entries after a place; None if they are not in memory."""
         if self.head < 0:
             return None
         if place >= self.head:
@@ -135,7 +138,7 @@ class Channel:
         return [frame for frame in self._window if frame.seq > place]
 
     def wake(self, *, is_beat: bool = False) -> None:
-        """Let every listener look; at a beat it says that it lives."""
+        """Wake every listener; at a beat it sends a heartbeat."""
         for listener in self.listeners:
             listener.wake(is_beat=is_beat)
 
@@ -153,23 +156,23 @@ class Listener:
         self._waiting: asyncio.Future[None] | None = None
 
     def wake(self, *, is_beat: bool = False) -> None:
-        """There may be something."""
+        """Wake the listener: there may be new entries."""
         self._is_beat = self._is_beat or is_beat
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
     def end(self) -> None:
-        """Nothing more is to be told: the other side has gone."""
+        """End the listener: the other side has gone."""
         self.is_ended = True
         self.wake()
 
     def close(self, code: int, reason: str) -> None:
-        """Have it ended, and a socket closed so; the first word counts."""
+        """End the listener, and close its socket with this code; the first call counts."""
         self.closed = self.closed or (code, reason)
         self.end()
 
     async def frames(self) -> AsyncGenerator[Sequence[Frame], None]:
-        """What is told, in its order; nothing at all is a heartbeat. It ends with the job, the watcher or the server."""
+        """Yield the frames, in order; an empty list is a heartbeat. It ends with the job, the watcher or the server."""
         while not (self.is_ended or self._hub.audience.is_ending):
             found = self.channel.since(self.place)
             turn = self.channel.turn
@@ -189,7 +192,7 @@ class Listener:
                 await self._woken()
 
     async def _goes_on(self, frame: Frame) -> bool:
-        """Whether more is to come after a job's end: it failed, and was restarted since."""
+        """Return whether more follows a job's end: it failed, and was restarted since."""
         job = await self._hub.job_of(self.channel) if frame.may_go_on else None
         return job is not None and (not job.has_ended or job.seq > frame.seq)
 
@@ -202,7 +205,7 @@ class Listener:
             self._waiting = None
 
     async def _without_holes(self, found: Sequence[Frame]) -> list[Frame]:
-        """The same, with a gap told wherever numbers are missing; nothing while it is not known how the job stands."""
+        """Return the frames, with a gap reported at missing numbers; none while the state of the job is unknown."""
         told: list[Frame] = []
         place = self.place
         for frame in found:
@@ -221,7 +224,7 @@ class Listener:
 
 
 def _take(channel: Channel, reading: Reading) -> None:
-    """What was read of a job reaches its listeners."""
+    """Pass the entries read of a job to its listeners."""
     if reading.is_there:
         channel.lost = None
     if reading.entries or channel.head < 0:
@@ -242,7 +245,7 @@ class JobHub:
         clock: Clock,
         server_id: str,
     ) -> None:
-        """`read_jobs` asks PostgreSQL, of all jobs at once whose stream is missing something."""
+        """`read_jobs` reads PostgreSQL, for all jobs at once whose stream lacks something."""
         self._streams = streams
         self._read_jobs = read_jobs
         self._clock = clock
@@ -253,7 +256,8 @@ class JobHub:
         self._sockets: dict[str, set[str]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._leaving: set[asyncio.Task[None]] = set()
-        # Who comes back to one place is given one reading; all who come back after a restart take turns at a few connections.
+        # Listeners that reconnect at one place share one read; all that reconnect after a restart take turns at a few
+        # connections.
         self._past: SharedReads[list[Frame]] = SharedReads()
         self._room = asyncio.Semaphore(CALLS_MAX)
         self._asking: dict[str, asyncio.Task[JobRead | None]] = {}
@@ -263,7 +267,7 @@ class JobHub:
 
     @contextlib.contextmanager
     def listening(self, job_id: str, after: int) -> Iterator[Listener]:
-        """A listener of a job, told everything after a number; 0: from the beginning."""
+        """Yield a listener of a job, for everything after a number; 0: from the beginning."""
         channel = self._channels.get(job_id)
         if channel is None:
             channel = self._channels[job_id] = Channel(job_id)
@@ -286,11 +290,11 @@ class JobHub:
 
     @contextlib.asynccontextmanager
     async def socket(self, user_id: str, connection_id: str) -> AsyncIterator[None]:
-        """Have it known that this process holds a socket on a user's jobs (R2.23)."""
+        """Register that this process holds a socket on a user's jobs (R2.23)."""
         member = f"{self._server_id}:{connection_id}"
         self._sockets.setdefault(user_id, set()).add(member)
         try:
-            with contextlib.suppress(RedisAwayError):  # the next beat says it
+            with contextlib.suppress(RedisAwayError):  # the next beat publishes it
                 async with self._room:
                     await self._streams.beat({user_id: [member]}, self._clock())
             yield
@@ -298,12 +302,12 @@ class JobHub:
             self._sockets[user_id].discard(member)
             if not self._sockets[user_id]:
                 del self._sockets[user_id]
-            with contextlib.suppress(RedisAwayError):  # nobody beats for it any more
+            with contextlib.suppress(RedisAwayError):  # its beats have stopped
                 async with self._room:
                     await self._streams.gone(user_id, member)
 
     async def end(self) -> None:
-        """End every stream, and wait a moment for them to have been told."""
+        """End every stream, and wait a moment until the clients are notified."""
         await self.audience.end(self._listeners())
 
     async def close(self) -> None:
@@ -322,10 +326,10 @@ class JobHub:
             task.add_done_callback(self._leaving.discard)
         self._tasks = []
 
-    # -- what is read -------------------------------------------------------------------------------------------------
+    # -- reading ------------------------------------------------------------------------------------------------------
 
     async def read_past(self, listener: Listener) -> list[Frame]:
-        """What follows a listener that is further behind than what is in memory; nothing while Redis is away."""
+        """Return the entries after a listener that is behind the ones in memory; nothing while Redis is unavailable."""
         job_id, place = listener.channel.job_id, listener.place
         try:
             return await self._past.read(f"{job_id}/{place}", lambda: self._read_from(job_id, place))
@@ -339,7 +343,7 @@ class JobHub:
         return [entry_frame(entry) for entry in reading.entries]
 
     async def job_of(self, channel: Channel) -> JobRead | None:
-        """How a job stands, asked once for all who ask meanwhile; None while PostgreSQL is away."""
+        """Return the state of a job, read once for all concurrent callers; None while PostgreSQL is unavailable."""
         task = self._asking.get(channel.job_id)
         if task is None:
             task = self._asking[channel.job_id] = asyncio.create_task(self._asked(channel.job_id))
@@ -364,7 +368,9 @@ class JobHub:
         self._has_dirty.set()
 
     async def _working(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do it again whenever a part is away; whatever else it is, no listener may stay that is told nothing more."""
+        """Repeat a task when a service is unavailable; after any other error, end the listeners that would receive
+        nothing more.
+        """
         while True:
             try:
                 await work()
@@ -376,7 +382,7 @@ class JobHub:
                 await asyncio.sleep(_AGAIN_SECONDS)
 
     async def _hear(self) -> None:
-        """Note which jobs have something new."""
+        """Note which jobs have new entries."""
         async with contextlib.aclosing(self._streams.wakes()) as wakes:
             async for job_id in wakes:
                 if job_id is None:
@@ -385,13 +391,13 @@ class JobHub:
                     self._look_at(job_id)
 
     async def _look(self) -> None:
-        """Look at everything at times: a wake-up may have been lost, and a stream too."""
+        """Check everything periodically: a wake-up may have been lost, and a stream too."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             self._look_at_all()
 
     async def _read(self) -> None:
-        """Read what is new of the jobs that have something, all in one round trip; meanwhile the next ones gather."""
+        """Read the new entries of the jobs that have some, all in one round trip; meanwhile the next ones gather."""
         while True:
             await self._has_dirty.wait()
             channels = [self._channels[job_id] for job_id in self._dirty if job_id in self._channels]
@@ -408,7 +414,7 @@ class JobHub:
                 raise
 
     async def _find_lost(self, channels: Sequence[Channel]) -> None:
-        """Of jobs without a stream, see in PostgreSQL whether they told something that is not on its way any more."""
+        """Check in PostgreSQL whether jobs without a stream have reported something that will no longer arrive."""
         if not channels:
             return
         jobs = await self._read_jobs([channel.job_id for channel in channels])
@@ -420,7 +426,7 @@ class JobHub:
                 channel.wake()
 
     async def _beat(self) -> None:
-        """Have listeners say that they live, and tell Redis of the sockets."""
+        """Let listeners send heartbeats, and report the sockets to Redis."""
         beats = 0
         while True:
             await asyncio.sleep(HEARTBEAT_SECONDS)
@@ -439,7 +445,7 @@ class EventStream(StreamingResponse):
     """A job's events as server-sent events; it ends with the job."""
 
     def __init__(self, hub: JobHub, job_id: str, after: int, is_still_allowed: Callable[[], Awaitable[bool]]) -> None:
-        """`is_still_allowed` is asked at times whether who listens still may."""
+        """`is_still_allowed` is called periodically to check whether the listener still has access."""
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         super().__init__((), headers=headers, media_type="text/event-stream")
         self._hub = hub
@@ -448,9 +454,9 @@ class EventStream(StreamingResponse):
         self._is_still_allowed = is_still_allowed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Tell until the job, the client or the server ends."""
+        """Send events until the job, the client or the server ends."""
         with self._hub.audience.admitted(), self._hub.listening(self._job_id, self._after) as listener:
-            # One small task a listener that waits for its client to go, in place of the library's group of two.
+            # One small task per listener that waits for its client to leave, instead of the library's group of two.
             going = asyncio.create_task(_until_gone(receive), name="job-events")
             going.add_done_callback(lambda _: listener.end())
             try:

@@ -1,7 +1,7 @@
 """The timeline of a job as it is served: its input, and its steps with their calls of the language model.
 
-Invariant: a pure function of what is stored, so the same rows give the same bytes. A step is there once it called the language
-model.
+Invariant: a pure function of the stored rows, so the same rows give the same bytes. A step appears once it called the
+language model.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class JobTimeline(TypedDict):
 
 
 def job_timeline(job: JobRead, calls: Sequence[Mapping[str, Any]]) -> JobTimeline:
-    """The document; `calls` in the order in which they began."""
+    """Return the document; `calls` in the order in which they began."""
     by_step: dict[str, list[Mapping[str, Any]]] = {}
     for call in calls:
         by_step.setdefault(call["stage"], []).append(call)

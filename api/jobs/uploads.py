@@ -1,7 +1,7 @@
-"""Bodies that are documents, as they come: bounded in number, size and silence.
+"""Uploads of documents: limited in number, size and silence.
 
-Invariant: what a client does, or stops doing, costs a process a few MiB of memory and one document of disk, for half a minute
-at most after its last byte.
+Invariant: a client costs a process at most a few MiB of memory and one document of disk, for at most half a minute
+after its last byte.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from highwater.connectors.jobs import blobs
 from highwater.connectors.jobs.blobs import Spooled
 from highwater.schemas.errors import UnavailableError
 
-# At once in a process: as many as read at once from PostgreSQL.
+# At once in a process: as many as are read from PostgreSQL at once.
 UPLOADS_MAX = 16
-# A client that sends nothing for so long has gone; its place is needed.
+# A client that sends nothing for this long has gone; its place is needed.
 SILENCE_SECONDS_MAX = 30.0
 
 
 class Uploads:
-    """The documents that a process takes at the moment."""
+    """The documents that a process is receiving."""
 
     def __init__(self, uploads_max: int = UPLOADS_MAX, silence_seconds_max: float = SILENCE_SECONDS_MAX) -> None:
         self._left = uploads_max
@@ -33,12 +33,12 @@ class Uploads:
 
     @asynccontextmanager
     async def spooled(self, request: Request, bytes_max: int) -> AsyncIterator[Spooled]:
-        """The body of a request, once all of it has come.
+        """Yield the body of a request, once all of it has arrived.
 
         Raises:
-            UnavailableError: as many as may be are being taken.
+            UnavailableError: the maximum number is being received.
             BlobTooLargeError: it is longer than `bytes_max`; the rest is not read.
-            BadRequestError: it broke off.
+            BadRequestError: it was interrupted.
         """
         if self._left == 0:
             raise UnavailableError("this process receives its maximum of documents at once; send it again later")

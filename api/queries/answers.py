@@ -1,6 +1,6 @@
-"""What the routes of queries answer with, for the OpenAPI document.
+"""The responses of the routes of queries, for the OpenAPI document.
 
-Invariant: no answer has other members. One that is not always there is `NotRequired`; one that may have no value is also `None`.
+Invariant: no response has other members. An optional member is `NotRequired`; a nullable one is also `None`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """`highwater ask`: a question to the running API, its progress on a terminal, and the answer.
 
-Invariant: the run belongs to the product, not to this command: whoever stops waiting leaves it alone and is told its id.
+Invariant: the run belongs to the product, not to this command: a user who stops waiting does not end it and gets its
+id.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from highwater.api.command.terminal import print_json, printable, warn
 if TYPE_CHECKING:
     import httpx
 
-# Three attempts a stage with a minute between them (R1.33) make no longer run than this in any ordinary case.
+# Three attempts per stage with a minute between them (R1.33) take no longer than this in an ordinary case.
 TIMEOUT_SECONDS_DEFAULT = 600.0
-# An answer takes seconds; looking this often costs a millisecond each time.
+# An answer takes seconds; each check costs a millisecond.
 _LOOK_SECONDS = 0.2
 
 
@@ -70,10 +71,10 @@ def ask(user: str, question: str, timeout_seconds: float, organization: str | No
 def _wait(
     client: httpx.Client, asked: Mapping[str, Any], timeout_seconds: float, show: Callable[[str], None]
 ) -> dict[str, Any]:
-    """The status once the run has ended.
+    """Return the status once the run has ended.
 
     Raises:
-        CommandFailedError: it took too long, or the API will not say.
+        CommandFailedError: it took too long, or the API refuses.
     """
     import time
 
@@ -109,7 +110,7 @@ def _wait(
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
-    """Shows where the run stands on standard error when that is a terminal."""
+    """Show the status of the run on standard error if that is a terminal."""
     import sys
 
     if not sys.stderr.isatty():

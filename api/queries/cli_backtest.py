@@ -1,6 +1,7 @@
-"""`highwater backtest prompts`: recorded queries answered again by another prompt or model, beside the recorded answers.
+"""`highwater backtest prompts`: recorded queries answered again by another prompt or model, beside the recorded
+answers.
 
-Invariant: nothing is stored and nothing is published; the service is asked, and paid, for each query that is replayed.
+Invariant: nothing is stored and nothing is published; the service is called, and paid, for each replayed query.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from highwater.streams.queries.backtest import Comparison, Side, Totals
     from highwater.streams.settings import Settings
 
-# As many as are read in one sitting, two calls each: some 1.50 USD at 5 USD for a million tokens and 3,000 tokens a call.
+# As many as are read in one sitting, two calls each: some 1.50 USD at 5 USD for a million tokens and 3,000 tokens per
+# call.
 LIMIT_DEFAULT = 50
 # All comparisons are held in memory, with draft and payload some 100 KB each.
 LIMIT_MAX = 1_000
@@ -36,7 +38,7 @@ class PromptOption(click.ParamType):
     name = "prompt"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        """The role and the prompt."""
+        """Return the role and the prompt."""
         from highwater.schemas.errors import InvalidEventError
         from highwater.streams.queries.backtest import ROLES
         from highwater.streams.queries.validation import check_prompt

@@ -1,4 +1,4 @@
-"""`highwater queries`: queries of the running API listed, shown, cancelled and restarted."""
+"""`highwater queries`: list, show, cancel and restart queries of the running API."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def restart_failed(
 
 
 def expected_text(plan: Mapping[str, Any]) -> str:
-    """What restarts are expected to take, as the end of a sentence; empty where nothing is known."""
+    """Return the expected cost of restarts, as the end of a sentence; empty if unknown."""
     tokens, cost = plan["expected_tokens"], plan["expected_cost_usd"]
     if tokens is None:
         return ", number of tokens unknown"

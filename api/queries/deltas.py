@@ -1,7 +1,8 @@
-"""Answers while they are written, told to the sockets that ask for it (`?deltas=true`): one reader of Redis a process.
+"""Answers while they are written, sent to the sockets that request them (`?deltas=true`): one reader of Redis per
+process.
 
-Invariants. A delta goes to its own user's sockets alone, and none behind the answer itself. A socket that reads slowly is told
-more at once, and is never sent away for deltas: they are no part of what is resumed.
+Invariants. A delta goes only to its own user's sockets, and never after the answer itself. A slow socket gets more at
+once, and is never closed because of deltas: they are not part of a resume.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from highwater.connectors.redis.link import RedisAwayError
 from highwater.streams.queries.deltas import Delta, Place, Written, delta_after, with_piece
 from highwater.streams.telemetry import get_log
 
-# A reader sees no steps of a tenth of a second; a thousand users cost Redis 10,000 reads of nothing in a second.
+# A reader sees no steps of a tenth of a second; a thousand users cost Redis 10,000 empty reads per second.
 POLL_SECONDS = 0.1
-# While Redis is away: as often as the link itself looks.
+# While Redis is unavailable: as often as the link itself checks.
 _AWAY_SECONDS = 1.0
 _log = get_log("sockets")
 
 
 class _User:
-    """What is known of one user, and how far each socket was told."""
+    """The state of one user, and how much each socket has received."""
 
     def __init__(self) -> None:
         self.after = BEGINNING
@@ -36,7 +37,7 @@ class _User:
 
 
 class DeltaHub:
-    """Reads while somebody listens."""
+    """Reads while there are listeners."""
 
     def __init__(self, reader: DeltaReader) -> None:
         self._reader = reader
@@ -46,7 +47,7 @@ class DeltaHub:
 
     @contextlib.asynccontextmanager
     async def listening(self, subscriber: Subscriber) -> AsyncIterator[None]:
-        """Tell a socket what is written, from the beginning of the answer that is being written now."""
+        """Send a socket the text, from the beginning of the answer that is being written."""
         user = self._users.setdefault(subscriber.user_id, _User())
         user.sockets[subscriber] = _ended_place(user.written)
         if self._task is None:
@@ -89,7 +90,7 @@ class DeltaHub:
         for (_, user), entries in zip(users, found, strict=True):
             for user.after, piece in entries:
                 user.written = with_piece(user.written, piece)
-            if not user.is_read:  # what ended before anybody listened is not told
+            if not user.is_read:  # answers that ended before the first listener are not sent
                 user.sockets = dict.fromkeys(user.sockets, _ended_place(user.written))
                 user.is_read = True
             for subscriber, place in user.sockets.items():
@@ -99,7 +100,7 @@ class DeltaHub:
 
 
 def _ended_place(written: Written | None) -> Place | None:
-    """Where a socket that comes stands: behind an answer whose call has ended, before any other."""
+    """Return the place of a new socket: after an answer whose call has ended, before any other."""
     if written is None or not written.has_ended:
         return None
     return Place(written.request_id, written.epoch, written.attempt, len(written.text))

@@ -1,8 +1,8 @@
-"""Queries: asked, followed, cancelled, begun again, listed and told from end to end.
+"""Queries: submitted, followed, cancelled, restarted, listed and shown with their history.
 
-Invariants. A query is an event first; its answer is never waited for (R1.12). A repeat under one `Idempotency-Key` is the same
-request, which needs nothing stored: the id is a function of user and key. A run is read by its user, and by keys bound to
-nobody.
+Invariants. A query is an event first; no request waits for its answer (R1.12). A repeat with the same `Idempotency-Key`
+is the same request, for which nothing is stored: the id is a function of user and key. A run is readable by its user,
+and by keys that are bound to no one.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from highwater.streams.identity.rate_limits import RateLimit
 from highwater.streams.queries.states import Stage, Status
 from highwater.streams.queries.validation import CANCEL, RESTART
 
-# R1.3: 50 to 100 ms in all. The broker takes about 10; one look at a sink that is not behind is enough, and one that is behind
-# is not waited for.
+# R1.3: 50 to 100 ms in all. The broker takes about 10; one check of an up-to-date sink is enough, and one that is
+# behind is not waited for.
 SINK_WAIT_MS = 25
-# The names of requests under an idempotency key; any constant, and never another one.
+# The UUID namespace of requests with an idempotency key; any constant, but it must never change.
 _REQUESTS = UUID("6f0c6f5e-7b62-4f0e-9a3c-2f8f6a2f7d10")
 router = APIRouter(tags=["queries"], route_class=GuardedRoute)
 ACCEPTED = HTTPStatus.ACCEPTED
 READ_RUN = Access(Role.VIEWER, Scope.QUERIES, Whose.RUN, limit=RateLimit.CALLER, cost=1)
-# By both methods, and by a command on the socket.
+# For both methods, and for a command on the socket.
 CANCEL_RUN = Access(Role.EDITOR, Scope.QUERIES, Whose.RUN, own=Role.VIEWER, limit=RateLimit.CALLER, cost=1)
-# Also what the dashboard offers its buttons by.
+# The dashboard enables its buttons by it, too.
 ASK = Access(Role.EDITOR, Scope.QUERIES, Whose.QUERY, limit=RateLimit.PLAN, cost=1)
 RESTART_RUN = Access(Role.ADMIN, Scope.QUERIES, Whose.RUN, limit=RateLimit.PLAN, cost=1)
 
@@ -111,7 +111,7 @@ def named_user(called: Asker, user_id: str | None) -> str:
 
 
 def request_id_of(user_id: str, key: str | None) -> str:
-    """The id of a request: of a user's key always the same, and without a key a fresh one."""
+    """Return the id of a request: for a user's key always the same, and without a key a fresh one."""
     return str(uuid4() if key is None else uuid5(_REQUESTS, f"{user_id}/{key}"))
 
 
@@ -143,7 +143,7 @@ async def post_query(request: Request, body: Question, called: Called, services:
 
 
 def _require_same(known: Run, query: str, organization_id: str | None) -> None:
-    """Refuse a key that was used for something else."""
+    """Refuse a key that was used for another query."""
     if (known.query, known.organization_id) != (query, organization_id):
         raise UnprocessableError(
             f"Idempotency-Key was used for another query, request {known.request_id}",
@@ -153,7 +153,7 @@ def _require_same(known: Run, query: str, organization_id: str | None) -> None:
 
 
 def status_document(run: Run) -> dict[str, Any]:
-    """What became of a run (R1.29)."""
+    """Return the outcome of a run (R1.29)."""
     if run.status == Status.COMPLETED:
         document: dict[str, Any] = {
             "request_id": run.request_id,
@@ -169,7 +169,7 @@ def status_document(run: Run) -> dict[str, Any]:
 
 
 def _tag(position: str) -> str:
-    """What tells a run from another of the same id: one that was erased may be asked for again under its key."""
+    """Return what distinguishes a run from another of the same id: an erased one may be requested again with its key."""
     return position.partition("/")[2].replace("/", ".")
 
 
@@ -252,7 +252,7 @@ async def delete_query(request: Request, request_id: RunId, called: Called, serv
 
 
 async def publish_cancel(services: Services, run: Run) -> list[str]:
-    """Tell the log that a run is to be cancelled; the positions of that."""
+    """Publish that a run is to be cancelled; return the positions."""
     return await services.publisher.one(RUN_CONTROLLED, _control(services, run, CANCEL), sink_wait_ms=SINK_WAIT_MS)
 
 

@@ -1,4 +1,4 @@
-"""How the pipeline of queries does: times, failures, sizes and what its calls cost (R1.38 to R1.41)."""
+"""The metrics of the query pipeline: times, failures, sizes and the cost of its calls (R1.38 to R1.41)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from highwater.api.queries.answers import QueryMetrics
 from highwater.connectors.queries import metrics as query_metrics
 from highwater.streams.identity.rate_limits import RateLimit
 
-# A day: what is older belongs to whoever collects /metrics.
+# A day: for older data, collect /metrics.
 MINUTES_MAX = 1_440
 
 router = APIRouter(tags=["queries"], route_class=GuardedRoute)

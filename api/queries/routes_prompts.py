@@ -1,6 +1,6 @@
-"""Prompts of the pipeline of queries: read, and changed by an admin (R1.11).
+"""Prompts of the query pipeline: read, and changed by an admin (R1.11).
 
-Invariant: a change is an event first, and every prompt there ever was is kept with its place in the log.
+Invariant: a change is an event first, and every prompt is kept with its position in the log.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class NewPrompt(BaseModel):
 
 
 def _document(prompt: Prompt) -> PromptOfRole:
-    """A prompt; one of those that come with the product has no place in the log and no time."""
+    """Return a prompt; a built-in one has no position in the log and no time."""
     return {
         "role_name": prompt.role,
         "prompt_template": prompt.template,

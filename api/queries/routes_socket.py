@@ -1,8 +1,8 @@
-"""The WebSocket on which users are told what came of their queries, and cancel them (R1.30).
+"""The WebSocket on which users receive the outcomes of their queries, and cancel them (R1.30).
 
-Laws. Nobody is told anything before it is known who it is, and then of that one user only. A command that cannot be followed is
-answered and leaves the socket open; only who may not be here, cannot resume or reads too slowly is sent away, with a code that
-says why.
+Invariants. Nothing is sent before the caller is authenticated, and then only about that one user. A command that cannot
+be followed gets an answer and leaves the socket open; a socket is closed only if it has no access, cannot resume or
+reads too slowly, with a code that gives the reason.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ router = APIRouter(tags=["queries"])
 @router.websocket("/api/ws")
 @access(Role.VIEWER, Scope.QUERIES, Whose.USER, limit=RateLimit.CALLER, cost=1)
 async def query_socket(websocket: WebSocket) -> None:
-    """What came of one user's queries, from now on or from `?after=`; with `?deltas=true` also answers while they are written."""
+    """Send the outcomes of one user's queries, from now on or from `?after=`; with `?deltas=true` also answers while
+    they are written.
+    """
     services: Services = websocket.app.state.services
     queries: QueryServices = websocket.app.state.queries
     socket = QuerySocket(websocket, services, queries.sockets, queries.deltas)
@@ -64,11 +66,11 @@ class QuerySocket(Socket):
         self._past: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Find out who it is, then push and obey until one side ends it.
+        """Authenticate, then push and handle commands until one side closes it.
 
         Raises:
-            ProblemError: it may not be here, or asks for what cannot be.
-            UnavailableError: a part is away that a socket begins with.
+            ProblemError: access is refused, or the request is invalid.
+            UnavailableError: a service that a socket needs is unavailable.
         """
         websocket = self._websocket
         called = await self._admitted()
@@ -86,10 +88,10 @@ class QuerySocket(Socket):
         finally:
             self._hub.leave(subscriber)
 
-    # -- once it is known who it is -----------------------------------------------------------------------------------
+    # -- after authentication -----------------------------------------------------------------------------------------
 
     async def _attend(self, subscriber: Subscriber, called: Asker) -> None:
-        """Push and obey until the client goes, or the socket is to be closed."""
+        """Push and handle commands until the client leaves, or the socket is to be closed."""
         works = [self._push(subscriber), self._obey(subscriber, called)]
         await self._attended(subscriber, works, may_end=called.principal.may_end, end=subscriber.closed)
         if subscriber.closed.done():
@@ -111,7 +113,7 @@ class QuerySocket(Socket):
     async def _reply(
         self, subscriber: Subscriber, called: Asker, text: str | bytes, *, is_first: bool
     ) -> dict[str, Any] | None:
-        """What a command is answered; None: it is not."""
+        """Return the answer to a command; None if it has none."""
         message = parsed(text)
         kind = None if message is None else message.get("type")
         if message is None:
@@ -162,10 +164,10 @@ class QuerySocket(Socket):
 
 
 def _resume_offset(after: str | None, user_id: str) -> int | None:
-    """The offset after which a socket is told; None: from now on.
+    """Return the offset after which a socket is served; None: from now on.
 
     Raises:
-        MalformedError: it is no id that this user was given.
+        MalformedError: it is not an id that this user received.
     """
     if after is None:
         return None
@@ -179,7 +181,7 @@ def _resume_offset(after: str | None, user_id: str) -> int | None:
 
 
 def _is_true(name: str, text: str | None) -> bool:
-    """Raises MalformedError for a text that is neither."""
+    """Parse a boolean. Raises MalformedError for any other text."""
     if text not in (None, "true", "false"):
         raise MalformedError(f"{name} is neither true nor false")
     return text == "true"

@@ -1,4 +1,4 @@
-"""What the routes of queries stand on, beside what all routes share: the sockets on which users are told of their answers."""
+"""The services of the routes of queries, besides the common ones: the sockets on which users receive their answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from highwater.schemas.codec import Codec
 
 @dataclass(frozen=True)
 class QueryServices:
-    """What the socket of queries uses; the other routes need nothing of their own."""
+    """The services of the socket of queries; the other routes need none of their own."""
 
     sockets: QueryHub
     deltas: DeltaHub
@@ -32,7 +32,7 @@ class QueryServices:
 
 
 def make_queries(core: Services) -> QueryServices:
-    """Wire them."""
+    """Create them."""
 
     async def learn(codec: Codec, schema_id: int) -> None:
         codec.teach(schema_id, await Registry(core.settings.registry_access()).text_of(schema_id))

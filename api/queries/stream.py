@@ -1,8 +1,9 @@
-"""What came of queries, pushed to their users' sockets: one consumer a process at the end of `queries.pipeline-stage`.
+"""The outcomes of queries, pushed to their users' sockets: one consumer per process at the end of
+`queries.pipeline-stage`.
 
-Laws. A push is told to its own user's sockets alone. Its id is the place of the event in the log, so a socket that comes back
-with the last id it saw misses nothing and is told nothing twice. With Kafka or PostgreSQL away nothing is skipped: what is read
-waits for its answer, and what is not read waits in the log.
+Invariants. A push goes only to its own user's sockets. Its id is the event's position in the log, so a socket that
+reconnects with the last id it received misses nothing and gets nothing twice. While Kafka or PostgreSQL is unavailable
+nothing is skipped: records that were read wait for their answers, and the others wait in the log.
 """
 
 from __future__ import annotations
@@ -33,25 +34,25 @@ from highwater.streams.retry import unavailable_seconds
 from highwater.streams.telemetry import get_log
 
 TOPIC = PIPELINE_STAGE
-# An idle socket holds some 60 KiB; a thousand of them leave a process of this size the most of its memory.
+# An idle socket holds some 60 KiB; with a thousand of them, a process of this size still has most of its memory.
 SOCKETS_MAX = 1_000
 # Messages that wait for one reader: an answer has at most 2,000 tokens (R1.24), some 8 KiB, so half a megabyte.
 WAITING_MAX = 64
-# The relay repeats at most what it had under way when it died; of one user few of those are ends of runs.
+# The relay repeats at most what it was publishing when it died; few of those are ends of runs of one user.
 TOLD_MAX = 64
 # Reads of the past at once: each holds a thread and a consumer, and reads a partition at the speed of the disk.
 CATCH_UPS_MAX = 4
 
 _RECORDS_MAX = 1_000
 _POLL_SECONDS = 0.2
-# How long a reader of the past may make the others wait for its place among `CATCH_UPS_MAX`.
+# How long a reader of the past may block others that wait for its place among `CATCH_UPS_MAX`.
 _ROOM_SECONDS_MAX = 10.0
 _TOO_SLOW = "reads too slowly; resume after the last id"
 _log = get_log("sockets")
 
 
 class Seen(NamedTuple):
-    """A record as it is looked through: most are somebody else's, and are not decoded."""
+    """A record before decoding: most belong to other users, and are not decoded."""
 
     partition: int
     offset: int
@@ -60,7 +61,7 @@ class Seen(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A run that has ended, and where the log says so."""
+    """A run that has ended, and the position of that event."""
 
     offset: int
     request_id: str
@@ -70,7 +71,7 @@ class Ended(NamedTuple):
 
 
 class Subscriber:
-    """One socket as the hub sees it. While it catches up it takes no live pushes, and remembers that there were some."""
+    """One socket from the hub's view. During catch-up it gets no live pushes, and notes that there were some."""
 
     def __init__(self, user_id: str, partition: int, next_offset: int, *, is_live: bool) -> None:
         self.user_id = user_id
@@ -83,7 +84,7 @@ class Subscriber:
         self._told: deque[str] = deque(maxlen=TOLD_MAX)
 
     def offer(self, ended: Ended, text: str) -> None:
-        """A live push. One that finds no room ends the socket: it can come back with the last id that it saw."""
+        """Add a live push. If there is no room, the socket is closed: it can reconnect with the last id that it received."""
         if not self.is_live:
             self.has_missed = True
             return
@@ -98,7 +99,7 @@ class Subscriber:
         self._told.append(ended.request_id)
 
     async def put(self, ended: Ended, text: str) -> None:
-        """A push of the past; it waits for room, but not for ever."""
+        """Add a push of the past; it waits for room, but not forever."""
         if self.closed.done() or ended.request_id in self._told:
             return
         try:
@@ -109,7 +110,9 @@ class Subscriber:
         self._told.append(ended.request_id)
 
     def offer_delta(self, request_id: str, text: str) -> bool:
-        """A piece of an answer; whether it counts as told. Half of the room is the answers', so it may have to wait for more."""
+        """Add a piece of an answer; return whether it counts as sent. Half of the room is for answers, so it may have
+        to wait for more.
+        """
         if self.closed.done() or request_id in self._told:
             return True
         if self.waiting.qsize() >= WAITING_MAX // 2:
@@ -118,18 +121,18 @@ class Subscriber:
         return True
 
     def close(self, code: int, reason: str) -> None:
-        """Have the socket closed; the first word counts."""
+        """Close the socket with this code; the first call counts."""
         if not self.closed.done():
             self.closed.set_result((code, reason))
 
 
 def partition_of(user_id: str) -> int:
-    """The partition that holds a user's runs."""
+    """Return the partition that contains a user's runs."""
     return murmur2_partition(user_id.encode(), TOPICS[TOPIC].partitions)
 
 
 def push_text(ended: Ended, partition: int, answers: Mapping[str, Answer]) -> str | None:
-    """The message of a run that has ended; None for one whose answer is gone, or is another user's."""
+    """Return the message about an ended run; None if its answer is gone, or belongs to another user."""
     message = {"request_id": ended.request_id, "id": f"{TOPIC}/{partition}/{ended.offset}"}
     if ended.status == Status.FAILED:
         return orjson.dumps(message | {"status": "failed", "error": ended.error or ""}).decode()
@@ -156,7 +159,7 @@ class QueryHub:
         self._learn = learn
         self._read_answers = read_answers
         self._users: dict[bytes, set[Subscriber]] = {}
-        # The next offset of each partition that is not told yet; empty: nobody listens and nothing is read.
+        # The next unsent offset of each partition; empty: there are no listeners and nothing is read.
         self._places: dict[int, int] = {}
         self._known: Codec | None = None
         self._task: asyncio.Task[None] | None = None
@@ -169,10 +172,10 @@ class QueryHub:
     # -- sockets that come and go -------------------------------------------------------------------------------------
 
     async def join(self, user_id: str, *, is_live: bool = True) -> Subscriber:
-        """Tell a user from now on of runs that end; one that is to catch up first is not live. What ends after this is told.
+        """Register a user's socket for runs that end from now on; one that has to catch up first is not live.
 
         Raises:
-            UnavailableError: Kafka or the registry is away, so that it is not known where now is.
+            UnavailableError: Kafka or the registry is unavailable, so the current end of the log is unknown.
             EndingError: the server stops.
         """
         async with self._starting:
@@ -186,7 +189,7 @@ class QueryHub:
         return subscriber
 
     def leave(self, subscriber: Subscriber) -> None:
-        """The socket has gone; with the last one the reading ends."""
+        """Remove a socket; with the last one the reading ends."""
         key = subscriber.user_id.encode()
         of_user = self._users.get(key, set())
         of_user.discard(subscriber)
@@ -200,12 +203,12 @@ class QueryHub:
         return (subscriber for of_user in self._users.values() for subscriber in of_user)
 
     def place_of(self, subscriber: Subscriber) -> str | None:
-        """The id after which a socket that has read everything would resume; None at the beginning of the log."""
+        """Return the id after which a socket that has read everything would resume; None at the beginning of the log."""
         offset = self._places.get(subscriber.partition, 0) - 1
         return f"{TOPIC}/{subscriber.partition}/{offset}" if offset >= 0 else None
 
     async def end(self) -> None:
-        """Close every socket, and wait a moment for them to have been told."""
+        """Close every socket, and wait a moment until the clients are notified."""
         await self.audience.end(self._subscribers())
 
     async def close(self) -> None:
@@ -220,7 +223,7 @@ class QueryHub:
     # -- the live end of the log --------------------------------------------------------------------------------------
 
     async def _start(self) -> None:
-        self._known = self._codec()  # away, it is said now and not when the first run ends
+        self._known = self._codec()  # if unavailable, it is reported now and not when the first run ends
         partitions = range(TOPICS[TOPIC].partitions)
         ranges = await self._admin.log_ranges([(TOPIC, partition) for partition in partitions])
         self._places = {partition: held.high for (_, partition), held in ranges.items()}
@@ -236,7 +239,7 @@ class QueryHub:
             fail(self._subscribers())
 
     async def _follow(self) -> None:
-        """Read and tell, until Kafka's client is broken for good and another one is needed."""
+        """Read and push, until Kafka's client is broken for good and a new one is needed."""
         loop = asyncio.get_running_loop()
         consumer = self.reader_at(self._places)
         try:
@@ -251,18 +254,18 @@ class QueryHub:
             _release(self._thread, consumer)
 
     def reader_at(self, places: Mapping[int, int]) -> Any:
-        """A consumer of these places; it joins no group and commits nothing."""
+        """Return a consumer at these positions; it joins no group and commits nothing."""
         consumer = Consumer(
             {
                 **self._client,
                 "client.id": "highwater-sockets",
-                "group.id": "highwater-sockets",  # the client wants one
+                "group.id": "highwater-sockets",  # required by the client
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
                 "enable.partition.eof": True,
                 "auto.offset.reset": "earliest",
                 "fetch.wait.max.ms": 100,
-                # What waits here while PostgreSQL is away; the rest waits in the log.
+                # Records waiting here while PostgreSQL is unavailable; the rest waits in the log.
                 "queued.max.messages.kbytes": 4 * 1024,
                 "logger": logging.getLogger("librdkafka"),
             }
@@ -271,7 +274,7 @@ class QueryHub:
         return consumer
 
     async def _tell(self, records: Sequence[Seen]) -> None:
-        """Push what ended to those who are there once all of it is known, so that who comes meanwhile is told too."""
+        """Push ended runs once all their answers are known, so that sockets that join meanwhile get them too."""
         known: dict[int, Ended | None] = {}
         answers: dict[str, Answer] = {}
         while True:
@@ -281,7 +284,7 @@ class QueryHub:
             for n in fresh:
                 known[n] = await self.ended_of(records[n])
             answers |= await self.answers_of([ended for n in fresh if (ended := known[n]) is not None])
-        # From here on nothing is awaited: who joins finds all of these records before or behind its place.
+        # No await from here on: a socket that joins finds all of these records either before or after its place.
         for n, record in enumerate(records):
             self._places[record.partition] = record.offset + 1
             ended = known.get(n)
@@ -291,9 +294,9 @@ class QueryHub:
                     subscriber.offer(ended, text)
 
     async def ended_of(self, record: Seen) -> Ended | None:
-        """The end of a run that a record tells of; None for any other record."""
+        """Return the end of a run in a record; None for any other record."""
         codec = self._known
-        assert codec is not None  # nobody reads before `_start`
+        assert codec is not None  # nothing is read before `_start`
         while True:
             try:
                 event = codec.decode(TOPIC, record.value)
@@ -309,7 +312,7 @@ class QueryHub:
             return Ended(record.offset, event["id"], event["user_id"], event["status"], event["error"])
 
     async def _learned(self, codec: Codec, schema_id: int) -> bool:
-        """Whether the registry knows a schema that is new here; while it is away, its word is waited for."""
+        """Return whether the registry has a schema that is new here; wait for the registry while it is unavailable."""
         try:
             await retry_until_available(lambda: self._learn(codec, schema_id))
         except UnknownSchemaError:
@@ -317,7 +320,7 @@ class QueryHub:
         return True
 
     async def answers_of(self, ended: Sequence[Ended]) -> Mapping[str, Answer]:
-        """The answers of those that were completed, by one statement; while PostgreSQL is away they are waited for."""
+        """Return the answers of completed runs, by one statement; wait for PostgreSQL while it is unavailable."""
         wanted = sorted({one.request_id for one in ended if one.status == Status.COMPLETED})
         attempt = 0
         while wanted:
@@ -333,7 +336,8 @@ class QueryHub:
     # -- the past of one user -----------------------------------------------------------------------------------------
 
     async def catch_up(self, subscriber: Subscriber, after: int) -> None:
-        """Tell a socket what ended after an offset, then let it go on live. Live pushes of meanwhile are read again here.
+        """Send a socket the runs that ended after an offset, then continue live. Live pushes meanwhile are read again
+        here.
 
         Raises:
             ResumeError: the offset is past the end of the log.
@@ -348,12 +352,12 @@ class QueryHub:
                 start = max(start, end)
                 if not subscriber.has_missed:
                     break
-            # Nothing was awaited since, so what the live end tells next is at or behind `start`.
+            # No await since then, so the next live push is at or after `start`.
             subscriber.next_offset = start
             subscriber.is_live = True
 
     async def _first_held(self, subscriber: Subscriber, after: int) -> int:
-        """Where to begin; tells a gap when the log no longer holds what came next."""
+        """Return where to begin; report a gap if the log no longer contains the next events."""
         place = (TOPIC, subscriber.partition)
         held = (await retry_until_available(lambda: self._admin.log_ranges([place])))[place]
         if after >= held.high:
@@ -364,7 +368,7 @@ class QueryHub:
         return max(after + 1, held.low)
 
     async def _replay(self, subscriber: Subscriber, start: int, end: int) -> None:
-        """Tell what of one user ended within [start, end)."""
+        """Send the runs of one user that ended within [start, end)."""
         if start >= end:
             return
         loop, key = asyncio.get_running_loop(), subscriber.user_id.encode()
@@ -387,12 +391,12 @@ class ResumeError(HighwaterError):
 
 
 def poll(consumer: Any) -> list[Seen]:
-    """What has come; what the client says of itself (a broker that is away) is no record."""
+    """Return the fetched records; the client's own messages (such as an unavailable broker) are not records."""
     return [_seen(message) for message in _messages(consumer) if message.error() is None]
 
 
 def poll_of(consumer: Any, key: bytes, start: int, end: int) -> tuple[list[Seen], int]:
-    """The records of one key before `end` among what has come, and the next offset to look at."""
+    """Return the fetched records of one key before `end`, and the next offset to read."""
     found, reached = [], start
     for message in _messages(consumer):
         if message.error() is None:
@@ -405,7 +409,7 @@ def poll_of(consumer: Any, key: bytes, start: int, end: int) -> tuple[list[Seen]
 
 
 def _messages(consumer: Any) -> list[Any]:
-    """Waits a moment for the first; what follows at once is taken with it."""
+    """Wait a moment for the first message; return it with those that follow at once."""
     first = consumer.poll(_POLL_SECONDS)
     return [] if first is None else [first, *consumer.consume(_RECORDS_MAX - 1, 0)]
 
@@ -415,6 +419,6 @@ def _seen(message: Any) -> Seen:
 
 
 def _release(threads: ThreadPoolExecutor, consumer: Any) -> None:
-    """Close a consumer where it was read, behind a read that is under way; at the very end there may be no thread any more."""
+    """Close a consumer in its own thread, after a read in progress; during shutdown there may be no thread any more."""
     with contextlib.suppress(RuntimeError):
         threads.submit(consumer.close)

@@ -1,6 +1,7 @@
-"""The timeline of a run as it is served: stages with their calls of the language model, events with their places in the log.
+"""The timeline of a run as it is served: stages with their calls of the language model, events with their log
+positions.
 
-Invariant: a pure function of what is stored, so the same rows give the same bytes. A stage is there once it was begun.
+Invariant: a pure function of the stored rows, so the same rows give the same bytes. A stage appears once it was begun.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from highwater.schemas.envelope import iso_from_ms, iso_from_ms_or_none
 from highwater.streams.queries.states import Stage, Status
 
 _Event = Mapping[str, Any]
-# The status in which a stage works, and that in which it has ended; the archivist works on a run that is COMPLETED.
+# The status in which a stage runs, and that in which it has ended; the archivist processes a COMPLETED run.
 _WORKS = {
     Stage.ANALYZER: (Status.ANALYZING, Status.ANALYZED),
     Stage.ASSEMBLER: (Status.ASSEMBLING, Status.READY),
@@ -26,7 +27,7 @@ _WORKS = {
 
 
 def timeline_document(run: RunHistory) -> dict[str, Any]:
-    """The document."""
+    """Return the document."""
     stages = [_stage(stage, run) for stage in Stage]
     calls = run.calls
     return {
@@ -55,7 +56,7 @@ def timeline_document(run: RunHistory) -> dict[str, Any]:
 
 
 def told_sources(stored: str | None) -> list[dict[str, Any]]:
-    """What an answer was made from, as it is served: with the place of each in the log, and times as everywhere."""
+    """Return the sources of an answer, as they are served: with the log position of each, and times in the common format."""
     sources: list[dict[str, Any]] = orjson.loads(stored) if stored is not None else []
     return [
         {
@@ -67,11 +68,11 @@ def told_sources(stored: str | None) -> list[dict[str, Any]]:
 
 
 def _stage(stage: Stage, run: RunHistory) -> dict[str, Any] | None:
-    """One stage: from when it was first captured until it gave what it was to give, or failed; None: never begun."""
+    """Return one stage: from its first claim until its result or its failure; None: never begun."""
     calls = [call for call in run.calls if call["stage"] == stage.value]
     started_ms, ended_ms = _span(stage, run.events)
     if started_ms is None and calls:
-        started_ms = calls[0]["started_ms"]  # the event is on its way
+        started_ms = calls[0]["started_ms"]  # the event has not arrived yet
     if started_ms is None:
         return None
     return {
@@ -94,7 +95,7 @@ def _span(stage: Stage, events: Sequence[_Event]) -> tuple[int | None, int | Non
         return None, None
     ended_ms = next((event["at_ms"] for event in events if event["status"] == ends), None)
     if ended_ms is None and len(events) > 1 and events[-1]["status"] == Status.FAILED:
-        # It failed where it stood; a stage before that had ended.
+        # It failed in its current stage; a stage before that had ended.
         ended_ms = events[-1]["at_ms"]
     return started_ms, ended_ms
 
@@ -112,6 +113,6 @@ def _event(event: _Event) -> dict[str, Any]:
 
 
 def _total_cost(calls: Sequence[Mapping[str, Any]]) -> float | None:
-    """The sum of what is known; None where no call has a price."""
+    """Return the sum of the known costs; None if no call has a price."""
     costs = [Decimal(str(call["cost_usd"])) for call in calls if call["cost_usd"] is not None]
     return float(sum(costs)) if costs else None

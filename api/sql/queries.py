@@ -1,6 +1,6 @@
-"""Owns what a query over HTTP asks of its caller, and its limits; routes and the dashboard begin queries here.
+"""The access and limits of a query over HTTP; routes and the dashboard begin queries here.
 
-Invariant: topics and read models hold the data of everybody, so they are queried by operators alone.
+Invariant: topics and read models contain the data of all users, so only operators may query them.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from highwater.connectors.sql.foreign_topics import (
 from highwater.connectors.sql.query_task import Limits, QueryTask, Sources
 from highwater.streams.identity.rate_limits import RateLimit
 
-# A query may read a whole topic, and takes a process and its memory meanwhile.
+# A query may read a whole topic, and uses a process and its memory meanwhile.
 QUERY = Access(Role.VIEWER, Scope.SYSTEM, Whose.DEPLOYMENT, limit=RateLimit.PLAN, cost=5)
 TABLES = Access(Role.VIEWER, Scope.SYSTEM, Whose.DEPLOYMENT, limit=RateLimit.PLAN, cost=1)
 QUERY_CHARACTERS_MAX = 20_000
 ROWS_DEFAULT, ROWS_MAX, FILE_ROWS_MAX = 1_000, 10_000, 1_000_000
 _SECONDS = 60.0
-# Each process takes 150 MB beside this; where there is less, a query fails and nothing else does.
+# Each process takes 150 MB more; with less memory, a query fails and nothing else does.
 _MEMORY_MIB = 256
 _RETRY_AFTER_SECONDS = 5
 
@@ -43,7 +43,7 @@ _queries = Searches("from highwater.connectors.sql.query_process import main; ma
 async def begun(
     services: Services, principal: Principal, query: str, *, rows: int = ROWS_DEFAULT, kind: str | None = None
 ) -> AsyncIterator[RunningSearch]:
-    """A query that has begun; `kind` None: its rows as events, else a file of that format.
+    """Yield a query that has begun; `kind` None: its rows as events, else a file of that format.
 
     Raises:
         UnprocessableError: it cannot be run.
@@ -64,7 +64,8 @@ async def begun(
 
 
 async def listed_tables(services: Services) -> dict[str, dict[str, str]]:
-    """The columns of every table by name, with their types: topics of the catalogue, read models, topics of other applications.
+    """Return the columns of every table by name, with their types: topics of the catalogue, read models, topics of
+    other applications.
 
     Raises:
         UnavailableError: PostgreSQL, Kafka or the registry does not answer.

@@ -1,6 +1,6 @@
-"""SQL over HTTP: a query's rows as they come, or all of them as a file; and the tables that there are.
+"""SQL over HTTP: a query's rows as they arrive, or all of them as a file; and the list of tables.
 
-Invariant: an answer that has begun and cannot be finished breaks off or says so; it never looks whole.
+Invariant: a response that has begun and cannot be finished is cut off or reports an error; it never looks complete.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ async def get_sql_tables(called: Called, services: Wired) -> SqlTables:
 
 
 async def exported(services: Services, principal: Principal, query: str, kind: str) -> Response:
-    """The file of a query, as a download; the dashboard's link is answered by it too.
+    """Return the file of a query, as a download; it also answers the dashboard's link.
 
     Raises:
         UnprocessableError: the query cannot be run.
