@@ -1,4 +1,4 @@
-"""`highwater count`: how many records a topic has, and how many of each value of an expression."""
+"""`highwater count`: the number of records of a topic, in total and by the value of an expression."""
 
 from __future__ import annotations
 

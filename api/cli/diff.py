@@ -68,7 +68,7 @@ def diff(
         right = left if other is None else Selecting(settings, other)
         before = _state(left, None, end if begin is None else begin, condition, key)
         after = _state(right, begin, end, condition, key)
-        # Of one topic what came since stands over what there was.
+        # For one topic, later events override the earlier state.
         later = after.values() if other is not None else {**before.values(), **after.values()}
         told = _told(differences(before.values(), later, _reader(left), _reader(right), ignored), top)
     names = {"topic": topic.name, "other": right.topic.name, "from": begin, "to": end}
@@ -87,7 +87,7 @@ def _state(selecting: Selecting, begin: str | None, end: str | None, condition: 
 
 
 def _reader(selecting: Selecting) -> Callable[[bytes], Event]:
-    """What makes an event of a value; one that is no event differs by its reason and bytes."""
+    """Return a function that decodes a value to an event; an undecodable one differs by its reason and bytes."""
     from highwater.connectors.replay.text import base64_of
     from highwater.schemas.errors import InvalidEventError, UnknownSchemaError
 
@@ -117,7 +117,7 @@ def _told(found: Iterator[Difference], top: int) -> dict[str, Any]:
 
 
 def _plain(pair: tuple[Any, Any]) -> Any:
-    """Both values as JSON holds them; bytes in base64."""
+    """Return both values in the form of JSON; bytes in base64."""
     import orjson
 
     from highwater.connectors.replay.text import base64_of

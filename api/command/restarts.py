@@ -1,4 +1,4 @@
-"""Restarting failed work together by command: the plan first, and the restart with `--execute`; for jobs and for queries."""
+"""Restarts failed work in bulk by command: the plan first, and the restart with `--execute`; for jobs and for queries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from highwater.api.command.terminal import print_json, print_table, warn
 
 
 def restart_options(noun: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The options that jobs and queries both have; `noun`: what is restarted, in the plural."""
+    """Return the common options of jobs and queries; `noun`: what is restarted, in the plural."""
     options = (
         click.option("--reason", help=f"Only {noun} whose error contains this text, ignoring case."),
         click.option("--user", "user_id", help=f"Only {noun} of this user."),
@@ -31,7 +31,7 @@ def restart_options(noun: str) -> Callable[[Callable[..., Any]], Callable[..., A
 
 
 def ask_restarts(path: str, asked: Mapping[str, Any], *, execute: bool) -> dict[str, Any]:
-    """The plan of a restart, or with `execute` what was restarted; what is None is not asked for."""
+    """Return the plan of a restart, or with `execute` the restarted work; a None is not sent."""
     given = {name: value for name, value in asked.items() if value is not None}
     settings = own_settings()
     with api_client(settings, any_key(settings)) as client:
@@ -43,7 +43,7 @@ def ask_restarts(path: str, asked: Mapping[str, Any], *, execute: bool) -> dict[
 def show_restarts(
     found: Mapping[str, Any], noun: str, columns: Sequence[str], right: Sequence[str], *, execute: bool, as_json: bool
 ) -> None:
-    """Print a plan, or what was restarted: the reasons, the work with these columns, and how much it is."""
+    """Print a plan, or the restarted work: the reasons, the work with these columns, and its number."""
     if as_json:
         print_json(found)
         return

@@ -1,7 +1,8 @@
-"""Answers requests for a reader's feed, and takes the questions and decks that a reader asks for on it.
+"""Answers requests for a reader's feed, and accepts the questions and decks that a reader requests on it.
 
-Invariants. A visit ends half an hour after its last page. What is new is new since the version with which the visit before ended.
-Both are in cookies of the feed's pages alone, so this works without a script too. A form that is sent twice is one action.
+Invariants. A visit ends half an hour after its last page. New means newer than the version at the end of the previous
+visit. Both are in cookies of the feed's pages only, so this works without a script too. A form that is sent twice is
+one action.
 """
 
 from __future__ import annotations
@@ -28,24 +29,25 @@ from highwater.api.readers.parts import Part, serve_part, show
 from highwater.streams.checks import is_uuid
 
 _PATH = "/read/feed"
-# Someone who reads a feed opens another page of it, or comes back to it, within this time; later it is another visit.
+# A reader of a feed opens another page of it, or returns to it, within this time; later it is another visit.
 VISIT_SECONDS = 1_800
-# As long as browsers keep a cookie at most.
+# The maximum for which browsers keep a cookie.
 SEEN_SECONDS = 400 * 86_400
 _SEE_OTHER = 303
 _VERSION_DIGITS_MAX = 18
 
 
-# -- the feed ---------------------------------------------------------------------------------------------------------------
+# -- the feed
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def _named(visit: Visit) -> str | None:
-    """The user as addresses of this reader name it; None: the reader's key does."""
+    """Return the user as addresses of this reader name it; None: the reader's key does."""
     return None if visit.is_bound else visit.user
 
 
 def _has_payer(visit: Visit) -> bool:
-    """Whether something can be made for this reader: by an organization, or by the operator for one that the form names."""
+    """Return whether results for this reader have a payer: an organization, or the operator for one that the form names."""
     principal = visit.visitor.principal
     return principal.organization_id is not None or visit.is_operator
 
@@ -64,7 +66,7 @@ def _has_organization(visit: Visit) -> bool:
 
 
 async def feed(visit: Visit) -> Response:
-    """All clusters by theme, what of them is new, and the form of a question."""
+    """Show all clusters by theme, with the new parts marked, and the form of a question."""
     user = visit.user
     if user is None:
         return page(visit, "Feed", f"<h1>Feed</h1>{note('Whose feed do you want to read?')}{feed_pages.who()}")
@@ -94,13 +96,15 @@ def _source(user: str) -> str:
 
 
 def _cookies(user: str) -> tuple[str, str]:
-    """The names of the version that was seen last and of that with which the visit began; they do not say the user."""
+    """Return the cookie names of the last seen version and of the version at the start of the visit; they do not reveal
+    the user.
+    """
     short = sha256(user.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"highwater_seen_{short}", f"highwater_visit_{short}"
 
 
 def _last_version(request: Request, user: str) -> int | None:
-    """What this visit began with, or else what the one before it ended with; None: there was none."""
+    """Return the version at the start of this visit, or else at the end of the previous one; None: there was none."""
     seen, began = _cookies(user)
     for name in (began, seen):
         value = request.cookies.get(name, "")
@@ -110,7 +114,7 @@ def _last_version(request: Request, user: str) -> int | None:
 
 
 def _baseline(document: Mapping[str, Any], last: int | None) -> int:
-    """Since when something is new; on a first visit, and after the user was erased, since the version that is shown."""
+    """Return the version since which a change is new; on a first visit, and after the user was erased, the displayed version."""
     version: int = document["cluster_version"]
     return version if last is None or last > version else last
 
@@ -124,7 +128,8 @@ def _remember_visit(request: Request, answer: Response, user: str, since: int, v
         )
 
 
-# -- a question -------------------------------------------------------------------------------------------------------------
+# -- a question
+# -------------------------------------------------------------------------------------------------------------
 
 
 def _ask_form(visit: Visit, asked: str = "") -> str:
@@ -136,18 +141,18 @@ def _wrong(answer: Answer) -> str:
 
 
 def _body(sent: Mapping[str, str], *, is_bound: bool) -> dict[str, Any]:
-    """Who asks, and who pays, as far as the reader's key does not say it."""
+    """Return the user and the payer, if the reader's key does not name them."""
     named = {} if is_bound or not sent.get("user") else {"user_id": sent["user"]}
     return named | ({"organization_id": sent["organization"]} if sent.get("organization") else {})
 
 
 def _once(sent: Mapping[str, str]) -> dict[str, str]:
-    """The key under which a form that is sent twice is one action."""
+    """Return the idempotency key that makes a form sent twice one action."""
     return {"Idempotency-Key": sent["once"]} if is_uuid(sent.get("once", "")) else {}
 
 
 async def ask(visit: Visit) -> Response:
-    """A question; the browser is sent to the page where the answer appears."""
+    """Submit a question; redirect the browser to the page where the answer appears."""
     sent = await form(visit)
     asked = sent.get("query", "").replace("\r\n", "\n")
     body = {"query": asked, **_body(sent, is_bound=visit.is_bound)}
@@ -161,7 +166,7 @@ async def ask(visit: Visit) -> Response:
 
 
 async def _followed(visit: Visit, title: str, part: Part) -> Response:
-    """A page of one part, which was asked for a moment ago."""
+    """Return a page of one part, which was requested a moment ago."""
     if "part" in visit.request.query_params:
         return await serve_part(visit, part)
     shown = await show(visit, part, after=positions_seen(visit))
@@ -170,21 +175,22 @@ async def _followed(visit: Visit, title: str, part: Part) -> Response:
 
 
 async def question(visit: Visit) -> Response:
-    """A question: how far it is, or its answer."""
+    """Show a question: its progress, or its answer."""
     named = visit.named["question"]
     source = f"/api/query/{segment(named)}/status"
     address = f"{making_pages.question_address(named)}?part=1"
     return await _followed(visit, "Question", Part(address, source, making_pages.answer))
 
 
-# -- a deck -----------------------------------------------------------------------------------------------------------------
+# -- a deck
+# -----------------------------------------------------------------------------------------------------------------
 
 
 async def _item(visit: Visit, user: str, cluster: str) -> Mapping[str, Any]:
-    """A cluster of a feed.
+    """Return a cluster of a feed.
 
     Raises:
-        NotFoundError: the feed has no such cluster, or not any more.
+        NotFoundError: the feed does not have the cluster, or no longer has it.
     """
     answer = await visit.ask("GET", _source(user))
     if answer.status != 200:
@@ -203,7 +209,7 @@ def _required_user(visit: Visit) -> str:
 
 
 async def deck_form(visit: Visit) -> Response:
-    """Asks what a deck of a cluster is about."""
+    """Show the form for the subject of a deck of a cluster."""
     user = _required_user(visit)
     item = await _item(visit, user, visit.request.query_params.get("cluster", ""))
     return page(visit, "Make a deck", _deck_form(visit, item))
@@ -216,7 +222,7 @@ def _deck_form(visit: Visit, item: Mapping[str, Any], told: str = "") -> str:
 
 
 async def make_deck(visit: Visit) -> Response:
-    """A deck: its source is stored as a document, then the job is asked for; the browser is sent to the job's page."""
+    """Request a deck: store its source as a document, submit the job, and redirect the browser to the job's page."""
     sent = await form(visit)
     visit = visit.of_user(sent.get("user"))
     item = await _item(visit, _required_user(visit), sent.get("cluster", ""))
@@ -239,14 +245,14 @@ async def make_deck(visit: Visit) -> Response:
 
 
 async def job(visit: Visit) -> Response:
-    """How the making of a deck stands."""
+    """Show the progress of a deck."""
     named = visit.named["job"]
     part = Part(f"{making_pages.job_address(named)}?part=1", f"/api/jobs/{segment(named)}", making_pages.job)
     return await _followed(visit, "Your deck", part)
 
 
 async def deck(visit: Visit) -> Response:
-    """A deck."""
+    """Show a deck."""
     named = visit.named["deck"]
     part = Part(f"{making_pages.deck_address(named)}?part=1", f"/api/presentations/{segment(named)}", making_pages.deck)
     return await _followed(visit, "Deck", part)

@@ -15,13 +15,14 @@ OTHER = "Other"
 
 
 def feed_address(user: str | None, *, path: str = "/read/feed", **more: str) -> str:
-    """The page of a feed, or one beside it; `user` None: the reader's own."""
+    """Return the address of a feed or of a page below it; `user` None: the reader's own."""
     query = urlencode({**({} if user is None else {"user": user}), **more})
     return f"{path}?{query}" if query else path
 
 
 def themes(items: Sequence[Document]) -> dict[str, list[Document]]:
-    """Clusters by theme: the keyword of a cluster that most clusters have; the theme of most insights comes first.
+    """Return clusters by theme: the keyword of a cluster that most clusters have; the theme with the most insights
+    comes first.
 
     Clusters whose keywords no other one has are in `OTHER`, which is last.
     """
@@ -29,7 +30,7 @@ def themes(items: Sequence[Document]) -> dict[str, list[Document]]:
     found: dict[str, list[Document]] = {}
     for item in items:
         shared = [keyword for keyword in item["keywords"] if uses[keyword] > 1]
-        # Of keywords that are as frequent, the first one says most of the cluster.
+        # Of equally frequent keywords, the first one describes the cluster best.
         theme = max(shared, key=lambda keyword: uses[keyword]) if shared else OTHER
         found.setdefault(theme, []).append(item)
 
@@ -40,9 +41,10 @@ def themes(items: Sequence[Document]) -> dict[str, list[Document]]:
 
 
 def feed(document: Document, *, since: int | None = None, deck: str | None = None) -> str:
-    """All clusters; `since`: the version of the last visit; `deck`: where a deck is made of a cluster, None: nowhere.
+    """Return all clusters; `since`: the version of the last visit; `deck`: the address for making a deck of a cluster,
+    None: none.
 
-    The marks of what is new are made again in the browser (`mark` in `read.js`), since the part is the same for every visit.
+    The browser marks new parts again (`mark` in `read.js`), since the part is the same for every visit.
     """
     items = document["items"]
     if not items:
@@ -58,12 +60,12 @@ def feed(document: Document, *, since: int | None = None, deck: str | None = Non
 
 
 def news(count: int) -> str:
-    """How many clusters have something new."""
+    """Return how many clusters have something new."""
     return f"{count} with news since your last visit" if count else ""
 
 
 def mark(item: Document, since: int | None) -> str:
-    """What is new of a cluster since a version; empty: nothing."""
+    """Return what is new in a cluster since a version; empty: nothing."""
     if since is None or item["changed_version"] <= since:
         return ""
     if item["born_version"] > since:
@@ -73,7 +75,7 @@ def mark(item: Document, since: int | None) -> str:
 
 
 def cluster(item: Document, *, since: int | None, deck: str | None) -> str:
-    """One cluster, its insights folded."""
+    """Return one cluster, its insights folded."""
     name, entered = item["cluster_id"], " ".join(f"{version}:{count}" for version, count in item.get("entered", ()))
     keywords = " · ".join(text(keyword) for keyword in item["keywords"][:6])
     action = ""
@@ -93,7 +95,7 @@ def cluster(item: Document, *, since: int | None, deck: str | None) -> str:
 
 
 def insights(found: Iterable[Document]) -> str:
-    """Insights as items of a list."""
+    """Return insights as items of a list."""
     return "".join(
         f'<li><span class="said">{text(one["text"] or one["insight_id"])}</span><br>'
         f"<small>{text(one['channel_id'])} · {moment(one['ts'])}{_link(one.get('url'))}</small></li>"
@@ -102,14 +104,14 @@ def insights(found: Iterable[Document]) -> str:
 
 
 def _link(url: str | None) -> str:
-    """A link to where an insight came from; other schemes could run scripts."""
+    """Return a link to the origin of an insight; other schemes could run scripts."""
     if not url or urlsplit(url).scheme not in ("http", "https"):
         return ""
     return f' · <a href="{text(url)}" rel="noopener noreferrer nofollow">Source</a>'
 
 
 def who(path: str = "/read/feed") -> str:
-    """Asks whose feed it is."""
+    """Return the form that asks for the user of the feed."""
     return card(
         f'<form action="{path}"><label>User<input name="user" required autocomplete="username"></label>'
         "<button>Show the feed</button></form>"
@@ -117,7 +119,7 @@ def who(path: str = "/read/feed") -> str:
 
 
 def ask_form(user: str | None, once: str, asked: str = "", *, has_organization: bool) -> str:
-    """The form of a question; `once` makes it one question however often it is sent, `asked` is what was refused."""
+    """Return the form of a question; `once` makes it one question however often it is sent, `asked` is the refused text."""
     organization = "" if has_organization else '<label>Organization (optional)<input name="organization"></label>'
     return (
         '<section class="card"><h2>Ask a question</h2><form method="post" action="/read/feed/questions">'
@@ -127,7 +129,7 @@ def ask_form(user: str | None, once: str, asked: str = "", *, has_organization: 
 
 
 def deck_form(item: Document, user: str | None, once: str, *, has_organization: bool) -> str:
-    """The form of a deck that is made of a cluster."""
+    """Return the form for making a deck of a cluster."""
     organization = "" if has_organization else '<label>Organization<input name="organization" required></label>'
     return card(
         f'<form method="post" action="/read/feed/decks">{_hidden(user, once)}'
@@ -144,7 +146,7 @@ def _hidden(user: str | None, once: str) -> str:
 
 
 def source_text(item: Document) -> str:
-    """A cluster as a document that a deck is made of; Markdown."""
+    """Return a cluster as the source document of a deck, in Markdown."""
     lines = [f"# {item['title']}", "", item["summary"], "", "## Insights", ""]
     for one in item["insights"]:
         lines += [f"{one['channel_id']}, {one['ts']}: {one['text'] or one['insight_id']}", ""]

@@ -1,7 +1,8 @@
-"""Owns the static files of readers' pages: their addresses, codings, and how long a browser keeps them (R4.26).
+"""The static files of readers' pages: their addresses, encodings, and caching (R4.26).
 
-Invariants. An address with a content hash names these bytes for ever, so it is kept for a year and never asked for again. An
-address without one is asked for each time. A file of another release is served as it is now, and is kept by nobody.
+Invariants. An address with a content hash always has the same bytes, so it is cached for a year and never revalidated.
+An address without one is revalidated each time. A file of another release is served in its current form, and is not
+cached.
 """
 
 from __future__ import annotations
@@ -30,27 +31,27 @@ _KINDS = {
     ".css": "text/css; charset=utf-8",
     ".ts": "text/plain; charset=utf-8",
 }
-# What a file is called in its address: `highwater.0123456789ab.js`.
+# The form of a file's name in its address: `highwater.0123456789ab.js`.
 _HASHED = re.compile(r"([a-z.]+?)\.([0-9a-f]{12})(\.[a-z]+)")
 _HASH_CHARACTERS = 12
 
 
 class File(NamedTuple):
-    """A file in every coding."""
+    """A file in every encoding."""
 
     bodies: Mapping[Encoding, bytes]
     kind: str
     tag: str
 
     def address(self, name: str) -> str:
-        """Where it is found for a year."""
+        """Return its address, valid for a year."""
         stem, _, suffix = name.rpartition(".")
         return f"{PATH}{stem}.{self.tag}.{suffix}"
 
 
 @cache
 def files() -> Mapping[str, File]:
-    """Every file by its name; those that no other one imports come first, since an import names its file by hash."""
+    """Return every file by its name; files that import no other come first, since an import names its file by hash."""
     found: dict[str, File] = {}
     for name in ("highwater.js", "highwater.d.ts", "read.css", "read.js"):
         text = (FOLDER / name).read_text(encoding="utf-8")
@@ -68,16 +69,16 @@ def files() -> Mapping[str, File]:
 
 
 def address(name: str) -> str:
-    """Where a file is found for a year."""
+    """Return the address of a file, valid for a year."""
     return files()[name].address(name)
 
 
 def serve(request: Request, named: str) -> Response:
-    """A file by the last segment of its address.
+    """Return a file by the last segment of its address.
 
     Raises:
-        NotFoundError: there is no such file.
-        NotAcceptableError: the client takes no coding that there is.
+        NotFoundError: the file does not exist.
+        NotAcceptableError: the client accepts none of the encodings.
     """
     hashed = _HASHED.fullmatch(named)
     name = named if hashed is None else f"{hashed[1]}{hashed[3]}"
@@ -93,7 +94,7 @@ def serve(request: Request, named: str) -> Response:
         "Cache-Control": f"public, max-age={YEAR_SECONDS}, immutable" if is_for_ever else "no-cache",
         "ETag": f'W/"{file.tag}"',
         "Vary": "Accept-Encoding",
-        # The client module is for other sites too; nothing in these files is anybody's.
+        # Other sites may use the client module too; these files contain no private data.
         "Access-Control-Allow-Origin": "*",
         "Cross-Origin-Resource-Policy": "cross-origin",
     }

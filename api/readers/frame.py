@@ -1,7 +1,7 @@
-"""Owns the frame of readers' pages and their smallest pieces, as HTML.
+"""The frame of readers' pages and their smallest pieces, as HTML.
 
-Invariants. Every text of others is escaped here (`text`, `address`). A page says its language, has one `h1` and a main landmark,
-and shows everything without a script; the script only keeps it current.
+Invariants. Every external text is escaped here (`text`, `address`). A page declares its language, has one `h1` and a
+main landmark, and shows everything without a script; the script only keeps it current.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from urllib.parse import quote
 
 from highwater.api.readers import files
 
-# Between two teams, and in place of a score.
+# Between two teams, and instead of a score.
 DASH = "\u2013"
 
 
 def text(value: object) -> str:
-    """Anything as HTML text or as the value of an attribute."""
+    """Return anything as HTML text or as the value of an attribute."""
     return escape(str(value))
 
 
 def segment(value: str) -> str:
-    """One segment of a path."""
+    """Return one segment of a path."""
     return quote(value, safe="")
 
 
 def framed(title: str, body: str, *, reader: str = "", is_signed_in: bool = False, changes: str = "") -> str:
-    """A whole page; `reader` tells snapshots of one reader from those of another, `changes` is the socket of patches."""
+    """Return a whole page; `reader` distinguishes the snapshots of readers, `changes` is the socket of patches."""
     sign_out = '<a href="/logout">Sign out</a>' if is_signed_in else ""
     socket = f' data-changes="{text(changes)}"' if changes else ""
     return (
@@ -48,17 +48,17 @@ def framed(title: str, body: str, *, reader: str = "", is_signed_in: bool = Fals
 
 
 def note(words: str) -> str:
-    """A line that explains."""
+    """Return a line of explanation."""
     return f'<p class="note">{text(words)}</p>'
 
 
 def card(body: str) -> str:
-    """A block of its own."""
+    """Return a separate block."""
     return f'<div class="card">{body}</div>'
 
 
 def moment(iso: str | None, *, has_time: bool = True) -> str:
-    """A time of the API, as a person reads it, in UTC."""
+    """Return a time of the API in readable form, in UTC."""
     if not iso:
         return ""
     at = datetime.fromisoformat(iso)
@@ -67,10 +67,11 @@ def moment(iso: str | None, *, has_time: bool = True) -> str:
 
 
 def table(caption: str, heads: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]]) -> str:
-    """A table that keeps its columns on a phone and scrolls within itself; cells are HTML, the second column names the row.
+    """Return a table that keeps its columns on a phone and scrolls within itself; cells are HTML, the second column
+    names the row.
 
     Args:
-        caption: what it holds.
+        caption: its contents.
         heads: short name and full name of each column.
         rows: cells in the order of the columns.
     """
@@ -98,5 +99,5 @@ def _name_class(place: int) -> str:
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> str:
-    """Names and values; values are HTML."""
+    """Return names and values; values are HTML."""
     return "<dl>" + "".join(f"<dt>{text(name)}</dt><dd>{value}</dd>" for name, value in pairs) + "</dl>"

@@ -1,6 +1,6 @@
-"""Asks the API for what a reader sees and does, inside this process and with the reader's own key.
+"""Calls the API for readers' pages and actions, inside this process and with the reader's own key.
 
-Invariant: nobody is shown or let do more than the API gives the same key; every limit of the API counts here as well.
+Invariant: a reader sees and may do only what the API permits the same key; every limit of the API applies here as well.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from highwater.api.dashboard.door import Visitor
 
 
 class Answer(NamedTuple):
-    """What the API answered."""
+    """A response of the API."""
 
     status: int
     headers: Mapping[str, str]
@@ -39,7 +39,7 @@ class Answer(NamedTuple):
 
     @property
     def detail(self) -> str:
-        """What an error says."""
+        """Return the message of an error."""
         found = self.document
         told = found.get("detail") or found.get("title") if isinstance(found, dict) else None
         return str(told or f"The service answered {self.status}.")
@@ -57,26 +57,26 @@ class Visit:
 
     @property
     def user(self) -> str | None:
-        """The user whose page it is: the one the reader is bound to, else the one that the address names; None: nobody yet."""
+        """Return the user of the page: the one the reader is bound to, else the one in the address; None: none yet."""
         return self.visitor.principal.user_id or self.named_user or self.request.query_params.get("user") or None
 
     @property
     def is_bound(self) -> bool:
-        """Whether the reader's key names the user."""
+        """Return whether the reader's key names the user."""
         return self.visitor.principal.user_id is not None
 
     @property
     def is_operator(self) -> bool:
-        """Whether the reader's key is not bound to a user, or belongs to an admin."""
+        """Return whether the reader's key is not bound to a user, or belongs to an admin."""
         principal = self.visitor.principal
         return principal.role is Role.ADMIN or not principal.is_bound
 
     def may(self, endpoint: Any) -> bool:
-        """Whether an operation of the API lets this reader in, as far as is known before what it names."""
+        """Return whether an operation of the API admits this reader, as far as that is known without its resource."""
         return refusal(require_declared(endpoint, "a form"), self.visitor.principal) is None
 
     def of_user(self, user: str | None) -> Visit:
-        """The same visit with the user whom a form names."""
+        """Return the same visit with the user that a form names."""
         return replace(self, named_user=user or None)
 
     async def ask(
@@ -89,7 +89,7 @@ class Visit:
         content: bytes = b"",
         kind: str = "application/json",
     ) -> Answer:
-        """One request to the API as this reader; `path` is encoded and may have a query; `body` is sent as JSON."""
+        """Send one request to the API as this reader; `path` is encoded and may have a query; `body` is sent as JSON."""
         sent = dict(headers or {})
         if self.visitor.authorization is not None:
             sent["Authorization"] = self.visitor.authorization
@@ -121,7 +121,7 @@ def _scope(method: str, path: str, headers: Mapping[str, str], address: str) -> 
 
 
 async def _answer(application: ASGIApp, scope: Scope, content: bytes) -> Answer:
-    """One request without a connection: an HTTP client would be loaded by every process of the API for this alone."""
+    """Process one request without a connection: an HTTP client would be loaded by every process of the API only for this."""
     is_sent = False
     status, headers, body = 500, dict[str, str](), bytearray()
     ended = asyncio.Event()

@@ -26,7 +26,7 @@ _SHOW = {
     "stats": season_pages.stats,
     "bracket": season_pages.bracket,
 }
-# What a reader has done, by the word in the address that the browser is sent to afterwards.
+# The action of a reader, by the word in the redirect address.
 _DONE = {
     "vote": "Your vote was saved. The votes below include it within a few seconds.",
     "prediction": "Your prediction was saved.",
@@ -35,11 +35,12 @@ _DONE = {
 }
 
 
-# -- seasons ----------------------------------------------------------------------------------------------------------------
+# -- seasons
+# ----------------------------------------------------------------------------------------------------------------
 
 
 async def seasons(visit: Visit) -> Response:
-    """Every season, and the matches in play of all of them."""
+    """Show every season, and all matches in play."""
     cursor = visit.request.query_params.get("cursor")
     more = f"?{urlencode({'cursor': cursor})}" if cursor else ""
     playing = Part("/read?part=live", "/api/matches/live", season_pages.live, ("public:matches:live",))
@@ -62,10 +63,10 @@ def _live_part(season: str) -> Part:
 
 
 async def season(visit: Visit) -> Response:
-    """One tab of a season; only this one is loaded (R4.39).
+    """Show one tab of a season; only this one is loaded (R4.39).
 
     Raises:
-        NotFoundError: there is no such tab.
+        NotFoundError: the tab does not exist.
     """
     named, tab = visit.named["season"], visit.named.get("tab", TABS[0][0])
     if tab == "live" and "part" in visit.request.query_params:
@@ -92,7 +93,8 @@ def _tabs(named: str, tab: str) -> str:
     return f'<nav class="tabs" aria-label="Season">{links}</nav>'
 
 
-# -- a match ----------------------------------------------------------------------------------------------------------------
+# -- a match
+# ----------------------------------------------------------------------------------------------------------------
 
 
 def _match_part(match_id: str) -> Part:
@@ -107,7 +109,7 @@ def _comments_part(match_id: str) -> Part:
 
 
 async def match(visit: Visit) -> Response:
-    """A match, its comments, and what a reader may say of it."""
+    """Show a match, its comments, and the forms for the reader."""
     part = visit.request.query_params.get("part")
     if part == "match":
         return await serve_part(visit, _match_part(visit.named["match"]))
@@ -121,7 +123,8 @@ async def match(visit: Visit) -> Response:
 async def _match_page(visit: Visit, told: str, *, status: int = 200) -> Response:
     match_id, asked = visit.named["match"], visit.request.query_params
     after = positions_seen(visit)
-    # Votes are gathered for seconds before they are counted (R4.33): a page does not wait for them. Comments are stored at once.
+    # Votes are gathered for seconds before they are counted (R4.33): a page does not wait for them. Comments are stored
+    # at once.
     shown, comments = await asyncio.gather(
         show(visit, _match_part(match_id)),
         show(visit, _comments_part(match_id), after=after if asked.get("done") == "comment" else ""),
@@ -150,20 +153,20 @@ def _comment(visit: Visit, match_id: str) -> str:
 
 
 async def vote(visit: Visit) -> Response:
-    """A vote."""
+    """Submit a vote."""
     sent = await form(visit)
     return await _say(visit, sent, "vote", "POST", "/api/matches/{}/votes", {"choice": sent.get("choice", "")})
 
 
 async def prediction(visit: Visit) -> Response:
-    """A prediction."""
+    """Submit a prediction."""
     sent = await form(visit)
     goals = {name: number(sent.get(name, "")) for name in ("home_goals", "away_goals")}
     return await _say(visit, sent, "prediction", "PUT", "/api/predictions/{}", goals)
 
 
 async def comment(visit: Visit) -> Response:
-    """A comment."""
+    """Submit a comment."""
     sent = await form(visit)
     # Browsers send line breaks of a form as CR LF.
     words = sent.get("text", "").replace("\r\n", "\n")
@@ -173,7 +176,7 @@ async def comment(visit: Visit) -> Response:
 async def _say(
     visit: Visit, sent: Mapping[str, str], word: str, method: str, path: str, body: Mapping[str, Any]
 ) -> Response:
-    """Write, then lead to the page as it is after that; an error is told on the page."""
+    """Write, then redirect to the page after the change; an error is shown on the page."""
     match_id = visit.named["match"]
     user = {} if visit.is_bound else {"user_id": sent.get("user", "")}
     answer = await visit.ask(method, path.format(segment(match_id)), body={**body, **user})

@@ -1,4 +1,4 @@
-"""Shows what a reader had made: the answer to a question, how a deck stands, and its slides; pure functions."""
+"""Shows requested results: the answer to a question, the progress of a deck, and its slides; pure functions."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _ENDED = {
 
 
 def question_address(request_id: str) -> str:
-    """The page of a question."""
+    """Return the address of a question's page."""
     return f"/read/questions/{segment(request_id)}"
 
 
 def job_address(job_id: str) -> str:
-    """The page on how a deck stands."""
+    """Return the address of the page on a deck's progress."""
     return f"/read/jobs/{segment(job_id)}"
 
 
 def deck_address(deck_id: str) -> str:
-    """The page of a deck."""
+    """Return the address of a deck's page."""
     return f"/read/decks/{segment(deck_id)}"
 
 
 def answer(document: Document) -> str:
-    """The answer with its sources, or how far it is."""
+    """Return the answer with its sources, or its progress."""
     if document["status"] == "completed":
         return (
             f'<section class="card"><h2>Answer</h2><p class="said">{text(document["answer"])}</p></section>'
@@ -62,7 +62,7 @@ def _source(one: Document) -> str:
 
 
 def job(document: Document) -> str:
-    """How the making of a deck stands."""
+    """Return the progress of a deck."""
     status = document["status"]
     if status == "completed":
         deck = (document["result"] or {}).get("presentation_id")
@@ -81,7 +81,7 @@ def job(document: Document) -> str:
 
 
 def deck(document: Document) -> str:
-    """The slides."""
+    """Return the slides."""
     return "".join(_slide(number, one) for number, one in enumerate(document["slides"], start=1))
 
 

@@ -1,4 +1,4 @@
-"""Shows a match, its comments, and the forms by which a reader votes, predicts and comments; pure functions."""
+"""Shows a match, its comments, and the forms for votes, predictions and comments; pure functions."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ COMMENT_CHARACTERS_MAX = 2_000
 
 
 def title(document: Document) -> str:
-    """What the page of a match is called."""
+    """Return the title of a match's page."""
     meta = document["meta"]
     return f"{meta['home']} {DASH} {meta['away']}"
 
 
 def is_open(document: Document) -> bool:
-    """Whether a vote or prediction may still count: nothing is known of the match being played."""
+    """Return whether a vote or prediction may still count: nothing shows that the match has begun."""
     live = document["live"]
     return document["meta"]["state"] == "scheduled" and (live is None or live["state"] == "scheduled")
 
 
 def match(document: Document) -> str:
-    """Score, date and votes."""
+    """Return score, date and votes."""
     meta, live = document["meta"], document["live"]
     shown = meta.get("result") or live or {}
     state = "final" if meta["state"] == "final" else (live or meta)["state"]
@@ -53,7 +53,7 @@ def match(document: Document) -> str:
 
 
 def comments(document: Document) -> str:
-    """The latest comments, the newest first."""
+    """Return the latest comments, the newest first."""
     found = document["comments"]
     if not found:
         return note("No comment yet.")
@@ -65,14 +65,14 @@ def comments(document: Document) -> str:
 
 
 def user_field(user: str | None, *, is_bound: bool) -> str:
-    """Who acts: nothing where the reader's key names the user."""
+    """Return the field for the user; empty if the reader's key names the user."""
     if is_bound:
         return ""
     return f'<label>User<input name="user" required autocomplete="username" value="{text(user or "")}"></label>'
 
 
 def stake_forms(match_id: str, user: str | None, *, is_bound: bool) -> str:
-    """The forms of a vote and of a prediction."""
+    """Return the forms of a vote and of a prediction."""
     address, who = match_address(match_id), user_field(user, is_bound=is_bound)
     choices = "".join(f'<button name="choice" value="{name}">{label}</button>' for name, label in CHOICES)
     goals = "".join(
@@ -88,7 +88,7 @@ def stake_forms(match_id: str, user: str | None, *, is_bound: bool) -> str:
 
 
 def comment_form(match_id: str, user: str | None, *, is_bound: bool) -> str:
-    """The form of a comment."""
+    """Return the form of a comment."""
     return (
         f'<section class="card"><h2>Comment</h2><form method="post" action="{match_address(match_id)}/comments">'
         f'{user_field(user, is_bound=is_bound)}<label class="grow">Your comment'

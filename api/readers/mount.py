@@ -1,7 +1,8 @@
-"""Owns the addresses of readers' pages: which are served, who may see them, and what other browsers are shown.
+"""The addresses of readers' pages: which are served, who may see them, and the responses to other callers.
 
-Invariants. Nothing of the dashboard is loaded by a reader. Who is unknown is asked to sign in where the API asks for keys, and is
-led back. A page is refused by the declaration beside its address; what it shows, and what its forms do, by the API itself.
+Invariants. A reader loads nothing of the dashboard. If the API requires keys, an unknown caller is asked to sign in,
+and is then sent back. A page is refused by the declaration beside its address; its contents and its forms are
+authorized by the API itself.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ async def _static(visit: Visit) -> Response:
     return files.serve(visit.request, visit.named["file"])
 
 
-# Path, handler, whether it takes a form instead of being read, and who may. What a page reads of the API counts there.
+# Path, handler, whether it accepts a form instead of a read, and its access. The API authorizes what a page reads.
 _PAGES: tuple[tuple[str, Handler, bool, Access], ...] = (
     ("/read", league.seasons, False, _LEAGUE),
     ("/read/league/{season:id}", league.season, False, _LEAGUE),
@@ -79,11 +80,11 @@ class ReadersPage:
 
     @property
     def method(self) -> str:
-        """The one method that it takes; HEAD comes as GET (`core/heads.py`)."""
+        """Return its only method; HEAD arrives as GET (`core/heads.py`)."""
         return "POST" if self.is_form else "GET"
 
     def named(self, path: str) -> dict[str, str] | None:
-        """What a path names; None where it is another one."""
+        """Return the parameters of a path; None for another path."""
         found = self.pattern.match(path)
         if found is None:
             return None
@@ -139,7 +140,7 @@ class Readers:
 
 
 def _sign_in(request: Request, found: ReadersPage) -> Response:
-    """To the form, and from there back; whoever sent a form comes to the page that it stands on."""
+    """Redirect to the sign-in form, and from there back; after a form, to the page that contains it."""
     path = request.url.path.rpartition("/")[0] if found.is_form else request.url.path
     query = f"?{request.url.query}" if request.url.query and not found.is_form else ""
     return RedirectResponse(f"/login?next={quote(path + query, safe='')}", 303)
@@ -154,7 +155,7 @@ class ReadersRoute(BaseRoute):
         self._readers = readers
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Whether a path is a page."""
+        """Return whether a path is a page."""
         if scope["type"] == "http" and scope["path"].startswith("/read"):
             for one in PAGES:
                 if one.pattern.match(scope["path"]):
@@ -162,5 +163,5 @@ class ReadersRoute(BaseRoute):
         return Match.NONE, {}
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand it over."""
+        """Pass the request to the pages."""
         await self._readers(scope, receive, send)

@@ -1,4 +1,4 @@
-"""Makes whole pages for readers, and reads the forms that they send."""
+"""Makes whole pages for readers, and parses their forms."""
 
 from __future__ import annotations
 
@@ -25,35 +25,35 @@ _POSITIONS = re.compile(r"[a-z.-]+/\d{1,5}/\d{1,18}(,[a-z.-]+/\d{1,5}/\d{1,18}){
 
 
 def reader_of(visit: Visit) -> str:
-    """What tells the snapshots of one reader from those of another in a browser; says nothing of the key."""
+    """Return what distinguishes the snapshots of readers in a browser; it reveals nothing about the key."""
     authorization = visit.visitor.authorization
     return "" if authorization is None else sha256(f"reader:{authorization}".encode()).hexdigest()[:_READER_CHARACTERS]
 
 
 def page(visit: Visit, title: str, body: str, *, status: int = 200) -> Response:
-    """A page of this reader."""
+    """Return a page of this reader."""
     is_signed_in = visit.visitor.authorization is not None
     whole = framed(title, body, reader=reader_of(visit), is_signed_in=is_signed_in)
     return html(visit.request, whole, status=status, headers={"Content-Security-Policy": own_files_policy()})
 
 
 def number(words: str) -> Any:
-    """A number of a form; anything else is left for the API to refuse."""
+    """Return a number of a form; anything else is left for the API to refuse."""
     return int(words) if words.isascii() and words.isdigit() and len(words) <= _DIGITS_MAX else words
 
 
 def positions_seen(visit: Visit) -> str:
-    """The positions of what this reader has just written, from the address; empty: none, or not in that form."""
+    """Return the positions of what this reader has just written, from the address; empty: none, or malformed."""
     named = visit.request.query_params.get("after", "")
     return named if _POSITIONS.fullmatch(named) else ""
 
 
 async def form(visit: Visit) -> dict[str, str]:
-    """The fields of a form; of one that was sent twice the last.
+    """Return the fields of a form; for a repeated field, the last one.
 
     Raises:
         TooLargeError: it is larger than any form of ours.
-        UnprocessableError: it is no form.
+        UnprocessableError: it is not a form.
     """
     body = await visit.request.body()
     if len(body) > FORM_BYTES_MAX:

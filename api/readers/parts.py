@@ -1,7 +1,8 @@
-"""Owns the parts of readers' pages: each shows one resource of the API, and is sent with the page and by itself.
+"""The parts of readers' pages: each shows one resource of the API, and is sent with the page and alone.
 
-Invariants. A part carries the version and the tag of the resource that it shows, so that a browser never shows an older one after
-a newer one; its tag also names this release, since another may show the same version differently. A 304 reads no payload.
+Invariants. A part carries the version and the ETag of its resource, so that a browser never replaces a newer one by an
+older one; its ETag also names this release, since another may show the same version differently. A 304 reads no
+payload.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ class Part(NamedTuple):
     """A part of a page.
 
     Attributes:
-        address: where it is asked for by itself.
+        address: of the part alone.
         source: the path of the API that it shows.
-        show: its JSON as HTML.
-        keys: of resources whose change makes it old.
+        show: converts its JSON to HTML.
+        keys: resources whose change makes it stale.
         element: its id on the page.
     """
 
@@ -46,7 +47,7 @@ class Part(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """A part as it is put into a page, and what the API answered."""
+    """A part as it is put into a page, and the API's response."""
 
     html: str
     answer: Answer
@@ -54,7 +55,7 @@ class Shown(NamedTuple):
 
 @cache
 def release() -> str:
-    """What tells the HTML of this release from that of another one."""
+    """Return what distinguishes the HTML of this release from that of another one."""
     held = sha256()
     for path in sorted(Path(__file__).parent.glob("*.py")):
         held.update(path.read_bytes())
@@ -62,19 +63,19 @@ def release() -> str:
 
 
 def tag_of(answer: Answer) -> str | None:
-    """The tag of a part, without quotes; None where the answer has none."""
+    """Return the ETag of a part, without quotes; None if the response has none."""
     found = re.fullmatch(r'(?:W/)?"([^"]*)"', answer.headers.get("etag", ""))
     return None if found is None else f"{release()}-{found[1]}"
 
 
 def _source_condition(request: Request) -> dict[str, str]:
-    """`If-None-Match` in the words of the API: tags of other releases match nothing."""
+    """Return the API's `If-None-Match`: ETags of other releases match nothing."""
     wanted = re.findall(rf'"{release()}-([^"]*)"', condition(request) or "")
     return {"If-None-Match": ", ".join(f'W/"{tag}"' for tag in wanted)} if wanted else {}
 
 
 async def serve_part(visit: Visit, part: Part) -> Response:
-    """A part by itself, or 304 when the browser has it; an error as the API says it."""
+    """Return a part alone, or 304 if the browser has it; an error in the API's form."""
     answer = await visit.ask("GET", part.source, headers=_source_condition(visit.request))
     headers = {name: answer.headers[name] for name in _PASSED if name in answer.headers}
     tag = tag_of(answer)
@@ -88,9 +89,9 @@ async def serve_part(visit: Visit, part: Part) -> Response:
 
 
 async def show(visit: Visit, part: Part, *, after: str = "") -> Shown:
-    """A part in its page; `after`: the positions of what this reader has just written.
+    """Show a part in its page; `after`: the positions of what this reader has just written.
 
-    Where it does not include these in time, the part says so; its next version, which says nothing of it, takes its place.
+    If it does not include these in time, the part contains a note; its next version, without the note, replaces it.
     """
     answer = await visit.ask("GET", part.source, headers={"X-Min-Position": after} if after else {})
     late = ""
@@ -115,10 +116,10 @@ def _not_included(request: Request) -> str:
 
 
 def html(request: Request, body: str, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """HTML in a coding that the browser takes.
+    """Return HTML in an encoding that the browser accepts.
 
     Raises:
-        NotAcceptableError: it takes none that there is.
+        NotAcceptableError: it accepts none of the encodings.
     """
     fields = request.headers.getlist("accept-encoding")
     encoding = negotiate(", ".join(fields) if fields else None)

@@ -9,7 +9,7 @@ from highwater.api.readers.frame import DASH, card, facts, moment, note, segment
 
 Document = Mapping[str, Any]
 
-# Path, name, and the kind of its documents' keys; the first is what opening a season loads (R4.39).
+# Path, name, and the kind of its documents' keys; opening a season loads the first (R4.39).
 TABS = (
     ("table", "Table", "league:table:"),
     ("schedule", "Schedule", "league:schedule:"),
@@ -21,23 +21,23 @@ LIVE_KEY = "league:stats-live:"
 
 
 def season_address(season: str, tab: str = "") -> str:
-    """The page of a season."""
+    """Return the address of a season's page."""
     return f"/read/league/{segment(season)}" + (f"/{tab}" if tab else "")
 
 
 def match_address(match_id: str) -> str:
-    """The page of a match."""
+    """Return the address of a match's page."""
     return f"/read/matches/{segment(match_id)}"
 
 
 def score(match: Document) -> str:
-    """Its goals, or a dash before there are any; HTML."""
+    """Return its goals, or a dash before there are any; HTML."""
     home, away = match.get("home_goals"), match.get("away_goals")
     return DASH if home is None or away is None else f"{home}:{away}"
 
 
 def match_line(match: Document, *, has_date: bool = True) -> str:
-    """A match as an item of a list."""
+    """Return a match as an item of a list."""
     about = []
     if match.get("state") == "live":
         minute = match.get("minute")
@@ -54,16 +54,16 @@ def match_line(match: Document, *, has_date: bool = True) -> str:
 
 
 def match_list(matches: Iterable[Document], *, has_date: bool = True) -> str:
-    """Matches one below the other."""
+    """Return matches one below the other."""
     return f'<ul class="matches">{"".join(match_line(match, has_date=has_date) for match in matches)}</ul>'
 
 
 def live(document: Document) -> str:
-    """The matches in play."""
+    """Return the matches in play."""
     matches = document["matches"]
     if not matches:
         return note("No match is in play now.")
-    # Also one that has begun by the clock alone is asked for every few seconds.
+    # Matches that have begun only by the clock are polled every few seconds, too.
     return f'<section class="card" data-live><h2>In play</h2>{match_list(matches, has_date=False)}</section>'
 
 
@@ -75,7 +75,7 @@ _FIGURES = ("played", "won", "drawn", "lost", "goals_for", "goals_against")
 
 
 def standings(document: Document) -> str:
-    """The table."""
+    """Return the table."""
     rows = [
         [
             str(row["position"]), text(row["team"]), *(str(row[name]) for name in _FIGURES), f"{row['goal_difference']:+d}",
@@ -87,7 +87,7 @@ def standings(document: Document) -> str:
 
 
 def schedule(document: Document) -> str:
-    """All matches by round."""
+    """Return all matches by round."""
     return "".join(
         f"<section><h2>{text(one['round'])}</h2>{card(match_list(one['matches']))}</section>"
         for one in document["rounds"]
@@ -95,7 +95,7 @@ def schedule(document: Document) -> str:
 
 
 def results(document: Document) -> str:
-    """Matches with a result."""
+    """Return matches with a result."""
     found = document["results"]
     return (
         card(match_list(found)) if found else note("No match has a result yet. The schedule shows the coming matches.")
@@ -103,7 +103,7 @@ def results(document: Document) -> str:
 
 
 def stats(document: Document) -> str:
-    """Figures of the season."""
+    """Return figures of the season."""
     goals = f"{document['goals']} ({document['goals_per_match']:.2f} a match)"
     pairs = [
         ("Matches", f"{document['played']} of {document['scheduled']} played"),
@@ -129,7 +129,7 @@ def stats(document: Document) -> str:
 
 
 def bracket(document: Document) -> str:
-    """The knock-out rounds."""
+    """Return the knock-out rounds."""
     if not document["rounds"]:
         return note("This season has no knock-out rounds.")
     return "".join(
@@ -144,7 +144,7 @@ def _tie(tie: Document) -> str:
 
 
 def season_list(document: Document) -> str:
-    """The seasons."""
+    """Return the seasons."""
     found = [one["season"] for one in document["seasons"]]
     if not found:
         return note(

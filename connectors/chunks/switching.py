@@ -1,11 +1,12 @@
-"""Namespaces whose vectors another model is to make: in the background, by batches, and all of a namespace at once at the end.
+"""Switches namespaces to the vectors of another model: in the background, in batches, and the namespace as a whole at
+the end.
 
-Invariants. Vectors of two models are never compared: the new ones wait in a table of their own, where no search looks. The switch
-changes the row of the namespace alone: from then on searches take the vectors of that table, and of `chunks` only those of the
-new model (`connectors/retrieval/search.py`, which reads both in one snapshot). Then batches exchange the vectors, under the locks
-of their sources, so a writer waits for a batch at most; what searches answer stays the same. What waits for a first vector comes
-first. A namespace with vectors that were sent keeps its model: only the sender can make their like. One lane at a time does this,
-in all processes.
+Invariants. Vectors of two models are never compared: the new ones wait in a table of their own, which no search reads.
+The switch changes only the row of the namespace: from then on searches use the vectors of that table, and of `chunks`
+only those of the new model (`connectors/retrieval/search.py`, which reads both in one snapshot). Then batches exchange
+the vectors, under the locks of their sources, so a writer waits at most for one batch; search results stay the same.
+Chunks without a first vector come first. A namespace with producers' vectors keeps its model: only the producer can
+make vectors like them. One lane at a time does this, in all processes.
 """
 
 from __future__ import annotations
@@ -26,26 +27,26 @@ from highwater.streams.telemetry import get_log
 _log = get_log("backfill")
 
 _SOURCE = "/connectors/workers/backfill"
-# As a batch of chunks: one call of an embedder, and the time to store it.
+# The size of a batch of chunks: one call of an embedder, and the time to store it.
 _MAKER_SECONDS = 60.0
-# An index is dropped when nobody reads it any more.
+# An index is dropped when nothing reads it any more.
 _SWITCH_SECONDS_MAX = 600.0
-# Chunks whose vectors one transaction exchanges: each is written anew with its words, so that writers of their sources wait
-# some 50 ms on an idle machine.
+# Chunks whose vectors one transaction exchanges: each is rewritten with its words, so that writers of their sources
+# wait some 50 ms on an idle machine.
 EXCHANGED_MAX = 256
-# New entries of the index of words are sorted in after so many batches, under no lock: else the transaction that happens to fill
-# their list does it, which took seconds on a busy machine.
+# New entries of the word index are merged after this many batches, under no lock: otherwise the transaction that
+# happens to fill their list does it, which took seconds on a busy machine.
 _BATCHES_SORTED_IN = 4
-# Rows of other tables, which nobody waits for, in one statement.
+# Rows of other tables, which nothing waits for, in one statement.
 _CLEARED_MAX = 1_000
 _SUBMITTED = "chunks.chunk-submitted"
 
-# Makes vectors of texts; nothing where the only text was refused.
+# Makes vectors of texts; none if the only text was refused.
 Make = Callable[[Sequence[Waiting]], Awaitable[list[bytes]]]
 
 
 class Place(NamedTuple):
-    """A chunk of a namespace, in the order in which they are read."""
+    """A chunk of a namespace, in the reading order."""
 
     slot: str
     source_id: str
@@ -56,21 +57,21 @@ _START = Place("", "", -1)
 
 
 class Lacking(NamedTuple):
-    """A chunk that lacks a vector of the next model; `vector_text` is the digest of its text."""
+    """A chunk without a vector of the next model; `vector_text` is the digest of its text."""
 
     waiting: Waiting
     vector_text: bytes
 
 
 class Progress(NamedTuple):
-    """A namespace in progress, and how many vectors it lacks."""
+    """A namespace in progress, and its number of missing vectors."""
 
     ns: str
     missing: int
 
 
 class Behind(NamedTuple):
-    """How many namespaces are in progress, how many vectors they lack, and when the last is expected; None: unknown."""
+    """Namespaces in progress, missing vectors, and when the last is expected; None: unknown."""
 
     namespaces: int
     missing: int
@@ -78,13 +79,13 @@ class Behind(NamedTuple):
 
 
 async def behind(connection: Any) -> Behind:
-    """What is left to do for all namespaces, whatever their next model is."""
+    """Return the remaining work for all namespaces, whatever their next model is."""
     row = await connection.fetchrow(QUERIES["switches_behind"])
     return Behind(row["namespaces"], row["missing"], to_ms_or_none(row["due_at"]))
 
 
 class Switching:
-    """What one worker does for namespaces that are to be compared by its model."""
+    """The work of one worker for namespaces that switch to its model."""
 
     def __init__(self, codec: Codec, clock: Clock, model: str) -> None:
         self._codec = codec
@@ -95,7 +96,7 @@ class Switching:
         self._batches = 0
 
     async def progress(self, connection: Any) -> list[Progress]:
-        """Namespaces in progress, hot ones first."""
+        """Return namespaces in progress, hot ones first."""
         rows = await connection.fetch(QUERIES["switches_in_progress"], self._model)
         return [Progress(row["ns"], row["missing"]) for row in rows]
 
@@ -105,7 +106,7 @@ class Switching:
         await connection.execute(QUERIES["note_switch_due"], names, at)
 
     async def review(self, connection: Any) -> None:
-        """Begin what is to be switched, and end what is no longer: the model was changed back, or vectors were sent."""
+        """Begin new switches, and end obsolete ones: the model was changed back, or producers sent vectors."""
         for row in await connection.fetch(QUERIES["switches_to_change"], self._model):
             if row["is_to_begin"]:
                 await connection.execute(QUERIES["begin_switch"], self._model, row["ns"])
@@ -117,9 +118,10 @@ class Switching:
                 _log.info("switch_given_up", ns=row["ns"], vectors_of=row["embedding_model"])
 
     async def turn(self, connection: Any, make: Make, *, most: int, aside: Sequence[str], may_end: bool) -> int:
-        """One batch of the first namespace that lacks vectors, or the switch of one that has all; of how many chunks.
+        """Process one batch of the first namespace with missing vectors, or switch a complete one; return the number of
+        chunks.
 
-        `may_end`: what is left aside is refused for what it is, so nothing more is to be waited for.
+        `may_end`: the remaining chunks were refused for good, so nothing more is to be waited for.
         """
         making = Leases(LeaseKind.CHUNK_MODELS, seconds=_MAKER_SECONDS)
         if not await making.take(connection, ["maker"]):
@@ -139,7 +141,7 @@ class Switching:
             await making.release(connection)
 
     async def exchange(self, connection: Any) -> int:
-        """One batch of the vectors of a namespace that was switched, whatever its model; of how many rows."""
+        """Exchange one batch of the vectors of a switched namespace, whatever its model; return the number of rows."""
         names = [row["ns"] for row in await connection.fetch(QUERIES["namespaces_to_exchange"])]
         making = Leases(LeaseKind.CHUNK_MODELS, seconds=_MAKER_SECONDS)
         if not names or not await making.take(connection, ["maker"]):
@@ -173,7 +175,7 @@ class Switching:
         return 1
 
     async def _lacking(self, connection: Any, ns: str, most: int, aside: Sequence[str]) -> list[Lacking]:
-        """The next chunks that lack a vector, once more from the beginning after the last; none where none does."""
+        """Return the next chunks without a vector, starting again from the beginning after the last; none if none is left."""
         after = self._after.get(ns, _START)
         for place in dict.fromkeys((after, _START)):
             rows = await connection.fetch(
@@ -214,7 +216,7 @@ class Switching:
             await connection.execute(QUERIES["store_next_vectors"], self._model, ns, *columns)
 
     async def _switch(self, connection: Any, ns: str) -> bool:
-        """Have searches of a namespace compare the vectors of the model; False: not now, or not at all."""
+        """Switch the searches of a namespace to the vectors of the model; False: not now, or not at all."""
         indexing = Leases(LeaseKind.CHUNK_INDEXES, seconds=_SWITCH_SECONDS_MAX)
         if not await indexing.take(connection, ["keeper"]):
             return False  # an index is being built; the old vectors serve
@@ -228,7 +230,7 @@ class Switching:
             await indexing.release(connection)
 
     async def _change_model(self, tx: Any, ns: str, last: Any) -> bool:
-        """The change itself, with a new version of the namespace; `last`: the event that wrote a text of it last."""
+        """Store the change, with a new version of the namespace; `last`: the event that last wrote one of its texts."""
         if await tx.fetchrow(QUERIES["hold_namespace_to_switch"], self._model, ns) is None:
             return False
         if await tx.fetchval(QUERIES["has_sent_vectors"], ns):

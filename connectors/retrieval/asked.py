@@ -1,6 +1,7 @@
-"""The vector of a question, made once for all that it is compared with.
+"""The vector of a question, computed once for all comparisons.
 
-Invariant: nobody waits long for it. While the embedder is unavailable there is none, and words alone decide.
+Invariant: no caller waits long for it. While the embedder is unavailable there is no vector, and only words are
+compared.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from highwater.connectors.models.embeddings import EmbeddingError
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.telemetry import get_log
 
-# A vector of a service takes a tenth of that; words find most of what is asked without it.
+# A service computes a vector in a tenth of that; words find most answers without it.
 _VECTOR_SECONDS_MAX = 5.0
 
 _log = get_log("chunk-context")
 
 
 class AskedVector:
-    """The vector of a text, which is made when it is first asked for. What it costs counts for the work it is for."""
+    """The vector of a text, computed on first use. Its cost is attributed to the work it is for."""
 
     def __init__(self, embedder: CountedEmbedder | None, text: str, work: Work) -> None:
         self._embedder = embedder
@@ -30,11 +31,11 @@ class AskedVector:
 
     @property
     def basis_id(self) -> str | None:
-        """The model that makes it."""
+        """Return the model that computes it."""
         return None if self._embedder is None else self._embedder.basis_id
 
     async def of_model(self, basis_ids: set[str]) -> bytes | None:
-        """The vector, if one of these models makes it and does so now."""
+        """Return the vector, if one of these models computes it and is available now."""
         if self._embedder is None or self._embedder.basis_id not in basis_ids:
             return None
         if not self._is_asked:

@@ -1,7 +1,8 @@
-"""What chunks tell of a question: to a query those of open namespaces, to a deck those of its documents.
+"""Chunks as context for a question: those of open namespaces for a query, those of its documents for a deck.
 
-Invariants. A user is told of no namespace that is not open, but of documents that he names and owns. What a vector is compared
-with was made by the same model; without one, and while the embedder is unavailable, words alone are searched for.
+Invariants. A user gets nothing from a namespace that is not open, except from documents that the user names and owns.
+Vectors are compared only with vectors of the same model; without one, and while the embedder is unavailable, only words
+are compared.
 """
 
 from __future__ import annotations
@@ -21,25 +22,27 @@ from highwater.streams.chunks.scoring import Mode
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
-# Open namespaces that a query is answered from; each costs it a search of some milliseconds.
+# Open namespaces that a query searches; each search takes some milliseconds.
 NAMESPACES_MAX = 8
 
 
 class ChunkContext:
-    """Searches for those who write answers. `embedder` None: words alone. What a vector costs counts for the work it is for."""
+    """Searches for the writers of answers. `embedder` None: words only. The cost of a vector is attributed to the work
+    it is for.
+    """
 
     def __init__(self, pool: Pool, embedder: CountedEmbedder | None = None) -> None:
         self._pool = pool
         self._embedder = embedder
 
     def asked(self, query: str, work: Work) -> AskedVector:
-        """The vector of a question, for this and other searches."""
+        """Return the vector of a question, for this and other searches."""
         return AskedVector(self._embedder, query, work)
 
     async def of_query(self, asked: AskedVector, words: Sequence[str], *, limit: int, as_of_ms: int) -> list[Result]:
-        """Chunks of open namespaces that have some of the words, the best of each namespace.
+        """Return chunks of open namespaces that have some of the words, the best of each namespace.
 
-        A search always finds something; what has none of the words is not told, as of insights.
+        A search always finds something; chunks without any of the words are left out, as for insights.
 
         Raises:
             UnavailableError: PostgreSQL is unavailable.
@@ -56,7 +59,7 @@ class ChunkContext:
     async def of_documents(
         self, document_ids: Sequence[str], wanted: str, work: Work, *, characters_max: int, as_of_ms: int
     ) -> tuple[frozenset[str], list[Result]]:
-        """Which of these documents were ingested as a whole, and the best of their chunks, in the order of documents.
+        """Return which of these documents were ingested as a whole, and their best chunks, in the order of documents.
 
         Raises:
             UnavailableError: PostgreSQL is unavailable.
@@ -78,7 +81,8 @@ class ChunkContext:
                 source_ids=[row["source_id"] for row in of_place],
             )
             found += results
-            # Where there are more results than are given, a document without one has worse chunks; else it has none that live.
+            # If there are more results than the limit, a document without one has worse chunks; otherwise it has no
+            # live ones.
             is_cut = len(results) == RESULTS_MAX
             ingested |= {row["source_id"] for row in of_place} if is_cut else {one.source_id for one in results}
         found.sort(key=lambda result: -result.final)
@@ -90,10 +94,10 @@ class ChunkContext:
     async def _search(self, namespace: Row, vector: bytes | None, words: str, **asked: Any) -> tuple[Result, ...]:
         of_model = vector if self._is_of_model(namespace) else None
         if of_model is not None and len(of_model) != 4 * (namespace["dimensions"] or 0):
-            of_model = None  # the service was told to give other lengths under the same name
+            of_model = None  # the service was reconfigured to another vector length under the same name
         try:
             found = await search(self._pool, namespace, q_vector=of_model, words=words, mode=Mode.HYBRID, **asked)
-        except NothingToCompareError:  # a question of signs alone finds nothing
+        except NothingToCompareError:  # a question of punctuation only finds nothing
             return ()
         return found.results
 
@@ -110,7 +114,7 @@ def _place(row: Row) -> tuple[str, str]:
 
 
 def _fitting(results: Sequence[Result], characters_max: int) -> list[Result]:
-    """The first that fit together."""
+    """Return the first that fit together."""
     kept, left = [], characters_max
     for result in results:
         left -= len(result.content) + len(result.title or "") + 1

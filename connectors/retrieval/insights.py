@@ -1,7 +1,8 @@
-"""Searches of insights for a question: by its words, the rarer the more, and by what it means, fused as for chunks.
+"""Searches of insights for a question: by its words, rare ones weighing more, and by meaning, combined as for chunks.
 
-Invariants. What is looked at is bounded: the newest insights with each word, and the newest of the channels that moved last by
-their vectors. A vector is compared with those of its own basis alone; without any, words decide. What is not near is not found.
+Invariants. The candidates are limited: the newest insights with each word, and the newest of the most recently active
+channels by their vectors. A vector is compared only with those of its own model version; without any, words decide. A
+distant insight is not found.
 """
 
 from __future__ import annotations
@@ -26,26 +27,26 @@ from highwater.streams.feeds.embedding import TextEmbedder
 from highwater.streams.queries.context import Matching
 from highwater.streams.queries.words import told_words, words_of
 
-# Insights looked at for each word: the newest, as nobody asks a stream for what is oldest.
+# Candidates for each word: the newest, as a stream is rarely asked for its oldest entries.
 INSIGHTS_PER_WORD = 100
 # Vectors compared for a question: 6 MB are read for it, in some 15 ms.
 VECTORS_COMPARED_MAX = 4_096
-# Of channels that are not named in a question, those that moved last; each gives an even share of the vectors.
+# Of channels that the question does not name, the most recently active; each gets an equal share of the vectors.
 _CHANNELS_MAX = 256
 # The nearest by their vectors whose words are weighed too.
 _NEAREST_MAX = 50
-# A word that names more channels than this names none in particular.
+# A word that names more channels than this does not count as a channel's name.
 _CHANNELS_NAMED_MAX = 20
 _NEWEST_OF_NAMED_MAX = 12
 _NAME_PART = re.compile(r"[^\W_]+")
-# A source is near enough to answer with some of the weight of the question's words, and so near by words and vectors together.
-# From 0.30 to 0.40 as many right sources are cited; from 0.35 most questions that nothing answers find none
+# The minimum share of the weight of the question's words, or of words and vectors together, for a citable source. From
+# 0.30 to 0.40 the number of right citations is equal; from 0.35 most unanswerable questions find no source
 # (docs/benchmarks/answers.md).
 SHARE_MIN, SIMILARITY_MIN = 0.2, 0.35
 
 
 class FoundInsight(NamedTuple):
-    """An insight that is near a question; `similarity` 0 to 1, `share` of the weight of the question's words that it has."""
+    """An insight near a question; `similarity` 0 to 1, `share` of the weight of the question's words that it contains."""
 
     insight_id: str
     channel_id: str
@@ -57,13 +58,15 @@ class FoundInsight(NamedTuple):
 
 
 class Words(NamedTuple):
-    """The words of a question: groups of those that stand for one another, by their stems, with how many insights have each."""
+    """The words of a question: groups of synonyms, by their stems, and how many insights contain each."""
 
     holders: Mapping[frozenset[str], int]
     total: int
 
     def weights(self, own: Collection[frozenset[str]]) -> dict[frozenset[str], float]:
-        """What each group weighs, together 1. A word that nobody has counts only where the question has it (`own`) itself."""
+        """Return the weight of each group, together 1. A word in no insight counts only if it is in the question itself
+        (`own`).
+        """
         groups = [group for group, count in self.holders.items() if count or group in own]
         found = word_weights([self.holders[one] for one in groups], self.total) if groups else []
         return dict(zip(groups, found, strict=True))
@@ -79,9 +82,9 @@ class InsightSearch:
     async def of_query(
         self, query: str, words: Sequence[str], asked: AskedVector, channels: Sequence[str] | None, *, limit: int
     ) -> list[FoundInsight]:
-        """The insights that answer best, the best first; of these channels, or of all where there are none.
+        """Return the insights that answer best, the best first; of these channels, or of all if there are none.
 
-        A word that names a channel also finds what that channel says of the other words, and what it said last.
+        A word that names a channel also finds the channel's insights about the other words, and its newest ones.
 
         Raises:
             UnavailableError: PostgreSQL is unavailable.
@@ -95,7 +98,8 @@ class InsightSearch:
         return scored(held, rows, vector, own=frozenset(map(words_of, told_words(query))))[:limit]
 
     async def count(self, words: Sequence[str], channels: Sequence[str] | None) -> Matching | None:
-        """How many insights have all of these words that any has; those that name a channel say where to count. None: no word.
+        """Return how many insights contain all of these words that occur anywhere; words that name a channel select
+        where to count. None: no word.
 
         Raises:
             UnavailableError: PostgreSQL is unavailable.
@@ -150,7 +154,7 @@ class InsightSearch:
         return {kept[place]["insight_id"] for place in order.tolist()}
 
     async def _vector(self, query: str, asked: AskedVector) -> tuple[str | None, bytes | None]:
-        """The basis in which the question is compared, and its vector in it: a model's, else that of the built-in basis."""
+        """Return the model version for comparing the question, and its vector: a model's, else that of the built-in embedder."""
         async with reading(self._pool) as tx:
             bases = await tx.fetch(QUERIES["bases_of_insights"])
             vector = await asked.of_model({row["basis_id"] for row in bases})
@@ -169,10 +173,11 @@ class InsightSearch:
 def scored(
     asked: Words, rows: Sequence[Row], vector: bytes | None, *, own: Collection[frozenset[str]]
 ) -> list[FoundInsight]:
-    """Insights by how well they answer, as chunks are scored; the newest of equals first.
+    """Return insights by how well they answer, scored as chunks are; the newest of equals first.
 
-    Words are compared without their endings and as a whole: `fixed` is in no `prefixed`. A text has a word or has it not, since
-    insights are short. `own`: the words of the question, of which a share is told; the others are what the Analyzer adds.
+    Words are compared as a whole and without their endings: `fixed` does not match `prefixed`. A word counts once per
+    text, since insights are short. `own`: the words of the question, whose share is returned; the others are added by
+    the Analyzer.
     """
     weights = asked.weights(own)
     whole = sum(weight for group, weight in weights.items() if group in own) or 1.0
@@ -201,7 +206,7 @@ def scored(
 
 
 async def _named(tx: Connection, words: Sequence[str], channels: Sequence[str] | None) -> list[Row]:
-    """The channels that words name; where one is named whole, those of which a part is named are not meant."""
+    """Return the channels that words name; if one is named completely, channels named in part are left out."""
     found = await tx.fetch(
         QUERIES["channels_named"], [word.casefold() for word in words], channels, _CHANNELS_NAMED_MAX
     )
@@ -209,7 +214,7 @@ async def _named(tx: Connection, words: Sequence[str], channels: Sequence[str] |
 
 
 def _names(channel_id: str) -> set[str]:
-    """What names a channel: itself, its name within its owner's, and their parts."""
+    """Return the names of a channel: its id, its name without its owner's, and their parts."""
     name = channel_id.casefold()
     return {name, name.rpartition("/")[2], *_NAME_PART.findall(name)}
 

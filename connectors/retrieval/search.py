@@ -1,10 +1,11 @@
-"""Searches of chunks: what of a namespace answers best, by what it says and how old it is (R3.17, R3.18).
+"""Searches of chunks: those of a namespace that answer best, by contents and age (R3.17, R3.18).
 
-Laws. What is given is scored by `streams/chunks/scoring.py` alone; the statements only choose what is worth scoring. A small set
-is compared as a whole. Of a large one the nearest by its index, the most recent and those with the words are, deeper once if the
-first look does not settle it; `is_complete` says whether what was not looked at is known to score no higher (Fagin's threshold),
-as far as the index found what is nearest. What is to be deleted is never found (R3.20). One search sees one moment. A search as
-of a time reads the texts that were stored then: what stood then and still does, and all that was replaced or taken out since.
+Invariants. Only `streams/chunks/scoring.py` computes scores; the statements only select candidates. A small set is
+compared completely. For a large one the candidates are the nearest by its index, the most recent and those with the
+words, once more and deeper if the first read does not decide; `is_complete` shows whether the rest is known to score no
+higher (Fagin's threshold), if the index found the nearest. A chunk that is to be deleted is never found (R3.20). One
+search reads one snapshot. A search as of a time reads the texts stored then: those unchanged since, and all that were
+replaced or removed later.
 """
 
 from __future__ import annotations
@@ -42,29 +43,30 @@ from highwater.streams.clock import to_datetime, to_ms, to_ms_or_none
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
-# What one answer can hold: a screen or two; more is a listing.
+# The size of one answer: a screen or two; more is a listing.
 RESULTS_MAX = 100
-# So many chunks are compared one by one, which is exact: of 384 numbers that took 17 ms when a search by the index of 100,000
-# took 12 to 16, before searches looked at fewer chunks (`tests/bench/chunks_search.py --compared`).
+# Up to this many chunks are compared one by one, which is exact: with 384 numbers that took 17 ms when an index search
+# of 100,000 took 12 to 16, before searches read fewer chunks (`tests/bench/chunks_search.py --compared`).
 COMPARED_MAX = 10_000
-# How many of the nearest and how many of the most recent are looked at: first so many as settle most searches (of 100,000 chunks
-# 300 and 100 settle 60 of 100), then as many as the index gives in one go.
+# The number of nearest and of most recent candidates: first enough to decide most searches (of 100,000 chunks 300 and
+# 100 decide 60 of 100), then as many as the index returns at once.
 DEPTHS = {Mode.SEMANTIC: ((300, 100), (1_000, 1_000)), Mode.HYBRID: ((200, 100), (1_000, 1_000))}
-# Chunks with the words whose words are weighed, of those with all of them and of those with the rare ones: a few milliseconds.
+# Chunks with the words whose words are weighed, of those with all words and of those with the rare ones: a few
+# milliseconds.
 WORDED_MAX = 500
-# Where only these leave open whether another chunk scores more, a second look at the fewest that settle it, up to so many more:
-# one of thirty searches of 7,000 chunks, and in those it doubles the time. Up to 2,000 in all made the median search of 100,000
-# chunks slower by half.
+# If only these leave open whether another chunk scores more, a second read covers the fewest that decide it, up to this
+# many more: one of thirty searches of 7,000 chunks, whose time it doubles. Up to 2,000 in all made the median search of
+# 100,000 chunks slower by half.
 WORDED_MORE_MAX = 1_000
-# What a search does not find because it is too old is counted so far: enough to see that there is much, some milliseconds.
+# Chunks hidden for their age are counted up to this number: enough to see that there are many, some milliseconds.
 COLD_COUNT_MAX = 10_000
-# The index holds half precision: a number is off by 2^-11 of it at most, and so is a vector. Of two vectors that turns a cosine
-# by 2^-10, and it may do so of what is the last in the order of the index and of what comes after it.
+# The index stores half precision: a number is off by at most 2^-11 of it, and so is a vector. For two vectors a cosine
+# changes by up to 2^-10, for the last in the order of the index and for the one after it.
 _HALF_PRECISION = 2.0**-9
-# A power may be off in its last bits, so two ages in order may have decays that are not.
+# A power may be off in its last bits, so the decays of two ordered ages may be out of order.
 _LAST_BITS = 1e-12
 _TOPIC = "chunks.chunk-submitted"
-# In the statements the length of vectors is a number of their text, as the index's is.
+# In the statements the length of vectors is a number in their text, as the index's is.
 _LENGTH = "halfvec(384)"
 _BEST = (QUERIES["best_candidates"], QUERIES["whole_chunks"])
 
@@ -87,7 +89,7 @@ def _statements(visible: str) -> _Statements:
 
 
 _PLAIN = _statements(QUERIES["visible_chunks"])
-# While vectors of the namespace's model stand beside its chunks.
+# While vectors of the namespace's model are stored beside its chunks.
 _BESIDE = _statements(QUERIES["visible_chunks_beside"])
 _FORMER = "\n".join(
     (
@@ -117,10 +119,10 @@ class Neighbour(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A chunk and how it scores. `text_score` is None where words do not count; `position`: of the event that wrote it last.
+    """A chunk and its score. `text_score` is None if words do not count; `position`: of the event that last wrote it.
 
-    `before` and `after`: the chunks beside it, in order, where they were asked for. `valid_until_ms`: when the text was replaced
-    or taken out; None where it is still the chunk's. `rerank_score`: of a reranking service, 0 to 1; None where none was asked.
+    `before` and `after`: the neighbouring chunks, in order, if requested. `valid_until_ms`: when the text was replaced
+    or removed; None if it is current. `rerank_score`: of a reranking service, 0 to 1; None without one.
     """
 
     ns: str
@@ -148,7 +150,7 @@ class Result:
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """Which chunk of the namespace it is."""
+        """Return the chunk's key in the namespace."""
         return self.slot, self.source_id, self.chunk_no
 
 
@@ -157,10 +159,11 @@ class Found:
     """The results, the best first.
 
     Attributes:
-        results: at most as many as were asked for.
-        cold_hidden: how many chunks are not found because they are past the life of the namespace, `COLD_COUNT_MAX` at most.
-        is_complete: whether no other chunk scores higher, as far as the index knows what is nearest.
-        is_exact: whether that is so whatever an index knows: all chunks were compared.
+        results: at most the requested number.
+        cold_hidden: how many chunks are hidden because they are past the TTL of the namespace, `COLD_COUNT_MAX` at
+            most.
+        is_complete: whether no other chunk scores higher, if the index finds the nearest.
+        is_exact: whether that is certain without an index: all chunks were compared.
     """
 
     results: tuple[Result, ...]
@@ -170,7 +173,7 @@ class Found:
 
 
 class _Search(NamedTuple):
-    """The parameters of a statement that are the same in all."""
+    """The parameters that all statements share."""
 
     ns: str
     vector: bytes | None
@@ -194,7 +197,7 @@ class _Search(NamedTuple):
     texts_of: datetime | None = None
 
     def weighing(self, words: AskedWords, share: float) -> _Search:
-        """The same with words, which are so much of a similarity."""
+        """Return the same with words, and their share of a similarity."""
         return self._replace(
             words=words.any_word,
             text_share=share,
@@ -206,7 +209,7 @@ class _Search(NamedTuple):
 
 
 class _Scoring(NamedTuple):
-    """What the score of a chunk follows from, beside what was asked."""
+    """What the score of a chunk depends on, besides the question."""
 
     passport: Passport
     is_hot: bool
@@ -230,29 +233,29 @@ async def search(
     neighbours: int = 0,
     texts_of_ms: int | None = None,
 ) -> Found:
-    """The chunks of a namespace that answer best.
+    """Return the chunks of a namespace that answer best.
 
     Args:
         pool: connections.
         namespace: its row of `chunk_namespaces`.
-        q_vector: little-endian float32, made by what makes the namespace's vectors; None, or zeros: there is nothing to compare.
-        words: what is looked for; they count in hybrid mode, and wherever there is no vector to compare with.
+        q_vector: little-endian float32, of the model of the namespace's vectors; None, or zeros: nothing is compared.
+        words: the search text; it counts in hybrid mode, and whenever there is no vector to compare.
         limit: 1 to `RESULTS_MAX`.
-        as_of_ms: the moment at which ages are taken.
+        as_of_ms: the time for computing ages.
         slot: only chunks of this slot.
         source_ids: only chunks of these sources.
         mode: what counts as similar.
-        newest_ms: only chunks that were published by then, or stored where they do not say when they were published.
+        newest_ms: only chunks that were published by then, or stored if they have no time of publication.
         oldest_ms: only those that were published then or later.
-        per_source: how many chunks of one source at most.
-        neighbours: how many chunks before and after each result come with it.
-        texts_of_ms: search the texts that were stored at this time, from `known_from_ms` on; None: those of now. What a word
-            weighs is always that of now.
+        per_source: maximum of chunks per source.
+        neighbours: how many chunks before and after each result are returned.
+        texts_of_ms: search the texts that were stored at this time, from `known_from_ms` on; None: the current ones.
+            Words always have their current weights.
 
     Raises:
-        NothingToCompareError: something was asked, and neither vectors nor words can answer it.
-        WrongVectorError: the vector has not the length of those of the namespace.
-        UnavailableError: PostgreSQL is away.
+        NothingToCompareError: there is a question, but neither vectors nor words can answer it.
+        WrongVectorError: the vector's length differs from the namespace's.
+        UnavailableError: PostgreSQL is unavailable.
     """
     scoring = _Scoring(Passport(**{name: namespace[name] for name in PASSPORT_KEYS}), namespace["is_hot"], as_of_ms)
     vector = _comparable(q_vector, namespace["dimensions"])
@@ -270,7 +273,7 @@ async def search(
             now = await tx.fetchrow(QUERIES["model_of_namespace"], asked.ns)
             statements = _BESIDE if now is not None and now["vectors_beside"] else _PLAIN
             if now is None or now["embedding_model"] != namespace["embedding_model"]:
-                # All vectors of the namespace became another model's since its row was read: words are left.
+                # All vectors of the namespace were switched to another model since its row was read: words are left.
                 vector, asked = None, asked._replace(vector=None)
                 share = text_share_of(
                     mode, has_vector=False, has_words=has_words, text_share=scoring.passport.text_share
@@ -280,7 +283,7 @@ async def search(
             raise NothingToCompareError
         asked = asked if found_words is None else asked.weighing(found_words, share)
         depths = DEPTHS[Mode.SEMANTIC if found_words is None else Mode.HYBRID]
-        await tx.execute(QUERIES["search_settings"], str(depths[0][0]))  # first: what is counted is planned by them too
+        await tx.execute(QUERIES["search_settings"], str(depths[0][0]))  # first: the plan of the count depends on them
         most = (COMPARED_MAX + 1, cold_before, COLD_COUNT_MAX)
         counted = await one_row(tx, QUERIES["count_chunks"], asked.ns, slot, asked.source_ids, *most, asked.texts_of)
         looked_for = limit if asked.texts_of is None or per_source is None else 2 * limit
@@ -298,10 +301,10 @@ async def search(
 
 
 def _merged(current: Sequence[Result], former: Sequence[Result], per_source: int | None) -> tuple[Result, ...]:
-    """Current and former texts in one order, of each source some.
+    """Return current and former texts in one order, up to a number per source.
 
-    Of sources with chunks on both sides some on either side fall out: fewer than are asked for, so with twice as many from each
-    side none is missing.
+    Of sources with chunks on both sides, fewer than the limit may be dropped on either side, so with twice as many from
+    each side none is missing.
     """
     keys = {one.key for one in current}
     counts: Counter[tuple[str, str]] = Counter()
@@ -314,7 +317,7 @@ def _merged(current: Sequence[Result], former: Sequence[Result], per_source: int
 
 
 def _near_statement(statements: _Statements, dimensions: int | None, *, has_words: bool) -> str:
-    """The statement that searches by the index of vectors of this length; without vectors it is not looked at."""
+    """Return the statement that searches by the index of vectors of this length; without vectors the index is not used."""
     statement = statements.near_with_words if has_words else statements.near_without_words
     return statement.replace(_LENGTH, f"halfvec({dimensions or 1:d})")
 
@@ -329,7 +332,7 @@ def _asked(
     newest_ms: int | None,
     per_source: int | None,
 ) -> tuple[_Search, datetime | None]:
-    """The parameters of a search without words, and before when a chunk is hidden for its age."""
+    """Return the parameters of a search without words, and the time before which a chunk is hidden for its age."""
     passport = scoring.passport
     cut = to_datetime(max(TS_MS_MIN, scoring.as_of_ms - youngest_past_ttl_ms(passport.ttl_days) + 1))
     is_filter = passport.ttl_mode == TtlMode.FILTER
@@ -353,13 +356,13 @@ def _asked(
 
 
 def _later(one: datetime | None, other_ms: int | None) -> datetime | None:
-    """The later of two bounds, as far as there are any."""
+    """Return the later of two bounds, if there are any."""
     other = None if other_ms is None else to_datetime(other_ms)
     return max((bound for bound in (one, other) if bound is not None), default=None)
 
 
 async def _with_neighbours(tx: Connection, asked: _Search, results: Sequence[Result], count: int) -> tuple[Result, ...]:
-    """Results with as many chunks before and after each as there are, `count` at most."""
+    """Return results with up to `count` chunks before and after each."""
     keys = [[one.slot for one in results], [one.source_id for one in results], [one.chunk_no for one in results]]
     beside: dict[int, list[Neighbour]] = {}
     for place, *neighbour in await tx.fetch(QUERIES["neighbours_of"], asked.ns, *keys, count, asked.texts_of):
@@ -375,7 +378,7 @@ async def _with_neighbours(tx: Connection, asked: _Search, results: Sequence[Res
 
 
 def _comparable(vector: bytes | None, dimensions: int | None) -> bytes | None:
-    """The vector, if there is something to compare it with."""
+    """Return the vector, if it can be compared."""
     if vector is None or dimensions is None:
         return None
     if len(vector) != 4 * dimensions:
@@ -392,7 +395,7 @@ async def _by_index(
     depths: Sequence[tuple[int, int]],
     limit: int,
 ) -> Found:
-    """The best of the candidates of each depth, until no other can be among them."""
+    """Return the best candidates of each depth, until no other chunk can be among them."""
     results: tuple[Result, ...] = ()
     for depth in depths:
         if depth != depths[0]:
@@ -410,9 +413,9 @@ async def _by_index(
             continue
         if words is None or is_settled(words.rest):
             return Found(results, is_complete=True, is_exact=False)
-        # Settled but for the words, of which a deeper look tells no more.
+        # Decided except for the words, about which a deeper read says no more.
         more = words.settling(is_settled, WORDED_MORE_MAX)
-        if more is not None:  # what it finds besides makes the last of the results better, never worse
+        if more is not None:  # further results only improve the last ones
             results = _results(await _look(tx, statement, asked, more, depth, limit), asked, scoring)
         return Found(results, is_complete=more is not None, is_exact=False)
     return Found(results, is_complete=False, is_exact=False)
@@ -421,7 +424,7 @@ async def _by_index(
 async def _look(
     tx: Connection, statement: str, asked: _Search, words: AskedWords | None, depth: tuple[int, int], limit: int
 ) -> list[asyncpg.Record]:
-    """The best of the candidates of one depth, those with words among them."""
+    """Return the best candidates of one depth, including those with words."""
     if words is None:
         return await tx.fetch(statement, *asked, limit, *depth)
     worded_max = max(WORDED_MAX, words.candidates)
@@ -429,12 +432,14 @@ async def _look(
 
 
 def _settles(looked: Row, lowest: float, asked: _Search, scoring: _Scoring) -> Callable[[float], bool]:
-    """Whether no other chunk scores more than the lowest of the results, if the words of none weigh more than a score."""
+    """Return a function: whether no other chunk scores more than the lowest result, if the words of none weigh more
+    than a score.
+    """
     return lambda text_score: _bound(looked, asked, scoring, text_score) <= lowest
 
 
 def _bound(looked: Row, asked: _Search, scoring: _Scoring, text_score: float) -> float:
-    """What no chunk that was not looked at scores above, if its words weigh no more than this."""
+    """Return the maximum score of a chunk that was not read, if its words weigh no more than this."""
     cosine = 0.0
     if asked.vector is not None:
         nearest = looked["near_cosine"]

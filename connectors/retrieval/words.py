@@ -1,6 +1,7 @@
-"""The words of a question, what each weighs in a namespace (BM25), and which of them candidates are looked for by.
+"""The words of a question, their weights in a namespace (BM25), and which of them select candidates.
 
-Invariant: the weights are of exactly the chunks that the transaction sees: `chunk_words` is summed in its snapshot.
+Invariant: the weights are those of exactly the chunks that the transaction sees: `chunk_words` is summed in its
+snapshot.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from highwater.connectors.postgres.pool import Connection
 from highwater.connectors.retrieval.statements import QUERIES
 from highwater.streams.chunks.scoring import LENGTH_SHARE, saturation_of, word_weights
 
-# Each word of a question is weighed in each candidate; those beyond are the commonest of it and tell least.
+# Each word of a question is weighed in each candidate; further ones are its most common and matter least.
 WORDS_MAX = 32
-# `ts_rank` of a chunk that has a word n times is (1 + 1/4 + ... + 1/n^2) / (pi^2 / 6), as PostgreSQL rounds it. Between two of
-# these numbers lies what tells n; more than 64 times weigh hardly more than 64 times.
+# `ts_rank` of a chunk that has a word n times is (1 + 1/4 + ... + 1/n^2) / (pi^2 / 6), as PostgreSQL rounds it. A
+# boundary between two of these numbers identifies n; more than 64 times weigh hardly more than 64 times.
 _TIMES_MAX, _RANK_OF_ALL = 64, 1.64493406685
 
 
@@ -33,7 +34,7 @@ RANKS = _ranks()
 
 
 class AskedWords(NamedTuple):
-    """The words of a question as the statements take them.
+    """The words of a question in the form of the statements.
 
     Attributes:
         any_word: a tsquery of chunks that have any of them.
@@ -57,20 +58,20 @@ class AskedWords(NamedTuple):
 
     @property
     def rare_words(self) -> str:
-        """A tsquery of chunks that have one of the rare words; of the rarest where none is rare."""
+        """Return a tsquery of chunks that have one of the rare words; of the rarest if none is rare."""
         return " | ".join(self.queries[: max(1, self.rare)])
 
     @property
     def rest(self) -> float:
-        """What a chunk without any of the rare words scores at most."""
+        """Return the maximum score of a chunk without any of the rare words."""
         return sum(self.weights[self.rare :]) if self.rare else 1.0
 
     def settling(self, is_settled: Callable[[float], bool], more_max: int) -> AskedWords | None:
-        """The same with as few more words looked for as settle a search; None where too many chunks have one of these.
+        """Return the same with the fewest more words that decide a search; None if too many chunks have one of these.
 
         Args:
-            is_settled: whether a search is settled if no other chunk scores more than this by its words.
-            more_max: how many more chunks may be looked at.
+            is_settled: whether a search is decided if no other chunk scores more than this by its words.
+            more_max: the maximum of further candidates.
         """
         for rare in range(self.rare + 1, len(self.counts) + 1):
             more = self._replace(rare=rare)
@@ -82,19 +83,19 @@ class AskedWords(NamedTuple):
 
     @property
     def candidates(self) -> int:
-        """How many chunks have one of the rare words, at most."""
+        """Return how many chunks have one of the rare words, at most."""
         return sum(self.counts[: self.rare])
 
 
 async def words_of(
     tx: Connection, ns: str, question: str, candidates_max: int, *, text_share: float
 ) -> AskedWords | None:
-    """The words of a question, weighed; None where it has none that can be looked for.
+    """Return the words of a question, weighed; None if it has no searchable ones.
 
     Args:
         tx: the snapshot of the search.
         ns: the namespace.
-        question: as it was asked.
+        question: unchanged.
         candidates_max: how many chunks may have one of the rare words.
         text_share: the share of words in a similarity.
     """
@@ -121,6 +122,6 @@ async def words_of(
 
 
 def _quoted(word: str) -> str:
-    """A word as a tsquery: one that PostgreSQL has made needs neither a dictionary nor a parser."""
+    """Return a word as a tsquery: PostgreSQL has normalized it, so it needs neither a dictionary nor a parser."""
     escaped = word.replace("\\", "\\\\").replace("'", "''")
     return f"'{escaped}'"

@@ -1,6 +1,6 @@
-"""Owns the answer of a query as JSON lines, CSV or Parquet, batch by batch.
+"""The answer of a query as JSON lines, CSV or Parquet, batch by batch.
 
-Invariant: JSON and CSV show a value as everywhere: times in ISO 8601, bytes in base64, nested values as JSON.
+Invariant: JSON and CSV show values in the common form: times in ISO 8601, bytes in base64, nested values as JSON.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ import pyarrow.parquet as pq
 from highwater.connectors.replay.text import base64_of
 from highwater.connectors.sql.faults import InvalidQueryError
 
-# JSON's readers hold whole numbers of 53 bits, most of them of 64; larger ones are written as text.
+# JSON parsers read whole numbers of 53 bits, most of them of 64; larger ones are written as text.
 _INT_MAX = 2**63 - 1
 
 
 class Writer(Protocol):
-    """Takes batches; the file is whole once it is closed."""
+    """Writes batches; the file is complete once it is closed."""
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append a batch."""
 
     def close(self) -> None:
-        """Write what is held."""
+        """Write the buffered rows."""
 
 
 def rows_of(batch: pa.RecordBatch) -> Iterator[list[Any]]:
-    """The rows of a batch as values that JSON can write.
+    """Yield the rows of a batch as values that JSON can write.
 
     Raises:
-        InvalidQueryError: a value is beyond what can be shown, such as a date after the year 9999.
+        InvalidQueryError: a value cannot be represented, such as a date after the year 9999.
     """
     try:
         columns = [column.to_pylist(maps_as_pydicts="lossy") for column in batch.columns]
@@ -74,7 +74,7 @@ def _plain(value: Any) -> Any:  # noqa: PLR0911 - a case for each kind of value
 
 
 class JsonLines:
-    """One object a line."""
+    """One object per line."""
 
     def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
         self._file = file
@@ -86,11 +86,11 @@ class JsonLines:
             self._file.write(orjson.dumps(dict(zip(self._names, row, strict=True)), option=orjson.OPT_APPEND_NEWLINE))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no rows are buffered."""
 
 
 class Csv:
-    """A header and a line a row; text in quotes and a null as nothing at all, so that they stay apart."""
+    """A header and a line per row; text in quotes and a null empty, which distinguishes them."""
 
     def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
         self._file = file
@@ -104,23 +104,23 @@ class Csv:
         self._append([[cell(value) for value in row] for row in rows_of(batch)])
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no rows are buffered."""
 
 
 def _quoted(value: Any) -> str:
-    """A value of `cell` in CSV."""
+    """Return a value of `cell` in CSV."""
     if isinstance(value, str):
         return '"' + value.replace('"', '""') + '"'
     return "" if value is None else str(value)
 
 
 def cell(value: Any) -> Any:
-    """A value of `rows_of` in a table: what is nested as JSON, true and false as JSON writes them."""
+    """Return a value of `rows_of` for a table: nested values as JSON, booleans as JSON writes them."""
     return orjson.dumps(value).decode() if isinstance(value, bool | dict | list) else value
 
 
 class Parquet:
-    """A row group a megabyte or so, as batches come."""
+    """Row groups of a megabyte or so, as batches arrive."""
 
     _GROUP_BYTES = 8 << 20
 
@@ -132,7 +132,7 @@ class Parquet:
         self._held: list[pa.RecordBatch] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Hold a batch until there is a row group."""
+        """Buffer a batch until there is a row group."""
         self._held.append(batch)
         if sum(one.nbytes for one in self._held) >= self._GROUP_BYTES:
             self._flush()
@@ -143,7 +143,7 @@ class Parquet:
         self._held = []
 
     def close(self) -> None:
-        """The last row group and the footer."""
+        """Write the last row group and the footer."""
         self._flush()
         self._writer.close()
 

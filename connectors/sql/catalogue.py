@@ -1,8 +1,7 @@
-"""Owns which tables there are: what a topic is called in SQL, the read models, and the columns of each with their types.
+"""The tables: the names of topics in SQL, the read models, and the columns of each with their types.
 
-Invariant: nothing here loads Arrow or DuckDB, since the API lists tables in its own process; a test compares the list with
-DuckDB's.
-`feeds.insight-ingested` is the table `feeds.insight_ingested`.
+Invariant: nothing here loads Arrow or DuckDB, since the API lists tables in its own process; a test compares the list
+with DuckDB's. `feeds.insight-ingested` is the table `feeds.insight_ingested`.
 """
 
 from __future__ import annotations
@@ -54,24 +53,24 @@ _NEAREST_MAX = 3
 
 
 def table_name(topic: str) -> str:
-    """What a topic is called in SQL: `schema.table`."""
+    """Return the name of a topic in SQL: `schema.table`."""
     room, _, rest = topic.partition(".")
     return f"{room}.{rest.replace('-', '_').replace('.', '_')}"
 
 
 def topics_by_table() -> dict[str, Topic]:
-    """Every topic, dead letters among them, by the name of its table."""
+    """Return every topic, dead letters among them, by the name of its table."""
     return {table_name(topic.name): topic for topic in all_topics()}
 
 
 def topic_columns(topic: Topic) -> dict[str, str]:
-    """The columns of a topic's table by name, with their types; the registry may know fields of other versions."""
+    """Return the columns of a topic's table by name, with their types; the registry may know fields of other versions."""
     fields = json.loads(schema_text(source_of(topic).schema))["fields"]
     return {**RECORD_TYPES, **{field["name"]: column_type(field["type"]) for field in fields}}
 
 
 def column_type(avro: Any) -> str:
-    """DuckDB's type of an Avro type; of a structure only that it is one."""
+    """Return DuckDB's type of an Avro type; for a structure only that it is one."""
     if isinstance(avro, list):
         kinds = [kind for kind in avro if kind != "null"]
         return column_type(kinds[0]) if len(kinds) == 1 else "VARCHAR"
@@ -88,7 +87,7 @@ def column_type(avro: Any) -> str:
 
 
 async def read_model_columns(connection: Connection) -> dict[str, dict[str, str]]:
-    """The columns of each read model by name, with their types."""
+    """Return the columns of each read model by name, with their types."""
     found = {}
     for name, statement in READ_MODELS.items():
         attributes = (await connection.prepare(statement)).get_attributes()
@@ -97,7 +96,9 @@ async def read_model_columns(connection: Connection) -> dict[str, dict[str, str]
 
 
 def nearest(name: str, names: Iterable[str]) -> list[str]:
-    """Full names of tables like this one, which may lack its schema; those of other applications' topics are in quotes."""
+    """Return full names of tables similar to this one, which may lack its schema; those of other applications' topics
+    are in quotes.
+    """
     known = {full.casefold().strip('"').replace("-", "_"): full for full in names}
     by_last: dict[str, list[str]] = {}
     for full in known:

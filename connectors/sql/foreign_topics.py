@@ -1,8 +1,8 @@
-"""Owns how SQL finds topics of other applications: which there are, which a query names, and the columns of each.
+"""How SQL finds topics of other applications: their list, those that a query names, and the columns of each.
 
-Invariants. Nothing here loads Arrow or DuckDB, since the API lists tables in its own process. A name is a topic's own, in quotes
-where SQL asks for them; SQL does not distinguish capital letters and Kafka does, so of two such topics the one that is written
-exactly is meant.
+Invariants. Nothing here loads Arrow or DuckDB, since the API lists tables in its own process. A table has the topic's
+own name, in quotes if SQL requires them; SQL ignores case and Kafka does not, so of two such topics the exact name
+counts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from highwater.streams.access import RegistryAccess
 # Beside the columns of the record and the fields of a registered schema.
 VALUE, VALUE_BYTES = "_value", "_value_bytes"
 VALUE_TYPES: Mapping[str, str] = {VALUE: "JSON", VALUE_BYTES: "BLOB"}
-# The schema of their tables; it is searched, so that its name can be left out.
+# The schema of their tables; it is on the search path, so that its name can be left out.
 SCHEMA = "topics"
 # Subjects whose fields a list of tables shows: each is two requests to the registry and more.
 SUBJECTS_LISTED_MAX = 200
@@ -35,20 +35,20 @@ class AmbiguousTopicError(HighwaterError):
 
 
 def foreign_names(on_broker: Iterable[str]) -> list[str]:
-    """Of all topics those that the catalogue does not have."""
+    """Return those of all topics that the catalogue does not have."""
     return sorted(name for name in on_broker if not foreign_topic(name).is_catalogued)
 
 
 def listed_names(names: Iterable[str]) -> list[str]:
-    """Of topics of other applications those that a list of tables shows: no changelogs, and nothing of Kafka's own."""
+    """Return those topics of other applications that a list of tables shows: no changelogs, and none of Kafka's own."""
     return [name for name in names if kind_of(name) in ("events", "dead letters")]
 
 
 def named_topics(names: Iterable[str], query: str) -> list[str]:
-    """The topics whose name stands in a query as an identifier.
+    """Return the topics that a query names as an identifier.
 
     Raises:
-        AmbiguousTopicError: two are meant by one name.
+        AmbiguousTopicError: one name matches two.
     """
     written = {quoted.replace('""', '"') or bare for quoted, bare in _IDENTIFIER.findall(query)}
     folded = {one.casefold() for one in written}
@@ -69,12 +69,12 @@ def named_topics(names: Iterable[str], query: str) -> list[str]:
 
 
 def quoted_name(topic: str) -> str:
-    """The table of a topic of another application, as a query names it."""
+    """Return the table of a topic of another application, as a query names it."""
     return f'"{topic}"'
 
 
 def foreign_fields(schema: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
-    """The fields of a registered schema that are columns: not those whose name a column has already."""
+    """Return the fields of a registered schema that are columns: not those whose name is already a column."""
     taken = {name.casefold() for name in (*RECORD_TYPES, *VALUE_TYPES)}
     found = []
     for field in () if schema is None else schema["fields"]:
@@ -85,13 +85,13 @@ def foreign_fields(schema: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
 
 
 def foreign_columns(schema: Mapping[str, Any] | None) -> dict[str, str]:
-    """The columns of a topic's table by name, with their types; `schema` None: the registry has none for it."""
+    """Return the columns of a topic's table by name, with their types; `schema` None: the registry has none for it."""
     fields = {field["name"]: column_type(field["type"]) for field in foreign_fields(schema)}
     return {**RECORD_TYPES, **VALUE_TYPES, **fields}
 
 
 def fetch_foreign_schemas(names: Iterable[str], registry: RegistryAccess | None) -> dict[str, Mapping[str, Any] | None]:
-    """The schema that the values of each topic are read into, as far as the registry has one. Blocks.
+    """Return the reader schema of the values of each topic, if the registry has one. Blocks.
 
     Raises:
         UnavailableError: the registry does not answer.

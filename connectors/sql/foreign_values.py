@@ -1,7 +1,7 @@
-"""Owns the columns of a value of another application's topic: the value as JSON, its bytes, and the fields of its schema.
+"""The columns of a value of another application's topic: the value as JSON, its bytes, and the fields of its schema.
 
-Invariant: a value that does not fit the registered schema has no fields, and is there all the same; only one that is neither
-Avro of a registered schema, nor JSON, nor text has the reason in `_undecodable`, and its bytes.
+Invariant: a value that does not fit the registered schema has no fields, but its row exists; only a value that is
+neither Avro of a registered schema, nor JSON, nor text has the reason in `_undecodable`, and its bytes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _UNDECODABLE = "_undecodable"
 
 
 class ForeignColumns(ForeignDecoder):
-    """Makes the columns of values; those that are not wanted are null."""
+    """Makes the columns of values; unused ones are null."""
 
     def __init__(self, subject: Subject | None, registry: RegistryAccess | None) -> None:
         """`subject` None: the registry has no schema for the topic."""
@@ -37,8 +37,8 @@ class ForeignColumns(ForeignDecoder):
         self.arrow_type = pa.struct([(VALUE, pa.string()), (VALUE_BYTES, pa.binary()), *fields])
 
     def narrowed(self, names: Collection[str]) -> ForeignColumns:
-        """One that makes these columns alone."""
-        found = copy.copy(self)  # what was learnt of schemas is shared
+        """Return one that makes only these columns."""
+        found = copy.copy(self)  # the parsed schemas are shared
         found._wanted = frozenset(names)  # noqa: SLF001 - of the same class
         return found
 
@@ -46,7 +46,7 @@ class ForeignColumns(ForeignDecoder):
         return self._wanted is None or not self._wanted.isdisjoint(names)
 
     def decode(self, batch: Batch) -> Decoded:
-        """The columns of a batch."""
+        """Return the columns of a batch."""
         problems: dict[int, str] = {}
         count = len(batch)
         texts = self._texts(batch, problems) if self._wants(VALUE, _UNDECODABLE) else [None] * count

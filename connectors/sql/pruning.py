@@ -1,8 +1,8 @@
-"""Owns which offsets a pushed-down condition can need: by partition, time of arrival and offset.
+"""Which offsets a pushed-down condition can need: by partition, arrival time and offset.
 
-Invariant: no record that the condition may hold for is left out. Arrow simplifies the condition under a guarantee, such as
-`_timestamp <= t`; only where it becomes false or null for sure is the span skipped. So a condition of any form may be given, and
-one that Arrow does not understand reads everything.
+Invariant: no record that the condition may match is left out. Arrow simplifies the condition under a guarantee, such as
+`_timestamp <= t`; a span is skipped only if the result is certainly false or null. So a condition may have any form,
+and one that Arrow cannot simplify reads everything.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OffsetsAt = Callable[[int], Mapping[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The first and the last moment, in ms, at which a condition can hold; None: no bound."""
+    """The first and the last moment, in ms, at which a condition can be true; None: no bound."""
 
     first_ms: int | None = None
     last_ms: int | None = None
@@ -42,15 +42,15 @@ class Condition:
         self._schema = schema
 
     def may_hold(self, guarantee: pc.Expression) -> bool:
-        """Whether the condition can hold for a record of which the guarantee is true."""
-        # A data set of one file that is not there: Arrow decides whether it would have to be opened, and nothing opens it.
+        """Return whether the condition can be true for a record that fulfils the guarantee."""
+        # A data set of one missing file: Arrow decides whether it would have to be opened, and nothing opens it.
         one = ds.FileSystemDataset.from_paths(
             ["-"], schema=self._schema, format=_PARQUET, filesystem=_FILES, partitions=[guarantee]
         )
         return next(iter(one.get_fragments(self._expression)), None) is not None
 
     def interval(self) -> Interval | None:
-        """When the condition can hold; None: never."""
+        """Return when the condition can be true; None: never."""
         field = pc.field("_timestamp")
         if not self.may_hold(field >= _moment(0)):
             return None
@@ -61,7 +61,7 @@ class Condition:
         return Interval(first or None, None if last == 0 else _MS_MAX - last)
 
     def span(self, partition: int, low: int, high: int) -> Share | None:
-        """Of a partition's offsets those for which the condition can hold; None: none of them."""
+        """Return those of a partition's offsets for which the condition can be true; None: none of them."""
         here, offset = pc.field("_partition") == pa.scalar(partition, pa.int32()), pc.field("_offset")
         if low >= high or not self.may_hold(here & (offset >= low) & (offset < high)):
             return None
@@ -75,11 +75,11 @@ class Condition:
 
 
 def prune(condition: Condition, ranges: Ranges, offsets_at: OffsetsAt, *, is_in_order: bool = True) -> dict[int, Share]:
-    """The offsets of each partition to read; `ranges` is what the partitions hold.
+    """Return the offsets of each partition to read; `ranges` are the available offsets.
 
-    `offsets_at` gives, for a time in ms, the offset of the first record then or later in each partition. Unless the broker sets
-    the times (`is_in_order` is false), producers may set any: then an earlier time may follow a later one, and only what comes
-    before the first record of the interval is skipped.
+    `offsets_at` returns, for a time in ms, the offset of the first record at or after it in each partition. Unless the
+    broker sets the times (`is_in_order` is false), producers may set any: then an earlier time may follow a later one,
+    and only the records before the first one of the interval are skipped.
     """
     interval = condition.interval()
     if interval is None and is_in_order:
@@ -100,7 +100,7 @@ def prune(condition: Condition, ranges: Ranges, offsets_at: OffsetsAt, *, is_in_
 
 
 def _moment(ms: int, *, is_last: bool = False) -> pa.Scalar:
-    """The first or the last microsecond of a millisecond."""
+    """Return the first or the last microsecond of a millisecond."""
     return pa.scalar(ms * 1_000 + (999 if is_last else 0), RECORD_TIME)
 
 
@@ -108,7 +108,7 @@ RECORD_TIME = pa.timestamp("us", "UTC")
 
 
 def _first(low: int, high: int, holds: Callable[[int], bool]) -> int | None:
-    """The least number from low to high for which something holds that, once it holds, holds for all greater ones."""
+    """Return the least number from low to high that fulfils a monotone condition."""
     if holds(low):
         return low
     if not holds(high):

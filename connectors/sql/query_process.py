@@ -1,8 +1,8 @@
-"""Owns the process that runs one query for the API, which relays what it says.
+"""The process that runs one query for the API, which relays its output.
 
-Invariants, as of a search's process. The first line is an event: `begin` with the columns, or `refused` with the reason. Events
-follow, a `row` each and `end` or `failed` at last, or the bytes of a file, which is whole only if the process ends with 0. It
-ends when its parent does.
+Invariants, as for a search's process. The first line is an event: `begin` with the columns, or `refused` with the
+reason. Then come events, a `row` each and finally `end` or `failed`, or the bytes of a file, which is complete only if
+the process ends with 0. It ends when its parent does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from highwater.streams.clock import monotonic_seconds
 
 
 def main() -> None:
-    """Run the query that stands on standard input."""
+    """Run the query on standard input."""
     run_task(lambda task, output: _Run(task, output).run())
 
 
@@ -34,7 +34,7 @@ class _Run:
         self._told_at = monotonic_seconds()
 
     def run(self) -> None:
-        """Run the query, and say what comes of it."""
+        """Run the query, and report its result."""
         task = self._task
         try:
             with answered(task.query, task.sources, task.limits, self._on_progress) as answer:
@@ -44,7 +44,7 @@ class _Run:
                 write(answer)
         except HighwaterError as error:
             if self._has_begun and task.kind is not None:
-                raise  # the file breaks off
+                raise  # the file is cut off
             if self._has_begun:
                 self._send({"event": "failed", "detail": str(error)})
             else:

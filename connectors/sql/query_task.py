@@ -1,4 +1,4 @@
-"""Owns what is asked of a query; apart from running it, which the API's process need not load."""
+"""The parameters of a query; separate from running it, which the API's process need not load."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from highwater.streams.access import RegistryAccess
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a query may take."""
+    """The limits of a query."""
 
     rows: int
     seconds: float
@@ -19,7 +19,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where the tables' rows come from."""
+    """The sources of the tables' rows."""
 
     client: Mapping[str, str]
     registry: RegistryAccess | None

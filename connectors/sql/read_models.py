@@ -1,6 +1,7 @@
-"""Owns the read models of PostgreSQL as tables of SQL: which there are, and their rows at one moment.
+"""The read models of PostgreSQL as SQL tables: their list, and their rows at one moment.
 
-Invariant: all that a query joins is of the same snapshot; a read model that is larger than may be copied is refused, never cut.
+Invariant: all tables in a query are from the same snapshot; a read model that is too large to be copied is refused,
+never cut.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from highwater.connectors.postgres.pool import Connection, open_pool, snapshot
 from highwater.connectors.sql.catalogue import READ_MODELS
 from highwater.schemas.errors import HighwaterError
 
-# In memory it is held about three times: as text, as Arrow, and as DuckDB reads it.
+# In memory there are about three copies: as text, as Arrow, and as DuckDB reads it.
 ROWS_MAX, BYTES_MAX = 500_000, 64 << 20
 _COPY_SECONDS_MAX = 30.0
 
@@ -31,7 +32,7 @@ class ReadModelTooLargeError(HighwaterError):
 
 
 async def fetch_read_models(url: str | None, names: Sequence[str], *, has_rows: bool = True) -> dict[str, pa.Table]:
-    """The rows of these read models, by name; without `has_rows` their columns alone.
+    """Return the rows of these read models, by name; without `has_rows` only their columns.
 
     Raises:
         ReadModelTooLargeError: one has too many.
@@ -72,7 +73,7 @@ def _too_large(name: str, limit: str) -> ReadModelTooLargeError:
 
 
 def _table(text: bytes, columns: Mapping[str, pa.DataType]) -> pa.Table:
-    """Rows as PostgreSQL writes them in CSV: nothing at all is a null, quotes around nothing an empty text."""
+    """Parse rows as PostgreSQL writes them in CSV: an empty field is a null, empty quotes are an empty text."""
     schema = pa.schema(list(columns.items()))
     if not text:
         return schema.empty_table()

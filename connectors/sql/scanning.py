@@ -1,7 +1,7 @@
-"""Owns a topic as DuckDB sees it: columns, and a scan that reads the log for each use in a query.
+"""A topic in DuckDB's view: columns, and a scan that reads the log for each use in a query.
 
-Invariant: a scan gives exactly the records of the log, as it was when the query began, that its condition holds for. It counts
-what it reads, ends at the query's deadline, and keeps what went wrong, since an error loses its class on the way through DuckDB.
+Invariant: a scan returns exactly the records of the log that match its condition, as of the start of the query. It
+counts its reads, ends at the query's deadline, and keeps its error, since an error loses its class in DuckDB.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class MissingTopicError(HighwaterError):
 
 @dataclass(slots=True)
 class Scanned:
-    """How much of one topic a query read: `held` is what the log had, `selected` what the conditions left to read."""
+    """How much of one topic a query read: `held` is the size of the log, `selected` what the conditions left to read."""
 
     topic: str
     held: int = 0
@@ -51,7 +51,7 @@ class Scanned:
 
 @dataclass(slots=True)
 class Progress:
-    """What the scans of one query have done, and when they are to end, on the machine's clock."""
+    """The reads of one query's scans, and their deadline, on the machine's clock."""
 
     deadline_seconds: float
     on_progress: Callable[[Progress], None] | None = None
@@ -59,7 +59,7 @@ class Progress:
     failure: BaseException | None = None
 
     def check(self) -> None:
-        """End the scan when the time is over.
+        """End the scan if the time is over.
 
         Raises:
             QueryTimeoutError: it is.
@@ -70,7 +70,7 @@ class Progress:
             self.on_progress(self)
 
     def scanned(self) -> list[dict[str, Any]]:
-        """What was read of each topic so far."""
+        """Return the reads of each topic so far."""
         return [{"table": name, **asdict(one)} for name, one in sorted(self.by_table.items())]
 
 
@@ -98,19 +98,19 @@ class TopicTable(ds.Dataset):  # type: ignore[misc]
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns."""
+        """Return the columns."""
         return self._columns
 
     def scanner(self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None, **_: object) -> Scan:  # noqa: A002 - Arrow's own name
-        """One use of the table: these columns of the records that meet the condition."""
+        """Return one use of the table: these columns of the records that match the condition."""
         return Scan(self, list(columns or self._columns.names), filter)
 
     @cached_property
     def ranges(self) -> Ranges:
-        """What each partition holds; fixed by the first scan of a query.
+        """Return the offsets of each partition; fixed by the first scan of a query.
 
         Raises:
-            MissingTopicError: the broker has no such topic.
+            MissingTopicError: the broker does not have the topic.
             UnavailableError: the broker does not answer.
         """
         ranges = fetch_ranges(self._client, self._topic)
@@ -122,12 +122,12 @@ class TopicTable(ds.Dataset):  # type: ignore[misc]
         return ranges
 
     def batches(self, names: list[str], condition: pc.Expression | None) -> Iterator[pa.RecordBatch]:
-        """What a scan gives; what goes wrong is kept, too."""
+        """Yield the result of a scan; keep its error, too."""
         try:
             yield from self._read(names, condition)
-        except GeneratorExit:  # no more is wanted
+        except GeneratorExit:  # the caller needs no more
             raise
-        except BaseException as error:  # Ctrl-C too: on the way through DuckDB it would become an error of the query
+        except BaseException as error:  # Ctrl-C too: in DuckDB it would become an error of the query
             self._progress.failure = self._progress.failure or error
             raise
 
@@ -154,7 +154,7 @@ class TopicTable(ds.Dataset):  # type: ignore[misc]
 
 
 class Scan:
-    """One use of a table in a query, with the two members of Arrow's scanner that DuckDB asks for."""
+    """One use of a table in a query, with the two members of Arrow's scanner that DuckDB uses."""
 
     def __init__(self, table: TopicTable, names: list[str], condition: pc.Expression | None) -> None:
         self._table = table
@@ -163,16 +163,16 @@ class Scan:
         self.projected_schema = pa.schema([table.schema.field(name) for name in names])
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """The records, read as they are asked for."""
+        """Return the records, read as they are requested."""
         return pa.RecordBatchReader.from_batches(
             self.projected_schema, self._table.batches(self._names, self._condition)
         )
 
 
 class Chosen:
-    """The wanted columns of the records that meet a condition.
+    """The requested columns of the records that match a condition.
 
-    Values are decoded only where a column or the condition needs them: counting and looking for a key do not.
+    Values are decoded only if a column or the condition needs them: counting and searching for a key do not.
     """
 
     def __init__(self, decoder: Decoder, columns: pa.Schema, names: list[str], condition: pc.Expression | None) -> None:
@@ -188,7 +188,7 @@ class Chosen:
         self._needs_values = not of_record.issuperset(names)
 
     def of(self, batch: Batch) -> list[pa.RecordBatch]:
-        """What is chosen of a batch."""
+        """Return the selected part of a batch."""
         if self._is_of_record:
             if self._condition is not None:
                 numbered = self._of_record(batch).append_column("", pa.array(range(len(batch)), pa.int64()))
@@ -203,7 +203,7 @@ class Chosen:
         return found
 
     def _of_record(self, batch: Batch) -> pa.Table:
-        """The columns that need no value."""
+        """Return the columns that need no value."""
         return pa.table(
             {
                 "_partition": pa.array(batch.partitions),
@@ -215,21 +215,21 @@ class Chosen:
         )
 
     def _whole(self, decoded: Decoded) -> pa.Table:
-        """All columns."""
+        """Return all columns."""
         value = decoded.column  # first, because it may find more problems
         count, problems = len(decoded), decoded.problems
         reasons = [problems.get(place) for place in range(count)] if problems else [None] * count
         table = self._of_record(decoded.batch)
-        # `flatten` and not `field`: beneath a tombstone each field is null too.
+        # `flatten` and not `field`: below a tombstone each field is null too.
         columns = [*table.columns, pa.array(reasons, pa.string()), *value.flatten()]
         return pa.Table.from_arrays(columns, schema=self._columns)
 
 
 def _is_over(condition: pc.Expression, names: set[str], columns: pa.Schema) -> bool:
-    """Whether a condition looks at these columns alone."""
+    """Return whether a condition uses only these columns."""
     empty = pa.table({name: pa.array([], columns.field(name).type) for name in sorted(names)})
     try:
         empty.filter(condition)
-    except pa.ArrowInvalid:  # it names a column that is not there
+    except pa.ArrowInvalid:  # it names a column that does not exist
         return False
     return True

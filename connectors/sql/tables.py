@@ -1,7 +1,7 @@
-"""Owns the columns of a topic's table as Arrow has them.
+"""The columns of a topic's table as Arrow types.
 
-Invariant: they are those of the record, which begin with an underscore and are otherwise called as in a replay's Parquet file,
-and the fields of the events.
+Invariant: they are those of the record, with an underscore and otherwise named as in a replay's Parquet file, and the
+fields of the events.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from highwater.connectors.sql.foreign_topics import VALUE, VALUE_BYTES, foreign_
 from highwater.schemas.avro_files import schema_text
 from highwater.schemas.topics import Topic
 
-# Times are in microseconds, because that is what DuckDB compares in: of another unit a condition would wrap the column in a cast,
-# and Arrow could not tell which times it allows.
+# Times are in microseconds, the unit in which DuckDB compares: with another unit a condition would wrap the column in a
+# cast, and Arrow could not derive the permitted times.
 RECORD_COLUMNS = pa.schema(
     [
         ("_partition", pa.int32()),
@@ -34,16 +34,16 @@ RECORD_COLUMNS = pa.schema(
 
 
 def columns_of(events: pa.StructType) -> pa.Schema:
-    """The columns of a topic's table; `events` is the Arrow type of its events."""
+    """Return the columns of a topic's table; `events` is the Arrow type of its events."""
     return pa.schema([*RECORD_COLUMNS, *events])
 
 
 def foreign_columns(schema: Mapping[str, Any] | None) -> pa.Schema:
-    """The columns of another application's topic; `schema` None: the registry has none for it."""
+    """Return the columns of another application's topic; `schema` None: the registry has none for it."""
     fields = [(field["name"], arrow_type_of(field["type"])) for field in foreign_fields(schema)]
     return columns_of(pa.struct([(VALUE, pa.string()), (VALUE_BYTES, pa.binary()), *fields]))
 
 
 def catalogued_columns(topic: Topic) -> pa.Schema:
-    """The columns as the catalogue's schema has them; the registry may know fields of other versions."""
+    """Return the columns of the catalogue's schema; the registry may know fields of other versions."""
     return columns_of(arrow_type_of(json.loads(schema_text(source_of(topic).schema))))

@@ -1,7 +1,7 @@
-"""Owns which tables a query finds in its DuckDB: topics of the catalogue, read models, and topics of other applications.
+"""The tables that a query finds in its DuckDB: topics of the catalogue, read models, and topics of other applications.
 
-Invariant: a table is made only where its name stands in the query, or where the query asks which tables there are. The broker is
-asked for topics of other applications only where the query names a table that is none of ours.
+Invariant: a table is created only if the query contains its name, or if the query lists the tables. The broker is
+queried for topics of other applications only if the query names a table that is not one of ours.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from highwater.connectors.sql.tables import catalogued_columns, foreign_columns
 from highwater.schemas.errors import UnavailableError
 from highwater.schemas.topics import foreign_topic
 
-# A query that asks which tables there are is shown all of them.
+# A query that lists the tables sees all of them.
 _ASKS_FOR_TABLES = re.compile(r"\bshow\b|information_schema|duckdb_(?:tables|columns|views)|pragma_show", re.IGNORECASE)
 
 
@@ -50,7 +50,7 @@ class Views:
         self.columns: dict[str, list[str]] = {}
 
     def add(self) -> None:
-        """Make the tables that are ours and whose name stands in the query somewhere, which may be some too many.
+        """Create the tables of ours whose name occurs in the query, perhaps a few too many.
 
         Raises:
             UnavailableError: Kafka, the registry or PostgreSQL does not answer.
@@ -89,17 +89,17 @@ class Views:
                 self._add(name, rows)
 
     def add_foreign(self) -> bool:
-        """Make the tables of other applications' topics that the query names; false if it names none.
+        """Create the tables of other applications' topics that the query names; return false if it names none.
 
         Raises:
-            AmbiguousTopicError: a name means two topics.
+            AmbiguousTopicError: one name matches two topics.
             UnavailableError: Kafka or the registry does not answer.
         """
         named = named_topics(self._foreign_names(), self._query)
         for name in named:
             subject = Subject.fetch_foreign(foreign_topic(name), self._sources.registry)
             decoder = ForeignColumns(subject, self._sources.registry)
-            # A producer may set any time, so that times do not only grow.
+            # A producer may set any time, so times are not always increasing.
             table = TopicTable(
                 quoted_name(name), name, self._sources.client, decoder, self._progress, is_in_order=False
             )
@@ -119,7 +119,7 @@ class Views:
         return self._foreign
 
     def names(self) -> Iterable[str]:
-        """Every table that there is, for the hint of an error; without other applications' if the broker does not answer."""
+        """Return every table, for the hint of an error; without other applications' if the broker does not answer."""
         try:
             foreign = self._foreign_names()
         except UnavailableError:
@@ -130,7 +130,7 @@ class Views:
         self._register(name, name, rows, "*")
 
     def _add_other(self, topic: str, rows: Any) -> None:
-        # Of two topics whose names differ in capital letters alone a list has one.
+        # A list has one of two topics whose names differ only in case.
         columns = f"* REPLACE ({VALUE}::JSON AS {VALUE})"
         self._register(f"{SCHEMA}_{topic}", f'IF NOT EXISTS {SCHEMA}."{topic}"', rows, columns)
 
@@ -141,6 +141,6 @@ class Views:
 
 
 def _is_named(table: str, text: str) -> bool:
-    """Whether a text in small letters may name a table; its schema and its name may stand apart, in quotes."""
+    """Return whether a lower-case text may name a table; its schema and its name may be separate, in quotes."""
     schema, _, name = table.partition(".")
     return name in text and schema in text
