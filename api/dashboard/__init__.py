@@ -1,1 +1,1 @@
-"""The dashboard at `/`: what the streams do, shown in a browser."""
+"""The dashboard at `/`: the activity of the streams, in a browser."""

@@ -1,6 +1,6 @@
 """Actions on a page: a confirmation in words, one request to the API, and the outcome with its position in the log.
 
-Invariant. Nothing is sent before somebody has confirmed it; what the API refuses is shown as it says it. A privileged request is
+Invariant: nothing is sent without confirmation; a refusal of the API is shown in its words. A privileged request is
 recorded by the API itself (`api/core/security_log.py`), because the page has no other way to act.
 """
 
@@ -20,7 +20,7 @@ from highwater.schemas.positions import parse_position
 
 
 async def confirm(consequence: Consequence) -> bool:
-    """Ask whether it is to happen; what has to be typed must be typed before the button works."""
+    """Ask for confirmation; a required text must be typed before the button is enabled."""
     with ui.dialog() as dialog, ui.card():
         dialog.props["aria-label"] = consequence.question
         heading(consequence.question)
@@ -37,7 +37,7 @@ async def confirm(consequence: Consequence) -> bool:
             button.disable()
             typed.on_value_change(lambda event: button.set_enabled(event.value == consequence.typed))
     try:
-        # Checked here as well: a browser can send what its button would not.
+        # Checked here as well: a browser can send more than its button would.
         return await dialog == "yes" and (typed is None or typed.value == consequence.typed)
     finally:
         dialog.delete()
@@ -51,24 +51,24 @@ class Actions:
         self._buttons: dict[str, ui.button] = {}
 
     def build(self) -> ui.row:
-        """Put the row of buttons and the line under it in their places; buttons are added within the row."""
+        """Add the row of buttons and the line below it; buttons are added within the row."""
         row = ui.row().classes("hw-row")
         self._line = ui.html("", sanitize=False).classes("full-width").props("role=status")
         return row
 
     def add(self, name: str, icon: str, act: Callable[[], Awaitable[None]]) -> None:
-        """A button, hidden until `show` names it."""
+        """Add a button, hidden until `show` names it."""
         button = ui.button(name, icon=icon, on_click=act).props("no-caps outline")
         button.set_visibility(False)
         self._buttons[name] = button
 
     def offer(self, access: Access, name: str, icon: str, act: Callable[[], Awaitable[None]]) -> None:
-        """A button for those who may make its request."""
+        """Add a button for callers that may make its request."""
         if self._view.may(access):
             self.add(name, icon, act)
 
     def show(self, *names: str) -> None:
-        """Show these buttons and no others."""
+        """Show exactly these buttons."""
         for name, button in self._buttons.items():
             button.set_visibility(name in names)
 
@@ -79,9 +79,9 @@ class Actions:
         send: Callable[[], Awaitable[Any]],
         link_of: Callable[[Mapping[str, Any]], str] | None = None,
     ) -> bool:
-        """Confirm, send one request, and show the position of its event; whether it was taken.
+        """Confirm, send one request, and show the position of its event; return whether it was accepted.
 
-        `done` is what has happened, in words; `link_of` gives HTML that leads on, from what the API answered.
+        `done` describes the effect; `link_of` returns HTML with the next link, from the API's response.
         """
         if not await confirm(consequence):
             return False
@@ -95,22 +95,22 @@ class Actions:
         return True
 
     def tell(self, words: str, *, is_wrong: bool = False) -> None:
-        """Say something under the buttons."""
+        """Show a text below the buttons."""
         self.tell_html(text(words), is_wrong=is_wrong)
 
     def tell_html(self, told: str, *, is_wrong: bool = False) -> None:
-        """The same, as HTML."""
+        """Show HTML below the buttons."""
         self._line.set_content(f'<div class="hw-banner {"hw-bad" if is_wrong else "hw-good"}">{told}</div>')
 
 
 def positions_html(view: View, positions: Any) -> str:
-    """Where the events of an action are in the log."""
+    """Return the log positions of an action's events."""
     found = ", ".join(position_html(view, str(one)) for one in positions)
     return f' Recorded at <span class="hw-mono">{found}</span>.' if found else ""
 
 
 def position_html(view: View, position: str | None) -> str:
-    """A position as a link to its record; only text for a visitor who may not read topics."""
+    """Return a position as a link to its record; as text for a visitor without access to topics."""
     if not position:
         return ""
     if not view.sees_all:

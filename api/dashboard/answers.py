@@ -1,4 +1,4 @@
-"""A query as the SQL page shows it: the rows that came so far, and what was scanned for them."""
+"""A query on the SQL page: the rows so far, and what was scanned for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from highwater.api.dashboard.view import View
 from highwater.api.sql.queries import QUERY, begun
 from highwater.schemas.errors import HighwaterError
 
-# What a page holds and a person looks at; a file has all rows.
+# The rows on a page that a person reads; a file has all rows.
 ROWS_SHOWN_MAX = 500
 # A cell shows the beginning of a value.
 _VALUE_CHARACTERS = 1_000
@@ -37,11 +37,11 @@ class Answered:
 
     @property
     def is_running(self) -> bool:
-        """Whether more may come."""
+        """Return whether more may arrive."""
         return self._task is not None and not self._task.done()
 
     def stop(self) -> None:
-        """Read no further; the rows so far stay."""
+        """Stop reading; the rows so far stay."""
         if self._task is not None and self.is_running:
             self._task.cancel()
             self._is_stopped = True
@@ -68,14 +68,14 @@ class Answered:
                 self._end = event
 
     def shown_rows(self) -> list[dict[str, Any]]:
-        """The rows for a table, each value as text."""
+        """Return the rows for a table, each value as text."""
         return [
             {"number": number, **{f"c{place}": _shown(value) for place, value in enumerate(row)}}
             for number, row in enumerate(self.rows)
         ]
 
     def told(self) -> str:
-        """How far it is, in a line."""
+        """Return the progress in a line."""
         read = ", ".join(
             f"scanned {one['scanned']:,} of {one['held']:,} records of {one['topic']}" for one in self._scanned
         )
@@ -88,7 +88,7 @@ class Answered:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the query ended and gave no row."""
+        """Return whether the query ended without a row."""
         return self._end is not None and not self.rows
 
 

@@ -1,6 +1,6 @@
 """Which version of a user's clusters a page shows: the newest, or an earlier one that its address names. Pure.
 
-Invariant: a version that is not kept is never replaced by another without saying so.
+Invariant: a version that is not stored is never replaced by another without a notice.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from highwater.schemas.envelope import ms_from_iso
 
 
 class Kept(NamedTuple):
-    """A version that is kept: when it was made, and by the event at which position."""
+    """A stored version: its time, and the position of the event that caused it."""
 
     version: int
     made_ms: int
@@ -21,19 +21,19 @@ class Kept(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The version to show, None: the newest; and what to say where it is not the one that was asked for."""
+    """The version to show, None: the newest; and a notice if it differs from the requested one."""
 
     version: int | None
     problem: str = ""
 
 
 def kept_of(rows: Sequence[Mapping[str, Any]]) -> list[Kept]:
-    """The rows of `versions` of the dashboard's read model, the oldest first."""
+    """Return the rows of `versions` of the dashboard's read model, the oldest first."""
     return sorted(Kept(row["cluster_version"], row["updated_at"], row["caused_by"]) for row in rows)
 
 
 def choose(kept: Sequence[Kept], version: str, at: str) -> Choice:
-    """What an address asks for: a version by its number, or the one that was current at a time (ISO 8601)."""
+    """Return the version that an address requests: by its number, or the one that was current at a time (ISO 8601)."""
     if version:
         return _by_number(kept, version)
     return _by_time(kept, at) if at else Choice(None)
@@ -67,7 +67,7 @@ def _range(kept: Sequence[Kept]) -> str:
 
 
 def described(kept: Sequence[Kept], version: int | None) -> str:
-    """The version that is shown, in words."""
+    """Return a description of the displayed version."""
     if not kept:
         return "No version yet: the first rebuild creates one."
     shown = kept[-1] if version is None else next(one for one in kept if one.version == version)

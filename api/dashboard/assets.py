@@ -1,7 +1,8 @@
-"""The files of the console's library, kept in memory as they are sent: compressed once a process instead of once a browser.
+"""The files of the console's library, cached in memory in the form in which they are sent: compressed once per process
+instead of once per browser.
 
-Invariants. Only what the library calls immutable under its address is kept, and for a GET without a condition or a range alone;
-what is kept is bounded. Everything else is the library's to answer.
+Invariants. Only files that the library marks as immutable are cached, and only for a GET without a condition or a
+range; the cache is bounded. Everything else is answered by the library.
 """
 
 from __future__ import annotations
@@ -21,30 +22,31 @@ PATH = "/_nicegui/"
 # A page has twenty files; the largest, the library's components, has half a megabyte.
 FILES_MAX = 200
 FILE_BYTES_MAX = 2_000_000
-# Nine takes 60 ms for the largest file and saves a fifth of what gzip leaves; eleven takes a second for two percent more.
+# Level nine takes 60 ms for the largest file and saves a fifth of what gzip leaves; eleven takes a second for two
+# percent more.
 _QUALITY = 9
 _TEXTS = ("text/", "application/javascript", "application/json", "image/svg")
-# Of a browser that has some of it, or wants some of it.
+# Headers of a browser that has the file or a part of it.
 _CONDITIONS = ("if-none-match", "if-modified-since", "range")
 
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """A file with its fields, in the codings that there are."""
+    """A file with its fields, in the available encodings."""
 
     headers: Mapping[str, str]
     bodies: Mapping[Encoding, bytes]
 
 
 class Assets:
-    """An ASGI application before the library's."""
+    """An ASGI application in front of the library's."""
 
     def __init__(self, library: ASGIApp) -> None:
         self._library = library
         self._kept: dict[str, Asset] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer from memory, or have the library answer and keep it."""
+        """Answer from memory, or let the library answer and cache the result."""
         if scope["type"] != "http" or scope["method"] != "GET" or not scope["path"].startswith(PATH):
             await self._library(scope, receive, send)
             return
@@ -64,7 +66,7 @@ class Assets:
         await Response(asset.bodies[encoding], headers=sent)(scope, receive, send)
 
     async def _read(self, name: str, scope: Scope, receive: Receive) -> Asset | None:
-        """A file as the library has it; None: it is to be asked each time."""
+        """Return a file from the library; None: it must not be cached."""
         plain = [field for field in scope["headers"] if field[0] != b"accept-encoding"]
         started: Message = {}
         body = bytearray()

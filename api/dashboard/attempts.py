@@ -1,6 +1,6 @@
-"""Calls of the language model on a timeline: their spans, and the table that says the same with tokens, time and cost.
+"""Calls of the language model on a timeline: their spans, and the same as a table with tokens, time and cost.
 
-Invariant. Pure functions of a timeline as the API serves it, of a query as of a job.
+Invariant: pure functions of a timeline as the API serves it, for a query or a job.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from highwater.api.dashboard.view import chip, text
 from highwater.schemas.envelope import ms_from_iso
 
 _ANSWERED = "answered"
-# Times stay apart by the ms: calls of one stage begin within a second.
+# Times with milliseconds: calls of one stage begin within a second.
 _TIME = slice(11, 23)
 
 
 def spans_of(stages: Sequence[Mapping[str, Any]], name: str) -> list[Span]:
-    """A span for each stage and, within it, for each of its calls; `name` is the member that names a stage."""
+    """Return a span for each stage and, within it, for each of its calls; `name` is the member that names a stage."""
     found = []
     for stage in stages:
         found.append(Span(stage[name], ms_from_iso(stage["started_at"]), _ms(stage["ended_at"])))
@@ -36,7 +36,7 @@ def spans_of(stages: Sequence[Mapping[str, Any]], name: str) -> list[Span]:
 def timeline_html(
     stages: Sequence[Mapping[str, Any]], name: str, created_at: str, completed_at: str | None, now_ms: int
 ) -> str:
-    """The bars and the table."""
+    """Return the bars and the table."""
     begun = [stage for stage in stages if stage["started_at"] is not None]
     created, ended = ms_from_iso(created_at), _ms(completed_at)
     whole = Span("in all", created, ended, "wait")
@@ -47,13 +47,15 @@ def timeline_html(
 
 
 def timeline_card(document: Mapping[str, Any], name: str, now_ms: int) -> str:
-    """The timeline of a query or a job as the API serves it; `name` is the member that names a stage, its plural holds them."""
+    """Return the timeline of a query or a job as the API serves it; `name` is the member that names a stage, and its
+    plural contains them.
+    """
     went = timeline_html(document[f"{name}s"], name, document["created_at"], document["completed_at"], now_ms)
     return f'<div class="hw-card"><h2 class="hw" id="timeline">Timeline</h2>{went}</div>'
 
 
 def attempts_html(stages: Sequence[Mapping[str, Any]], name: str) -> str:
-    """A row for each stage and each call."""
+    """Return a row for each stage and each call."""
     rows = "".join(
         _row(f"<b>{text(stage[name])}</b>", stage, "", "")
         + "".join(
@@ -83,7 +85,7 @@ def _usage(call: Mapping[str, Any]) -> str:
 
 
 def _sends(call: Mapping[str, Any]) -> str:
-    """A call that was sent more than once: its worker ended before the answer came."""
+    """Return a note about a call that was sent more than once: its worker ended before the answer arrived."""
     return "" if call["sends"] == 1 else f" (sent {call['sends']} times)"
 
 

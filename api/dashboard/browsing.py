@@ -1,4 +1,4 @@
-"""What the topic browser is asked for: the address of the page holds the whole search, so that a link gives the same again."""
+"""The search of the topic browser: the address of the page contains all of it, so that a link gives the same results."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ NEWEST, OLDEST = "newest", "oldest"
 
 @dataclass(frozen=True, slots=True)
 class Browsing:
-    """The parameters of the page, as text. `since` and `until` are `from` and `to`; without `search` the topic is followed.
+    """The parameters of the page, as text. `since` and `until` are `from` and `to`; without `search` the topic is
+    followed.
 
-    `columns` are fields with commas between them; `record` is a position in the topic, `partition/offset`, that is shown whole.
+    `columns` are fields separated by commas; `record` is a position in the topic, `partition/offset`, that is shown in
+    full.
     """
 
     topic: str = TOPIC_DEFAULT
@@ -38,27 +40,27 @@ class Browsing:
 
     @classmethod
     def of(cls, parameters: Mapping[str, str]) -> Self:
-        """What the parameters of an address say; others are none of ours."""
+        """Return the parameters of an address; unknown ones are ignored."""
         return cls(**{one.name: parameters[one.name] for one in fields(cls) if parameters.get(one.name)})
 
     def address(self, path: str = BROWSE_PATH, **changes: str) -> str:
-        """The address of a page, with some parameters changed."""
+        """Return the address of a page, with some parameters changed."""
         changed = replace(self, **changes)
         given = {one.name: getattr(changed, one.name) for one in fields(self)}
         return f"{path}?{urlencode({name: value for name, value in given.items() if value})}"
 
     @property
     def shown_columns(self) -> list[str]:
-        """The fields that are shown each in a column of its own; none: the event as a whole."""
+        """Return the fields with a column of their own; none: the event is shown as a whole."""
         return [name for name in self.columns.split(",") if name]
 
     @property
     def search_of_topic(self) -> Search:
-        """The search.
+        """Return the search.
 
         Raises:
-            NotFoundError: there is no such topic.
-            UnprocessableError: the partition is no number.
+            NotFoundError: the topic does not exist.
+            UnprocessableError: the partition is not a number.
         """
         if self.partition and not (self.partition.isascii() and self.partition.isdigit() and len(self.partition) < 7):
             raise UnprocessableError(f"{self.partition[:100]!r} is not a partition number", field="partition")

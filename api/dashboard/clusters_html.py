@@ -1,6 +1,6 @@
-"""What the page of a user says of one version of its clusters: legend, members, feed, versions. Pure.
+"""One version of clusters on a user's page: legend, members, feed, versions. Pure.
 
-Invariant: what comes from outside is escaped; a list that is cut says how much is left out.
+Invariant: external text is escaped; a list that is cut shows how much is left out.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _ITEMS_MAX = 12
 
 # Texts of insights: id -> the row of the dashboard's read model.
 Members: TypeAlias = Mapping[str, Mapping[str, Any]]
-# The address of the page as of a version (None: now) with a cluster chosen (None: none).
+# The address of the page as of a version (None: now) with a cluster selected (None: none).
 AddressOf: TypeAlias = Callable[["int | None", "str | None"], str]
 
 
 def legend(document: Mapping[str, Any], found: cluster_map.Map, address_of: Callable[[str], str]) -> str:
-    """The largest clusters with their colours; each leads to its members."""
+    """Return the largest clusters with their colours; each links to its members."""
     clusters = document["clusters"]
     if not clusters:
         return (
@@ -46,7 +46,7 @@ def legend(document: Mapping[str, Any], found: cluster_map.Map, address_of: Call
 
 
 def cluster(one: Mapping[str, Any], members: Members, version: int) -> str:
-    """A cluster with its members, the representative first, then those that belong to it most."""
+    """Return a cluster with its members, the representative first, then by decreasing membership."""
     confidences = dict(zip(one["insight_ids"], one.get("confidences", ()), strict=False))
     since = dict(zip(one["insight_ids"], one.get("since", ()), strict=False))
     title = text(one.get("title") or one["label"])
@@ -67,7 +67,7 @@ def cluster(one: Mapping[str, Any], members: Members, version: int) -> str:
 
 
 def listed(one: Mapping[str, Any]) -> list[str]:
-    """The ids of the members that are listed."""
+    """Return the ids of the listed members."""
     confidences = dict(zip(one["insight_ids"], one.get("confidences", ()), strict=False))
     first = one.get("representative_id")
     ordered = sorted(one["insight_ids"], key=lambda name: (name != first, -confidences.get(name, 0.0), name))
@@ -75,7 +75,7 @@ def listed(one: Mapping[str, Any]) -> list[str]:
 
 
 def selection(ids: Sequence[str], total: int, members: Members) -> str:
-    """Insights that were selected on the map."""
+    """Return insights that were selected on the map."""
     rows = "".join(_member(members[one], None, None) for one in ids[:MEMBERS_MAX] if one in members)
     head = f'<h2 class="hw" id="cluster" tabindex="-1">{total:,} insights selected</h2>'
     if not rows:
@@ -84,7 +84,7 @@ def selection(ids: Sequence[str], total: int, members: Members) -> str:
 
 
 def members_table(rows: str, label: str) -> str:
-    """A table of insights."""
+    """Return a table of insights."""
     return table_html(("insight", "channel", "from (UTC)", "belongs#", "since version#"), rows, label)
 
 
@@ -105,7 +105,7 @@ def _more(total: int, rows: str) -> str:
 
 
 def feed(document: Mapping[str, Any], address_of: Callable[[str], str], *, is_now: bool) -> str:
-    """The feed: one item a cluster. An earlier version's is made of what is kept with its clusters."""
+    """Return the feed: one item per cluster. An earlier version's feed is built from what is stored with its clusters."""
     items = document["items"] if is_now else document["clusters"]
     lines = "".join(
         f'<li><a href="{text(address_of(item["cluster_id"]))}"><b>{text(item.get("title") or item["label"])}</b></a> '
@@ -123,7 +123,7 @@ def feed(document: Mapping[str, Any], address_of: Callable[[str], str], *, is_no
 
 
 def versions(rows: Sequence[Mapping[str, Any]], shown: int | None, address_of: Callable[[int], str]) -> str:
-    """The versions that are kept; each leads to the page as of then."""
+    """Return the stored versions; each links to the page as of then."""
     lines = "".join(
         f'<tr{" aria-current=true" if row["cluster_version"] == shown else ""}><td class="hw-number">'
         f'<a href="{text(address_of(row["cluster_version"]))}">{row["cluster_version"]}</a></td>'

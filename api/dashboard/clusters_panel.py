@@ -1,7 +1,7 @@
 """The clusters of a user on a page: map, members, feed, tables and history, now or as of an earlier version.
 
-Invariants. All that is shown is of one version, which the page names. A page that shows an earlier version stays there while new
-ones are made. What the browser selects on the map is looked up among the insights of the version that it is shown.
+Invariants. Everything shown is from one version, which the page names. A page that shows an earlier version keeps it
+while new ones are made. A selection on the map is resolved among the insights of the displayed version.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from highwater.connectors.explain.explanations import Explanation
 from highwater.schemas.errors import HighwaterError
 
 _NOT_FOUND = 404
-# Of 200 versions (HIGHWATER_CLUSTER_HISTORY_VERSIONS) with a hundred changes each.
+# For 200 versions (HIGHWATER_CLUSTER_HISTORY_VERSIONS) with a hundred changes each.
 _CHANGES_MAX = 20_000
 
 
@@ -34,7 +34,7 @@ class ClustersPanel:
     def __init__(self, view: View, user: str) -> None:
         self._view = view
         self._user = user
-        # None: the newest version, whichever that is.
+        # None: the newest version at any time.
         self._version: int | None = None
         self._newest = -1
         self._rows: list[dict[str, Any]] = []
@@ -43,7 +43,7 @@ class ClustersPanel:
         self._turn = asyncio.Lock()
 
     def build(self) -> None:
-        """Put the elements in their places."""
+        """Add the elements."""
         with ui.column().classes("hw-card"):
             heading("Version")
             with ui.element("div").classes("hw-as-of"):
@@ -77,7 +77,7 @@ class ClustersPanel:
         self._versions = ui.html("", sanitize=False).classes("hw-card")
 
     async def refresh(self, newest: int) -> None:
-        """Show what there is, if a version was made since."""
+        """Show the current state, if a version was made since."""
         if newest == self._newest:
             return
         is_first = self._newest < 0
@@ -90,11 +90,11 @@ class ClustersPanel:
             self._tell(choice.problem)
         self._history = river.river_of(changes, newest)
         await self._show()
-        # Only now: what failed on the way is tried again by the next refresh.
+        # Only now: after a failure the next refresh tries again.
         self._newest = newest
 
     async def _show(self) -> None:
-        """Read the version and show it everywhere; one at a time, so that what was asked for last is shown last."""
+        """Read the version and show it everywhere; one at a time, so that the last request is shown last."""
         async with self._turn:
             await self._read_and_show()
 
@@ -146,7 +146,7 @@ class ClustersPanel:
         set_html(self._river, drawn or empty)
 
     async def _show_cluster(self) -> None:
-        """Show the members of the cluster that is chosen; one that this version has not is said so."""
+        """Show the members of the selected cluster, or a notice if this version does not have it."""
         self._map.stand_out(self._mark())
         self._cluster.set_visibility(bool(self._chosen))
         one = self._clusters().get(self._chosen)
@@ -161,11 +161,11 @@ class ClustersPanel:
             set_html(self._cluster, f'<p class="hw-muted hw-flat">{text(told)}</p>')
 
     def _explained(self, explainer: Explainer) -> Awaitable[Explanation]:
-        """The way of the cluster that is chosen, in the version that is shown."""
+        """Return the explanation of the selected cluster, in the displayed version."""
         return explainer.cluster(self._user, self._chosen, self._view.services.clock(), self._version)
 
     async def _tried(self, work: Awaitable[None]) -> None:
-        """Do what somebody asked for; what fails is said above the page, which stays as it is."""
+        """Do an action of the user; a failure is shown above the page, which stays unchanged."""
         try:
             await work
         except HighwaterError as error:
@@ -174,11 +174,11 @@ class ClustersPanel:
             self._view.tell(None)
 
     async def _pick(self, number: str, insight_id: str) -> None:
-        """A point or a label of the map was clicked."""
+        """Handle a click on a point or label of the map."""
         await self._tried(self._choose(number, insight_id))
 
     async def _choose(self, number: str, insight_id: str) -> None:
-        """Show the cluster of a point, or its insight alone where it is in none."""
+        """Show the cluster of a point, or only its insight if it is in none."""
         clusters = self._document["clusters"]
         if number.isascii() and number.isdigit() and int(number) < len(clusters):
             self._chosen = clusters[int(number)]["cluster_id"]
@@ -188,7 +188,7 @@ class ClustersPanel:
             await self._show_selection(Selection((insight_id,), 1))
 
     async def _select(self, selected: Selection) -> None:
-        """A line was drawn around points."""
+        """Handle a line drawn around points."""
         await self._tried(self._show_selection(selected))
 
     async def _show_selection(self, selected: Selection) -> None:
@@ -205,7 +205,7 @@ class ClustersPanel:
         return await dashboard_reads.insights(self._view.services.database.require(), ids)
 
     async def _moved(self, step: int) -> None:
-        """The slider was let go at a step."""
+        """Handle the slider's release at a step."""
         kept = as_of.kept_of(self._rows)
         await self._tried(self._to(None if step >= len(kept) - 1 else kept[step].version))
 
@@ -225,7 +225,7 @@ class ClustersPanel:
         return {one["cluster_id"]: one for one in self._document["clusters"]}
 
     def _mark(self) -> str:
-        """The place of the chosen cluster among those of the version."""
+        """Return the place of the selected cluster among those of the version."""
         return next((str(n) for n, name in enumerate(self._clusters()) if name == self._chosen), "")
 
     def _cluster_address(self, cluster_id: str) -> str:
@@ -240,5 +240,5 @@ class ClustersPanel:
         return link("/user", **named)
 
     def _note_address(self) -> None:
-        """Have the browser's address say what is shown, so that it can be shared."""
+        """Put the displayed state into the browser's address, so that it can be shared."""
         ui.navigate.history.replace(self._address(self._version, self._chosen))

@@ -1,7 +1,7 @@
-"""What a confirmation says before an action: the question, what will happen, and what cannot be undone.
+"""The text of a confirmation before an action: the question, the effects, and what cannot be undone.
 
-Invariant. Pure functions of what the page shows; a confirmation names the thing, the events that follow, and their price where
-it is known. An action that deletes for good asks for a name to be typed.
+Invariant: pure functions of what the page shows; a confirmation names the object, the resulting events, and their price
+if known. An action that deletes for good requires typing a name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _EVENT_CHARACTERS = 500
 
 @dataclass(frozen=True, slots=True)
 class Consequence:
-    """What somebody confirms; `typed`: has to be typed first, because nothing brings back what is lost."""
+    """A confirmation; `typed` must be typed first, because the loss cannot be undone."""
 
     question: str
     happens: tuple[str, ...]
@@ -28,11 +28,12 @@ class Consequence:
     typed: str | None = None
 
 
-# -- queries ----------------------------------------------------------------------------------------------------------------
+# -- queries
+# ----------------------------------------------------------------------------------------------------------------
 
 
 def tokens_of(stages: Sequence[Mapping[str, Any]]) -> int:
-    """Tokens of all calls of stages or steps, as a timeline has them."""
+    """Return the tokens of all calls of stages or steps in a timeline."""
     return sum(
         (call["prompt_tokens"] or 0) + (call["completion_tokens"] or 0)
         for stage in stages
@@ -41,14 +42,14 @@ def tokens_of(stages: Sequence[Mapping[str, Any]]) -> int:
 
 
 def expected_tokens(timeline: Mapping[str, Any], stage: Stage) -> int | None:
-    """Tokens that the stages from one on took in this run; None where they made no call yet."""
+    """Return the tokens that the stages from one on used in this run; None if they have made no call yet."""
     wanted = {one.value for one in _ASKED_AGAIN[_ASKED_AGAIN.index(stage) :]}
     again = [one for one in timeline["stages"] if one["stage"] in wanted]
     return tokens_of(again) or None
 
 
 def rounded(tokens: int) -> str:
-    """A number of tokens that is an estimate: two digits say enough."""
+    """Return an estimated number of tokens: two digits are enough."""
     digits = max(0, len(str(tokens)) - 2)
     return f"{round(tokens, -digits):,}"
 
@@ -58,7 +59,7 @@ def _price(tokens: int | None) -> str:
 
 
 def restartable_stages(timeline: Mapping[str, Any]) -> list[Stage]:
-    """The stages that a run can be restarted from: the first, and each whose predecessor has ended well."""
+    """Return the stages that a run can be restarted from: the first, and each whose predecessor has succeeded."""
     ended = {event["status"] for event in timeline["events"]}
     found = [Stage.ANALYZER]
     found += [Stage.ASSEMBLER] if "ANALYZED" in ended else []
@@ -66,7 +67,7 @@ def restartable_stages(timeline: Mapping[str, Any]) -> list[Stage]:
 
 
 def cancel_query(timeline: Mapping[str, Any]) -> Consequence:
-    """Cancelling a query that is in progress."""
+    """Describe cancelling a query in progress."""
     used = timeline["totals"]["prompt_tokens"] + timeline["totals"]["completion_tokens"]
     return Consequence(
         "Cancel this query?",
@@ -79,7 +80,7 @@ def cancel_query(timeline: Mapping[str, Any]) -> Consequence:
 
 
 def restart_query(timeline: Mapping[str, Any], stage: Stage) -> Consequence:
-    """Restarting a query from a stage."""
+    """Describe restarting a query from a stage."""
     kept = _ASKED_AGAIN[: _ASKED_AGAIN.index(stage)]
     said = " and ".join(one.value for one in kept)
     return Consequence(
@@ -94,7 +95,7 @@ def restart_query(timeline: Mapping[str, Any], stage: Stage) -> Consequence:
 
 
 def ask_again(timeline: Mapping[str, Any]) -> Consequence:
-    """Asking the same question once more."""
+    """Describe asking the same question again."""
     return Consequence(
         "Ask again?",
         (
@@ -107,15 +108,16 @@ def ask_again(timeline: Mapping[str, Any]) -> Consequence:
 
 
 def shortened(words: str) -> str:
-    """The beginning of a text."""
+    """Return the beginning of a text."""
     return words if len(words) <= _QUESTION_CHARACTERS else f"{words[: _QUESTION_CHARACTERS - 1]}…"
 
 
-# -- jobs -------------------------------------------------------------------------------------------------------------------
+# -- jobs
+# -------------------------------------------------------------------------------------------------------------------
 
 
 def revoke_job(job: Mapping[str, Any]) -> Consequence:
-    """Cancelling a job."""
+    """Describe cancelling a job."""
     return Consequence(
         "Cancel this job?",
         (
@@ -128,7 +130,7 @@ def revoke_job(job: Mapping[str, Any]) -> Consequence:
 
 
 def restart_job(job: Mapping[str, Any]) -> Consequence:
-    """Restarting a failed job."""
+    """Describe restarting a failed job."""
     done, total = job["steps_done"], job["steps_total"]
     left = f"{total - done} of {total} steps are left." if total else "No step is finished yet."
     price = f" The steps so far took {job['tokens']:,} tokens." if job["tokens"] else ""
@@ -149,7 +151,7 @@ def _reasons(plan: Mapping[str, Any], noun: str) -> str:
 
 
 def restart_queries(plan: Mapping[str, Any], organization_id: str) -> Consequence:
-    """Restarting failed queries together."""
+    """Describe restarting failed queries in bulk."""
     count, tokens, cost = len(plan["queries"]), plan["expected_tokens"], plan["expected_cost_usd"]
     price = _price(tokens) + ("" if cost is None else f", {cost:,.4f} USD, judged by the calls of the last week")
     return Consequence(
@@ -165,7 +167,7 @@ def restart_queries(plan: Mapping[str, Any], organization_id: str) -> Consequenc
 
 
 def restart_jobs(plan: Mapping[str, Any], organization_id: str) -> Consequence:
-    """Restarting failed jobs together."""
+    """Describe restarting failed jobs in bulk."""
     count = len(plan["jobs"])
     return Consequence(
         f"Restart {count:,} failed jobs of {organization_id}?",
@@ -180,7 +182,7 @@ def restart_jobs(plan: Mapping[str, Any], organization_id: str) -> Consequence:
 
 
 def approve_waiting_outline(slides: int, *, is_edited: bool) -> Consequence:
-    """Having the slides made of an outline that waits."""
+    """Describe making the slides of a waiting outline."""
     return Consequence(
         "Make the slides of this outline?",
         (
@@ -193,7 +195,7 @@ def approve_waiting_outline(slides: int, *, is_edited: bool) -> Consequence:
 
 
 def approve_outline(slides: int, organization_id: str) -> Consequence:
-    """Having a deck made of an outline."""
+    """Describe making a deck from an outline."""
     return Consequence(
         "Make a deck from this outline?",
         (
@@ -205,7 +207,7 @@ def approve_outline(slides: int, organization_id: str) -> Consequence:
 
 
 def submit_job_again(job: Mapping[str, Any]) -> Consequence:
-    """Submitting what an ended job was to make once more."""
+    """Describe submitting an ended job again."""
     price = f"the last one took {job['tokens']:,} tokens" if job["tokens"] else "the number of tokens is unknown"
     return Consequence(
         "Submit this job again?",
@@ -217,7 +219,8 @@ def submit_job_again(job: Mapping[str, Any]) -> Consequence:
     )
 
 
-# -- dead letters -----------------------------------------------------------------------------------------------------------
+# -- dead letters
+# -----------------------------------------------------------------------------------------------------------
 
 
 def _letters(count: int) -> str:
@@ -225,7 +228,7 @@ def _letters(count: int) -> str:
 
 
 def redrive_letters(topic: str, count: int, sent_before: int, refused: Mapping[str, int]) -> Consequence:
-    """Sending dead letters again, as a dry run has counted them."""
+    """Describe sending dead letters again, as counted by a dry run."""
     happens = [
         f"{_letters(count)} of {topic} {'is' if count == 1 else 'are'} sent to the partitions they came from, unchanged."
     ]
@@ -237,7 +240,7 @@ def redrive_letters(topic: str, count: int, sent_before: int, refused: Mapping[s
 
 
 def drop_letters(topic: str, last_offset: int, found: int, others_open: int) -> Consequence:
-    """Deleting dead letters up to the last one that is meant."""
+    """Describe deleting dead letters up to the last selected one."""
     happens = [
         f"Kafka deletes every dead letter of {topic} up to and including offset {last_offset:,}; {found:,} are selected.",
         "They cannot be restored. For 10 seconds nothing is deleted, and you can stop it.",
@@ -250,7 +253,7 @@ def drop_letters(topic: str, last_offset: int, found: int, others_open: int) -> 
 
 
 def send_edited_letter(letter: str, topic: str, changes: Sequence[str]) -> Consequence:
-    """Sending what replaces a dead letter."""
+    """Describe sending the replacement of a dead letter."""
     changed = [f"{one}." for one in changes] or ["No field was changed: the event is sent as it was decoded."]
     return Consequence(
         "Send the edited event?",
@@ -263,11 +266,12 @@ def send_edited_letter(letter: str, topic: str, changes: Sequence[str]) -> Conse
     )
 
 
-# -- users, insights, matches -----------------------------------------------------------------------------------------------
+# -- users, insights, matches
+# -----------------------------------------------------------------------------------------------
 
 
 def rebuild_user(user_id: str, pending: int, version: int) -> Consequence:
-    """Rebuilding a user's clusters and feed now."""
+    """Describe rebuilding a user's clusters and feed now."""
     return Consequence(
         f"Rebuild the clusters of {user_id} now?",
         (
@@ -280,7 +284,7 @@ def rebuild_user(user_id: str, pending: int, version: int) -> Consequence:
 
 
 def erase_user(user_id: str) -> Consequence:
-    """Erasing everything that is kept of a user."""
+    """Describe erasing all data of a user."""
     return Consequence(
         f"Erase the data of {user_id}?",
         (
@@ -294,7 +298,7 @@ def erase_user(user_id: str) -> Consequence:
 
 
 def retract_insight(insight_id: str, channel_id: str) -> Consequence:
-    """Describe the consequences of retracting an insight."""
+    """Describe retracting an insight."""
     return Consequence(
         "Retract this insight?",
         (
@@ -307,7 +311,7 @@ def retract_insight(insight_id: str, channel_id: str) -> Consequence:
 
 
 def finalize_match(meta: Mapping[str, Any], home_goals: int, away_goals: int) -> Consequence:
-    """Telling the result of a match, or correcting it."""
+    """Describe publishing or correcting the result of a match."""
     result = f"{meta['home']} {home_goals} : {away_goals} {meta['away']}"
     known = meta.get("result")
     was = None if known is None else (known["home_goals"], known["away_goals"])
@@ -324,11 +328,12 @@ def finalize_match(meta: Mapping[str, Any], home_goals: int, away_goals: int) ->
     )
 
 
-# -- topics and consumer groups ---------------------------------------------------------------------------------------------
+# -- topics and consumer groups
+# ---------------------------------------------------------------------------------------------
 
 
 def publish_event(topic: str, consumers: Sequence[str], event: str) -> Consequence:
-    """Appending an event to a topic; `event` is its JSON."""
+    """Describe appending an event to a topic; `event` is its JSON."""
     read = f" {', '.join(consumers)} will read it." if consumers else ""
     happens = (
         f"One event is appended to {topic}.{read}",
@@ -339,7 +344,7 @@ def publish_event(topic: str, consumers: Sequence[str], event: str) -> Consequen
 
 
 def reset_group(group: str, changed: Sequence[Mapping[str, Any]]) -> Consequence:
-    """Setting where a group reads next; `changed` are the partitions whose place changes."""
+    """Describe setting where a group reads next; `changed` are the partitions whose position changes."""
     again = sum(max(0, (one["before"] or 0) - one["after"]) for one in changed)
     skipped = sum(max(0, one["after"] - one["before"]) for one in changed if one["before"] is not None)
     happens = [

@@ -1,6 +1,6 @@
-"""Decks and outlines as they are previewed: slides with their titles, bullets and sources.
+"""Previews of decks and outlines: slides with their titles, bullets and sources.
 
-Invariant. Pure functions of what the API serves.
+Invariant: pure functions of the API's responses.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from typing import Any
 
 from highwater.api.dashboard.view import text
 
-# The beginning of a digest tells documents apart where they have no name.
+# The beginning of a digest distinguishes documents without a name.
 _DIGEST_CHARACTERS = 12
 
 
 def deck_html(deck: Mapping[str, Any]) -> str:
-    """A deck, as a card."""
+    """Return a deck, as a card."""
     slides = "".join(map(_slide, deck["slides"]))
     views = deck["view_count"]
     told = f"{len(deck['slides'])} slides, {views:,} view{'' if views == 1 else 's'}"
@@ -23,7 +23,7 @@ def deck_html(deck: Mapping[str, Any]) -> str:
 
 
 def outline_html(outline: Mapping[str, Any]) -> str:
-    """An outline that waits for somebody's approval, as a card."""
+    """Return an outline that waits for approval, as a card."""
     slides = "".join(
         f'<section class="hw-slide"><h3>{number}. {text(one["title"])}</h3>{_list(map(text, one["points"]))}</section>'
         for number, one in enumerate(outline["slides"], start=1)
@@ -60,7 +60,7 @@ def _slide(slide: Mapping[str, Any]) -> str:
 
 
 def _source(source: Mapping[str, Any] | None) -> str:
-    """Where a bullet is from."""
+    """Return the source of a bullet."""
     if source is None:
         return ""
     name = source.get("name") or source["document"][:_DIGEST_CHARACTERS]

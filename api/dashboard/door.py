@@ -1,10 +1,10 @@
-"""Who looks at the dashboard: a key or session is asked for once, and a cookie stands for it.
+"""Sign-in to the dashboard: a key or session is entered once, and a cookie represents it.
 
-People may sign in at an OpenID provider instead (`openid.py`), which gives them a session.
+Users may sign in at an OpenID provider instead (`openid.py`), which gives them a session.
 
-Laws. The cookie holds a random token and never the key; the key stays in this process. Each read of a page is made with that
-key, so what it may see is decided by the API alone. Without API keys configured nobody is asked. Wrong keys are counted as those
-of the API are.
+Invariants. The cookie contains a random token and never the key; the key stays in this process. Each read of a page is
+made with that key, so the API alone decides what it may see. Without configured API keys no sign-in is needed. Wrong
+keys are counted as those of the API are.
 """
 
 from __future__ import annotations
@@ -33,41 +33,42 @@ if TYPE_CHECKING:
     from highwater.api.core.auth import Authenticator, Principal
 
 COOKIE = "highwater_dashboard"
-# Browsers that are signed in, about 200 bytes each; the one that signed in first is asked again.
+# Signed-in browsers, about 200 bytes each; beyond this, the one that signed in first has to sign in again.
 VISITORS_MAX = 1_000
-# A working day; a browser that was left open is asked again the next morning.
+# A working day; a browser that was left open has to sign in again the next morning.
 SECONDS_MAX = 12 * 3_600
-# A key and the page to go on to; more is no sign-in form.
+# A key and the next page; a longer body is not a sign-in form.
 FORM_BYTES_MAX = 8_192
 _SEE_OTHER = 303
-# Browsers drop control characters from addresses and take backslashes for slashes: `/<tab>/host` would lead to another host.
+# Browsers drop control characters from addresses and treat backslashes as slashes: `/<tab>/host` would lead to another
+# host.
 _STRIPPED = re.compile(r"[\x00-\x1f\x7f\\]")
 
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Who looks; `authorization` is what each read of the API is sent with, None where the API is open."""
+    """The visitor; `authorization` is sent with each read of the API, None if the API is open."""
 
     principal: Principal
     authorization: str | None
 
 
 class Door:
-    """Signs browsers in and out; an ASGI application for `/login`, what is below it, and `/logout`."""
+    """Signs browsers in and out; an ASGI application for `/login`, the paths below it, and `/logout`."""
 
     def __init__(self, authenticator: Callable[[], Authenticator], openid: OpenIdSignIn | None = None) -> None:
         """`openid` None: no OpenID provider is configured."""
         self._authenticator = authenticator
         self._openid = openid
         self._keys: OrderedDict[str, str] = OrderedDict()
-        # Sessions that a sign-in at the OpenID provider made, which end when their browser signs out.
+        # Sessions from a sign-in at the OpenID provider, which end when their browser signs out.
         self._made: OrderedDict[str, None] = OrderedDict()
 
     async def visitor(self, request: Request) -> Visitor | None:
-        """Who sent a request; None: nobody who is known.
+        """Return the sender of a request; None: unknown.
 
         Raises:
-            UnavailableError: a session stands behind the cookie, and Redis is away.
+            UnavailableError: the cookie represents a session, and Redis is unavailable.
         """
         authorization = self._keys.get(request.cookies.get(COOKIE, ""))
         try:
@@ -76,7 +77,7 @@ class Door:
             return None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Show the form, take a key, or forget it."""
+        """Show the form, accept a key, or forget it."""
         request = Request(scope, receive)
         await (await self._answer(request))(scope, receive, send)
 
@@ -90,7 +91,7 @@ class Door:
         return await self._by_key(request, wanted) if request.method == "POST" else self._form(wanted)
 
     async def _by_key(self, request: Request, wanted: str) -> Response:
-        """Take the key or session of the form."""
+        """Accept the key or session of the form."""
         body = await request.body()
         if len(body) > FORM_BYTES_MAX:
             return self._form(wanted, "this is not a sign-in form", status=413)
@@ -114,7 +115,7 @@ class Door:
         )
 
     async def _by_openid(self, request: Request, wanted: str) -> Response:
-        """Send a browser to the OpenID provider, or sign it in when it comes back."""
+        """Redirect a browser to the OpenID provider, or sign it in when it returns."""
         if self._openid is None:
             return self._form(wanted, "No OpenID provider is configured.", status=404)
         try:
@@ -125,7 +126,7 @@ class Door:
             return self._openid.forget(self._form("/", f"You are not signed in: {error}", status=401))
         except UnavailableError as error:
             return self._form("/", f"Sign-in is unavailable: {error}", status=503)
-        # The cookie is strict, so a redirect that began at the provider would come without it: a page of ours leads on.
+        # The cookie is strict, so a redirect from the provider would arrive without it: a page of ours continues.
         target = escape(_own_path(signed_in.wanted), quote=True)
         answer = HTMLResponse(_SIGNED_IN.format(target=target), headers={"Cache-Control": "no-store"})
         self._set_cookie(request, answer, f"Bearer {signed_in.session_id}")
@@ -143,7 +144,7 @@ class Door:
         return HTMLResponse(text, status, headers=fields)
 
     async def _refused(self, authorization: str, address: str, wanted: str) -> Response | None:
-        """The form again, with what is wrong; None: the key is good."""
+        """Return the form again, with the error; None: the key is good."""
         try:
             await authenticated(self._authenticator(), authorization, address)
         except UnauthorizedError:
@@ -164,7 +165,7 @@ class Door:
         return token
 
     async def _sign_out(self, request: Request) -> Response:
-        """Forget the key; a session that was made by signing in here ends too, one that was brought along does not."""
+        """Forget the key; a session from a sign-in here ends too, one that the user entered does not."""
         authorization = self._keys.pop(request.cookies.get(COOKIE, ""), "")
         session_id = authorization.removeprefix("Bearer ")
         if self._openid is not None and session_id in self._made:
@@ -176,7 +177,7 @@ class Door:
 
 
 def _own_path(wanted: str) -> str:
-    """Where to go on to: a path of ours, whatever a link said."""
+    """Return the next page: a path of ours, whatever a link contains."""
     if _STRIPPED.search(wanted):
         return "/"
     parts = urlsplit(wanted)

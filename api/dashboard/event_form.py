@@ -1,7 +1,7 @@
-"""The form of an event, made from the schema of its topic, and the JSON document that its values make.
+"""The form of an event, generated from its topic's schema, and the JSON document of its values.
 
-Invariant: pure functions. The API checks the document as it checks that of any client, and as `highwater publish` does
-(`schemas/json_events.py`, `streams/validation.py`); here nothing is refused but JSON that cannot be read.
+Invariant: pure functions. The API checks the document as any client's, and as `highwater publish` does
+(`schemas/json_events.py`, `streams/validation.py`); here only malformed JSON is refused.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _WIDGETS: Mapping[str, Widget] = {
     "array of string": "lines",
     "bytes": "bytes",
 }
-# What people type, where it is not what the type is called.
+# Input hints, where they differ from the name of the type.
 _WORDS = {"bytes": "base64, or a JSON array of numbers", "timestamp-millis": "time", "array of string": "one a line"}
 
 
 class FormField(NamedTuple):
-    """A field of an event. `about`: what the schema says of it; `is_optional`: it may be left empty."""
+    """A field of an event. `about`: its description in the schema; `is_optional`: it may be left empty."""
 
     name: str
     widget: Widget
@@ -42,7 +42,7 @@ class FormField(NamedTuple):
 
 
 def form_of(topic: str) -> list[FormField]:
-    """The fields of a topic's events, required ones first, otherwise in the order of the schema."""
+    """Return the fields of a topic's events, required ones first, otherwise in the order of the schema."""
     found = []
     for field in json.loads(schema_text(TOPICS[topic].schema))["fields"]:
         kind = field["type"]
@@ -56,10 +56,10 @@ def form_of(topic: str) -> list[FormField]:
 
 
 def document_of(fields: Sequence[FormField], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The event as JSON; a field that is empty is left out.
+    """Return the event as JSON; an empty field is left out.
 
     Raises:
-        InvalidEventError: the text of a field is not the JSON that it has to be.
+        InvalidEventError: the text of a field is not the required JSON.
     """
     document = {}
     for field in fields:
@@ -79,7 +79,7 @@ def _value(field: FormField, words: str) -> Any:
         case "lines":
             return [line.strip() for line in words.splitlines() if line.strip()]
         case "time" | "integer":
-            return int(stripped) if _is_integer(stripped) else stripped  # no integer: the API says so
+            return int(stripped) if _is_integer(stripped) else stripped  # not an integer: the API reports it
         case "bytes" if not stripped.startswith("["):
             return stripped
         case _:

@@ -1,6 +1,6 @@
-"""Why something is served as it is, as a graph and as a tree that opens and closes: the same card on every page that has one.
+"""Why something is served as it is, as a graph and as a collapsible tree: the same card on every page that has one.
 
-Law: whoever may not read a thing does not have it explained; the page that shows the card has asked.
+Invariant: a visitor without access to a thing gets no explanation of it; the page with the card has checked that.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from highwater.api.dashboard.addresses import step_address
 from highwater.api.dashboard.view import View, note, set_html, text
 from highwater.api.explain.routes import EXPLAIN, Ask, explained
 
-# Steps that stand open: down to the request, and the way to one event; the others are one click away.
+# Expanded steps: down to the request, and the path to one event; the others are one click away.
 _OPEN_DEPTH = 4
 _PAGES = {"/insight": "the insight", "/match": "the match"}
 
 
 class ExplainCard(NamedTuple):
-    """The card in one browser; `clear` takes away what was explained before, as for another thing."""
+    """The card in one browser; `clear` removes an earlier explanation, for example of another thing."""
 
     card: ui.column
     clear: Callable[[], None]
 
 
 def explain_card(view: View, title: str, ask: Ask, *, anchor: str = "explain", label: str = "Explain") -> ExplainCard:
-    """A card with a button that has it explained; `anchor` is what links to the card name, `label` is on the button."""
+    """Return a card with an explain button; links to the card use `anchor`, and `label` is on the button."""
     with ui.column().classes("hw-card") as card:
         ui.html(f'<h2 class="hw" id="{anchor}">{text(title)}</h2>', sanitize=False)
         note(
@@ -74,7 +74,7 @@ def explain_card(view: View, title: str, ask: Ask, *, anchor: str = "explain", l
 
 
 def step_html(step: Mapping[str, Any], depth: int, address_of: graph.AddressOf, *, is_first: bool = True) -> str:
-    """A step of an explanation and its causes, as nested lists that open and close by keyboard."""
+    """Return a step of an explanation and its causes, as nested lists that open and close by keyboard."""
     delay = step.get("delay_ms")
     told = (
         f' <span class="hw-muted hw-small">{figures.seconds(delay / 1000)} before it</span>'
@@ -91,7 +91,7 @@ def step_html(step: Mapping[str, Any], depth: int, address_of: graph.AddressOf, 
         f"{text(numbers)}</span>"
     )
     links = _links(step, address_of(step))
-    # A request that came before what it took along has no cause: the way that stands open goes on beside it.
+    # A request before the events that it includes has no cause: the expanded path continues beside it.
     way = next((number for number, cause in enumerate(step.get("causes", ())) if cause.get("causes")), 0)
     causes = "".join(
         step_html(cause, depth + 1, address_of, is_first=is_first and number == way)
@@ -104,7 +104,7 @@ def step_html(step: Mapping[str, Any], depth: int, address_of: graph.AddressOf, 
 
 
 def _links(step: Mapping[str, Any], address: str | None) -> str:
-    """Where a step leads; beside what opens and closes it, because a link within that cannot be reached by everybody."""
+    """Return the links of a step; beside the control that expands it, because links inside it are not accessible to everyone."""
     found = "" if address is None else f'<a href="{text(address)}">Open {text(_page_name(step, address))}</a> '
     if step.get("trace_url"):
         found += f'<a href="{text(step["trace_url"])}" rel="noreferrer">Open the trace</a>'
@@ -116,5 +116,5 @@ def _page_name(step: Mapping[str, Any], address: str) -> str:
 
 
 def _told(name: str, value: object) -> str:
-    """A number of a step; times in UTC, as beside each step."""
+    """Return a number of a step; times in UTC, as beside each step."""
     return figures.moment(value).replace(" ", "T") if name.endswith("_at") and isinstance(value, int) else str(value)

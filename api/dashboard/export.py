@@ -1,4 +1,4 @@
-"""The downloads of the topic browser and of the SQL page, for the browser that is signed in."""
+"""The downloads of the topic browser and of the SQL page, for the signed-in browser."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SQL_EXPORT_PATH = "/sql/export"
 
 
 async def export(door: Door, services: Services, request: Request) -> Response:
-    """Everything that a search of the topic browser finds, or why there is no file."""
+    """Return all results of a search of the topic browser, or why there is no file."""
 
     async def give(principal: Principal, kind: str) -> Response:
         browsing = Browsing.of(request.query_params)
@@ -35,7 +35,7 @@ async def export(door: Door, services: Services, request: Request) -> Response:
 
 
 async def export_query(door: Door, services: Services, request: Request) -> Response:
-    """The answer of a query, or why there is no file."""
+    """Return the answer of a query, or why there is no file."""
 
     async def give(principal: Principal, kind: str) -> Response:
         query = request.query_params.get("query", "")

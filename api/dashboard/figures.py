@@ -17,7 +17,7 @@ _SPARK_WIDTH, _SPARK_HEIGHT = 90, 22
 
 
 def rate(per_second: float | None) -> str:
-    """Events a second for people: three digits where they say something."""
+    """Return events per second in readable form: three significant digits."""
     if per_second is None:
         return DASH
     if per_second == 0:
@@ -28,12 +28,12 @@ def rate(per_second: float | None) -> str:
 
 
 def count(number: int | None) -> str:
-    """A number with its thousands apart."""
+    """Return a number with thousands separators."""
     return DASH if number is None else f"{number:,}"
 
 
 def short_count(number: float) -> str:
-    """A number in four characters or so."""
+    """Return a number in about four characters."""
     for limit, divisor, unit in ((10_000, 1, ""), (1_000_000, 1_000, " k"), (1_000_000_000, 1_000_000, " M")):
         if number < limit:
             return f"{number / divisor:,.0f}{unit}"
@@ -41,7 +41,7 @@ def short_count(number: float) -> str:
 
 
 def size(size_bytes: int) -> str:
-    """A number of bytes in its largest unit."""
+    """Return a number of bytes in its largest unit."""
     for limit, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if size_bytes >= limit:
             return f"{size_bytes / limit:,.1f} {unit}"
@@ -49,7 +49,7 @@ def size(size_bytes: int) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """A duration for people, in its two largest units."""
+    """Return a duration in its two largest units."""
     if value is None:
         return DASH
     if value < 1:
@@ -64,22 +64,22 @@ def seconds(value: float | None) -> str:
 
 
 def rough(value: float) -> str:
-    """A duration in its largest unit."""
+    """Return a duration in its largest unit."""
     return " ".join(seconds(value).split(" ")[:2])
 
 
 def moment(ms: int | None) -> str:
-    """A time in UTC to the second; the page says that it is UTC."""
+    """Return a time in UTC to the second; the page states that it is UTC."""
     return DASH if ms is None else iso_text(iso_from_ms(ms))
 
 
 def iso_text(iso: str | None) -> str:
-    """A time of the API, to the second."""
+    """Return a time of the API, to the second."""
     return DASH if not iso else iso[:19].replace("T", " ")
 
 
 def ago(ms: int | None, now_ms: int) -> str:
-    """How long ago, or how far ahead."""
+    """Return how long ago, or how far in the future."""
     if ms is None:
         return "never"
     gap = (now_ms - ms) / 1000
@@ -87,7 +87,7 @@ def ago(ms: int | None, now_ms: int) -> str:
 
 
 def spark_points(values: Sequence[float]) -> str:
-    """The points of a line through values, for an SVG of 90 by 22."""
+    """Return the points of a line through values, for an SVG of 90 by 22."""
     if len(values) < 2:
         return ""
     top = max(*values, 1e-9)
@@ -97,7 +97,7 @@ def spark_points(values: Sequence[float]) -> str:
 
 
 def spark(values: Sequence[float], label: str) -> str:
-    """A line through values as an SVG; the highest is the top."""
+    """Return a line through values as an SVG; the highest is the top."""
     return (
         f'<svg class="hw-spark" viewBox="0 0 {_SPARK_WIDTH} {_SPARK_HEIGHT}" role="img" aria-label="{escape(label)}" '
         f'preserveAspectRatio="none"><polyline points="{spark_points(values)}"/></svg>'

@@ -1,7 +1,7 @@
-"""The flow of data as a picture: processes as boxes, topics as lines between them, made from the catalogue alone.
+"""The flow of data as a picture: processes as boxes, topics as lines between them, drawn from the catalogue.
 
-Laws. A topic that the catalogue has is in the picture, whoever adds it. A rate is told once: where several write one topic the
-line from the first of them bears it, the others are drawn without.
+Invariants. Every topic of the catalogue is in the picture. A rate is shown once: if several processes write one topic,
+the line from the first of them has it, the others are drawn without.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ _NAMES = {
 }
 OUTSIDE, OUTBOX, WORKER = "outside", "outbox", "worker"
 _SHOWN = {OUTSIDE: "API, producers", WORKER: "decisions", OUTBOX: "outbox"}
-# Readers in the catalogue that are no process.
+# Readers in the catalogue that are not processes.
 _PEOPLE = frozenset({"operator"})
 
 _COLUMN_X = {0: 8, 1: 250, 2: 440, 3: 690, 4: 1040}
 _BOX_WIDTH, _BOX_HEIGHT, _ROW = 128, 40, 68
 _WIDTH = _COLUMN_X[4] + _BOX_WIDTH + 10
-# Of the words on lines, about.
+# The approximate size of labels on lines.
 _LETTER_WIDTH = 6.2
-# Lines longer than this pass a column.
+# Longer lines pass a column.
 _FAR = 400
 
 _Curve: TypeAlias = tuple[tuple[float, float], tuple[float, float], tuple[float, float], tuple[float, float]]
 
-# Behind for so long is marked; a batch takes well under a second, and the decisions commit every few.
+# A process this far behind is marked; a batch takes well under a second, and the decisions commit every few.
 LATE_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """What flows from one process to another. `bears_rate`: the line that tells how fast; a line without topics is a store."""
+    """The flow from one process to another. `bears_rate`: the line with the rate; a line without topics is a store."""
 
     source: str
     target: str
@@ -55,7 +55,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """The processes and topics of one subsystem; `columns` holds the processes from left to right."""
+    """The processes and topics of one subsystem; `columns` contains the processes from left to right."""
 
     name: str
     title: str
@@ -72,13 +72,13 @@ class Behind:
 
 
 def lane_of(topic: str) -> str:
-    """The lane in which a topic is drawn."""
+    """Return the lane in which a topic is drawn."""
     subsystem = topic.split(".", 1)[0]
     return "cache" if subsystem in ("streams", "security") else subsystem
 
 
 def lanes(topics: Sequence[Topic] = tuple(TOPICS.values())) -> tuple[Lane, ...]:
-    """The lanes of a catalogue, in its order."""
+    """Return the lanes of a catalogue, in its order."""
     grouped: dict[str, list[Topic]] = {}
     for topic in topics:
         grouped.setdefault(lane_of(topic.name), []).append(topic)
@@ -101,7 +101,7 @@ def _lane(name: str, topics: Sequence[Topic]) -> Lane:
 
 
 def _columns(edges: Sequence[Edge]) -> tuple[tuple[str, ...], ...]:
-    """Producers, their sinks, the outbox, the decisions, and those who act on them."""
+    """Return producers, their sinks, the outbox, the decisions, and the processes that act on them."""
     named = list(dict.fromkeys(name for edge in edges for name in (edge.source, edge.target)))
     from_outside = {edge.target for edge in edges if edge.source == OUTSIDE and edge.bears_rate}
     commanded = {edge.target for edge in edges if edge.source == WORKER}
@@ -111,20 +111,20 @@ def _columns(edges: Sequence[Edge]) -> tuple[tuple[str, ...], ...]:
             columns[{OUTSIDE: 0, OUTBOX: 2, WORKER: 3}[name]].append(name)
         else:
             columns[1 if name in from_outside and name not in commanded else 4].append(name)
-    # Who is commanded by the decisions stands beside them, who follows the outbox below: so lines cross the least.
+    # Processes commanded by the decisions are beside them, followers of the outbox below: so the fewest lines cross.
     followed = Counter(edge.target for edge in edges if edge.source == OUTBOX for _ in edge.topics)
     columns[4].sort(key=lambda name: (followed[name], name not in commanded))
     return tuple(tuple(column) for column in columns)
 
 
 def draw(lane: Lane, rates: Mapping[str, float] | None, behind: Mapping[str, Behind]) -> str:
-    """A lane as SVG; `rates` None: nothing was sampled yet."""
+    """Return a lane as SVG; `rates` None: nothing was sampled yet."""
     rows = max(len(column) for column in lane.columns)
-    # The line that goes from the outbox past the decisions needs a row of its own beneath them.
+    # The line from the outbox past the decisions needs a row of its own below them.
     height = max(rows, 2) * _ROW + 20
     places = _places(lane, height)
     drawn = [_edge(edge, places, rates) for edge in lane.edges]
-    # Words last, so that no line goes through them.
+    # Labels last, so that no line crosses them.
     lines = "".join(line for line, _ in drawn) + "".join(words for _, words in drawn)
     boxes = "".join(_box(name, place, behind.get(name)) for name, place in places.items())
     label = f"Flow of {escape(lane.title)}"
@@ -134,14 +134,14 @@ def draw(lane: Lane, rates: Mapping[str, float] | None, behind: Mapping[str, Beh
 
 
 def _places(lane: Lane, height: int) -> dict[str, tuple[float, float]]:
-    """The middle of the left side of each box."""
+    """Return the middle of the left side of each box."""
     places = {}
     for number, column in enumerate(lane.columns):
         room = height / max(1, len(column))
         for row, name in enumerate(column):
             middle = room * (row + 0.5)
             if len(column) == 1 and number in (2, 3) and any(len(one) > 1 for one in lane.columns):
-                # Decisions above, outbox below the middle: the lines between them and past them stay apart.
+                # Decisions above, outbox below the middle: this separates the lines between them from those past them.
                 middle = height * (0.32 if number == 3 else 0.6)
             places[name] = (float(_COLUMN_X[number]), middle)
     return places
@@ -170,14 +170,14 @@ def _linked(address: str, drawn: str) -> str:
 
 
 def _edge(edge: Edge, places: Mapping[str, tuple[float, float]], rates: Mapping[str, float] | None) -> tuple[str, str]:
-    """The line of an edge, and its words."""
+    """Return the line of an edge, and its label."""
     (x1, y1), (x2, y2) = places[edge.source], places[edge.target]
     per_second = sum((rates or {}).get(topic, 0.0) for topic in edge.topics)
     curve = _curve(x1, y1, x2, y2)
     path = "M{:.0f},{:.0f} C{:.0f},{:.0f} {:.0f},{:.0f} {:.0f},{:.0f}".format(*(c for point in curve for c in point))
     if not edge.topics:
         return f'<g class="hw-edge stored"><path class="line" d="{path}"/></g>', ""
-    # Lines that part from one box tell their names near their ends, those that pass another box later still.
+    # Lines that leave the same box have their labels near their ends, those that pass another box even later.
     at = _along(curve, _place_of_words(x1, x2, is_lowest=y2 >= max(y for x, y in places.values() if x == x2)))
     is_on = per_second > 0 and edge.bears_rate
     moving = f'<path class="move" d="{path}" stroke-width="1.5"/>' if is_on else ""
@@ -189,10 +189,10 @@ def _edge(edge: Edge, places: Mapping[str, tuple[float, float]], rates: Mapping[
 
 
 def _curve(x1: float, y1: float, x2: float, y2: float) -> _Curve:
-    """From the right of one box to the left of another.
+    """Return a line from the right of one box to the left of another.
 
-    What leaves the outbox passes beneath the decisions. What comes from outside passes above the sinks to the decisions, and
-    beneath the outbox to those who act. What goes back leaves its box below.
+    Lines from the outbox pass below the decisions. Lines from outside pass above the sinks to the decisions, and below
+    the outbox to the processes that act. Lines that go back leave their box at the bottom.
     """
     if x2 < x1:
         end = x2 + _BOX_WIDTH
@@ -209,7 +209,7 @@ def _curve(x1: float, y1: float, x2: float, y2: float) -> _Curve:
 
 
 def _place_of_words(x1: float, x2: float, *, is_lowest: bool) -> float:
-    """Where along a line its words stand, so that those of lines that meet stand apart."""
+    """Return where the label of a line is, so that labels of meeting lines do not overlap."""
     if x2 < x1:
         return 0.15
     if x1 == _COLUMN_X[0] and x2 - x1 > _FAR:
@@ -220,7 +220,7 @@ def _place_of_words(x1: float, x2: float, *, is_lowest: bool) -> float:
 
 
 def _along(curve: _Curve, t: float) -> tuple[float, float]:
-    """The point of a cubic Bézier curve at `t`, from 0 to 1."""
+    """Return the point of a cubic Bézier curve at `t`, from 0 to 1."""
     weights = ((1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t * t * (1 - t), t**3)
     x, y = (sum(w * point[axis] for w, point in zip(weights, curve, strict=True)) for axis in (0, 1))
     return x, y
@@ -232,7 +232,7 @@ def _words(edge: Edge, at: tuple[float, float], per_second: float, *, has_rates:
     x, y = at
     name = edge.topics[0].split(".", 1)[1] if len(edge.topics) == 1 else f"{len(edge.topics)} topics"
     told = f'<text class="rate" x="{x:.0f}" y="{y + 9:.0f}" text-anchor="middle">{rate(per_second)}</text>'
-    # Ground of their own: a thick line that goes through a number makes another number of it.
+    # A background of their own: a thick line through a number would change how it looks.
     width = max(len(name), len(rate(per_second))) * _LETTER_WIDTH
     ground = f'<rect x="{x - width / 2:.0f}" y="{y - 14:.0f}" width="{width:.0f}" height="{26 if has_rates else 13}" rx="4"/>'
     words = f'<text x="{x:.0f}" y="{y - 4:.0f}" text-anchor="middle">{escape(name)}</text>'

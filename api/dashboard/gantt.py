@@ -1,7 +1,7 @@
-"""A timeline as bars over one axis, with the lines of the table that says the same: stages or steps, and the calls within them.
+"""A timeline as bars over one axis, with the rows of the equivalent table: stages or steps, and the calls within them.
 
-Invariant. Pure functions of spans and of `now_ms`. A bar is inside its track and wide enough to be seen, whatever the clocks
-said: a span that ends before it begins, or that begins after the last end, is drawn at the edge.
+Invariant: pure functions of spans and of `now_ms`. A bar is inside its track and wide enough to be seen, whatever the
+clocks show: a span that ends before it begins, or that begins after the last end, is drawn at the edge.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from html import escape
 
 from highwater.api.dashboard import figures
 
-# A call of a few ms in a run of minutes is still a line that is seen.
+# A call of a few ms in a run of minutes is still a visible line.
 WIDTH_PERCENT_MIN = 0.6
-# Labels under the axis; more would overlap on a phone.
+# Labels below the axis; more would overlap on a phone.
 _TICKS = 4
 # Steps of the axis in ms, so that its labels are round.
 _TICK_STEPS_MS = tuple(base * 10**power for power in range(11) for base in (1, 2, 5))
@@ -22,7 +22,7 @@ _TICK_STEPS_MS = tuple(base * 10**power for power in range(11) for base in (1, 2
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Something that took time; `end_ms` None: it still does. `tone` is a class of the style, `about` is said beside its name."""
+    """A span of time; `end_ms` None: in progress. `tone` is a CSS class, `about` is shown beside its name."""
 
     name: str
     begin_ms: int
@@ -34,7 +34,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """Where a span is drawn, in percent of the axis."""
+    """The place of a span, in percent of the axis."""
 
     span: Span
     left_percent: float
@@ -42,14 +42,14 @@ class Bar:
 
 
 def extent(spans: Sequence[Span], begin_ms: int, now_ms: int) -> tuple[int, int]:
-    """The axis: from the first begin to the last end; what is not over reaches to now. At least 1 ms."""
+    """Return the axis: from the first begin to the last end; unfinished spans end now. At least 1 ms."""
     begin = min([begin_ms, *(one.begin_ms for one in spans)])
     ends = [now_ms if one.end_ms is None else one.end_ms for one in spans]
     return begin, max([begin + 1, *ends])
 
 
 def bars(spans: Sequence[Span], begin_ms: int, now_ms: int) -> list[Bar]:
-    """A bar for each span, in their order."""
+    """Return a bar for each span, in their order."""
     begin, end = extent(spans, begin_ms, now_ms)
     scale = 100 / (end - begin)
     found = []
@@ -62,13 +62,13 @@ def bars(spans: Sequence[Span], begin_ms: int, now_ms: int) -> list[Bar]:
 
 
 def ticks(duration_ms: int) -> list[tuple[float, str]]:
-    """Places on the axis in percent with their labels: round times from the begin, up to five of them."""
+    """Return up to five places on the axis in percent with their labels: round times from the beginning."""
     step = next((one for one in _TICK_STEPS_MS if one * _TICKS >= duration_ms), _TICK_STEPS_MS[-1])
     return [(100 * at / duration_ms, figures.seconds(at / 1000)) for at in range(0, duration_ms + 1, step)]
 
 
 def gantt_html(spans: Sequence[Span], begin_ms: int, now_ms: int) -> str:
-    """The bars as HTML. A reader of screens skips them: the table beside them says the same."""
+    """Return the bars as HTML. A screen reader skips them: the table beside them contains the same."""
     begin, end = extent(spans, begin_ms, now_ms)
     lines = "".join(
         f'<div class="hw-gantt-name{" inner" if one.span.is_inner else ""}">{escape(one.span.name)}</div>'
@@ -82,5 +82,5 @@ def gantt_html(spans: Sequence[Span], begin_ms: int, now_ms: int) -> str:
 
 
 def took(span: Span) -> str:
-    """How long it took."""
+    """Return its duration."""
     return "running" if span.end_ms is None else figures.seconds(max(0, span.end_ms - span.begin_ms) / 1000)

@@ -1,7 +1,7 @@
 """An explanation as a graph: what is served on the left, its causes to the right of it, down to the events. Pure.
 
-Invariants. No two boxes overlap. A graph that would be too large is cut at its ends and says how many steps are left out; the
-list below it has all of them. What comes from outside is escaped.
+Invariants. No two boxes overlap. A graph that would be too large is cut at its ends and shows how many steps are left
+out; the list below it has all of them. External text is escaped.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from highwater.api.dashboard import figures
 
-# Boxes that a person looks through; the list below the graph has every step.
+# The most boxes that a person can survey; the list below the graph has every step.
 NODES_MAX = 60
 BOX_WIDTH, BOX_HEIGHT = 186, 58
 _GAP_X, _GAP_Y, _MARGIN = 66, 12, 10
@@ -36,7 +36,7 @@ class Node:
 
 
 def nodes_of(tree: Mapping[str, Any], limit: int = NODES_MAX) -> Node:
-    """The steps that are drawn, those nearest to what is served first."""
+    """Return the steps to draw, those nearest to what is served first."""
     root = Node(tree, 0)
     waiting, drawn = [root], 1
     while waiting:
@@ -51,7 +51,7 @@ def nodes_of(tree: Mapping[str, Any], limit: int = NODES_MAX) -> Node:
 
 
 def draw(tree: Mapping[str, Any], address_of: AddressOf) -> str:
-    """The graph of the `tree` of an explanation as SVG; a box whose step has a page links to it."""
+    """Return the graph of the `tree` of an explanation as SVG; a box whose step has a page links to it."""
     root = nodes_of(tree)
     rows = _place(root, 0)
     nodes = list(_walk(root))
@@ -67,14 +67,14 @@ def draw(tree: Mapping[str, Any], address_of: AddressOf) -> str:
 
 
 def _place(node: Node, row: int) -> int:
-    """Give a node and those below it their places, from a row on; the next free row."""
+    """Place a node and those below it, from a row on; return the next free row."""
     node.x = _MARGIN + node.depth * (BOX_WIDTH + _GAP_X)
     if not node.causes:
         node.y = _MARGIN + row * (BOX_HEIGHT + _GAP_Y) + BOX_HEIGHT / 2
         return row + 1
     for cause in node.causes:
         row = _place(cause, row)
-    # Beside its first cause, which is the way that the chain follows: that way is a straight line.
+    # Beside its first cause, which the chain follows: that path is a straight line.
     node.y = node.causes[0].y
     return row
 
@@ -123,7 +123,7 @@ def _box(node: Node, address: str | None) -> str:
 
 
 def _cut(about: str) -> list[str]:
-    """The beginning of a text in as many lines as a box has room for, broken between words where that is possible."""
+    """Return the beginning of a text in as many lines as a box has room for, broken between words if possible."""
     lines: list[str] = []
     rest = " ".join(about.split())
     while rest and len(lines) < _ABOUT_LINES:

@@ -1,7 +1,8 @@
-"""What is looked at for all browsers together: ends of topics, lag of consumers, the tails that are open.
+"""Sampling for all browsers together: ends of topics, lag of consumers, the open tails.
 
-Invariants. However many browsers look, the broker is asked once a sample and a topic is read once. Nobody looking means that
-nothing is asked. What a page shows is what was sampled last; a part that is unavailable is said, and sampling goes on.
+Invariants. However many browsers are open, the broker is queried once per sample and a topic is read once. Without an
+open browser nothing is queried. A page shows the last sample; an unavailable service is reported, and sampling
+continues.
 """
 
 from __future__ import annotations
@@ -27,19 +28,19 @@ if TYPE_CHECKING:
 SAMPLE_SECONDS = 2.0
 # The lag reads the first unread record of each partition that is behind: every third sample.
 LAG_EACH = 3
-# A browser that is open looks every few seconds.
+# An open browser polls every few seconds.
 IDLE_SECONDS = 30.0
 
 _log = get_log("dashboard")
 
 
 class Hub:
-    """Samples while somebody looks."""
+    """Samples while a browser is open."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
         self._client = services.settings.kafka_client()
-        # A client is made for each look at the lag, and says that it ends; that is no news.
+        # A client is made for each check of the lag, and logs that it ends; that is not worth logging.
         self._quiet = {**self._client, "log_level": "4"}
         self._task: asyncio.Task[None] | None = None
         self._measuring: asyncio.Task[None] | None = None
@@ -52,7 +53,7 @@ class Hub:
         self.tails = Tails(self._quiet, services.settings.registry_access())
 
     def look(self) -> None:
-        """Somebody looks: go on sampling, or begin."""
+        """Note an open browser: continue sampling, or begin."""
         self._looked_at = monotonic_seconds()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name="dashboard-hub")
@@ -77,7 +78,7 @@ class Hub:
                 self.problem = str(error) or type(error).__name__
                 _log.debug("the dashboard is not sampled", reason=self.problem)
             if number % LAG_EACH == 0 and (self._measuring is None or self._measuring.done()):
-                # Beside the sampling: a broker under load answers it late, and rates go on meanwhile.
+                # Separate from the sampling: a broker under load answers it late, and rates continue meanwhile.
                 self._measuring = asyncio.create_task(self._measure(), name="dashboard-lag")
             number += 1
             await asyncio.sleep(max(0.0, SAMPLE_SECONDS - (monotonic_seconds() - started)))
@@ -96,15 +97,15 @@ class Hub:
         self.samples += 1
 
     def ends(self) -> dict[str, int]:
-        """Events that each topic ever had."""
+        """Return the total number of events of each topic since its creation."""
         return _sums((topic, held.high) for (topic, _), held in self.ranges.items())
 
     def held(self) -> dict[str, int]:
-        """Events that each topic holds."""
+        """Return the number of events in each topic."""
         return _sums((topic, held.high - held.low) for (topic, _), held in self.ranges.items())
 
     def dead_letters(self) -> dict[str, int]:
-        """Dead letters by the topic they came from, where there are any."""
+        """Return dead letters by the topic they came from, if there are any."""
         return {
             topic.removesuffix(DEAD_LETTER_SUFFIX): count
             for topic, count in self.held().items()
@@ -112,11 +113,11 @@ class Hub:
         }
 
     def group_lags(self) -> dict[str, GroupLag]:
-        """How far each consumer is behind."""
+        """Return how far each consumer is behind."""
         return {lag.group: lag for lag in self.lags}
 
     def topic_lags(self) -> dict[str, tuple[int, float | None, str]]:
-        """By topic the consumer that is furthest behind: events, the seconds that it is behind in all, its name."""
+        """Return by topic the consumer that is furthest behind: events, its total lag in seconds, its name."""
         found: dict[str, tuple[int, float | None, str]] = {}
         for lag in self.lags:
             for topic, events in _sums((standing.topic, standing.events) for standing in lag.standings).items():

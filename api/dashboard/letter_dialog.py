@@ -1,4 +1,4 @@
-"""One dead letter whole: why it is one, its decoded value and its bytes; admins edit it and send what replaces it."""
+"""One dead letter in full: its reason, its decoded value and its bytes; admins edit it and send the replacement."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CHANGE_CHARACTERS = 80
 
 
 class LetterDialog:
-    """A letter over the page; `handler` asks anew who looks, and `changed` has the page read again."""
+    """A letter over the page; `handler` checks again who the visitor is, and `changed` refreshes the page."""
 
     def __init__(
         self,
@@ -103,10 +103,10 @@ class LetterDialog:
         self._changed()
 
     async def _planned(self) -> Replacement:
-        """What would be sent.
+        """Return the replacement that would be sent.
 
         Raises:
-            InvalidEventError: it is not a JSON object, or no event of the topic.
+            InvalidEventError: it is not a JSON object, or not an event of the topic.
             UnavailableError: the registry does not answer.
         """
         services = self._view.services
@@ -116,10 +116,10 @@ class LetterDialog:
 
 
 def parsed_event(words: str) -> dict[str, Any]:
-    """The JSON object that somebody wrote.
+    """Return the JSON object in a text.
 
     Raises:
-        InvalidEventError: it is none.
+        InvalidEventError: it is not one.
     """
     try:
         found = orjson.loads(words)
@@ -131,7 +131,7 @@ def parsed_event(words: str) -> dict[str, Any]:
 
 
 def change_text(name: str, before: Any, after: Any) -> str:
-    """What an edit does to one field, in a line."""
+    """Return the edit of one field, in a line."""
     return f"{name}: {_short(before)} → {_short(after)}"
 
 

@@ -1,6 +1,6 @@
-"""NiceGUI, loaded once a process: its application with our pages, and nothing that reaches outside.
+"""NiceGUI, loaded once per process: its application with our pages, without external requests.
 
-Invariant: this module is imported only when the first browser comes (`api/dashboard/mount.py`).
+Invariant: this module is imported only when the first browser arrives (`api/dashboard/mount.py`).
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ from highwater.api.dashboard.pages import (
 
 __all__ = ["Hub", "application"]
 
-# A browser that loses its connection for this long, on a train or asleep, comes back to the page as it was.
+# A browser that loses its connection for this long, on a train or asleep, returns to the unchanged page.
 RECONNECT_SECONDS = 10.0
 
 
 class NoncedTemplates(jinja2.FileSystemLoader):
-    """The library's own templates, each script in them named by the nonce of its answer.
+    """The library's own templates, with the response's nonce on each script.
 
-    The nonce goes into the template and not into what was made from it, so that no text of a page gets one.
+    The nonce is put into the template and not into the result, so that no text of a page gets one.
     """
 
     def get_source(self, environment: jinja2.Environment, template: str) -> tuple[str, str, Callable[[], bool]]:
-        """The text of a template."""
+        """Return the text of a template."""
         text, name, is_current = super().get_source(environment, template)
         return text.replace("<script", f"<script nonce=\"{{{{ request.scope['{NONCE_KEY}'] }}}}\""), name, is_current
 
 
 @functools.cache
 def application() -> FastAPI:
-    """The application that serves pages and assets; the same one for every caller, since the library has only one."""
+    """Return the application that serves pages and assets; the same one for every caller, since the library has only one."""
     for module in (
         overview,
         topics,

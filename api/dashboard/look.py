@@ -1,13 +1,14 @@
-"""How the dashboard looks: colours for light and dark, spacing, and what a phone needs.
+"""The look of the dashboard: colours for light and dark, spacing, and adaptations for phones.
 
-Law: text reads at 4.5 to 1 or better on its ground in both modes, nothing is told by colour alone, focus is always seen.
+Invariant: text has a contrast of at least 4.5 to 1 in both modes, nothing is shown by colour alone, and focus is always
+visible.
 """
 
 from __future__ import annotations
 
 from highwater.api.dashboard.look_drawings import DRAWINGS
 
-# The library forbids outlines on its buttons in a late layer; what is important in an earlier one goes before it.
+# The library forbids outlines on its buttons in a late layer; an important rule in an earlier one takes precedence.
 CSS = (
     """
 :root{--hw-ground:#f4f6f8;--hw-card:#fff;--hw-text:#1b2127;--hw-muted:#56616d;--hw-line:#d5dbe1;--hw-accent:#0a5fb5;

@@ -1,4 +1,5 @@
-"""How drawings look: the graph of an explanation, the map of clusters, the history of clusters, the slider of versions.
+"""The look of drawings: the graph of an explanation, the map of clusters, the history of clusters, the slider of
+versions.
 
 Invariant: as in `look.py`; a drawing uses the colours that are set there.
 """

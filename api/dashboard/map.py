@@ -1,6 +1,6 @@
 """Clusters as a map: every insight a point, every cluster a colour and its label.
 
-Law: a drawing of many points is thinned evenly, and says so; what is told of a point is escaped.
+Invariant: a drawing of many points is thinned evenly, with a notice; texts of points are escaped.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-# Points with their texts that leave the page below 500 kB, and that a browser moves without effort; more are thinned.
+# Points with their texts that keep the page below 500 kB, and that a browser moves without effort; more are thinned.
 POINTS_MAX = 1_000
 # Labels that fit without covering each other.
 LABELS_MAX = 14
 _WIDTH, _HEIGHT, _MARGIN = 900, 520, 46
 _LABEL_CHARACTERS = 28
 _LETTER_WIDTH = 7.2
-# Distinct to most kinds of colour blindness, readable on light and dark (after Okabe and Ito).
+# Distinct for most kinds of colour blindness, readable on light and dark (after Okabe and Ito).
 _COLOURS = (
     "#0072b2",
     "#d55e00",
@@ -45,24 +45,24 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """The points that are drawn, and how many there are."""
+    """The drawn points, and their total number."""
 
     points: tuple[Point, ...]
     total: int
 
 
 def colour(cluster: int) -> str:
-    """The colour of a cluster by its place."""
+    """Return the colour of a cluster by its place."""
     return _COLOURS[cluster % len(_COLOURS)]
 
 
 def _ink(cluster: int) -> str:
-    """The colour of a cluster's label: mixed with that of the text, it is read on a light and on a dark ground."""
+    """Return the colour of a cluster's label: mixed with that of the text, so that it is readable on light and dark."""
     return f"color-mix(in srgb,{colour(cluster)} 55%,var(--hw-text))"
 
 
 def points_of(document: Mapping[str, Any]) -> Map:
-    """The points of a version of clusters as the API serves it."""
+    """Return the points of a version of clusters as the API serves it."""
     found = []
     for number, cluster in enumerate(document["clusters"]):
         places = cluster.get("positions") or ()
@@ -76,11 +76,11 @@ def points_of(document: Mapping[str, Any]) -> Map:
 
 
 def draw(document: Mapping[str, Any], found: Map, texts: Mapping[str, str]) -> str:
-    """The map as SVG; `texts` are told of a point that is pointed at."""
+    """Return the map as SVG; `texts` are the tooltips of points."""
     if not found.points:
         return ""
     scale = _Scale.of(found.points)
-    # What is in no cluster lies beneath.
+    # Points in no cluster are at the bottom.
     ordered = sorted(found.points, key=lambda point: point.cluster is not None)
     dots = "".join(_dot(point, scale, texts) for point in ordered)
     labels = _labels(document["clusters"][:LABELS_MAX], scale)
@@ -90,7 +90,7 @@ def draw(document: Mapping[str, Any], found: Map, texts: Mapping[str, str]) -> s
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """From places to the drawing, both axes alike, so that a distance is a distance."""
+    """Converts places to the drawing, with the same scale for both axes, so that distances are preserved."""
 
     left: float
     bottom: float
@@ -128,7 +128,7 @@ def _dot(point: Point, scale: _Scale, texts: Mapping[str, str]) -> str:
 
 
 def _labels(clusters: Sequence[Mapping[str, Any]], scale: _Scale) -> str:
-    """The labels, the largest cluster's first; one that finds no room above or below its cluster is left to the legend."""
+    """Return the labels, the largest cluster's first; one that fits neither above nor below its cluster is left to the legend."""
     taken: list[tuple[float, float, float, float]] = []
     found = []
     for number, cluster in enumerate(clusters):
@@ -138,7 +138,7 @@ def _labels(clusters: Sequence[Mapping[str, Any]], scale: _Scale) -> str:
         words = cluster["label"]
         short = words if len(words) <= _LABEL_CHARACTERS else words[: _LABEL_CHARACTERS - 1] + "…"
         half = len(short) * _LETTER_WIDTH / 2
-        x = min(max(x, half + 6), _WIDTH - half - 6)  # within the drawing, however far out its cluster lies
+        x = min(max(x, half + 6), _WIDTH - half - 6)  # within the drawing, however far out its cluster is
         for baseline in (max(16.0, y - 12), min(_HEIGHT - 6.0, y + 24)):
             box = (x - half, baseline - 13, x + half, baseline + 4)
             if not any(_overlap(box, other) for other in taken):

@@ -1,8 +1,8 @@
-"""The dashboard as a part of the API's application: which paths are its own, and when its library is loaded.
+"""The dashboard as a part of the API's application: its paths, and when its library is loaded.
 
-Laws. The API starts and serves without it: its library is loaded, and anything is sampled, once a browser asks for a page. A
-path that is no page falls through to the API, which answers as it always did. Nothing is fetched from elsewhere, and no script
-runs that the page did not come with: the policy that is sent with each page forbids it to the browser.
+Invariants. The API starts and serves without it: its library is loaded, and sampling begins, once a browser requests a
+page. A path that is not a page falls through to the API. Nothing is fetched from elsewhere, and only scripts of the
+page itself run: the policy sent with each page forbids anything else.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ if TYPE_CHECKING:
 
 
 def _page_of(household: Household) -> Access:
-    """A page whose figures were sampled for all browsers; what else it shows it reads of `/api`."""
+    """Return the access to a page whose figures were sampled for all browsers; the rest it reads from `/api`."""
     return Access(Role.VIEWER, household, limit=RateLimit.CALLER, cost=1)
 
 
-# Where a page finds the dashboard that it is served by, and the nonce of its own scripts.
+# Where a page finds the dashboard that serves it, and the nonce of its own scripts.
 SCOPE_KEY = "highwater.dashboard"
 ICON_PATH = "/favicon.ico"
-# Whoever is not signed in is sent to `/login`; what a page then reads of `/api` is declared there, and what it reads beside that
-# is for operators (`View.sees_all`).
+# A visitor who is not signed in is redirected to `/login`; a page's reads of `/api` are declared there, and its other
+# reads are for operators (`View.sees_all`).
 ACCESS: Mapping[str, Access] = {
     **dict.fromkeys(("/", "/topics", "/topics/{name}", "/dead-letters"), _page_of(Household.SYSTEM)),
     **dict.fromkeys(("/groups", "/groups/{name}", "/schemas", "/schemas/{name}"), _page_of(Household.SYSTEM)),
     **dict.fromkeys(("/user", "/policies", "/insight"), _page_of(Household.FEEDS)),
-    # It reads a topic and decodes what it shows.
+    # It reads a topic and decodes the displayed records.
     **dict.fromkeys(("/browse", "/sql"), Access(Role.VIEWER, Household.SYSTEM, limit=RateLimit.PLAN, cost=1)),
     **dict.fromkeys(("/league", "/match"), _page_of(Household.LEAGUE)),
     **dict.fromkeys(("/queries", "/queries/{request_id}"), _page_of(Household.QUERIES)),
@@ -66,7 +66,7 @@ ACCESS: Mapping[str, Access] = {
 NONCE_KEY = "highwater.nonce"
 PAGES = tuple(ACCESS)
 _SIGN_IN = ("/login", SIGN_IN_PATH, CALLBACK_PATH, "/logout")
-# Beside the pages: files, for whoever may search and query (`export.py`).
+# Beside the pages: files, for visitors who may search and query (`export.py`).
 _DECLARED: Mapping[str, Access] = {**ACCESS, EXPORT_PATH: SEARCH, SQL_EXPORT_PATH: QUERY}
 # Pages of one thing each, which their address names.
 _NAMED = tuple(compile_path(path)[0] for path in ACCESS if "{" in path)
@@ -74,7 +74,7 @@ _ASSETS = (assets.PATH, "/_nicegui_ws/")
 _AWAY = "the console is served by another application of this process"
 
 _log = get_log("dashboard")
-# The library keeps its state in its modules, so one application of a process has it at a time.
+# The library keeps its state in its modules, so only one application of a process has it at a time.
 _holder: list[Dashboard] = []
 
 
@@ -82,7 +82,7 @@ class Dashboard:
     """The dashboard of one application; an ASGI application itself."""
 
     def __init__(self, api: ASGIApp, credentials: ClientCredentials | None = None) -> None:
-        """`credentials` are those of the sign-in at an OpenID provider; None: people sign in with keys alone."""
+        """`credentials` are those of the sign-in at an OpenID provider; None: users sign in with keys only."""
         self._api = api
         self._opening = asyncio.Lock()
         self._running = AsyncExitStack()
@@ -94,19 +94,19 @@ class Dashboard:
 
     @property
     def api(self) -> ASGIApp:
-        """The application whose `/api` the pages read."""
+        """Return the application whose `/api` the pages read."""
         return self._api
 
     @property
     def services(self) -> DashboardServices:
-        """What the pages stand on."""
+        """Return the services of the pages."""
         if self._services is None:
             raise RuntimeError("the console was opened before the application started")
         return self._services
 
     @property
     def hub(self) -> Hub:
-        """What is sampled for all browsers."""
+        """Return the sampler for all browsers."""
         if self._hub is None:
             raise RuntimeError("a page was requested before the console was opened")
         return self._hub
@@ -115,11 +115,11 @@ class Dashboard:
         return self.services.core.authenticator
 
     def attach(self, services: DashboardServices) -> None:
-        """The parts are there; nothing is loaded yet."""
+        """Attach the started services; nothing is loaded yet."""
         self._services = services
 
     async def close(self) -> None:
-        """Stop sampling and let go of the library."""
+        """Stop sampling and release the library."""
         async with self._opening:
             await self._running.aclose()
             self._inner = None
@@ -130,7 +130,7 @@ class Dashboard:
         if scope["type"] == "http" and scope["path"] in _SIGN_IN:
             await self.door(scope, receive, send)
             return
-        if scope["type"] == "http" and scope["path"] == ICON_PATH:  # the sign-in form's browser asks for it too
+        if scope["type"] == "http" and scope["path"] == ICON_PATH:  # the browser requests it for the sign-in form, too
             await icon()(scope, receive, send)
             return
         if scope["type"] == "http" and scope["path"] in (EXPORT_PATH, SQL_EXPORT_PATH):
@@ -143,7 +143,7 @@ class Dashboard:
             await _refuse(scope, receive, send)
             return
         nonce = secrets.token_urlsafe(16)
-        # The library writes this field into its pages as the beginning of addresses, whoever sent it.
+        # The library writes this field into its pages as the prefix of addresses, whoever sent it.
         headers = [field for field in scope["headers"] if field[0] != b"x-forwarded-prefix"]
         inside = {**scope, "headers": headers, SCOPE_KEY: self, NONCE_KEY: nonce}
         await inner(inside, receive, _guarded(send, nonce) if scope["type"] == "http" else send)
@@ -158,7 +158,7 @@ class Dashboard:
         started = monotonic_seconds()
         _holder.append(self)
         self._running.callback(_holder.clear)
-        # Half a second of imports, in a thread: requests to the API go on meanwhile.
+        # Half a second of imports, in a thread: requests to the API continue meanwhile.
         library = await asyncio.to_thread(importlib.import_module, "highwater.api.dashboard.library")
         hub: Hub = library.Hub(self.services.core)
         self._hub = hub
@@ -178,7 +178,7 @@ class DashboardRoute(BaseRoute):
         self._dashboard = dashboard
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Whether a path is a page, an asset or the socket."""
+        """Return whether a path is a page, an asset or the socket."""
         if scope["type"] in ("http", "websocket"):
             path = scope["path"]
             if is_page(path) or path.startswith(_ASSETS):
@@ -186,12 +186,12 @@ class DashboardRoute(BaseRoute):
         return Match.NONE, {}
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand it over."""
+        """Pass the request to the dashboard."""
         await self._dashboard(scope, receive, send)
 
 
 def is_page(path: str) -> bool:
-    """Whether a path is a page, or a file beside the pages."""
+    """Return whether a path is a page, or a file beside the pages."""
     return path in _DECLARED or any(pattern.match(path) for pattern in _NAMED)
 
 

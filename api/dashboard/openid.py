@@ -1,8 +1,9 @@
-"""Signing in to the dashboard at an OpenID provider: the authorization code flow with PKCE, state and nonce.
+"""Sign-in to the dashboard at an OpenID provider: the authorization code flow with PKCE, state and nonce.
 
-Invariants (RFC 9700; OpenID Connect Core, 3.1). What ties the answer to the browser that asked (state, nonce, code verifier)
-stands in a cookie of that browser for `SIGN_IN_SECONDS_MAX`, so that no table can be flooded and any process can complete it.
-A code is exchanged only if the state matches. Tokens of the provider never reach the browser: a session stands for them.
+Invariants (RFC 9700; OpenID Connect Core, 3.1). The values that bind the answer to the requesting browser (state,
+nonce, code verifier) are in a cookie of that browser for `SIGN_IN_SECONDS_MAX`, so that no table can be flooded and any
+process can complete it. A code is exchanged only if the state matches. The provider's tokens never reach the browser: a
+session replaces them.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ CALLBACK_PATH = "/login/openid/callback"
 COOKIE = "highwater_openid"
 # Time to type a password and a second factor at the provider.
 SIGN_IN_SECONDS_MAX = 600
-# The longest path that is remembered; the address of a page with its filters is shorter.
+# The longest stored path; the address of a page with its filters is shorter.
 _WANTED_CHARACTERS_MAX = 1_024
-# A provider's word for an error (RFC 6749, section 4.1.2.1); anything else is not repeated.
+# A provider's error code (RFC 6749, section 4.1.2.1); anything else is not repeated.
 _ERROR_WORD = re.compile(r"[a-z_]{1,64}")
 _SEE_OTHER = 303
 
@@ -44,7 +45,7 @@ class SignInRefusedError(HighwaterError):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One sign-in that a browser began; `wanted` is the page it goes on to."""
+    """One sign-in that a browser began; `wanted` is the next page."""
 
     state: str
     nonce: str
@@ -52,20 +53,20 @@ class Attempt:
     wanted: str
 
     def cookie(self) -> str:
-        """As it stands in the cookie."""
+        """Return its form in the cookie."""
         return "~".join((self.state, self.nonce, self.verifier, quote(self.wanted, safe="")))
 
 
 @dataclass(frozen=True, slots=True)
 class SignedIn:
-    """A sign-in that was completed."""
+    """A completed sign-in."""
 
     session_id: str
     wanted: str
 
 
 def read_attempt(cookie: str) -> Attempt | None:
-    """The attempt in a cookie; None: there is none."""
+    """Return the attempt in a cookie; None without one."""
     parts = cookie.split("~", 3)
     if len(parts) != 4 or not all(parts):
         return None
@@ -73,10 +74,11 @@ def read_attempt(cookie: str) -> Attempt | None:
 
 
 def code_of(attempt: Attempt | None, state: str, error: str, issuer: str | None, code: str, own_issuer: str) -> str:
-    """The code that a provider's answer brings for an attempt.
+    """Return the code in a provider's answer to an attempt.
 
     Raises:
-        SignInRefusedError: the answer belongs to no attempt of this browser, is another provider's (RFC 9207), or refuses.
+        SignInRefusedError: the answer belongs to no attempt of this browser, is another provider's (RFC 9207), or
+            refuses.
     """
     if attempt is None or not compare_digest(attempt.state.encode(), state.encode()):
         raise SignInRefusedError("this browser did not begin this sign-in, or the sign-in has expired")
@@ -89,7 +91,7 @@ def code_of(attempt: Attempt | None, state: str, error: str, issuer: str | None,
 
 
 class OpenIdSignIn:
-    """Sends browsers to the provider, and makes sessions of its answers."""
+    """Redirects browsers to the provider, and creates sessions from its answers."""
 
     def __init__(self, credentials: ClientCredentials, services: Callable[[], Services]) -> None:
         self._credentials = credentials
@@ -98,11 +100,11 @@ class OpenIdSignIn:
     @property
     def _tokens(self) -> TokenReader:
         tokens = self._services().tokens
-        assert tokens is not None  # credentials are read only where a provider is configured
+        assert tokens is not None  # credentials are read only if a provider is configured
         return tokens
 
     async def begin(self, request: Request, wanted: str) -> Response:
-        """Send a browser to the provider.
+        """Redirect a browser to the provider.
 
         Raises:
             IssuerUnavailableError: the provider does not answer.
@@ -131,7 +133,7 @@ class OpenIdSignIn:
         return answer
 
     async def complete(self, request: Request) -> SignedIn:
-        """Make a session of the provider's answer.
+        """Create a session from the provider's answer.
 
         Raises:
             SignInRefusedError: the answer is not accepted.
@@ -157,7 +159,7 @@ class OpenIdSignIn:
         return SignedIn(session_token, attempt.wanted)
 
     async def end(self, session_id: str) -> None:
-        """End a session that was made here; with Redis unavailable it dies of its age."""
+        """End a session that was created here; while Redis is unavailable it expires by itself."""
         sessions = self._services().sessions
         try:
             found = await sessions.peek(session_id)
@@ -167,7 +169,7 @@ class OpenIdSignIn:
             _log.warning("a session could not be ended at its sign-out; it ends a day later", reason=str(error))
 
     def forget(self, answer: Response) -> Response:
-        """The answer, with the attempt's cookie taken away."""
+        """Return the response, with the attempt's cookie deleted."""
         answer.delete_cookie(COOKIE, path=SIGN_IN_PATH)
         return answer
 
@@ -177,5 +179,5 @@ class OpenIdSignIn:
 
 
 def _fresh() -> str:
-    """256 bits of chance: not to be guessed; 43 characters, as a code verifier has at least (RFC 7636, section 4.1)."""
+    """Return 256 random bits: not to be guessed; 43 characters, the minimum of a code verifier (RFC 7636, section 4.1)."""
     return secrets.token_urlsafe(32)

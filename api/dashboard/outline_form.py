@@ -1,7 +1,7 @@
-"""The form of an outline that waits for approval: the title of the deck, and of each slide its title and its points.
+"""The form of an outline that waits for approval: the title of the deck, and for each slide its title and its points.
 
-Invariant. What somebody types stays while the page refreshes: the form is made once for each wait. Its fields become an outline
-by a pure function; whether that is one is judged by the API.
+Invariant: typed text stays while the page refreshes: the form is created once per wait. A pure function converts its
+fields to an outline; the API validates it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from highwater.api.dashboard.view import heading, note
 
 
 class SlideFields(NamedTuple):
-    """What the fields of a slide hold; `points`: one a line."""
+    """The fields of a slide; `points`: one per line."""
 
     title: str
     points: str
 
 
 def outline_of_fields(title: str, slides: Iterable[SlideFields]) -> dict[str, Any]:
-    """The outline as the API takes it; a slide without any text, and empty lines, are left out."""
+    """Return the outline in the API's form; empty slides and lines are left out."""
     planned = [
         {"title": one.title.strip(), "points": [line.strip() for line in one.points.splitlines() if line.strip()]}
         for one in slides
@@ -40,11 +40,11 @@ class OutlineForm:
         self._rows: list[tuple[ui.input, ui.textarea]] = []
 
     def build(self) -> None:
-        """Put the place of the form where it belongs; it is empty until `show`."""
+        """Add the container of the form; it is empty until `show`."""
         self._place = ui.element("div").classes("full-width")
 
     def show(self, waiting: Mapping[str, Any] | None) -> None:
-        """Show what waits, as the API says it (`waiting_for` of a job); None: nothing does."""
+        """Show the waiting outline, in the API's form (`waiting_for` of a job); None: there is none."""
         until = None if waiting is None else waiting["until"]
         if until == self._until:
             return
@@ -57,14 +57,14 @@ class OutlineForm:
                 self._fill(waiting)
 
     def edited(self) -> dict[str, Any] | None:
-        """The outline as it was changed; None: it was not."""
+        """Return the changed outline; None: it was not changed."""
         fields = (SlideFields(str(title.value or ""), str(points.value or "")) for title, points in self._rows)
         found = outline_of_fields(str(self._title.value or ""), fields)
         return None if found == self._before else found
 
     @property
     def slides(self) -> int:
-        """How many slides are to be made."""
+        """Return the number of slides to be made."""
         return len((self.edited() or self._before)["slides"])
 
     def _fill(self, waiting: Mapping[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """The form that publishes one event to a topic, on the topic's page.
 
-Invariant: it sends the event to `POST /api/events/{topic}` as any client does, so what that refuses is refused here.
+Invariant: it sends the event to `POST /api/events/{topic}` as any client does, with the same checks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SEND = "Publish the event"
 
 
 def may_publish(view: View, topic: str) -> bool:
-    """Whether to offer the form: the topic takes events from outside, and the visitor may send them."""
+    """Return whether to offer the form: the topic accepts external events, and the visitor may send them."""
     known = TOPICS.get(topic)
     is_outside = known is not None and known.outsider
     return is_outside and view.may(PUBLISH) and (view.is_admin or topic not in ADMIN_TOPICS)
@@ -39,7 +39,7 @@ class Publish:
         self._inputs: dict[str, Any] = {}
 
     def build(self) -> None:
-        """Put the elements in their places, folded."""
+        """Add the elements, folded."""
         with ui.expansion("Publish an event", icon="send").classes("hw-card full-width"):
             note(
                 "The form follows the topic's schema. Fields marked * are required; times are ISO 8601 or milliseconds."

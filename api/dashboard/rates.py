@@ -1,7 +1,7 @@
-"""What flows how fast: ends of topics at moments, and the rates between them.
+"""Throughput: ends of topics over time, and the rates between them.
 
-Invariant: a rate is what was appended between two looks, over the time between them; it is never below nothing, also where a
-topic was recreated.
+Invariant: a rate is the number of records appended between two samples, divided by the time between them; it is never
+negative, even if a topic was recreated.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-# Five minutes of looks at one every two seconds.
+# Five minutes of samples every two seconds.
 SAMPLES_MAX = 150
-# A rate is told over ten seconds: long enough to be read, short enough to follow what happens.
+# A rate covers ten seconds: long enough to be read, short enough to follow changes.
 RATE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The sum of the next offsets of each topic at a moment (`at_seconds`, of a clock that only grows)."""
+    """The sum of the next offsets of each topic at a moment (`at_seconds`, of a monotonic clock)."""
 
     at_seconds: float
     ends: Mapping[str, int]
 
 
 class Rates:
-    """The looks of the last minutes."""
+    """The samples of the last minutes."""
 
     def __init__(self) -> None:
         self._samples: deque[Sample] = deque(maxlen=SAMPLES_MAX)
 
     def add(self, sample: Sample) -> None:
-        """One more look."""
+        """Add a sample."""
         self._samples.append(sample)
 
     def clear(self) -> None:
@@ -40,12 +40,12 @@ class Rates:
         self._samples.clear()
 
     def per_second(self) -> dict[str, float]:
-        """Events a second of each topic, over the last `RATE_SECONDS`; empty before the second look."""
+        """Return events per second of each topic, over the last `RATE_SECONDS`; empty before the second sample."""
         if len(self._samples) < 2:
             return {}
         last = self._samples[-1]
         first = next(one for one in self._samples if last.at_seconds - one.at_seconds <= RATE_SECONDS)
-        if first is last:  # looks further apart than that: the one before tells what there is to tell
+        if first is last:  # samples further apart than that: the previous one is used
             first = self._samples[-2]
         return {topic: _rate(first, last, topic) for topic in last.ends}
 
@@ -55,7 +55,7 @@ class Rates:
         return [_rate(before, after, topic) for before, after in pairwise(found)]
 
     def total_history(self, points: int) -> list[float]:
-        """The same, of all topics together."""
+        """Return the same, for all topics together."""
         found = list(self._samples)[-points - 1 :]
         return [sum(_rate(before, after, topic) for topic in after.ends) for before, after in pairwise(found)]
 

@@ -1,4 +1,4 @@
-"""One record whole: its value as a tree, headers, bytes, schema, what caused it, and where to look for what it caused."""
+"""One record in full: its value as a tree, headers, bytes, schema, its cause, and where to search for its effects."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.positions import Position
 from highwater.schemas.topics import DEAD_LETTER_SUFFIX, TOPICS
 
-# The beginning of a value says what it is; `highwater replay` gives all of it.
+# The beginning of a value identifies it; `highwater replay` returns all of it.
 _BYTES_SHOWN, _BYTES_A_LINE = 2_048, 16
 _OUTSIDE = {"api", "outside"}
-# Branches that stand open; deeper ones are a click away.
+# Expanded branches; deeper ones are a click away.
 _OPEN_DEPTH = 2
 
 
@@ -71,7 +71,7 @@ def _read(client: Mapping[str, str], position: Position) -> Record | None:
 
 
 def _facts(record: Record, document: Mapping[str, Any]) -> dict[str, str]:
-    """Names and values, as HTML."""
+    """Return names and values, as HTML."""
     link = record_address(record.position)
     told = {"link": f'<a href="{text(link)}">this record</a>', "arrived": text(document["timestamp"])}
     told |= {"key": text(document["key"]), "bytes": f"{len(record.value or b''):,}"}
@@ -94,12 +94,12 @@ def _facts(record: Record, document: Mapping[str, Any]) -> dict[str, str]:
 
 
 def record_address(position: Position) -> str:
-    """The page with a record open."""
+    """Return the page with a record open."""
     return Browsing(topic=position.topic, record=f"{position.partition}/{position.offset}").address()
 
 
 def effect_topics(topic: str) -> list[str]:
-    """The topics where effects of this one's records may be: those of its subsystem that the product itself writes."""
+    """Return the topics that may contain effects of this one's records: those of its subsystem that the product itself writes."""
     if topic.removesuffix(DEAD_LETTER_SUFFIX) not in TOPICS:
         return []
     subsystem = topic.partition(".")[0]
@@ -111,13 +111,13 @@ def effect_topics(topic: str) -> list[str]:
 
 
 def _effects_address(topic: str, cause: Position, document: Mapping[str, Any]) -> str:
-    """A search for what names a record as its cause; it arrived later than that."""
+    """Return a search for records that name a record as their cause; they arrived after it."""
     where = f"'ce_causedby' in headers && headers.ce_causedby == '{cause}'"
     return Browsing(topic=topic, since=document["timestamp"], order=OLDEST, where=where, search="1").address()
 
 
 def tree_html(name: str, value: Any, depth: int = 0) -> str:
-    """A value as nested lists that open and close by keyboard."""
+    """Return a value as nested lists that open and close by keyboard."""
     if isinstance(value, Mapping):
         parts = [(str(key), one) for key, one in value.items()]
     elif isinstance(value, list):
@@ -131,7 +131,7 @@ def tree_html(name: str, value: Any, depth: int = 0) -> str:
 
 
 def hex_of(raw: bytes) -> str:
-    """Bytes as hexadecimal digits with their offsets and letters, from the beginning."""
+    """Return bytes as hexadecimal digits with their offsets and letters, from the beginning."""
     lines = []
     for begin in range(0, min(len(raw), _BYTES_SHOWN), _BYTES_A_LINE):
         part = raw[begin : begin + _BYTES_A_LINE]

@@ -1,6 +1,6 @@
-"""The reset of a consumer group on its page: what would change is shown first, and only that plan can be confirmed.
+"""The reset of a consumer group on its page: the changes are shown first, and only that plan can be confirmed.
 
-Invariant: what is executed is the request whose plan was shown; a place or a topic that was changed since is planned again first.
+Invariant: the executed request is the one whose plan was shown; after a change of place or topic a new plan is needed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from highwater.api.dashboard.view import View, heading, segment, text
 from highwater.schemas.errors import HighwaterError
 
 _ALL = "all topics"
-# name of the place, what stands in the list; another place is typed
+# name of the place, its label in the list; another place is typed
 _PLACES = ("earliest", "latest")
 
 
@@ -34,7 +34,7 @@ class Reset:
         return f"/api/groups/{segment(self._group)}/reset"
 
     def build(self) -> None:
-        """Put the elements in their places."""
+        """Add the elements."""
         with ui.column().classes("hw-card full-width"):
             heading("Reset")
             ui.html(
@@ -55,7 +55,7 @@ class Reset:
                 self._actions.add("Reset the group", "restart_alt", self._execute)
 
     def offer(self, topics: Sequence[str]) -> None:
-        """The topics that can be chosen."""
+        """Set the topics to choose from."""
         options = [_ALL, *topics]
         if self._topic.options != options:
             self._topic.set_options(options, value=self._topic.value if self._topic.value in options else _ALL)
@@ -95,12 +95,12 @@ class Reset:
 
 
 def changed(plan: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The partitions of a plan whose place changes."""
+    """Return the partitions of a plan whose position changes."""
     return [one for one in plan["partitions"] if one["before"] != one["after"]]
 
 
 def plan_html(plan: Mapping[str, Any]) -> str:
-    """What a reset would change."""
+    """Return the changes of a reset."""
     found = changed(plan)
     if not plan["partitions"]:
         return '<p class="hw-muted">The group reads nothing that is on the broker.</p>'
@@ -127,7 +127,7 @@ def plan_html(plan: Mapping[str, Any]) -> str:
 
 
 def moved(step: Mapping[str, Any]) -> str:
-    """What a step means for the reader, in words."""
+    """Return the effect of a step for the reader, in words."""
     if step["before"] is None:
         return "begins here"
     gap = step["after"] - step["before"]

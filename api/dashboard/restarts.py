@@ -1,6 +1,8 @@
-"""Restarting failed work together, jobs or queries, on their pages: filter, plan, confirmation, and ten seconds to stop it.
+"""Restarts failed work in bulk, jobs or queries, on their pages: filter, plan, confirmation, and ten seconds to stop
+it.
 
-Invariant: what is restarted is what the plan listed; the API plans again and leaves out what is no longer failed.
+Invariant: only work of the displayed plan is restarted; the API plans again and leaves out work that is no longer
+failed.
 """
 
 from __future__ import annotations
@@ -21,19 +23,19 @@ from highwater.api.dashboard.view import View, heading, note, segment, set_html,
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.engines.restarts import LOOKED_AT_MAX
 
-# Work of one request: between two the progress is shown, and a stop is obeyed.
+# Work of one request: between two the progress is shown, and a stop takes effect.
 _BATCH = 50
-# Work of a plan that is listed; the rest is counted.
+# Listed work of a plan; the rest is counted.
 _LISTED_MAX = 20
 _ID_CHARACTERS = 8
-# name of the parameter, label, what stands in an empty field
+# name of the parameter, label, placeholder
 Field = tuple[str, str, str]
 _REASON: Field = ("reason", "Error contains", "any")
 _TIMES: Sequence[Field] = (("from", "Failed from", "2026-01-31T12:00Z"), ("to", "Failed before", "now"))
 
 
 class Restartable(ABC):
-    """What is restarted. `noun`: how it is called, in the plural; `ids`: the field of a request that names it."""
+    """What is restarted. `noun`: its name, in the plural; `ids`: the field of a request for its ids."""
 
     noun: str
     ids: str
@@ -43,31 +45,31 @@ class Restartable(ABC):
 
     @abstractmethod
     def path(self, organization: str) -> str:
-        """The path of the plan and of the restart.
+        """Return the path of the plan and of the restart.
 
         Raises:
-            ValueError: an organization must be named; the message says so.
+            ValueError: an organization is required, as the message states.
         """
 
     def asked(self, organization: str) -> dict[str, str]:
-        """What a request says of the organization beside its path."""
+        """Return the parameters of the organization beside its path."""
         del organization
         return {}
 
     @abstractmethod
     def consequence(self, plan: Mapping[str, Any], organization: str) -> Consequence:
-        """What the confirmation says."""
+        """Return the confirmation."""
 
     @abstractmethod
     def line(self, work: Mapping[str, Any]) -> str:
-        """A row of the table of what would be restarted."""
+        """Return a row of the table of work to restart."""
 
     def refusals(self, plan: Mapping[str, Any]) -> Sequence[str]:
-        """Why not everything, or nothing, can be restarted now."""
+        """Return why not everything, or nothing, can be restarted now."""
         return [f"Not possible now: {plan['refusal']}"] if plan["refusal"] else []
 
     def is_refused(self, plan: Mapping[str, Any]) -> bool:
-        """Whether nothing can be restarted now."""
+        """Return whether nothing can be restarted now."""
         return plan["refusal"] is not None
 
 
@@ -79,17 +81,17 @@ class Jobs(Restartable):
     columns = ("job", "kind", "user", "failed (UTC)", "steps#", "error")
 
     def path(self, organization: str) -> str:
-        """Of one organization."""
+        """Return the path of one organization."""
         if not organization:
             raise ValueError("Name the organization whose jobs are meant.")
         return f"/api/organizations/{segment(organization)}/jobs/restart"
 
     def consequence(self, plan: Mapping[str, Any], organization: str) -> Consequence:
-        """What the confirmation says."""
+        """Return the confirmation."""
         return consequences.restart_jobs(plan, organization)
 
     def line(self, work: Mapping[str, Any]) -> str:
-        """A job."""
+        """Return the row of a job."""
         steps = f"{work['steps_done']}/{work['steps_total']}"
         return (
             f"<tr>{_link('/jobs/', work['job_id'])}<td>{text(work['kind'])}</td><td>{text(work['user_id'])}</td>"
@@ -105,20 +107,20 @@ class Queries(Restartable):
     columns = ("query", "question", "user", "failed (UTC)", "stage", "error")
 
     def path(self, organization: str) -> str:
-        """Of all organizations."""
+        """Return the path of all organizations."""
         del organization
         return "/api/queries/restart"
 
     def asked(self, organization: str) -> dict[str, str]:
-        """The organization, if one is named."""
+        """Return the organization, if one is named."""
         return {"organization_id": organization} if organization else {}
 
     def consequence(self, plan: Mapping[str, Any], organization: str) -> Consequence:
-        """What the confirmation says."""
+        """Return the confirmation."""
         return consequences.restart_queries(plan, organization)
 
     def line(self, work: Mapping[str, Any]) -> str:
-        """A query."""
+        """Return the row of a query."""
         return (
             f'<tr>{_link("/queries/", work["request_id"])}<td class="hw-long">{text(consequences.shortened(work["query"]))}</td>'
             f'<td class="hw-mono">{text(work["user_id"])}</td><td>{figures.iso_text(work["failed_at"])}</td>'
@@ -126,14 +128,14 @@ class Queries(Restartable):
         )
 
     def refusals(self, plan: Mapping[str, Any]) -> Sequence[str]:
-        """The organizations whose queries are left out."""
+        """Return the organizations whose queries are left out."""
         return [
             f"{one['queries']:,} queries of {one['organization_id']} are left out: {one['reason']}"
             for one in plan["refusals"]
         ]
 
     def is_refused(self, plan: Mapping[str, Any]) -> bool:
-        """What is refused is not in the plan."""
+        """Return False: refused queries are not in the plan."""
         del plan
         return False
 
@@ -152,7 +154,7 @@ class Restarts:
         self._organization = ""
 
     def build(self) -> None:
-        """Put the elements in their places."""
+        """Add the elements."""
         noun = self._what.noun
         with ui.column().classes("hw-card"):
             heading(f"Restart failed {noun}")
@@ -178,7 +180,7 @@ class Restarts:
         return {name: value for name, value in given.items() if value} | self._what.asked(self._organization)
 
     async def _show(self) -> None:
-        """Ask for the plan of what the fields say."""
+        """Request the plan for the values of the fields."""
         self._organization = str(self._of.value or "").strip()
         self._actions.show()
         set_html(self._listed, "")
@@ -206,7 +208,7 @@ class Restarts:
         self._undo.open(line, len(ids), lambda: self._send(path, ids, outcome), lambda: restarted_text(outcome))
 
     async def _send(self, path: str, ids: Sequence[str], outcome: Counter[str]) -> AsyncIterator[int]:
-        """Restart the work that was listed, in batches; yields how much was handled."""
+        """Restart the listed work, in batches; yield how much was handled."""
         for begin in range(0, len(ids), _BATCH):
             some = list(ids[begin : begin + _BATCH])
             answer = (await self._view.send("POST", path, body={self._what.ids: some})).json()
@@ -216,13 +218,13 @@ class Restarts:
 
 
 def restarted_text(outcome: Mapping[str, int]) -> str:
-    """What became of the work."""
+    """Return the outcome."""
     left = outcome.get("left out", 0)
     return f"restarted: {outcome.get('restarted', 0):,}" + (f"; no longer failed: {left:,}" if left else "")
 
 
 def plan_html(plan: Mapping[str, Any], what: Restartable) -> str:
-    """What a plan would restart."""
+    """Return the content of a plan."""
     noun, work = what.noun, plan[what.noun]
     refusal = "".join(f'<p class="hw-bad" role="alert">{text(one)}</p>' for one in what.refusals(plan))
     if not work:

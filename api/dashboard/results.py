@@ -1,6 +1,6 @@
-"""One page of a search as the topic browser shows it: the records found so far, and how much of the log was read for them.
+"""One page of a search in the topic browser: the records found so far, and how much of the log was read for them.
 
-Invariant: what was not read is said; after a stop it can be read from where the search was.
+Invariant: unread parts are reported; after a stop, reading can continue where the search was.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Results:
         self._search = search
         self._cursor = cursor
         self._task: asyncio.Task[None] | None = None
-        self._kept = 0  # records that the last cursor goes on after
+        self._kept = 0  # records after which the last cursor continues
         self.records: list[dict[str, Any]] = []
-        self.state: dict[str, Any] = {}  # of the last event that said how far it is
+        self.state: dict[str, Any] = {}  # of the last progress event
         self.begin_cursor: str | None = None
         self.problem: str | None = None
 
@@ -34,11 +34,11 @@ class Results:
 
     @property
     def is_running(self) -> bool:
-        """Whether more may come."""
+        """Return whether more may arrive."""
         return self._task is not None and not self._task.done()
 
     def stop(self) -> None:
-        """Read no further; records that no cursor goes on after are given again on the next page."""
+        """Stop reading; records beyond the last cursor are returned again on the next page."""
         if self._task is not None and self.is_running:
             self._task.cancel()
             self.records = self.records[: self._kept]
@@ -46,7 +46,7 @@ class Results:
 
     @property
     def next_cursor(self) -> str | None:
-        """Where the next page goes on; None: all records were read, or the search still runs."""
+        """Return where the next page continues; None: all records were read, or the search still runs."""
         cursor: str | None = None if self.is_running else self.state.get("cursor")
         return cursor
 
@@ -72,7 +72,7 @@ class Results:
             self._kept = len(self.records)
 
     def told(self) -> str:
-        """How far it is, in a line."""
+        """Return the progress in a line."""
         state = self.state
         if not state:
             return "" if self.problem else "searching …"

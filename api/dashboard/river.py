@@ -1,6 +1,7 @@
-"""The history of a user's clusters as a river: a band a cluster, as thick as the cluster has insights, over the versions. Pure.
+"""The history of a user's clusters as a river: one band per cluster, as thick as its number of insights, over the
+versions. Pure.
 
-Invariants. At every version the bands lie on each other without a gap or an overlap. What comes from outside is escaped.
+Invariants. At every version the bands adjoin without a gap or an overlap. External text is escaped.
 """
 
 from __future__ import annotations
@@ -12,20 +13,20 @@ from typing import Any, TypeAlias
 
 from highwater.api.dashboard.map import colour
 
-# Bands that a person tells apart; the other clusters are one band together.
+# Bands that a person can distinguish; the other clusters share one band.
 BANDS_MAX = 10
 WIDTH, HEIGHT = 900, 300
 _MARGIN, _AXIS, _VERSIONS_LABELLED = 12, 22, 12
 _LABEL_CHARACTERS, _LABEL_HEIGHT, _LETTER_WIDTH = 30, 15, 7.2
 _OTHERS, _OTHERS_COLOUR, _ABSENT_COLOUR = "other clusters", "#8d98a3", "#6f7b87"
 
-# The address of a cluster by its id; None: it is not among the clusters that are shown.
+# The address of a cluster by its id; None: it is not among the displayed clusters.
 AddressOf: TypeAlias = Callable[[str], "str | None"]
 
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """A cluster over the versions; `sizes` has one for each version, 0 where the cluster did not exist."""
+    """A cluster over the versions; `sizes` has one for each version, 0 if the cluster did not exist."""
 
     cluster_id: str
     label: str
@@ -33,18 +34,18 @@ class Band:
 
     @property
     def peak(self) -> int:
-        """Its largest size."""
+        """Return its largest size."""
         return max(self.sizes)
 
     @property
     def is_alive(self) -> bool:
-        """Whether the newest version has it."""
+        """Return whether the newest version has it."""
         return self.sizes[-1] > 0
 
 
 @dataclass(frozen=True, slots=True)
 class River:
-    """The bands over the versions from `first` on, the largest first, and how many clusters the last one stands for."""
+    """The bands over the versions from `first` on, the largest first, and how many clusters the last one represents."""
 
     first: int
     bands: tuple[Band, ...]
@@ -52,12 +53,12 @@ class River:
 
     @property
     def versions(self) -> int:
-        """How many versions it goes over."""
+        """Return the number of versions."""
         return len(self.bands[0].sizes) if self.bands else 0
 
 
 def river_of(changes: Sequence[Mapping[str, Any]], now_version: int) -> River:
-    """The river of changes in the order of versions; a size lasts until the next change of its cluster."""
+    """Return the river of changes in the order of versions; a size lasts until the next change of its cluster."""
     if not changes:
         return River(now_version, (), 0)
     first = min(row["cluster_version"] for row in changes)
@@ -78,13 +79,13 @@ def river_of(changes: Sequence[Mapping[str, Any]], now_version: int) -> River:
 
 
 def draw(river: River, shown: int, numbers: Mapping[str, int], address_of: AddressOf) -> str:
-    """The river as SVG.
+    """Return the river as SVG.
 
     Args:
         river: the bands.
-        shown: the version that the page shows; a line marks it.
-        numbers: the places of the clusters of that version, which give them the colours that they have on the map.
-        address_of: where a band leads.
+        shown: the version of the page; a line marks it.
+        numbers: the places of the clusters of that version, which give them their colours on the map.
+        address_of: the link of a band.
     """
     if not river.bands:
         return ""
@@ -106,7 +107,7 @@ def draw(river: River, shown: int, numbers: Mapping[str, int], address_of: Addre
 
 
 def _xs(versions: int) -> list[float]:
-    """Where each version is; a single one has a width too."""
+    """Return the place of each version; a single one has a width too."""
     room = WIDTH - 2 * _MARGIN
     return (
         [_MARGIN, WIDTH - _MARGIN] if versions == 1 else [_MARGIN + room * n / (versions - 1) for n in range(versions)]
@@ -135,14 +136,14 @@ def _band(
 
 
 class _Words:
-    """The names of bands, each where its band is thickest; one that finds no room there is left to the list and the tooltip."""
+    """The names of bands, each where its band is thickest; one without room there is left to the list and the tooltip."""
 
     def __init__(self) -> None:
         self.html = ""
         self._taken: list[tuple[float, float, float, float]] = []
 
     def add(self, label: str, upper: Sequence[float], lower: Sequence[float]) -> None:
-        """Put the name of a band between its edges."""
+        """Add the name of a band between its edges."""
         place = max(range(len(upper)), key=lambda n: lower[n] - upper[n])
         if lower[place] - upper[place] < _LABEL_HEIGHT:
             return

@@ -1,4 +1,4 @@
-"""A list of everything that the API has at a path, narrowed to what has the words of a search field in its name."""
+"""A list of everything at a path of the API, filtered by the words of a search field in the names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from highwater.api.dashboard.view import View, place, set_html
 def searched(
     view: View, noun: str, name: str, html: Callable[[Sequence[Mapping[str, Any]]], str], refresh_seconds: float
 ) -> None:
-    """Show the list of a noun in the singular, which is served at its plural; `name` is the member that is searched."""
+    """Show the list of a noun in the singular, which is served at its plural; `name` is the searched member."""
     plural = f"{noun}s"
     search = ui.input(f"Find a {noun}").props("dense outlined clearable").classes("full-width").style("max-width:24rem")
     content = place(loading(f"the {plural}"))

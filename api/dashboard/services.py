@@ -1,4 +1,4 @@
-"""What the pages of the dashboard stand on: what all routes share, and the two things of slices that they show."""
+"""The services of the dashboard's pages: the common ones, and those of the two slices that they show."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from highwater.streams.feeds.policy import Policy
 
 @dataclass(frozen=True)
 class DashboardServices:
-    """What the dashboard is given when the application has started."""
+    """The services of the dashboard once the application has started."""
 
     core: Services
     policy: Policy

@@ -8,7 +8,7 @@ from nicegui import events, ui
 
 
 class Slider:
-    """Steps 0 to the last; `move` is called with the step that it was let go at. Hidden until there are two steps."""
+    """Steps 0 to the last; `move` is called with the step of the release. Hidden until there are two steps."""
 
     def __init__(self, label: str, move: Callable[[int], Awaitable[None]]) -> None:
         self._last = 0
@@ -19,7 +19,7 @@ class Slider:
         self._input.set_visibility(False)
 
     def show(self, last: int, step: int, words: str) -> None:
-        """Set the steps and where it stands; `words` are read aloud for the step."""
+        """Set the steps and the current one; `words` are read aloud for the step."""
         self._last = last
         self._input.props["max"] = last
         self._input.props["value"] = step

@@ -1,8 +1,8 @@
-"""The sockets of browsers: who may speak for a page.
+"""The sockets of browsers: which socket belongs to a page.
 
-Invariant: a page listens to the browser that it was sent to and to nobody else. The id of a page stands in the address of its
-socket, and so in the logs of whatever lies between: it opens nothing to whoever reads it there. A browser is known by its
-sign-in cookie. Where the API is open there is none, and the id, which no other site can read, keeps other sites out.
+Invariant: a page listens only to the browser that it was sent to. The id of a page is in the address of its socket, and
+so in the logs of intermediaries: it gives a reader of these no access. A browser is identified by its sign-in cookie.
+If the API is open there is none, and the id, which no other site can read, keeps other sites out.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from highwater.streams.telemetry import get_log
 
 Environment: TypeAlias = Mapping[str, Any]
 
-# What a browser sends for a page once its socket belongs to it.
+# The messages of a browser for a page once its socket belongs to it.
 _MESSAGES = ("event", "javascript_response", "ack", "log")
 _NAMESPACE = "/"
-# Whoever signed in as somebody else meanwhile: at these words the library's script loads the page anew.
+# For a browser that signed in as another user meanwhile: the library's script then reloads the page.
 _LOAD_ANEW = "Implicit handshake failed"
 
 _log = get_log("dashboard")
 
 
 def is_of_browser(page_cookie: str | None, environment: Environment) -> bool:
-    """Whether a socket was opened by the browser that holds a page's sign-in cookie (None: the page was open to all)."""
+    """Return whether a socket was opened by the browser with a page's sign-in cookie (None: the page was open to all)."""
     return page_cookie == cookie_parser(environment.get("HTTP_COOKIE", "")).get(COOKIE)
 
 
 def guard() -> None:
-    """Put the law before the library's own handlers of its sockets."""
+    """Check the invariant before the library's own handlers of its sockets."""
     server: Any = core.sio
     handlers: dict[str, Callable[..., Any]] = dict(server.handlers[_NAMESPACE])
 
@@ -60,7 +60,7 @@ def guard() -> None:
 
 def _may_have(page_id: str, environment: Environment) -> bool:
     page = Client.instances.get(page_id)
-    # A page that is gone is told so by the library, and the browser loads it anew.
+    # For a page that is gone, the library sends an error, and the browser reloads it.
     return page is None or is_of_browser(page.request.cookies.get(COOKIE), environment)
 
 

@@ -1,4 +1,4 @@
-"""Tables that scroll within themselves where they are wider than the page: plain ones as HTML, and those of the library.
+"""Tables that scroll within themselves if they are wider than the page: plain ones as HTML, and those of the library.
 
 Invariant: names of columns are escaped here; cells are HTML already.
 """
@@ -11,9 +11,10 @@ from highwater.api.dashboard.view import text
 
 
 def table_html(columns: tuple[str, ...], lines: str, label: str = "") -> str:
-    """A plain table; `lines` are its rows as HTML. A column whose name ends in `#` holds numbers, as cells of the class do.
+    """Return a plain table; `lines` are its rows as HTML. A column whose name ends in `#` contains numbers, as cells of
+    the class do.
 
-    It scrolls within itself where it is wider than the page; `label` names it for a reader of screens.
+    It scrolls within itself if it is wider than the page; `label` names it for a screen reader.
     """
     region = f' role="region" aria-label="{text(label)}"' if label else ""
     head = "".join(
@@ -29,10 +30,10 @@ def table_html(columns: tuple[str, ...], lines: str, label: str = "") -> str:
 
 
 def numbers(*cells: str) -> str:
-    """Cells of a plain table that hold numbers, as HTML; they are HTML already."""
+    """Return cells of a plain table that contain numbers, as HTML; the numbers are HTML already."""
     return "".join(f'<td class="hw-number">{cell}</td>' for cell in cells)
 
 
 def scrolled(table: ui.table, label: str) -> ui.table:
-    """Have a table of the library take the focus, so that the keyboard scrolls it on a phone, also while it has no row."""
+    """Make a table of the library focusable, so that the keyboard scrolls it on a phone, even without rows."""
     return table.classes("hw-outer").props(f'tabindex=0 role=region aria-label="{label}"')

@@ -1,7 +1,7 @@
-"""Live tails: one reader a topic for all browsers that follow it, the latest records kept decoded.
+"""Live tails: one reader per topic for all browsers that follow it, with the latest records decoded.
 
-Invariants. A tail joins no group and moves nobody's offsets. What is kept is bounded in records and in bytes; what came faster
-than anybody reads is counted and not shown. A tail that nobody has looked at for a while ends.
+Invariants. A tail joins no group and moves no offsets. The stored records are limited in number and in bytes; records
+that arrive faster than anyone reads are counted and not shown. A tail without readers ends after a while.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ from highwater.streams.access import RegistryAccess
 from highwater.streams.clock import monotonic_seconds
 from highwater.streams.telemetry import get_log
 
-# What a person scrolls through; at a thousand events a second this is the last half second, and a filter looks at each.
+# The most that a person scrolls through; at a thousand events a second this is the last half second, and a filter
+# checks each.
 RECORDS_KEPT = 500
-# The records before the end with which a tail begins, a partition.
+# The records before the end with which a tail begins, per partition.
 RECORDS_BEFORE = 50
-# A value is shown whole up to this; a vector or a megabyte of text is cut, and `highwater replay` gives it whole.
+# The maximum displayed length of a value; a vector or a megabyte of text is cut, and `highwater replay` returns it in
+# full.
 VALUE_CHARACTERS_MAX = 4_000
-# Records of eight megabytes are rare; many of them are not kept.
+# Records of eight megabytes are rare; few of them are kept.
 BYTES_KEPT = 16 << 20
 TAILS_MAX = 16
 IDLE_SECONDS = 20.0
@@ -50,12 +52,12 @@ class Shown(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """What it holds in memory, about."""
+        """Return its approximate size in memory."""
         return len(self.record.value or b"") + len(self.text)
 
 
 class Tail:
-    """The latest records of a topic, and those that come."""
+    """The latest records of a topic, and new ones as they arrive."""
 
     def __init__(self, topic: str, client: Mapping[str, str], registry: RegistryAccess | None) -> None:
         self.topic = topic
@@ -77,17 +79,17 @@ class Tail:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it reads no more."""
+        """Return whether it has stopped reading."""
         return self._task is not None and self._task.done()
 
     def records(self) -> list[Shown]:
-        """What is kept, the oldest first."""
+        """Return the stored records, the oldest first."""
         self._looked_at = monotonic_seconds()
         with self._lock:
             return list(self._records)
 
     def document(self, one: Shown) -> dict[str, Any]:
-        """A record whole, as `highwater tail --json` prints it; blocks where its schema has to be asked for."""
+        """Return a record in full, as `highwater tail --json` prints it; blocks if its schema has to be fetched."""
         assert self._decoder is not None
         return self._decoder.shown(one.record)
 
@@ -114,7 +116,7 @@ class Tail:
             first = True
             while not self._ending.is_set() and monotonic_seconds() - self._looked_at < IDLE_SECONDS:
                 batch = self._batch(reader)
-                if first and batch:  # what was there before is put in the order of its arrival
+                if first and batch:  # earlier records are sorted by arrival
                     batch.sort(key=lambda record: record.arrived_ms)
                     first = False
                 self._keep(decoder, batch)
@@ -149,7 +151,7 @@ class Tail:
 
 
 class Tails:
-    """The tails that are open, by topic."""
+    """The open tails, by topic."""
 
     def __init__(self, client: Mapping[str, str], registry: RegistryAccess | None) -> None:
         self._client = client
@@ -157,7 +159,7 @@ class Tails:
         self._open: dict[str, Tail] = {}
 
     def of(self, topic: str) -> Tail:
-        """The tail of a topic, begun if nobody follows it yet.
+        """Return the tail of a topic, started if there is none yet.
 
         Raises:
             HighwaterError: too many are open.

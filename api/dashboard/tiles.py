@@ -1,4 +1,4 @@
-"""Figures that lead to what they count, and what stands where a list is read or shown in part. Pure."""
+"""Figures that link to what they count, and placeholders of lists that are loading or filtered. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from highwater.api.dashboard.view import text
 
 
 def linked_tile(value: str, label: str, address: str, *, tone: str = "", more: str = "") -> str:
-    """A figure with its name, as HTML, which leads to what it counts."""
+    """Return a figure with its name, as HTML, which links to what it counts."""
     return (
         f'<a class="hw-tile hw-leads" href="{text(address)}"><b class="{tone}">{text(value)}</b>'
         f"<span>{text(label)}</span>{more}</a>"
@@ -14,7 +14,7 @@ def linked_tile(value: str, label: str, address: str, *, tone: str = "", more: s
 
 
 def filtered(shown: int, total: int, group: str, address: str) -> str:
-    """What stands above a list of which a figure's link shows a part."""
+    """Return the note above a list that a figure's link filters."""
     return (
         f'<p class="hw-small hw-flat">{shown:,} of the latest {total:,}: {text(group)}. '
         f'<a href="{text(address)}">Show all</a></p>'
@@ -22,12 +22,12 @@ def filtered(shown: int, total: int, group: str, address: str) -> str:
 
 
 def loading(what: str) -> str:
-    """What stands in the place of something that is being read."""
+    """Return the placeholder of something that is loading."""
     return f'<div class="hw-card hw-muted" role="status">Loading {text(what)}…</div>'
 
 
 def missing(noun: str, identifier: str, address: str) -> str:
-    """What stands on the page of something that the visitor may not see; `address` lists its kind."""
+    """Return the note on the page of something that the visitor may not see; `address` lists its kind."""
     return (
         f'<div class="hw-card"><p>There is no {noun} <span class="hw-mono">{text(identifier)}</span> that you may see. It was '
         f'erased, or its id is misspelt.</p><p><a href="{address}">See the latest {address.removeprefix("/")}</a></p></div>'

@@ -1,6 +1,7 @@
 """The charts of one topic or group over the last six hours or day, on its page.
 
-Invariant: of the catalogue's own, the whole span is there; what other applications have is recorded once its page was opened.
+Invariant: for those of the catalogue, the whole span is recorded; for those of other applications, recording begins
+when the page is first opened.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ class Trends:
         self._drawn_at: float | None = None
 
     def build(self) -> None:
-        """Put the charts in their places, hidden until there is something to draw."""
+        """Add the charts, hidden until there is something to draw."""
         with ui.element("div").classes("hw-card hw-two") as self._card:
             self._charts = {name: ui.html("", sanitize=False).classes("full-width") for name in self._metrics}
         self._card.set_visibility(visible=False)
 
     async def refresh(self) -> None:
-        """Draw them again, once in a while."""
+        """Redraw them periodically."""
         now = monotonic_seconds()
         if self._drawn_at is not None and now - self._drawn_at < _EACH_SECONDS:
             return
@@ -56,9 +57,9 @@ class Trends:
 
 
 def of_one(document: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """An answer of `GET /api/history` with one series alone.
+    """Return a response of `GET /api/history` with only one series.
 
-    A name that no sample holds had nothing to count, such as no lag: its value is 0 wherever a sample was taken.
+    A name without samples had nothing to count, such as no lag: its value is 0 wherever a sample was taken.
     """
     series = [one for one in document["series"] if one["name"] == name]
     if not series and document["series"]:
@@ -69,7 +70,7 @@ def of_one(document: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 class OwnHistory:
-    """The chart of a topic or group that the API keeps a history of by itself: `GET /api/…/history`, over a day."""
+    """The chart of a topic or group whose history the API records itself: `GET /api/…/history`, over a day."""
 
     def __init__(self, view: View, address: str) -> None:
         self._view = view
@@ -77,14 +78,14 @@ class OwnHistory:
         self._drawn_at: float | None = None
 
     def build(self) -> None:
-        """Put the chart in its place, hidden until there is something to draw."""
+        """Add the chart, hidden until there is something to draw."""
         with ui.element("div").classes("hw-card full-width") as self._card:
             self._chart = ui.html("", sanitize=False).classes("full-width")
             self._note = ui.html("", sanitize=False)
         self._card.set_visibility(visible=False)
 
     async def refresh(self, *, is_catalogued: bool) -> None:
-        """Draw it again, once in a while."""
+        """Redraw it periodically."""
         now = monotonic_seconds()
         if self._drawn_at is not None and now - self._drawn_at < _EACH_SECONDS:
             return

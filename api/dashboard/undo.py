@@ -1,7 +1,7 @@
-"""An action that begins only after an undo window: a state machine of one table, and the line that shows where it stands.
+"""An action that begins only after an undo window: a state machine of one table, and the line that shows its state.
 
-Invariant. While the window is open nothing has been done. What was stopped is never begun; an illegal move raises and changes
-nothing. A page that goes away during the window stops the action, since nobody is there to see it.
+Invariant: while the window is open nothing has been done. A stopped action never begins; an illegal move raises and
+changes nothing. Leaving the page during the window stops the action.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from highwater.api.dashboard.view import text
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.clock import monotonic_seconds
 
-# Long enough to read what was confirmed once more, short enough to wait for.
+# Long enough to read the confirmed text once more, short enough to wait for.
 UNDO_SECONDS = 10.0
 _TICK_SECONDS = 0.5
 
 
 class Phase(StrEnum):
-    """Where a delayed action stands."""
+    """The state of a delayed action."""
 
     WAITING = "waiting"  # the undo window is open
     RUNNING = "running"
@@ -55,7 +55,7 @@ MOVES: Mapping[tuple[Phase, Move], Phase] = {
 
 @dataclass(frozen=True, slots=True)
 class Delayed:
-    """A delayed action: how many things it is about, when it begins, and how many are done."""
+    """A delayed action: the number of its things, when it begins, and how many are done."""
 
     total: int
     begins_at_seconds: float
@@ -63,10 +63,10 @@ class Delayed:
     done: int = 0
 
     def moved(self, move: Move) -> Delayed:
-        """The action after a move.
+        """Return the action after a move.
 
         Raises:
-            IllegalUndoMoveError: the table does not have it.
+            IllegalUndoMoveError: the table does not have the move.
         """
         after = MOVES.get((self.phase, move))
         if after is None:
@@ -74,15 +74,15 @@ class Delayed:
         return replace(self, phase=after)
 
     def is_due(self, now_seconds: float) -> bool:
-        """Whether the undo window has ended."""
+        """Return whether the undo window has ended."""
         return self.phase is Phase.WAITING and now_seconds >= self.begins_at_seconds
 
     def seconds_left(self, now_seconds: float) -> int:
-        """Whole seconds of the undo window that are left, rounded up."""
+        """Return whole seconds of the undo window that are left, rounded up."""
         return max(0, -int(-(self.begins_at_seconds - now_seconds) // 1))
 
 
-# What an action does: it yields how many things are done so far.
+# The work of an action: it yields how many things are done so far.
 Work = Callable[[], AsyncIterator[int]]
 
 
@@ -93,7 +93,7 @@ class UndoWindow:
         self._action: Delayed | None = None
 
     def build(self) -> None:
-        """Put the line and its buttons in their places, hidden."""
+        """Add the line and its buttons, hidden."""
         self._card = ui.row().classes("hw-card hw-row")
         self._card.set_visibility(False)
         with self._card:
@@ -107,11 +107,11 @@ class UndoWindow:
 
     @property
     def is_busy(self) -> bool:
-        """Whether an action waits or runs."""
+        """Return whether an action waits or runs."""
         return self._action is not None and self._action.phase in (Phase.WAITING, Phase.RUNNING)
 
     def open(self, what: str, total: int, work: Work, result: Callable[[], str]) -> None:
-        """Begin the window: `what` will be done to `total` things; `result` says in the end what became of it."""
+        """Begin the window: `what` will be done to `total` things; `result` describes the outcome."""
         if self.is_busy:
             ui.notify("Another action is in progress; wait until it ends, or stop it.", type="warning")
             return

@@ -1,8 +1,8 @@
-"""What every page stands on: who looks, how it reads, the frame around it, and what it says when a part is away.
+"""The base of every page: the visitor, the reads, the frame, and the messages about unavailable services.
 
-Invariants. A page reads `/api` with the key of whoever looks, inside this process, so nobody sees more than the API gives him;
-what is not of the API (topics, groups) is for those who are bound to no user. A part that is away is a line on the page, and
-the page goes on by itself when it is back.
+Invariants. A page reads `/api` with the visitor's key, inside this process, so it shows only what the API permits; data
+outside the API (topics, groups) is for visitors that are bound to no user. An unavailable service is a line on the
+page, and the page continues by itself when the service recovers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from highwater.streams.feeds.policy import Policy
 
 THEME_COOKIE = "highwater_theme"
 _THEMES = {"dark": True, "light": False}
-# What a read of the API may take; the slowest waits for a part that is away.
+# The time limit of an API read; the slowest waits for an unavailable service.
 READ_SECONDS_MAX = 15.0
 CHECK_SECONDS = 60.0
 
@@ -62,7 +62,7 @@ _DIGITS = 10
 Build = Callable[["View"], Awaitable[None]]
 
 
-# No such thing, and a name that is none of such a thing.
+# Not found, or a malformed name.
 _NOT_FOUND = (404, 422)
 
 
@@ -86,34 +86,36 @@ class View:
 
     @property
     def services(self) -> Services:
-        """What the routes stand on."""
+        """Return the services of the routes."""
         return self.dashboard.services.core
 
     @property
     def policy(self) -> Policy:
-        """When feeds are rebuilt."""
+        """Return the policy of rebuilds."""
         return self.dashboard.services.policy
 
     @property
     def documents(self) -> Documents:
-        """The pages of leagues, as they are served."""
+        """Return the league pages, as they are served."""
         return self.dashboard.services.documents
 
     @property
     def hub(self) -> Hub:
-        """What is sampled for all browsers."""
+        """Return the sampler for all browsers."""
         return self.dashboard.hub
 
     @property
     def sees_all(self) -> bool:
-        """Whether topics and groups, which hold everybody's events, may be shown: to operators."""
+        """Return whether topics and groups, which contain everyone's events, may be shown: to operators."""
         principal = self.visitor.principal
         is_operator = principal.role is Role.ADMIN or not principal.is_bound
         return is_operator and in_scope(Scope.SYSTEM, principal)
 
     @property
     def only_user(self) -> str | None:
-        """Whose rows alone are listed; None: everybody's. A key of an organization alone is no user's, so it is shown none."""
+        """Return the only user whose rows are listed; None: everyone's. A key of an organization belongs to no user, so
+        it sees none.
+        """
         principal = self.visitor.principal
         if principal.role is Role.ADMIN or not principal.is_bound:
             return None
@@ -121,19 +123,20 @@ class View:
 
     @property
     def is_admin(self) -> bool:
-        """Whether it may change what operators change."""
+        """Return whether the visitor may change what operators change."""
         return self.visitor.principal.role is Role.ADMIN
 
     def may(self, declaration: Access) -> bool:
-        """Whether to offer an operation: role and scopes allow it. Whose it reaches, the API says when it is called."""
+        """Return whether to offer an operation: role and scopes allow it. The API checks the owner when it is called."""
         return refusal(declaration, self.visitor.principal) is None
 
     async def require(self, role: Role) -> Principal:
-        """Who looks, asked anew before a deed: a key may have lost its role, or its browser signed out, since the page was sent.
+        """Return the visitor, checked again before an action: a key may have lost its role, or its browser signed out,
+        since the page was sent.
 
         Raises:
-            ForbiddenError: it is below the role, or its scopes do not reach so far.
-            UnauthorizedError: it is nobody any more.
+            ForbiddenError: the role is too low, or the scopes do not include it.
+            UnauthorizedError: the visitor is no longer signed in.
         """
         found = await self.dashboard.door.visitor(self.request)
         if found is None:
@@ -142,31 +145,31 @@ class View:
         return found.principal
 
     async def count(self, declaration: Access) -> None:
-        """Count something that this page does beside reading `/api`, as a call of such an operation.
+        """Count an action of this page outside `/api`, as a call of such an operation.
 
         Raises:
-            TooManyRequestsError: it is one too many.
+            TooManyRequestsError: the limit is reached.
         """
         await self.services.rate_limiter.admit(declaration, self.visitor.principal, self.request.scope)
 
     def asked(self, name: str, default: str = "") -> str:
-        """A parameter of the page."""
+        """Return a parameter of the page."""
         return self.request.query_params.get(name, default)
 
     def named(self, name: str) -> str:
-        """What the address of the page names, as in `/jobs/{job_id}`."""
+        """Return a part of the page's address, as in `/jobs/{job_id}`."""
         return str(self.request.path_params[name])
 
     async def get(self, path: str, **parameters: Any) -> Any:
-        """What the API answers to this visitor; `path` is encoded already (`segment`).
+        """Return the API's response to this visitor; `path` is encoded already (`segment`).
 
         Raises:
-            ReadRefusedError: it refuses, or has no such thing.
+            ReadRefusedError: it refuses, or the resource does not exist.
         """
         return (await self.send("GET", path, parameters=parameters)).json()
 
     async def find(self, path: str, **parameters: Any) -> Any:
-        """As `get`; None where there is no such thing, or the name is none of such a thing.
+        """Return the same as `get`; None if the resource does not exist, or its name is malformed.
 
         Raises:
             ReadRefusedError: it refuses.
@@ -181,10 +184,10 @@ class View:
     async def send(
         self, method: str, path: str, *, parameters: Mapping[str, Any] | None = None, body: Any = None
     ) -> httpx.Response:
-        """One request to the API as this visitor.
+        """Send one request to the API as this visitor.
 
         Raises:
-            ReadRefusedError: it was not answered with a 2xx.
+            ReadRefusedError: the response was not a 2xx.
         """
         headers = {} if self.visitor.authorization is None else {"Authorization": self.visitor.authorization}
         transport = httpx.ASGITransport(self.dashboard.api, client=(address_of(self.request.scope), 0))
@@ -198,9 +201,9 @@ class View:
         return answer
 
     def live(self, seconds: float, refresh: Callable[[], Awaitable[None]]) -> None:
-        """Call `refresh` as soon as the browser is there, and again and again; what fails is told above the page.
+        """Call `refresh` as soon as the browser is connected, and then periodically; a failure is shown above the page.
 
-        Until it was called once the page is marked as busy: whoever has it read aloud waits, and so do tests.
+        Until the first call the page is marked as busy: screen readers wait, and so do tests.
         """
         content = ui.context.client.content.props("aria-busy=true")
 
@@ -226,10 +229,10 @@ class View:
         ui.timer(seconds, turn)
 
     async def _is_still_let_in(self) -> bool:
-        """Ask once a minute who looks: whoever signed out or lost a role sees no more of what he may not see.
+        """Check the visitor once a minute: one who signed out or lost a role no longer sees forbidden data.
 
         Raises:
-            UnavailableError: that cannot be known now; nothing is shown meanwhile.
+            UnavailableError: that cannot be checked now; nothing is shown meanwhile.
         """
         now = monotonic_seconds()
         if now - self._checked_at < CHECK_SECONDS:
@@ -242,7 +245,7 @@ class View:
         return False
 
     def tell(self, problem: str | None) -> None:
-        """Say above the page what is wrong; None: nothing is."""
+        """Show an error above the page; None: there is none."""
         if self._banner is None:
             return
         self._banner.set_visibility(problem is not None)
@@ -251,7 +254,7 @@ class View:
 
     @contextmanager
     def frame(self, path: str, title: str) -> Iterator[None]:
-        """Header, navigation, and the page within."""
+        """Yield the page within header and navigation."""
         # Not `ui.add_css`, which adds a style by a script without the page's nonce.
         ui.add_head_html(f"<style>{CSS}</style>")
         ui.dark_mode(_THEMES.get(self.request.cookies.get(THEME_COOKIE, "")))
@@ -277,7 +280,7 @@ class View:
 
     def _header(self, drawer: ui.left_drawer) -> None:
         with ui.header():
-            # First of all that Tab reaches: the header is before everything else in the document.
+            # The first target of Tab: the header is before everything else in the document.
             ui.html('<a class="hw-skip" href="#page">Skip to the page</a>', sanitize=False)
             ui.button(icon="menu", on_click=drawer.toggle).props('flat round dense color=inherit aria-label="Pages"')
             ui.html('<a class="hw-brand" href="/">Highwater</a>', sanitize=False)
@@ -303,14 +306,14 @@ class View:
 
 
 def _current(target: str, path: str) -> str:
-    """How a link of the navigation is marked: on its page, and on the pages of single things under it."""
+    """Return the mark of a navigation link: on its page, and on the pages of single things under it."""
     if target == path:
         return " aria-current=page"
     return " aria-current=true" if target != "/" and path.startswith(f"{target}/") else ""
 
 
 def page(path: str, title: str) -> Callable[[Build], None]:
-    """Register a page: it is shown to whoever is signed in, anybody else is asked for a key first."""
+    """Register a page: signed-in visitors see it, others have to sign in first."""
 
     def register(build: Build) -> None:
         async def shown(request: Request) -> Response | None:
@@ -336,59 +339,59 @@ def page(path: str, title: str) -> Callable[[Build], None]:
 
 
 def place(content: str = "") -> ui.html:
-    """A place for HTML as wide as the page; `set_html` changes what stands there."""
+    """Return a container for HTML as wide as the page; `set_html` changes its content."""
     return ui.html(content, sanitize=False).classes("full-width")
 
 
 def set_html(element: ui.html, content: str) -> None:
-    """Change a picture only where it differs: what is the same is not sent again."""
+    """Change a picture only if it differs: an unchanged one is not sent again."""
     if element.content != content:
         element.set_content(content)
 
 
 def set_rows(table: ui.table, rows: list[dict[str, Any]]) -> None:
-    """Change the rows of a table only where they differ."""
+    """Change the rows of a table only if they differ."""
     if table.rows != rows:
         table.rows = rows
 
 
 def heading(words: str) -> None:
-    """A heading within a page."""
+    """Add a heading within a page."""
     ui.html(f'<h2 class="hw">{text(words)}</h2>', sanitize=False)
 
 
 def note(words: str) -> None:
-    """A line that explains."""
+    """Add a line of explanation."""
     ui.html(f'<p class="hw-muted hw-small" style="margin:0">{text(words)}</p>', sanitize=False)
 
 
 def tile(value: str, label: str, *, tone: str = "", more: str = "") -> str:
-    """A figure with its name, as HTML."""
+    """Return a figure with its name, as HTML."""
     return f'<div class="hw-tile"><b class="{tone}">{text(value)}</b><span>{text(label)}</span>{more}</div>'
 
 
 def chip(words: str, tone: str = "hw-muted") -> str:
-    """A state as HTML: words, and a colour beside them."""
+    """Return a state as HTML: words, and a colour beside them."""
     return f'<span class="hw-chip {tone}">{text(words)}</span>'
 
 
 def facts(pairs: Mapping[str, str]) -> str:
-    """Names and values as HTML; values are HTML already."""
+    """Return names and values as HTML; values are HTML already."""
     return '<dl class="hw-facts">' + "".join(f"<dt>{text(k)}</dt><dd>{v}</dd>" for k, v in pairs.items()) + "</dl>"
 
 
 def text(value: object) -> str:
-    """Anything as HTML text."""
+    """Return anything as HTML text."""
     return escape(str(value))
 
 
 def segment(value: str) -> str:
-    """One segment of a path of the API."""
+    """Return one segment of a path of the API."""
     return quote(value, safe="")
 
 
 def link(path: str, **parameters: str) -> str:
-    """The address of a page."""
+    """Return the address of a page."""
     return f"{path}?{urlencode(parameters)}" if parameters else path
 
 

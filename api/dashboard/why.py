@@ -1,6 +1,7 @@
-"""Why a user's clusters are rebuilt now, later or not at all, in words: the rules of `streams/feeds/rules.py`, one by one.
+"""Why a user's clusters are rebuilt now, later or not at all, in words: the rules of `streams/feeds/rules.py`, one by
+one.
 
-Invariant: the verdict is that of the rules themselves; what stands beside it only tells the numbers that they looked at.
+Invariant: the verdict is that of the rules themselves; the text beside it only shows the numbers that they use.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from highwater.streams.feeds.rules import Idle, Rebuild, UserFacts, Wait, is_act
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One condition: whether it holds (None: it does not matter now), and the numbers behind that."""
+    """One condition: whether it is met (None: it does not matter now), and its numbers."""
 
     name: str
     holds: bool | None
@@ -23,7 +24,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """The verdict and what it rests on."""
+    """The verdict and its reasons."""
 
     is_due: bool
     verdict: str
@@ -31,7 +32,7 @@ class Why:
 
 
 def why(facts: UserFacts, channels: int, policy: Policy, now_ms: int) -> Why:
-    """The verdict on a user at `now_ms`, subscribed to so many channels."""
+    """Return the verdict on a user at `now_ms`, with this many subscribed channels."""
     decision = should_rebuild(facts, policy, now_ms)
     return Why(
         isinstance(decision, Rebuild),
@@ -60,7 +61,9 @@ def _verdict(decision: Rebuild | Wait | Idle, facts: UserFacts, now_ms: int) -> 
 
 
 def _subscribed(facts: UserFacts, channels: int) -> Condition:
-    """Who has left every channel is still rebuilt once: what was in them is to go."""
+    """Return the condition of subscriptions: a user who has left every channel is still rebuilt once, to remove their
+    contents.
+    """
     told = f"to {count(channels)} channels" if facts.is_subscribed or not facts.is_changed else "to no channel any more"
     return Condition("subscribed", facts.is_subscribed or facts.is_changed, told)
 

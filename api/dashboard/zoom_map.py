@@ -1,6 +1,6 @@
-"""A drawing in the page that is zoomed and moved in the browser (`zoom_map.js`), and what is chosen on it.
+"""A drawing in the page that is zoomed and moved in the browser (`zoom_map.js`), and the selection on it.
 
-Invariant: what the browser sends is checked here; whoever writes it by hand gets no more than the page shows.
+Invariant: messages from the browser are checked here; a forged one gets no more than the page shows.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from typing import NamedTuple
 from nicegui import events
 from nicegui.element import Element
 
-# More points than somebody reads; the rest is counted.
+# More points than anyone reads; the rest is counted.
 SELECTED_MAX = 500
 _CHARACTERS_MAX = 512
 
 
 class Selection(NamedTuple):
-    """Points within a line that was drawn: the ids of the first ones, and how many there are."""
+    """Points within a drawn line: the ids of the first ones, and their number."""
 
     ids: tuple[str, ...]
     total: int
 
 
 class ZoomMap(Element, component="zoom_map.js"):
-    """The drawing; `pick` is called with the number of a cluster as text ("" where a point is in none) and the id of a point."""
+    """The drawing; `pick` is called with the number of a cluster as text ("" for a point in none) and the id of a point."""
 
     def __init__(
         self, pick: Callable[[str, str], Awaitable[None]], select: Callable[[Selection], Awaitable[None]]
@@ -43,21 +43,21 @@ class ZoomMap(Element, component="zoom_map.js"):
         self.on("lasso", selected)
 
     def show(self, drawing: str, marked: str) -> None:
-        """Change the drawing and the cluster that stands out, where they differ."""
+        """Change the drawing and the highlighted cluster, if they differ."""
         if self._props["drawing"] != drawing:
             self._props["drawing"] = drawing
             self.update()
         self.stand_out(marked)
 
     def stand_out(self, marked: str) -> None:
-        """Change the cluster that stands out."""
+        """Change the highlighted cluster."""
         if self._props["marked"] != marked:
             self._props["marked"] = marked
             self.update()
 
 
 def selection_of(sent: object) -> Selection:
-    """What a browser sent, within limits."""
+    """Return the browser's message, within limits."""
     found = sent if isinstance(sent, dict) else {}
     ids, total = found.get("ids"), found.get("total")
     words = [_word(one) for one in ids[:SELECTED_MAX]] if isinstance(ids, list) else []

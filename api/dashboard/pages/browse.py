@@ -1,4 +1,4 @@
-"""The topic browser: a topic as it is followed, or a search of all of it; the address of the page holds the search."""
+"""The topic browser: follows a topic, or searches all of it; the address of the page contains the search."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from highwater.schemas.positions import Position
 from highwater.schemas.topics import DEAD_LETTER_SUFFIX, TOPICS, all_topics
 
 _REFRESH_SECONDS = 0.5
-# Rows of a topic that is followed: more than fits a screen, few enough to be sent twice a second.
+# Rows of a followed topic: more than fits a screen, few enough to be sent twice a second.
 _ROWS_MAX = 60
-# A row shows the beginning of a value; the whole is one click away.
+# A row shows the beginning of a value; the rest is one click away.
 _VALUE_CHARACTERS = 400
 _SPARK_POINTS = 60
 
@@ -40,7 +40,7 @@ _OPEN = (
     ":aria-label=\"'Show ' + props.value\">{{ props.value }}</a></q-td>"
 )
 _CLAMPED = '<q-td :props="props"><div class="hw-clamp">{{ props.value }}</div></q-td>'
-# name of the parameter, label, what stands in an empty field, width
+# name of the parameter, label, placeholder, width
 _FIELDS = (
     ("since", "From", "7d, 12/1200, 2026-01-31", "11rem"),
     ("until", "To", "now", "9rem"),
@@ -52,7 +52,7 @@ _FIELDS = (
 
 
 def register() -> None:
-    """Make the page known."""
+    """Register the page."""
     page(BROWSE_PATH, "Browse")(_build)
 
 
@@ -77,7 +77,7 @@ async def _build(view: View) -> None:
 
 
 async def _on_broker(view: View) -> list[str]:
-    """What else there is to be browsed; nothing while the broker is unavailable, which the page says by itself."""
+    """Return other browsable topics; none while the broker is unavailable, which the page reports itself."""
     try:
         return [one["topic"] for one in (await view.get("/api/topics"))["topics"] if one["kind"] != "internal"]
     except ReadRefusedError:
@@ -85,14 +85,14 @@ async def _on_broker(view: View) -> list[str]:
 
 
 class _Form:
-    """What to search for; a search is an address to go to."""
+    """The search form; a search is an address to open."""
 
     def __init__(self, browsing: Browsing, names: list[str]) -> None:
         self._browsing = browsing
         self._names = names
 
     def build(self) -> None:
-        """Put the fields in their places."""
+        """Add the fields."""
         asked = self._browsing
         about = TOPICS.get(asked.topic)
         with ui.row().classes("hw-row"):
@@ -130,7 +130,7 @@ class _Form:
 
 
 class _Records:
-    """The table of records, with the columns that were chosen; a row opens the record whole."""
+    """The table of records, with the selected columns; a row opens the record in full."""
 
     def __init__(self, view: View, browsing: Browsing) -> None:
         self._view = view
@@ -138,7 +138,7 @@ class _Records:
         self.columns = browsing.shown_columns
 
     def build(self) -> None:
-        """Put the choice of columns and the table in their places."""
+        """Add the choice of columns and the table."""
         topic = TOPICS.get(self._browsing.topic.removesuffix(DEAD_LETTER_SUFFIX))
         known = list(self.columns)
         may_add: Literal["add-unique"] | None = "add-unique" if topic is None else None
@@ -176,7 +176,7 @@ class _Records:
         await self.show(str(event.args))
 
     async def show(self, number: str) -> None:
-        """Open the record at `partition/offset`; what is in the way is told above the page."""
+        """Open the record at `partition/offset`; an error is shown above the page."""
         partition, _, offset = number.partition("/")
         try:
             await show_record(self._view, Position(self._browsing.topic, int(partition), int(offset)))
@@ -185,7 +185,7 @@ class _Records:
 
 
 class _Followed:
-    """A topic as records come: the latest of them."""
+    """A topic as records arrive: the latest of them."""
 
     def __init__(self, view: View, browsing: Browsing, table: _Records) -> None:
         self._view = view
@@ -194,7 +194,7 @@ class _Followed:
         self._is_held = False
 
     def build(self) -> None:
-        """Put the elements in their places."""
+        """Add the elements."""
         self._hold = ui.button("Hold", icon="pause", on_click=self._toggle).props("outline no-caps")
         self._line = ui.html("", sanitize=False).classes("full-width")
         self._table.build()
@@ -237,7 +237,7 @@ class _Searched:
         self._problem: str | None = None
 
     def build(self) -> None:
-        """Put the elements in their places, and begin."""
+        """Add the elements, and begin."""
         with ui.row().classes("hw-row"):
             self._stop = ui.button("Stop", icon="stop", on_click=self._end).props("outline no-caps")
             self._next = ui.button("Next page", icon="navigate_next", on_click=self._go_on).props("outline no-caps")
@@ -260,7 +260,7 @@ class _Searched:
         ui.context.client.on_delete(self._results.stop)
 
     async def refresh(self) -> None:
-        """Show what was found, and how far the search is."""
+        """Show the results, and the progress of the search."""
         results = self._results
         problem = self._problem if results is None else results.problem
         wrong = "" if problem is None else f'<pre class="hw hw-bad" role="alert">{text(problem)}</pre>'
@@ -284,7 +284,7 @@ class _Searched:
             ui.navigate.to(self._here(self._results.next_cursor))
 
     def _copy(self) -> None:
-        """A link to exactly these records, whatever is appended meanwhile."""
+        """Copy a link to exactly these records, whatever is appended meanwhile."""
         if self._results is not None:
             base = str(self._view.request.base_url).rstrip("/")
             ui.clipboard.write(base + self._here(self._results.begin_cursor))
@@ -318,7 +318,7 @@ def _row(partition: int, offset: int, timestamp: str, key: str, value: str) -> d
 
 
 def _cells(value: Any, columns: list[str]) -> dict[str, str]:
-    """The fields that have a column each, if the value has fields; a text as it is, anything else as JSON."""
+    """Return the fields with a column each, if the value has fields; a text unchanged, anything else as JSON."""
     fields = value if isinstance(value, Mapping) else {}
     found = {name: fields.get(name) for name in columns}
     return {

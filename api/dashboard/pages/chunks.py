@@ -1,4 +1,4 @@
-"""Chunks: how each namespace ages, the ingests that were changed last, and a search."""
+"""Chunks: the ages of each namespace, the latest ingests, and a search."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TONES = {"complete": "hw-good", "failed": "hw-bad", "running": "hw-warn", "aban
 
 
 def register() -> None:
-    """Make the page known."""
+    """Register the page."""
     page("/chunks", "Chunks")(_build)
 
 
@@ -96,7 +96,7 @@ def _namespaces(held: list[dict[str, Any]]) -> str:
 
 
 def switch_html(one: Mapping[str, Any]) -> str:
-    """How far the change of a namespace's embedding model is; nothing where there is none."""
+    """Return the progress of changing a namespace's embedding model; empty if there is no change."""
     switch = one["switch"]
     if switch is None:
         return ""

@@ -1,4 +1,4 @@
-"""One consumer group: its members with what they read, the lag of each partition, and its reset."""
+"""One consumer group: its members with their assignments, the lag of each partition, and its reset."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REFRESH_SECONDS = 3.0
 
 
 def register() -> None:
-    """Make the page known."""
+    """Register the page."""
     page("/groups/{name}", "Consumer group")(_build)
 
 
@@ -42,7 +42,7 @@ class _Group:
         self._reset: Reset | None = None
 
     def build(self) -> None:
-        """Put the elements in their places."""
+        """Add the elements."""
         self._head = place(loading("the group"))
         if self._view.may(RESET):
             self._reset = Reset(self._view, self._name)
@@ -124,7 +124,7 @@ def _members(group: Mapping[str, Any]) -> str:
 
 
 def _assignment(member: Mapping[str, Any]) -> str:
-    """What a member reads: topics, each with its partitions."""
+    """Return a member's assignment: topics, each with its partitions."""
     found: dict[str, list[int]] = {}
     for one in member["assignment"]:
         found.setdefault(one["topic"], []).append(one["partition"])

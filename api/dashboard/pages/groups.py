@@ -12,12 +12,12 @@ from highwater.api.dashboard.tables import numbers, table_html
 from highwater.api.dashboard.view import View, chip, note, page, text
 
 _REFRESH_SECONDS = 5.0
-# Kafka's words of a group's state; others are in between.
+# Kafka's names of a group's states; others are transitional.
 STATE_TONES = {"stable": "hw-good", "empty": "hw-muted", "dead": "hw-muted"}
 
 
 def register() -> None:
-    """Make the page known."""
+    """Register the page."""
     page("/groups", "Groups")(_build)
 
 

@@ -20,7 +20,7 @@ _RETRACT = "Retract"
 
 
 def register() -> None:
-    """Make the page known."""
+    """Register the page."""
     page("/insight", "Insight")(_build)
 
 
@@ -43,16 +43,16 @@ class _Insight:
         self._id = insight_id
 
     def build(self) -> None:
-        """Put the elements in their places."""
+        """Add the elements."""
         self._card = place(loading("the insight"))
         self._actions = Actions(self._view)
         with self._actions.build():
-            # An insight is nobody's own, so a key that is bound to somebody cannot take it back.
+            # An insight has no owner, so a key that is bound to a user cannot retract it.
             if self._view.may(PUBLISH) and may_act_for(self._view.visitor.principal, Owner()):
                 self._actions.add(_RETRACT, "undo", self._retract)
 
     async def refresh(self) -> None:
-        """Read it; a retracted one says so."""
+        """Read it; a retracted one is marked."""
         try:
             document = await self._view.get(f"/api/insights/{segment(self._channel_id)}/{segment(self._id)}")
         except ReadRefusedError as error:

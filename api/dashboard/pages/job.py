@@ -1,4 +1,4 @@
-"""One job: its input, its deck or outline, every attempt on a timeline, its records, and what can be done."""
+"""One job: its input, its deck or outline, every attempt on a timeline, its records, and its actions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _GO_ON = "Approve and make the slides"
 
 
 def register() -> None:
-    """Make the page known."""
+    """Register the page."""
     page("/jobs/{job_id}", "Job")(_build)
 
 
@@ -49,7 +49,7 @@ class _Job:
         self._form = OutlineForm()
 
     def build(self) -> None:
-        """Put the elements in their places."""
+        """Add the elements."""
         self._head = place(loading("the job"))
         self._actions = Actions(self._view)
         with self._actions.build():
@@ -64,7 +64,7 @@ class _Job:
         self._made, self._went, self._input = place(), place(), place()
 
     async def refresh(self) -> None:
-        """Read how it stands; its timeline and its deck only when something was added."""
+        """Read its state; its timeline and its deck only if something was added."""
         job = await self._view.find(f"/api/jobs/{segment(self._id)}")
         if job is None:
             set_html(self._head, missing("job", self._id, "/jobs"))
@@ -89,7 +89,7 @@ class _Job:
         elif "outline" in result:
             set_html(self._made, outline_html(result["outline"]))
         elif job["kind"] == Kind.GENERATION and self._deck_of != result["presentation_id"]:
-            # Reading a deck is not a view of it: those are counted by their own operation.
+            # Reading a deck here is not a view of it: those are counted by their own operation.
             deck = await self._view.get(f"/api/presentations/{segment(result['presentation_id'])}")
             set_html(self._made, deck_html(deck))
             self._deck_of = result["presentation_id"]

@@ -18,14 +18,14 @@ from highwater.streams.jobs.states import JobStatus
 
 _REFRESH_SECONDS = 2.0
 _LISTED_MAX = 100
-# What a tile counts and its link lists.
+# The statuses that a tile counts and its link lists.
 _GROUPS = {
     "running": (JobStatus.RUNNING,),
     "waiting": (JobStatus.PENDING,),
     "completed": (JobStatus.COMPLETED,),
     "failed": (JobStatus.FAILED, JobStatus.EXPIRED),
 }
-# The beginning of a job's id tells the listed ones apart; the whole is one click away.
+# The beginning of a job's id distinguishes the listed ones; the rest is one click away.
 _ID_CHARACTERS = 8
 STATUS_TONES = {
     JobStatus.COMPLETED: "hw-good",
@@ -36,18 +36,18 @@ STATUS_TONES = {
 
 
 def job_address(job_id: str) -> str:
-    """The page of a job."""
+    """Return the address of a job's page."""
     return f"/jobs/{segment(job_id)}"
 
 
 def register() -> None:
-    """Make the page known."""
+    """Register the page."""
     page("/jobs", "Jobs")(_build)
 
 
 async def _build(view: View) -> None:
     chosen = view.asked("id")
-    if chosen:  # as links of former versions have it
+    if chosen:  # the form of links of earlier versions
         ui.navigate.to(job_address(chosen))
         return
     group = view.asked("status")
@@ -97,14 +97,14 @@ def _list(rows: list[dict[str, Any]], group: str) -> str:
 
 
 def status_html(row: Mapping[str, Any]) -> str:
-    """The status of a job, in the words of whoever has to do something about it."""
+    """Return the status of a job, in words for the person who has to act."""
     if row["status"] == JobStatus.RUNNING and row["approval_until_ms"] is not None:
         return chip("waits for approval", "hw-warn")
     return chip(row["status"], STATUS_TONES.get(row["status"], "hw-warn"))
 
 
 def progress_html(row: Mapping[str, Any]) -> str:
-    """The progress of a job as a bar with its numbers."""
+    """Return the progress of a job as a bar with its numbers."""
     done = row["progress_pct"]
     return (
         f'<div style="display:flex;gap:.6rem;align-items:center"><div class="hw-bar" role="progressbar" aria-valuenow="{done}" '

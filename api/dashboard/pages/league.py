@@ -1,4 +1,4 @@
-"""League pages as they are cached: how fresh, by which life, in or out of a match window, how often they hit, which version."""
+"""League pages in the cache: freshness, TTL, inside or outside a match window, hit rate, version."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from highwater.streams.telemetry import DOCUMENT_READS
 
 _REFRESH_SECONDS = 3.0
 _LISTED_MAX = 300
-# Served from memory or Redis: PostgreSQL was not asked.
+# Served from memory or Redis, without PostgreSQL.
 _HITS = frozenset({"memory", "redis"})
 _TONES = {Freshness.FRESH: "hw-good", Freshness.STALE: "hw-warn", Freshness.COLD: "hw-muted", Freshness.KEPT: "hw-warn"}
 
@@ -55,7 +55,7 @@ _STATE = '<q-td :props="props"><span :class="\'hw-chip \' + props.row.tone">{{ p
 
 
 def register() -> None:
-    """Make the page known."""
+    """Register the page."""
     page("/league", "Leagues")(_build)
 
 
@@ -133,7 +133,7 @@ def _row(stored: Mapping[str, Any], windows: Mapping[str, Sequence[Any]], now_ms
 
 
 def _reads() -> dict[str, dict[str, float]]:
-    """Reads of this process by kind and by what they were served from."""
+    """Return reads of this process by kind and by source."""
     found: dict[str, dict[str, float]] = {}
     for metric in DOCUMENT_READS.collect():
         for sample in metric.samples:

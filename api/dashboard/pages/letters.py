@@ -1,4 +1,4 @@
-"""Dead letters by reason: what a filter finds is counted, sent again in bulk or dropped by admins; each letter opens whole."""
+"""Dead letters by reason: admins count the matching ones and redrive or drop them in bulk; each letter opens in full."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from highwater.schemas.errors import HighwaterError
 from highwater.schemas.topics import TOPICS
 
 _REFRESH_SECONDS = 3.0
-# The latest that a filter finds: what a person looks through; a bulk action takes all that it finds.
+# The latest matches of a filter that a person reads; a bulk action applies to all matches.
 _LISTED_MAX = 200
-# Letters that are acknowledged together; between two such batches the progress is shown, and a stop is obeyed.
+# Letters that are acknowledged together; between two such batches the progress is shown, and a stop takes effect.
 _BATCH = 100
 _ANY = "any reason"
 _OPEN_ONLY, _ALL = "waiting", "all"
@@ -67,7 +67,7 @@ _SELECT = (
 
 
 def register() -> None:
-    """Make the page known."""
+    """Register the page."""
     page("/dead-letters", "Dead letters")(_build)
 
 
@@ -81,7 +81,7 @@ async def _build(view: View) -> None:
 
 
 class _Found(NamedTuple):
-    """What was read: groups of all letters, how many the filter finds, and the latest of those."""
+    """The letters read: groups of all, how many match the filter, and the latest of those."""
 
     groups: list[ReasonGroup]
     read: int
@@ -90,7 +90,7 @@ class _Found(NamedTuple):
 
 
 class _Letters:
-    """The page in one browser: the topic that is looked at, the filter, and the letters that were read."""
+    """The page in one browser: the selected topic, the filter, and the letters that were read."""
 
     def __init__(self, view: View, topic: str) -> None:
         self._view = view
@@ -102,7 +102,7 @@ class _Letters:
         self._known: tuple[int, int] | None = None
 
     def build(self) -> None:
-        """Put the elements in their places."""
+        """Add the elements."""
         self._summary = ui.html("", sanitize=False).classes("full-width")
         self._groups = ui.html('<div class="hw-card hw-muted">Counting dead letters…</div>', sanitize=False).classes(
             "full-width"
@@ -157,7 +157,7 @@ class _Letters:
             )
 
     async def _filtered(self) -> None:
-        """Another filter: the address holds it, so that a link gives the same again."""
+        """Apply another filter: the address contains it, so that a link gives the same results."""
         reason = "" if self._reason.value in (None, _ANY) else str(self._reason.value)
         is_open_only = self._state.value != _ALL
         self._filter = LetterFilter(reason, str(self._contains.value or ""), is_open_only=is_open_only)
@@ -171,7 +171,7 @@ class _Letters:
             self._view.tell(str(error))
 
     async def refresh(self) -> None:
-        """Read what is new; nothing is read while neither letters nor deeds were added."""
+        """Read new letters; nothing is read while neither letters nor actions were added."""
         hub = self._view.hub
         counts = hub.dead_letters()
         set_html(self._summary, _summary(counts, self._topic))
@@ -227,7 +227,8 @@ class _Letters:
         offsets = sorted(int(row["offset"]) for row in self._table.selected)
         return [self._letters[offset] for offset in offsets if offset in self._letters]
 
-    # -- sending again --------------------------------------------------------------------------------------------------------
+    # -- sending again
+    # --------------------------------------------------------------------------------------------------------
 
     async def _ask_redrive(self) -> None:
         chosen = {letter.position.offset for letter in self._selected()}
@@ -240,7 +241,7 @@ class _Letters:
         await self._redrive(self._filter, None)
 
     async def _redrive(self, wanted: LetterFilter, only: set[int] | None) -> None:
-        """Count first, confirm, and send once the undo window has ended; those of `only`, None: all that are found."""
+        """Count first, confirm, and send once the undo window has ended; those of `only`, None: all matches."""
         try:
             partitions = await self._view.services.admin.partition_counts()
             plan = await asyncio.to_thread(lambda: planned_redrive(self._chosen(only), wanted, partitions))
@@ -265,7 +266,7 @@ class _Letters:
         return (letter for letter in self._of_topic() if only is None or letter.position.offset in only)
 
     async def _send(self, plan: RedrivePlan, outcome: Counter[str]) -> AsyncIterator[int]:
-        """Send the letters that were counted, in batches; yields how many were handled."""
+        """Send the counted letters, in batches; yield how many were handled."""
         handler = await self._handler()
         async with self._recorded("dlq redrive", f"{self._topic}, {len(plan.offsets)} letters"):
             batch: list[Letter] = []
@@ -286,7 +287,8 @@ class _Letters:
         outcome["refused"] += len(done.refused)
         return len(batch)
 
-    # -- dropping -------------------------------------------------------------------------------------------------------------
+    # -- dropping
+    # -------------------------------------------------------------------------------------------------------------
 
     async def _ask_drop(self) -> None:
         chosen = {letter.position.offset for letter in self._selected()}
@@ -329,15 +331,15 @@ class _Letters:
         yield deleted["deleted"]
 
     def _recorded(self, action: str, resource: str) -> AbstractAsyncContextManager[None]:
-        """In the log of privileged actions, as the terminal's commands are."""
+        """Record it in the log of privileged actions, as the terminal's commands do."""
         return self._view.services.security.recording(self._view.visitor.principal, f"dashboard {action}", resource)
 
     async def _handler(self) -> Handler:
-        """Whoever handles them, asked anew: a key may have lost its role since the page was opened.
+        """Return the visitor, checked again: a key may have lost its role since the page was opened.
 
         Raises:
-            ForbiddenError: it is no admin.
-            UnauthorizedError: it is nobody any more.
+            ForbiddenError: the visitor is not an admin.
+            UnauthorizedError: the visitor is no longer signed in.
         """
         services = self._view.services
         principal = await self._view.require(Role.ADMIN)
@@ -399,6 +401,6 @@ def _row(letter: Letter) -> dict[str, Any]:
 
 
 def _origin(position: str) -> str:
-    """Where in its topic it stood; the page names the topic."""
+    """Return its original position; the page names the topic."""
     _, _, place = position.partition("/")
     return place.replace("/", " / ")

@@ -1,4 +1,4 @@
-"""Matches: those of a season, and one match, whose result is told or corrected here."""
+"""Matches: those of a season, and one match, whose result is published or corrected here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _GOALS_MAX = 999
 
 
 def register() -> None:
-    """Make the page known."""
+    """Register the page."""
     page("/match", "Matches")(_build)
 
 
@@ -73,7 +73,7 @@ class _Match:
         self._meta: dict[str, Any] = {}
 
     def build(self) -> None:
-        """Put the elements in their places."""
+        """Add the elements."""
         self._card = place(loading("the match"))
         self._form = ui.row().classes("hw-row")
         self._form.set_visibility(False)
@@ -121,7 +121,7 @@ def _goals(label: str) -> ui.number:
 
 
 def goals_of(value: object) -> int | None:
-    """The goals in a field; None where it holds no whole number from 0 to 999."""
+    """Return the goals in a field; None if it is not a whole number from 0 to 999."""
     if not isinstance(value, int | float) or value != int(value) or not 0 <= value <= _GOALS_MAX:
         return None
     return int(value)

@@ -1,4 +1,4 @@
-"""The first page: whether all is well, how much flows, and the flow of data as a picture."""
+"""The first page: the overall state, the throughput, and the flow of data as a picture."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PARTS = ("database", "kafka", "schema_registry", "redis")
 
 
 def register() -> None:
-    """Make the page known."""
+    """Register the page."""
     page("/", "Overview")(_build)
 
 
@@ -66,7 +66,7 @@ async def _build(view: View) -> None:
 
 
 class _History:
-    """The charts over the range that the address names."""
+    """The charts over the range in the address."""
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -76,7 +76,7 @@ class _History:
         self._drawn_at: float | None = None
 
     def build(self) -> None:
-        """Put the charts in their places."""
+        """Add the charts."""
         links = "".join(
             f'<a href="/?range={name}"{" aria-current=true" if name == self._range else ""}>{hours} h</a>'
             for name, hours in _RANGES.items()
@@ -95,7 +95,7 @@ class _History:
             )
 
     async def refresh(self) -> None:
-        """Draw the charts again, once in a while."""
+        """Redraw the charts periodically."""
         now = monotonic_seconds()
         if self._drawn_at is not None and now - self._drawn_at < _CHARTS_SECONDS:
             return
@@ -107,7 +107,7 @@ class _History:
 
 
 def _behind(view: View, lane: Lane) -> dict[str, Behind]:
-    """How far each process is behind on the topics of a lane: one process may read those of several."""
+    """Return how far each process is behind on the topics of a lane: one process may read those of several."""
     found = {}
     for lag in view.hub.lags:
         events = sum(one.events for one in lag.standings if lane_of(one.topic) == lane.name)
@@ -125,7 +125,7 @@ def _parts(view: View) -> str:
 
 
 def stopped_lines(stops: Sequence[Stopped]) -> str:
-    """Partitions that consumers do not read for too many bad events, in red, each with the command that resumes it."""
+    """Return partitions that consumers stopped because of too many bad events, in red, each with the command that resumes it."""
     lines = [
         f'<p class="hw-bad" role="alert">✗ <a href="{text(group_address(stop.group))}">{text(stop.group)}</a> does not read '
         f'<a href="{text(topic_address(stop.topic))}">{text(f"{stop.topic}/{stop.partition}")}</a> since '

@@ -1,6 +1,7 @@
-"""Policies: the thresholds that hold now, and what they and another would have done: a backtest side by side.
+"""Policies: the current thresholds, and a backtest of them and another policy side by side.
 
-Invariant: a backtest runs in a process of its own, one at a time, so that the API answers meanwhile; it changes nothing.
+Invariant: a backtest runs in a process of its own, one at a time, so that the API answers meanwhile; it changes
+nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from highwater.api.feeds.plots import picture
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.identity.rate_limits import RateLimit
 
-# A year and 10,000 readers take seconds; whoever asks for more waits at the terminal.
+# A year and 10,000 readers take seconds; larger backtests belong in the terminal.
 SECONDS_MAX = 120
 _USERS_MAX = 20_000
 _DAYS_MAX = 3_660
@@ -58,7 +59,7 @@ class BacktestFailedError(HighwaterError):
 
 
 def register() -> None:
-    """Make the page known."""
+    """Register the page."""
     page("/policies", "Policies")(_build)
 
 
@@ -121,11 +122,11 @@ async def _build(view: View) -> None:
 
 
 async def _nothing() -> None:
-    """Nothing on the page moves by itself."""
+    """Do nothing: the page is static."""
 
 
 async def backtest(policy: str, users: int, days: int) -> dict[str, Any]:
-    """What `highwater backtest --json` says of the live policy and another over so many made-up readers.
+    """Return the output of `highwater backtest --json` for the live policy and another, with simulated readers.
 
     Raises:
         BacktestFailedError: it ended with an error, or took too long.

@@ -24,18 +24,18 @@ STATUS_TONES = {Status.COMPLETED: "hw-good", Status.FAILED: "hw-bad"}
 
 
 def query_address(request_id: str) -> str:
-    """The page of a query."""
+    """Return the address of a query's page."""
     return f"/queries/{segment(request_id)}"
 
 
 def register() -> None:
-    """Make the page known."""
+    """Register the page."""
     page("/queries", "Queries")(_build)
 
 
 async def _build(view: View) -> None:
     chosen = view.asked("id")
-    if chosen:  # as links of former versions have it
+    if chosen:  # the form of links of earlier versions
         ui.navigate.to(query_address(chosen))
         return
     group = view.asked("status")

@@ -19,7 +19,7 @@ from highwater.schemas.envelope import ms_from_iso
 from highwater.streams.queries.states import Stage, Status
 
 _REFRESH_SECONDS = 2.0
-# What has ended changes only by a retraction, which a reader of the page can wait for.
+# An ended query changes only by a retraction, which may appear late.
 _ENDED_TURNS = 15
 _CANCEL, _AGAIN = "Cancel", "Ask again"
 _STAGES = (Stage.ANALYZER, Stage.ASSEMBLER, Stage.RESPONDER)
@@ -27,7 +27,7 @@ _TEXT_CHARACTERS = 300
 
 
 def register() -> None:
-    """Make the page known."""
+    """Register the page."""
     page("/queries/{request_id}", "Query")(_build)
 
 
@@ -47,7 +47,7 @@ class _Query:
         self._turns_left = 0
 
     def build(self) -> None:
-        """Put the elements in their places."""
+        """Add the elements."""
         self._head = place(loading("the query"))
         self._actions = Actions(self._view)
         with self._actions.build():
@@ -60,7 +60,7 @@ class _Query:
         self._answer, self._went, self._events = place(), place(), place()
 
     async def refresh(self) -> None:
-        """Read how it stands; rarely once it has ended."""
+        """Read its state; rarely once it has ended."""
         if self._turns_left > 0:
             self._turns_left -= 1
             return
@@ -158,7 +158,7 @@ def _sources(view: View, sources: Any) -> str:
 
 
 def _linked(source: Mapping[str, Any]) -> str:
-    """The beginning of a source; that of an insight leads to its page."""
+    """Return the beginning of a source; that of an insight links to its page."""
     words = text((source.get("text") or "retracted")[:_TEXT_CHARACTERS])
     if source.get("document"):
         return words

@@ -1,4 +1,4 @@
-"""One schema: its versions, what differs between two of them, and whether a text could be the next one."""
+"""One schema: its versions, the differences between two of them, and a check of a possible next one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from highwater.schemas.errors import HighwaterError
 
 _REFRESH_SECONDS = 10.0
 _TONES = {"added": "hw-good", "removed": "hw-bad", "changed": "hw-warn"}
-# What each level of the registry asks of a next version.
+# The registry's compatibility levels for the next version.
 _LEVELS = {
     "BACKWARD": "readers with the new version read events of the version before it",
     "BACKWARD_TRANSITIVE": "readers with the new version read events of every version before it",
@@ -30,7 +30,7 @@ _LEVELS = {
 
 
 def register() -> None:
-    """Make the page known."""
+    """Register the page."""
     page("/schemas/{name}", "Schema")(_build)
 
 
@@ -53,7 +53,7 @@ class _Schema:
         self._schema: dict[str, Any] | None = None
 
     def build(self) -> None:
-        """Put the elements in their places; the form is shown when there is a schema."""
+        """Add the elements; the form is shown if the schema exists."""
         self._head = place(loading("the schema"))
         with ui.column().classes("full-width") as self._body:
             with ui.row().classes("hw-row"):
@@ -72,7 +72,7 @@ class _Schema:
         self._body.set_visibility(visible=False)
 
     async def refresh(self) -> None:
-        """Read it again; what is compared stays as it was chosen."""
+        """Read it again; the selected comparison stays."""
         schema = await self._view.find(self._path)
         if schema is None:
             set_html(self._head, _missing(self._name))
@@ -138,7 +138,7 @@ def _head(schema: Mapping[str, Any]) -> str:
 
 
 def diff_html(diff: Mapping[str, Any]) -> str:
-    """What differs between two versions."""
+    """Return the differences between two versions."""
     if diff["from"] == diff["to"]:
         return f'<p class="hw-muted">This is version {diff["to"]} alone; choose another one to compare it with.</p>'
     title = f'<h2 class="hw">From version {diff["from"]} to version {diff["to"]}</h2>'
@@ -158,7 +158,7 @@ def _declared(words: str | None) -> str:
 
 
 def _lines(lines: Sequence[str]) -> str:
-    """A unified diff; signs tell what the colours tell."""
+    """Return a unified diff; signs show the same as the colours."""
     tones = {"+": "hw-good", "-": "hw-bad", "@": "hw-muted"}
     shown = "\n".join(
         f'<span class="{tones[line[0]]}">{text(line)}</span>' if line[:1] in tones else text(line) for line in lines
@@ -177,7 +177,7 @@ def _whole(version: Mapping[str, Any]) -> str:
 
 
 def verdict_html(check: Mapping[str, Any]) -> str:
-    """Whether a schema could be the next version."""
+    """Return whether a schema could be the next version."""
     level = text(check["compatibility"] or "the level of the registry")
     if check["is_compatible"]:
         return (

@@ -15,7 +15,7 @@ _REFRESH_SECONDS = 10.0
 
 
 def register() -> None:
-    """Make the page known."""
+    """Register the page."""
     page("/schemas", "Schemas")(_build)
 
 
@@ -27,7 +27,7 @@ async def _build(view: View) -> None:
 
 
 def schemas_html(schemas: Sequence[Mapping[str, Any]]) -> str:
-    """The subjects in two tables: of the catalogue, and of others."""
+    """Return the subjects in two tables: of the catalogue, and of others."""
     if not schemas:
         return '<p class="hw-muted">No schema has this name.</p>'
     own = [one for one in schemas if one["is_catalogued"]]

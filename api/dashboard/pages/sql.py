@@ -1,4 +1,4 @@
-"""SQL over the log: an editor, the tables beside it, and the rows as they come; the address of the page holds the query."""
+"""SQL over the log: an editor, the tables beside it, and the rows as they arrive; the address of the page contains the query."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ GROUP BY ALL ORDER BY events DESC
 
 
 def register() -> None:
-    """Make the page known."""
+    """Register the page."""
     page(PATH, "SQL")(_build)
 
 
@@ -69,7 +69,7 @@ async def _build(view: View) -> None:
 
     async def refresh() -> None:
         shown.refresh()
-        if not listed:  # after the query's own rows, so that a part that is away does not keep them from the page
+        if not listed:  # after the query's own rows, so that an unavailable service does not delay them
             set_html(tables, _tables(await listed_tables(view.services)))
             listed.append(True)
 
@@ -77,7 +77,7 @@ async def _build(view: View) -> None:
 
 
 class _Query:
-    """The editor, and the answer beneath it."""
+    """The editor, and the answer below it."""
 
     def __init__(self, view: View, query: str) -> None:
         self._view = view
@@ -86,7 +86,7 @@ class _Query:
         self._columns: list[dict[str, str]] = []
 
     def build(self) -> None:
-        """Put the elements in their places."""
+        """Add the elements."""
         self._editor = ui.textarea("Query", value=self._query).props(
             f"outlined autogrow maxlength={QUERY_CHARACTERS_MAX}"
         )
@@ -132,7 +132,7 @@ class _Query:
         ui.notify("The link runs this query again.")
 
     def refresh(self) -> None:
-        """Show what came so far."""
+        """Show the rows so far."""
         answered = self._answered
         self._stop.set_enabled(answered is not None and answered.is_running)
         if answered is None:
@@ -171,7 +171,7 @@ def _examples() -> str:
 
 
 def _tables(tables: dict[str, dict[str, str]]) -> str:
-    """The tables with their columns, as HTML; those of dead letters are named once, since each has its topic's columns."""
+    """Return the tables with their columns, as HTML; those of dead letters are named once, since each has its topic's columns."""
     letters = {name for name, topic in topics_by_table().items() if topic.name.endswith(DEAD_LETTER_SUFFIX)}
     listed = "".join(_one_table(name, columns) for name, columns in tables.items() if name not in letters)
     return (

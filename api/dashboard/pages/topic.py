@@ -1,4 +1,4 @@
-"""One topic: partitions with their copies and offsets, who writes and reads it, its configuration and its schema."""
+"""One topic: partitions with their copies and offsets, its writers and readers, its configuration and its schema."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REFRESH_SECONDS = 5.0
 
 
 def register() -> None:
-    """Make the page known."""
+    """Register the page."""
     page("/topics/{name}", "Topic")(_build)
 
 
@@ -40,7 +40,7 @@ class _Topic:
         self._name = name
 
     def build(self) -> None:
-        """Put the elements in their places."""
+        """Add the elements."""
         self._head = place(loading("the topic"))
         if may_publish(self._view, self._name):
             Publish(self._view, self._name).build()
@@ -69,7 +69,7 @@ def _missing(name: str) -> str:
 
 
 def _head(topic: Mapping[str, Any], rate: float | None) -> str:
-    """What it is and how to go on, as HTML."""
+    """Return its description and its links, as HTML."""
     name = topic["topic"]
     shown = {"holds": text(topic["kind"]), "subsystem": text(topic["subsystem"])}
     shown["events"] = figures.count(topic["events"]) + (f" · {figures.rate(rate)}" if rate is not None else "")
@@ -117,7 +117,7 @@ def _leader(one: Mapping[str, Any]) -> str:
 
 
 def _copies(one: Mapping[str, Any]) -> str:
-    """The brokers that hold a copy; those that lag behind are marked."""
+    """Return the brokers with a copy; those that lag behind are marked."""
     behind = [broker for broker in one["replicas"] if broker not in one["in_sync"]]
     mark = chip(f"behind: {_listed(behind)}", "hw-warn") if behind else ""
     return f"{_listed(one['replicas'])} {mark}"
@@ -147,7 +147,7 @@ def _groups(topic: Mapping[str, Any]) -> str:
 
 
 def _config(topic: Mapping[str, Any]) -> str:
-    """Settings of the topic itself, and the others folded."""
+    """Return settings of the topic itself, and the others folded."""
     own = [one for one in topic["config"] if not one["is_default"]]
     rest = [one for one in topic["config"] if one["is_default"]]
     columns = ("setting", "value", "problem")

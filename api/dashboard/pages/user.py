@@ -1,4 +1,4 @@
-"""A user: what is pending, why a rebuild is due or not, the versions, the map of the clusters, the feed, and its explanation."""
+"""A user: pending items, why a rebuild is due or not, the versions, the map of the clusters, the feed, and its explanation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from highwater.schemas.feeds import INSIGHT_INGESTED
 
 _REFRESH_SECONDS = 3.0
 _LISTED_MAX = 50
-# Channels with something pending; the rest are counted.
+# Channels with pending items; the rest are counted.
 _CHANNELS_MAX = 15
 _DEMANDS_MAX = 5
 _REBUILD, _ERASE = "Rebuild now", "Erase the user's data"
@@ -34,7 +34,7 @@ _TONES = {"rebuilt": "hw-good", "failed": "hw-bad", PENDING: "hw-warn"}
 
 
 def register() -> None:
-    """Make the page known."""
+    """Register the page."""
     page("/user", "Users")(_build)
 
 
@@ -101,7 +101,7 @@ async def _user(view: View, user: str) -> None:
 
 
 class _Deeds:
-    """What can be done with a user: rebuild now, and erase the user's data."""
+    """The actions on a user: rebuild now, and erase the user's data."""
 
     def __init__(self, view: View, user: str) -> None:
         self._view = view
@@ -110,14 +110,14 @@ class _Deeds:
         self._pending = 0
 
     def build(self) -> None:
-        """Put the buttons in their places; whoever may not use one does not get it."""
+        """Add the buttons that the visitor may use."""
         self._actions = Actions(self._view)
         with self._actions.build():
             self._actions.offer(REBUILD, _REBUILD, "refresh", self._rebuild)
             self._actions.offer(ERASE, _ERASE, "delete_forever", self._erase)
 
     def show(self, version: int, by_channel: Mapping[str, int]) -> None:
-        """Note how the user stands."""
+        """Note the state of the user."""
         self._version, self._pending = version, sum(max(0, number) for number in by_channel.values())
         self._actions.show(_REBUILD, _ERASE)
 
@@ -165,7 +165,7 @@ def _due(row: UserRow, told: Why) -> str:
 
 
 def _channel(channel: str, *, is_linked: bool) -> str:
-    """A channel, which leads to its insights for a visitor who may read topics."""
+    """Return a channel, which links to its insights for a visitor with access to topics."""
     if not is_linked:
         return text(channel)
     address = Browsing(topic=INSIGHT_INGESTED, key=channel, search="1").address()
@@ -196,7 +196,7 @@ def _pending(by_channel: Mapping[str, int], *, sees_all: bool) -> str:
 
 
 def _demands(found: list[Demand]) -> str:
-    """What became of the last rebuilds that somebody asked for by hand."""
+    """Return the outcomes of the last manual rebuilds."""
     lines = "".join(
         f"<tr><td>{figures.moment(one.demanded_at_ms)}</td><td>{chip(one.status, _TONES.get(one.status, 'hw-muted'))}</td>"
         f'<td>{text(one.reason)}</td><td class="hw-number">{"" if one.cluster_version is None else one.cluster_version}</td>'
