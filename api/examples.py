@@ -20,7 +20,7 @@ DECK_ID = "5b8d3a52-6f0e-4f7c-8f5e-2f1d9a3c7b03"
 WAITING_JOB_ID = "5b8d3a52-6f0e-4f7c-8f5e-2f1d9a3c7b04"
 DOCUMENT = "Highwater reads the log from any position.\n"
 DOCUMENT_SHA256 = "7feca6f3149229bd422edb078fcc5fd68d2e2bf02ce1bbedc6e3dcda55542b68"
-# Of parameters in paths, by name.
+# Examples of parameters in paths, by name.
 PATH_EXAMPLES: Mapping[str, str] = {
     "ad": "banner",
     "channel": "kafka",
@@ -121,7 +121,7 @@ EXAMPLES: Mapping[str, Example] = {
 
 
 def add_examples(document: dict[str, Any]) -> None:
-    """Add to each operation its example: of each parameter, and of the body."""
+    """Add to each operation its example: for each parameter, and for the body."""
     for operation in _operations(document):
         example = EXAMPLES.get(operation["operationId"], Example())
         for parameter in operation.get("parameters", ()):

@@ -1,6 +1,6 @@
-"""Owns what the name of a topic says about its records: events, dead letters, a changelog, or Kafka's own.
+"""The kind of records in a topic, from its name: events, dead letters, a changelog, or Kafka's own.
 
-Invariant: a pure function of the name; a topic that the catalogue does not have is sorted in the same way.
+Invariant: a pure function of the name; topics outside the catalogue are classified in the same way.
 """
 
 from __future__ import annotations

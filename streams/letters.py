@@ -1,7 +1,7 @@
 """What is one letter to a reader, in any script: marks belong to the letter before them (Unicode Standard Annex 29).
 
-Invariant: a text is cut between letters only. Python's class of letters and digits has no marks, so that a pattern of it would
-cut a word of an Indic script at each of its vowels.
+Invariant: a text is cut only between letters. Python's class of letters and digits has no marks, so a pattern of it
+would cut a word of an Indic script at each of its vowels.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3
 # Letters of Thai and Lao that belong to the one before them, and to the one after them.
 _LETTERS_BEHIND = frozenset("\u0e30\u0e32\u0e33\u0e45\u0e46\u0eb0\u0eb2\u0eb3\u0ec6")
 _LETTERS_AHEAD = frozenset("\u0e40\u0e41\u0e42\u0e43\u0e44\u0ec0\u0ec1\u0ec2\u0ec3\u0ec4")
-# Points of Hebrew and Arabic and what stretches an Arabic word: most writers leave them out, so that they are no part of a word.
+# Points of Hebrew and Arabic, and the stretching of an Arabic word: most writers omit them, so they are not part of a
+# word.
 _POINTS = re.compile(
     r"[\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8"
     r"\u06ea-\u06ed]"
@@ -40,12 +41,14 @@ def is_within_letter(written: str, cut: int) -> bool:
 
 @cache
 def marks() -> str:
-    """The marks of every script and the joiners, for a class of a pattern: 2,000 that `re` has none for, found in 10 ms."""
+    """Return the marks of every script and the joiners, for a class of a pattern: 2,000 for which `re` has no class,
+    found in 10 ms.
+    """
     return "".join(map(re.escape, filter(is_mark, map(chr, range(0x300, 0x10000))))) + JOINERS
 
 
 def runs_in(text: str) -> list[str]:
-    """The runs of letters and digits of a text, each letter with its marks."""
+    """Return the runs of letters and digits of a text, each letter with its marks."""
     return (_PLAIN_RUN if text.isascii() else _marked_run()).findall(text)
 
 
@@ -55,7 +58,9 @@ def _marked_run() -> re.Pattern[str]:
 
 
 def comparable(text: str) -> str:
-    """A text as its words are compared: without points; in scripts without spaces pairs of neighbouring letters are words."""
+    """Return a text in the form for comparing its words: without points; in scripts without spaces pairs of
+    neighbouring letters are words.
+    """
     return text if text.isascii() else UNSPACED.sub(_in_pairs, _POINTS.sub("", text))
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _FORMATS = ("table", "jsonl", "csv", "parquet")
 _SUFFIXES = {".json": "jsonl", ".ndjson": "jsonl", ".pq": "parquet"}
-# A person reads no more of a table; a file or a pipe is given what is asked for, up to what a mistake should cost.
+# The most that a person reads of a table; a file or a pipe gets all rows, up to a limit on the cost of a mistake.
 _TABLE_ROWS, _FILE_ROWS = 1_000, 10_000_000
 _SECONDS = 120.0
 _ALL_TABLES = """

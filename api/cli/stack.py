@@ -273,7 +273,7 @@ def _run_in_foreground(control: Any, plan: Plan, *, no_sample: bool, as_json: bo
             if status["ready"]:
                 try:
                     _load_sample_and_greet(status, plan.data_dir, no_sample=no_sample, as_json=as_json)
-                except Exception as error:  # noqa: BLE001 - said, since nobody waits for this thread; the stack itself runs
+                except Exception as error:  # noqa: BLE001 - printed, since nothing waits for this thread; the stack itself runs
                     warn(f"highwater: the sample was not loaded: {error}")
                 return
 

@@ -1,4 +1,4 @@
-"""Says that the broker does not have a topic, with the names that may be meant: of the catalogue and of the broker."""
+"""Reports that the broker does not have a topic, with similar names of the catalogue and of the broker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from highwater.schemas.topics import Topic, all_topics
 
 
 def missing_topic(topic: Topic, client: Mapping[str, str]) -> Exception:
-    """The error of a command that cannot read a topic.
+    """Return the error of a command that cannot read a topic.
 
     Raises:
         UnavailableError: the broker does not answer.
@@ -24,7 +24,7 @@ def missing_topic(topic: Topic, client: Mapping[str, str]) -> Exception:
 
 
 def missing_error(topic: Topic, on_broker: Iterable[str]) -> Exception:
-    """A wrong use where the name is nobody's; else the product was not set up."""
+    """Return a usage error if the topic is unknown; otherwise one that the product is not set up."""
     if topic.is_catalogued:
         return CommandFailedError(f"{topic.name} is not on the broker; run `highwater init`")
     others = [name for name in on_broker if kind_of(name) != "internal"]

@@ -57,7 +57,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, right:
 def print_list(
     documents: Sequence[Mapping[str, Any]], columns: Sequence[str], *, as_json: bool, right: Sequence[str] = ()
 ) -> None:
-    """Documents of a list: one a line as JSON, or these members of each in a table."""
+    """Print documents of a list: one per line as JSON, or these members of each in a table."""
     if as_json:
         for one in documents:
             print_json(one)

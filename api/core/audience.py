@@ -61,7 +61,7 @@ class Audience:
             self._become(self.count - 1)
 
     async def serve(self, websocket: WebSocket, run: Callable[[], Awaitable[None]]) -> None:
-        """One socket of theirs; whatever refuses it closes it with its code."""
+        """Serve one socket; an error closes it with the error's code."""
         with contextlib.suppress(WebSocketDisconnect):
             try:
                 with self.admitted():

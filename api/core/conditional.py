@@ -29,7 +29,7 @@ _TAG = re.compile(r'\s*(?:(?:W/)?"([\x21\x23-\x7e\x80-\xff]*)"\s*)?(?:,|$)')
 
 
 class Version(NamedTuple):
-    """Which version of a resource is served: `name` begins its tag, `number` only grows, `caused_by` is the event behind it."""
+    """The served version of a resource: `name` begins its ETag, `number` only grows, `caused_by` is the event that caused it."""
 
     name: str
     number: int
@@ -112,7 +112,7 @@ def answer(
 def answer_version(
     request: Request, kind: str, document: Any, version: Version, now_ms: int, *, cache_control: str = CACHE_PRIVATE
 ) -> Response:
-    """The same of a document that was made of what PostgreSQL says now; its tag holds a hash of its bytes."""
+    """Return the same for a document built from the current rows of PostgreSQL; its ETag contains a hash of its bytes."""
     payload = orjson.dumps(document)
     etag = tag_of(f"{version.name}-{version.number}", payload)
     head = Head(version.number, etag, version.caused_by, now_ms)
@@ -120,5 +120,5 @@ def answer_version(
 
 
 def uncached(document: Any, extra: Mapping[str, str] | None = None) -> Response:
-    """A document without a version, which no cache may keep."""
+    """Return a document without a version, which no cache may store."""
     return Response(orjson.dumps(document), headers={"Cache-Control": CACHE_NEVER, **(extra or {})}, media_type=JSON)

@@ -210,7 +210,9 @@ class Asker:
         return self.shown(resource, value, identifier)
 
     async def found_fresh(self, request: Request, resource: Resource[T], identifier: str) -> T:
-        """The same, once the events that the request names are accounted for; errors as of `found` and `Services.fresh`."""
+        """Return the same, once the events that the request names are processed. Raises the errors of `found` and
+        `Services.fresh`.
+        """
         await self._services.fresh(request, resource.fed_by)
         return await self.found(resource, identifier)
 

@@ -41,10 +41,10 @@ def idempotency_key(request: Request) -> str | None:
 async def published_once(
     key: str | None, read: Callable[[], Awaitable[T | None]], publish: Callable[[], Awaitable[list[str]]]
 ) -> tuple[T | None, list[str]]:
-    """Publish what is submitted under a key, unless it is stored already; what is stored now, and the positions.
+    """Publish a submission under a key, unless it is stored already; return what is stored now, and the positions.
 
-    Only a key can have given its id before, so without one nothing is read. With PostgreSQL away the event is written all the
-    same: of two with one id the first counts.
+    Only a key can have given the same id before, so without one nothing is read. While PostgreSQL is unavailable the
+    event is written anyway: of two with one id the first counts.
     """
 
     async def stored() -> T | None:

@@ -59,17 +59,17 @@ def decode_cursor(cursor: str, *kinds: type) -> tuple[str | int, ...]:
 
 
 def foreign_cursor() -> BadRequestError:
-    """The refusal of a cursor that is not one of the list's."""
+    """Return the error for a cursor of another list."""
     return BadRequestError("cursor does not come from this list", field="cursor")
 
 
 def text_after(cursor: str | None) -> str:
-    """The text after which a page begins, in a list in the order of texts; errors as of `decode_cursor`."""
+    """Return the text after which a page begins, in a list ordered by texts. Raises the errors of `decode_cursor`."""
     return str(decode_cursor(cursor, str)[0]) if cursor else ""
 
 
 def number_before(cursor: str | None, most: int) -> int:
-    """The number before which a page begins, in a list from the greatest number on; `most` is above all of them.
+    """Return the number before which a page begins, in a list in descending order; `most` is above all of them.
 
     Raises:
         BadRequestError: the cursor is not one of ours.
@@ -83,9 +83,9 @@ def number_before(cursor: str | None, most: int) -> int:
 def page_of(
     found: Sequence[T], limit: int, place: Callable[[T], Sequence[str | int]]
 ) -> tuple[Sequence[T], str | None]:
-    """A page of rows that were read with one more than `limit`, and the cursor of the next one, None at the end of the list.
+    """Return a page of rows that were read with one more than `limit`, and the cursor of the next one, None at the end.
 
-    `place` of a row is what its cursor names.
+    `place` returns the values of a row that its cursor contains.
     """
     page = found[:limit]
     return page, encode_cursor(*place(page[-1])) if len(found) > limit else None

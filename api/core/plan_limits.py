@@ -57,7 +57,7 @@ async def require_plan_allows(
 
 
 async def require_job_allowed(services: Services, organization_id: str, kind: str, args: Args) -> None:
-    """Refuse a job that the organization may not have made; errors as of `require_plan_allows`."""
+    """Refuse a job that the organization may not run. Raises the errors of `require_plan_allows`."""
     await require_plan_allows(
         services,
         organization_id,

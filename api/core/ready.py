@@ -111,4 +111,4 @@ class ReadyAnswers(ShortWay, Protocol):
     """All shortcuts, and their common parts."""
 
     def ready(self, asked: QuickRequest) -> QuickAnswer | DeferredAnswer[Any] | None:
-        """As `QuickRequest.ready`."""
+        """Return the same as `QuickRequest.ready`."""

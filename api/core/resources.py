@@ -52,7 +52,7 @@ _NAMESPACE = "ns"
 
 @dataclass(frozen=True)
 class Resource(Generic[T]):
-    """A kind of resources that are named by an id: how one is read, whose it is, and the topics whose events change it."""
+    """A kind of resources with ids: how one is read, its owner, and the topics whose events change it."""
 
     whose: Whose
     read: Callable[[Pool, str], Awaitable[T | None]] | None
@@ -85,13 +85,13 @@ def _of_user(value: Run | RunHistory) -> Owner:
     return Owner(value.user_id)
 
 
-# A user's jobs end with the user; a deck also loses what it quotes of chunks that are deleted, when their ingest is decided. The
-# commands are what a job's own `X-Caused-By` names.
+# A user's jobs end with the user; a deck also loses its quotes of deleted chunks, when their ingest is decided. The commands
+# are what a job's own `X-Caused-By` names.
 _JOB_TOPICS: frozenset[str] = frozenset(
     {JOB_SUBMITTED, CONTROL, USER_ERASED, GENERATION_REQUESTED, INGESTION_REQUESTED, EXPORT_REQUESTED}
 )
-# A retraction withdraws the answers that were made from what it takes back, as the end of an ingest does with chunks that it
-# deletes; an erased user's go with the user. The command is what an answer's own `X-Caused-By` names.
+# A retraction withdraws the answers made from the insight, as the end of an ingest does for deleted chunks; an erased user's
+# answers are erased with the user. The command is what an answer's own `X-Caused-By` names.
 _RUN_TOPICS: frozenset[str] = frozenset(
     {QUERY_SUBMITTED, RUN_CONTROLLED, STAGE_REQUESTED, INSIGHT_RETRACTED, INGEST_DECIDED, USER_ERASED}
 )

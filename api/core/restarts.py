@@ -1,7 +1,7 @@
-"""Restarting failed work together over HTTP: what requests for jobs and for queries ask alike, and what answers have in common.
+"""Restarts failed work in bulk over HTTP: the common parts of requests and responses for jobs and queries.
 
-Invariant: what is executed is planned again, so that work that was restarted or erased meanwhile is left out; each restart is an
-event of its own, and the request is recorded as a privileged action before any of them.
+Invariant: a new plan is made before it is executed, so that work that was restarted or erased meanwhile is left
+out; each restart is a separate event, and the request is recorded as a privileged action before any of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FROM, TO = "Only those that failed then or later (ISO 8601).", "Only those that 
 
 
 class RestartsAsked(BaseModel):
-    """Which failed work is restarted, by what jobs and queries both have."""
+    """Which failed work is restarted: the common parameters of jobs and queries."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     reason: str = Field("", max_length=CHARACTERS_MAX, description=REASON)
@@ -31,10 +31,10 @@ class RestartsAsked(BaseModel):
     end: str | None = Field(None, alias="to", max_length=TIME_CHARACTERS_MAX, description=TO)
 
     def span_ms(self) -> tuple[int, int]:
-        """Failed from then and before then.
+        """Return the bounds: failed from and before these times.
 
         Raises:
-            UnprocessableError: one of them is no time.
+            UnprocessableError: one of them is not a time.
         """
         begin = TS_MS_MIN if self.begin is None else time_of(self.begin, "from")
         return begin, TS_MS_MAX if self.end is None else time_of(self.end, "to")
@@ -48,7 +48,7 @@ class UserFailures(TypedDict):
 
 
 def members_of(plan: RestartPlan, positions: Sequence[str], *, noun: str, is_executed: bool) -> dict[str, Any]:
-    """What every answer of a plan has; `noun`: what is counted, in the plural."""
+    """Return the common members of a plan's response; `noun`: what is counted, in the plural."""
     return {
         "executed": is_executed,
         "found": plan.found,

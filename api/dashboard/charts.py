@@ -1,6 +1,6 @@
 """Charts of a metric over time as SVG. Pure.
 
-Invariants. A line breaks where nothing was recorded; nothing is drawn across a gap. What comes from outside is escaped.
+Invariants. A line is interrupted where nothing was recorded; nothing is drawn across a gap. External text is escaped.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from highwater.api.dashboard.addresses import group_address, topic_address
 from highwater.api.dashboard.map import colour
 from highwater.schemas.envelope import iso_from_ms, ms_from_iso
 
-# Lines that a person tells apart; the others are counted.
+# Lines that a person can distinguish; the others are counted.
 LINES_MAX = 6
 WIDTH, HEIGHT = 640, 190
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 8, 10, 22
 _TIME_LABELS = 4
 _ROUND = (1.0, 2.0, 2.5, 5.0, 10.0)
 
-# What a line is -> the page of it.
+# The name of a line -> its page.
 _ADDRESSES: Mapping[str, Callable[[str], str]] = {
     "topic": topic_address,
     "consumer": group_address,
@@ -33,7 +33,7 @@ Values: TypeAlias = Sequence[float | None]
 
 
 class Line(NamedTuple):
-    """A series with the colour it is drawn in."""
+    """A series with its colour."""
 
     name: str
     values: Values
@@ -41,12 +41,12 @@ class Line(NamedTuple):
 
     @property
     def last(self) -> float | None:
-        """Its latest value, if one was recorded."""
+        """Return its latest value, if one was recorded."""
         return next((value for value in reversed(self.values) if value is not None), None)
 
 
 def lines_of(series: Sequence[Mapping[str, Any]]) -> list[Line]:
-    """The series with the highest peaks, the highest first."""
+    """Return the series with the highest peaks, the highest first."""
 
     def peak(one: Mapping[str, Any]) -> float:
         return max((value for value in one["values"] if value is not None), default=-1.0)
@@ -56,7 +56,7 @@ def lines_of(series: Sequence[Mapping[str, Any]]) -> list[Line]:
 
 
 def runs(values: Values) -> list[list[tuple[int, float]]]:
-    """Values beside each other without a gap, each with its place."""
+    """Return runs of values without a gap, each with its place."""
     found: list[list[tuple[int, float]]] = []
     is_open = False
     for place, value in enumerate(values):
@@ -71,7 +71,7 @@ def runs(values: Values) -> list[list[tuple[int, float]]]:
 
 
 def top_of(highest: float) -> float:
-    """A round number that is not below a value: the top of the axis."""
+    """Return a round number that is not below a value: the top of the axis."""
     if highest <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(highest))
@@ -79,7 +79,7 @@ def top_of(highest: float) -> float:
 
 
 def value_text(value: float | None, unit: str) -> str:
-    """A value in its unit, for people."""
+    """Return a value with its unit in readable form."""
     if value is None:
         return figures.DASH
     if unit == "ratio":
@@ -90,7 +90,7 @@ def value_text(value: float | None, unit: str) -> str:
 
 
 def draw(document: Mapping[str, Any]) -> str:
-    """The chart of an answer of `GET /api/history` with its legend, as HTML."""
+    """Return the chart of a response of `GET /api/history` with its legend, as HTML."""
     lines = lines_of(document["series"])
     if not any(runs(line.values) for line in lines):
         return f"{_head(document)}<p class='hw-muted'>Nothing was recorded in this time. A sample is taken every minute.</p>"
@@ -159,6 +159,6 @@ def _legend(document: Mapping[str, Any], lines: Sequence[Line]) -> str:
 
 
 def _linked(label: str, name: str, value: str) -> str:
-    """A line's name and latest value, as a link to the page of what they count, if it has one."""
+    """Return a line's name and latest value, linked to the page of what they count, if it has one."""
     words = f"{escape(name)} <b>{escape(value)}</b>"
     return f'<a href="{escape(_ADDRESSES[label](name))}">{words}</a>' if label in _ADDRESSES else words

@@ -57,7 +57,7 @@ def explain_card(view: View, title: str, ask: Ask, *, anchor: str = "explain", l
             )
             state.set_content("")
             view.tell(None)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the page says it and stays
+        except Exception as error:  # noqa: BLE001 - the page shows any error and stays
             view.tell(str(error))
             state.set_content("No explanation is available; the reason is at the top of the page. Try again.")
         finally:

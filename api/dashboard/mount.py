@@ -143,7 +143,7 @@ class Dashboard:
             await _refuse(scope, receive, send)
             return
         nonce = secrets.token_urlsafe(16)
-        # The library writes this field into its pages as the prefix of addresses, whoever sent it.
+        # The library writes this field into its pages as the prefix of addresses, even if a client sent it.
         headers = [field for field in scope["headers"] if field[0] != b"x-forwarded-prefix"]
         inside = {**scope, "headers": headers, SCOPE_KEY: self, NONCE_KEY: nonce}
         await inner(inside, receive, _guarded(send, nonce) if scope["type"] == "http" else send)

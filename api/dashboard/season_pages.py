@@ -1,7 +1,9 @@
-"""The pages of a season as of an earlier change, as HTML: table, schedule, results, figures, of the matches at that place.
+"""The pages of a season as of an earlier change, as HTML: table, schedule, results, figures, of the matches at that
+place.
 
-Invariant. A page is a function of the matches alone, made by the same functions as the page that is served. What no change in the
-log names, which is the round of a match, is said to be missing; a page that needs it is not shown as it is now instead.
+Invariant: a page is a function of the matches only, made by the same functions as the served page. Data in no change of
+the log, such as the round of a match, is reported as missing; a page that needs it is not shown in its current form
+instead.
 """
 
 from __future__ import annotations
@@ -20,14 +22,14 @@ from highwater.streams.league.stats import stats
 
 _COLUMNS = ("place", "team", "played#", "won#", "drawn#", "lost#", "goals#", "difference#", "points#")
 _MATCH_COLUMNS = ("kickoff (UTC)", "home", "away", "result#", "status")
-# Matches of a season that are listed; the others are counted.
+# Listed matches of a season; the others are counted.
 _MATCHES_MAX = 400
 _NO_ROUNDS = "Changes in the log do not name rounds, so matches stand by their kickoff."
 _NO_BRACKET = (
     "The bracket cannot be shown as of then: it is made of the rounds, and changes in the log do not name them. "
     "The page that is served shows it as it is now."
 )
-# name in a key -> what the page is called
+# name in a key -> title of the page
 PAGES: Mapping[str, str] = {
     "table": "Table",
     "schedule": "Schedule",
@@ -38,13 +40,13 @@ PAGES: Mapping[str, str] = {
 
 
 def page_of(key: str) -> str:
-    """The page that the key of a league page names, the table where it names none of these."""
+    """Return the page that the key of a league page names, the table if it names none of these."""
     name = key.split(":", 2)[1] if key.count(":") > 1 else ""
     return name if name in PAGES else "table"
 
 
 def page_html(name: str, season: str, matches: Sequence[Match]) -> str:
-    """A page of a season with these matches."""
+    """Return a page of a season with these matches."""
     return _MADE[name](season, matches)
 
 
@@ -94,7 +96,7 @@ def _score(match: Mapping[str, Any]) -> str:
 
 
 def _stats(season: str, matches: Sequence[Match]) -> str:
-    """The numbers of a season, without those of each team and match, which its other pages have."""
+    """Return the totals of a season, without those of each team and match, which are on its other pages."""
     found = {name: value for name, value in stats(season, matches).items() if isinstance(value, int | float)}
     lines = "".join(
         f"<tr><td>{text(name.replace('_', ' '))}</td>{numbers(text(f'{value:,}'))}</tr>"

@@ -1,7 +1,7 @@
 """A season as of an earlier place in the log: its pages and its latest changes, moved by a slider over all changes.
 
-Invariants. Each page is a function of the changes up to the place that the address names (`season_pages.py`). A log that does not
-go back to the first change is said so. What comes from outside is escaped.
+Invariants. Each page is a function of the changes up to the position in the address (`season_pages.py`). A log that
+lacks the first changes is reported. External text is escaped.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ _PREFIX = "league:"
 
 
 def season_of(key: str) -> str | None:
-    """The season of the key of a league page; None: it is of none."""
+    """Return the season in the key of a league page; None if it has none."""
     return key.split(":", 2)[2] if key.startswith(_PREFIX) and key.count(":") > 1 else None
 
 
 def place_of(changes: Sequence[Change], position: str) -> int | None:
-    """The step of the change at a position, else the last; None: no change that was read is there."""
+    """Return the step of the change at a position, else the last; None: no change was read."""
     if not position:
         return len(changes) - 1
     return next((step for step, change in enumerate(changes) if change.by.position == position), None)
 
 
 class SeasonPast:
-    """The card in one browser. The log is read once, when it is asked for; the slider moves over what was read."""
+    """The card in one browser. The log is read once, on request; the slider moves over the changes that were read."""
 
     def __init__(self, view: View, key: str, season: str) -> None:
         self._view = view
@@ -48,7 +48,7 @@ class SeasonPast:
         self._step = 0
 
     def build(self) -> None:
-        """Put the elements in their places; an address that names a position has the log read at once."""
+        """Add the elements; if the address names a position, the log is read at once."""
         with ui.column().classes("hw-card"):
             heading(f"Season {self._season} as of an earlier change")
             note("Reads every change of the season's matches from the log. A slider then shows earlier states.")
@@ -93,14 +93,14 @@ class SeasonPast:
         self._note_address()
 
     def _chosen(self) -> None:
-        """Another page, at the same place."""
+        """Show another page, at the same position."""
         self._page = str(self._pages.value)
         if self._changes:
             self._show_page()
             self._note_address()
 
     def _note_address(self) -> None:
-        """Have the browser's address say what is shown, so that it can be shared."""
+        """Put the displayed state into the browser's address, so that it can be shared."""
         position = self._changes[self._step].by.position
         ui.navigate.history.replace(link("/league", key=self._key, position=position, show=self._page))
 
@@ -121,7 +121,7 @@ class SeasonPast:
 
 
 def latest_html(changes: Sequence[Change]) -> str:
-    """The changes that came last, the newest first."""
+    """Return the latest changes, the newest first."""
     lines = "".join(
         f'<li><a href="{text(link("/match", id=one.match["match_id"]))}">{text(one.match["home"])} - '
         f"{text(one.match['away'])}</a> {_score(one.match)} "

@@ -1,7 +1,8 @@
-"""Jobs: submitted, looked at, listed, revoked, approved and watched; the decks that they make.
+"""Jobs: submitted, shown, listed, revoked, approved and watched; the decks that they make.
 
-Laws. A job is an event first. What its organization may is asked before that, so that who may not is told at once with the name
-of the limit (R2.33); the sink asks again and has the last word. A repeat under one `Idempotency-Key` is the same job.
+Invariants. A job is an event first. The limits of its organization are checked before that, so that a refusal at once
+names the limit (R2.33); the sink checks again, and its decision is final. A repeat with the same `Idempotency-Key` is
+the same job.
 """
 
 from __future__ import annotations
@@ -61,13 +62,13 @@ from highwater.streams.jobs.validation import APPROVE, RESTART, REVOKE
 
 JOB_TOPICS = JOB.fed_by
 REVOKED_REASON, RESTARTED_REASON, APPROVED_REASON = "revoked", "restarted", "approved"
-# The names of jobs under an idempotency key; any constant, and never another one.
+# The UUID namespace of jobs with an idempotency key; any constant, but it must never change.
 _JOBS = UUID("1f6c2a0e-52d7-4c11-9d4e-6f0b8f5f3c27")
 _ENTRY_ID = re.compile("([0-9]{1,18})(?:-0)?")
 ACCEPTED = HTTPStatus.ACCEPTED
 # The same for a job's page, its events and its socket.
 READ_JOB = Access(Role.VIEWER, Scope.JOBS, Whose.JOB, limit=RateLimit.PLAN, cost=1)
-# Also what the dashboard offers its buttons by.
+# The dashboard enables its buttons by it, too.
 RESTART_JOB = Access(Role.EDITOR, Scope.JOBS, Whose.JOB, limit=RateLimit.PLAN, cost=1)
 APPROVE_JOB = Access(Role.EDITOR, Scope.JOBS, Whose.JOB, limit=RateLimit.PLAN, cost=1)
 REVOKE_JOB = Access(Role.EDITOR, Scope.JOBS, Whose.JOB, own=Role.VIEWER, limit=RateLimit.PLAN, cost=1)
@@ -114,7 +115,7 @@ PresentationId = Annotated[str, Depends(_presentation_id)]
 
 
 def job_id_of(organization_id: str, user_id: str, key_text: str | None) -> str:
-    """The id of a job: of a user's key always the same, and without a key a fresh one."""
+    """Return the id of a job: for a user's key always the same, and without a key a fresh one."""
     if key_text is None:
         return str(uuid4())
     return str(uuid5(_JOBS, orjson.dumps([organization_id, user_id, key_text]).decode()))
@@ -153,12 +154,12 @@ async def post_job(request: Request, body: JobSubmission, called: Called, servic
 def _json_text(name: str, value: dict[str, Any]) -> str:
     try:
         return orjson.dumps(value).decode()
-    except TypeError as error:  # half a character, or a number that no reader takes
+    except TypeError as error:  # a surrogate, or a number that no reader accepts
         raise UnprocessableError(f"{name}: {error}", field=name) from error
 
 
 def _require_same(known: JobRead, event: dict[str, Any]) -> None:
-    """Refuse a key that was used for something else."""
+    """Refuse a key that was used for another job."""
     is_same = known.kind == event["kind"] and known.expires_ms == event["expires_at"]
     if not (is_same and parse_args(known.kind, known.args) == parse_args(event["kind"], event["args"])):
         raise UnprocessableError(
@@ -191,14 +192,14 @@ async def get_job_timeline(request: Request, job_id: JobId, called: Called, serv
     """The input of the job, and each step with its calls of the language model."""
     found = await called.found_fresh(request, JOB, job_id)
     calls = await job_reads.calls(services.database.require(), job_id)
-    # Each part only grows, and whatever changes the document makes one of them grow.
+    # Each part only grows, and every change of the document makes one of them grow.
     number = found.version + sum(call["sends"] + 1 + (call["outcome"] is not None) for call in calls)
     version = Version("job-timeline", number, found.caused_by)
     return conditional.answer_version(request, "job_timeline", job_timeline(found, calls), version, services.clock())
 
 
 def job_document(job: JobRead) -> dict[str, Any]:
-    """How a job stands, as it is served."""
+    """Return the state of a job, as it is served."""
     result = None if job.result is None else orjson.loads(job.result)
     return {
         "job_id": job.job_id,
@@ -233,7 +234,7 @@ def _waiting_for(job: JobRead) -> dict[str, Any] | None:
 
 
 def result_url(kind: str, job_id: str, result: Mapping[str, Any] | None) -> str | None:
-    """Where what a job made is found; None before it has ended, and where it has no page of its own."""
+    """Return the address of a job's result; None before it has ended, and if it has no page of its own."""
     if result is None or kind == Kind.INGESTION:
         return None
     if kind == Kind.GENERATION:
@@ -243,7 +244,7 @@ def result_url(kind: str, job_id: str, result: Mapping[str, Any] | None) -> str 
 
 
 def _time(ms: int | None) -> str | int | None:
-    """A time that somebody else gave, which may lie where no datetime does."""
+    """Return a time from outside, which may be beyond the range of datetime."""
     return ms if ms is None or not TS_MS_MIN <= ms <= TS_MS_MAX else iso_from_ms(ms)
 
 
@@ -338,7 +339,8 @@ async def get_jobs(
 
 
 def listed_user(called: Asker, org: str, user_id: str | None) -> str | None:
-    """The one user whose jobs a caller reads in an organization; None: all of its jobs. `user_id`: who was asked for.
+    """Return the one user whose jobs a caller reads in an organization; None: all of its jobs. `user_id`: the requested
+    one.
 
     Raises:
         ForbiddenError: the caller may not read the jobs of that user, or of the organization.
@@ -362,14 +364,15 @@ def _list_place(cursor: str | None) -> tuple[int, str]:
     return place
 
 
-# -- what is told while it is made ----------------------------------------------------------------------------------------
+# -- progress
+# ------------------------------------------------------------------------------------------------------------
 
 
 def place_after(last_event_id: str | None, job: JobRead) -> int:
-    """The number after which a listener is told; 0 without an id.
+    """Return the number after which a listener is served; 0 without an id.
 
     Raises:
-        BadRequestError: it is no id that this job's events have had.
+        BadRequestError: it is not the id of an event of this job.
     """
     if last_event_id is None or not last_event_id.strip():
         return 0
@@ -402,7 +405,8 @@ async def get_events(request: Request, job_id: JobId, called: Called, services: 
     return EventStream(jobs.watchers, job_id, after, is_still_allowed)
 
 
-# -- decks ----------------------------------------------------------------------------------------------------------------
+# -- decks
+# ----------------------------------------------------------------------------------------------------------------
 
 
 @router.get(
@@ -427,6 +431,6 @@ async def get_presentation(
         "created_at": iso_from_ms(found.created_ms),
         "position": found.position,
     }
-    # What is stored of the views only grows; the rest, which a lost Redis takes with it, is in the tag alone.
+    # The stored part of the views only grows; the rest, which is lost with Redis, is only in the ETag.
     version = Version("presentation", 1 + found.view_count, found.position)
     return conditional.answer_version(request, "presentation", document, version, services.clock())

@@ -1,6 +1,6 @@
-"""Failed jobs of an organization restarted together: planned by GET, executed by POST, both by one decision.
+"""Restarts failed jobs of an organization in bulk: planned by GET, executed by POST, both by one decision.
 
-Invariant: what `api/core/restarts.py` promises. A job continues after its last stored step, if its organization may have it made.
+Invariant: that of `api/core/restarts.py`. A job continues after its last stored step, if its organization may run it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class RestartsRequest(RestartsAsked):
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan with the jobs as they are stored, and why the organization may not have them restarted, if it may not."""
+    """A plan with the stored jobs, and why the organization may not restart them, if so."""
 
     plan: RestartPlan
     jobs: Sequence[JobRead]
@@ -150,7 +150,7 @@ def _failed(job: JobRead) -> FailedWork:
 async def _refusal(
     services: Services, org: str, jobs: Sequence[JobRead]
 ) -> ForbiddenError | PaymentRequiredError | None:
-    """Why the organization may not have these jobs made, all of them together; the sink asks again for each."""
+    """Return why the organization may not run these jobs, all of them together; the sink checks each again."""
     if not jobs:
         return None
     args = [parse_args(job.kind, job.args) for job in jobs]

@@ -376,7 +376,7 @@ class JobHub:
                 await work()
             except UnavailableError:
                 await asyncio.sleep(_AGAIN_SECONDS)
-            except Exception as error:  # noqa: BLE001 - said, and ended for all: they come back after their last id
+            except Exception as error:  # noqa: BLE001 - logged, and ended for all: clients reconnect with their last id
                 _log.error("watching jobs failed", error=repr(error), exc_info=True)
                 fail(self._listeners())
                 await asyncio.sleep(_AGAIN_SECONDS)

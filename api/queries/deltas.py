@@ -77,7 +77,7 @@ class DeltaHub:
                     _log.warning("no deltas are told", reason=str(error))
                 self._is_away = True
                 await asyncio.sleep(_AWAY_SECONDS)
-            except Exception as error:  # noqa: BLE001 - said; answers come without deltas, and the next read may do
+            except Exception as error:  # noqa: BLE001 - logged; answers arrive without deltas, and the next read may succeed
                 _log.error("deltas could not be read", error=repr(error), exc_info=True)
                 await asyncio.sleep(_AWAY_SECONDS)
             else:

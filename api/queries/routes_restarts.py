@@ -1,8 +1,8 @@
-"""Failed queries restarted together: planned by GET, executed by POST, both by one decision.
+"""Restarts failed queries in bulk: planned by GET, executed by POST, both by one decision.
 
-Invariant: what `api/core/restarts.py` promises. A query continues with the first stage whose result is not stored, in a run of
-its own whose id is a function of the failed one: a request that is sent twice makes one run. What was cancelled has not failed,
-and what was restarted is not found again. An organization that may not ask has its queries left out.
+Invariant: that of `api/core/restarts.py`. A query continues with the first stage without a stored result, in a new run
+whose id is a function of the failed one's: a repeated request makes one run. A cancelled query has not failed, and a
+restarted one is not found again. Queries of an organization that has reached a limit are left out.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ router = APIRouter(tags=["queries"], route_class=GuardedRoute)
 
 PLAN_RESTARTS = Access(Role.VIEWER, Scope.QUERIES, Whose.DEPLOYMENT, limit=RateLimit.PLAN, cost=1)
 RESTART_QUERIES = Access(Role.ADMIN, Scope.QUERIES, Whose.DEPLOYMENT, limit=RateLimit.PLAN, cost=5)
-# The names of runs that a restart makes of failed ones; any constant, and never another one.
+# The UUID namespace of runs that restart failed ones; any constant, but it must never change.
 _RESTARTS = UUID("0f3a3c0e-55a3-4a53-9f5b-0d2f1d9c6a41")
-# What calls of a stage cost is judged by those of the last week.
+# The cost of a stage's calls is estimated from those of the last week.
 _COSTS_MS = 7 * 86_400_000
 _ORGANIZATION = "Only queries that this organization pays for."
 _STAGE = "Only queries that continue with this stage."
@@ -78,7 +78,7 @@ class QueryRestartsRequest(RestartsAsked):
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan with the runs as they are stored and what it is expected to take; which organizations may not ask, and why."""
+    """A plan with the stored runs and the expected cost; the organizations that have reached a limit, and why."""
 
     plan: RestartPlan
     runs: Sequence[FailedRun]
@@ -146,12 +146,12 @@ def _event(run: FailedRun, ts: int) -> dict[str, Any]:
 
 
 def new_id_of(request_id: str) -> str:
-    """The id of the run that a restart makes of a failed one."""
+    """Return the id of the run that restarts a failed one."""
     return str(uuid5(_RESTARTS, request_id))
 
 
 async def _planned(services: Services, wanted: QueryRestartsRequest) -> Planned:
-    """Gather the failed runs, what their organizations may, and what calls cost; and decide."""
+    """Gather the failed runs, the limits of their organizations, and the costs of calls; and decide."""
     if wanted.organization_id is not None:
         check_id("organization_id", wanted.organization_id)
     pool = services.database.require()
@@ -171,7 +171,7 @@ async def _planned(services: Services, wanted: QueryRestartsRequest) -> Planned:
 
 
 async def _refusals(services: Services, organizations: set[str]) -> dict[str, str]:
-    """The organizations that may not ask now, with the reason."""
+    """Return the organizations that have reached a limit, with the reason."""
     found = {}
     for name in sorted(organizations):
         try:

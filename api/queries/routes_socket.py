@@ -158,7 +158,7 @@ class QuerySocket(Socket):
             await self._hub.catch_up(subscriber, after)
         except ResumeError as error:
             subscriber.close(MALFORMED, str(error))
-        except Exception as error:  # noqa: BLE001 - whatever it was, this socket is told nothing more and must not stay open
+        except Exception as error:  # noqa: BLE001 - after any error this socket gets nothing more and must not stay open
             _log.error("a socket could not catch up", error=repr(error), exc_info=True)
             subscriber.close(INTERNAL_ERROR, FAILED)
 

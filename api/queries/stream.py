@@ -233,7 +233,7 @@ class QueryHub:
         try:
             while True:
                 await self._follow()
-        except Exception as error:  # noqa: BLE001 - whatever it was, a socket that is told nothing more must not stay open
+        except Exception as error:  # noqa: BLE001 - after any error, a socket that gets nothing more must not stay open
             _log.error("the sockets are closed: their consumer failed", error=repr(error), exc_info=True)
             self._task = None
             fail(self._subscribers())

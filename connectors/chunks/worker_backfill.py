@@ -225,7 +225,7 @@ class BackfillWorker:
         )
 
     async def _exchange(self, lane: _Lane) -> int:
-        """A batch of vectors of a namespace that was switched, beside what waits: its searches are slower meanwhile."""
+        """Exchange a batch of vectors of a switched namespace, beside the waiting work: its searches are slower meanwhile."""
         return await self._switching.exchange(lane.connection) if self._takes_new else 0
 
     async def _batch(self, lane: _Lane) -> int:

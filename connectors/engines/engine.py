@@ -87,7 +87,7 @@ class Engine(Slots[WorkT], Generic[WorkT, ChangeT]):
                 work = await self._step(work)
             except ElsewhereError:
                 raise
-            except Exception as error:  # noqa: BLE001 (R1.35, R2.15: whatever it is, the work ends and its user is told)
+            except Exception as error:  # noqa: BLE001 (R1.35, R2.15: after any error, the work ends and its user is notified)
                 work = await self._fail_unforeseen(work, error)
             self.step_seconds.labels(label).observe(monotonic_seconds() - started)
 

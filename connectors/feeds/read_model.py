@@ -132,7 +132,9 @@ class UserRow:
     is_changed: bool = False
 
     def facts(self, pending_by_channel: Mapping[str, int]) -> UserFacts:
-        """What decides whether the user's clusters are rebuilt; insights that wait are counted by subscribed channel."""
+        """Return the facts that decide whether the user's clusters are rebuilt; waiting insights are counted by
+        subscribed channel.
+        """
         return UserFacts(
             plan=self.plan,
             pending=sum(max(0, number) for number in pending_by_channel.values()),

@@ -1,6 +1,6 @@
 """Makes a deck: its outline, then slide by slide, from the contents of its documents.
 
-Invariant: every result is in the checkpoint, and nothing in it is made again (R2.15). A deck that was made for the same
+Invariant: every result is in the checkpoint, and nothing in it is repeated (R2.15). A deck that was made for the same
 question, the same documents and the same organization is reused without a model call (R2.25); it is free and not
 counted.
 """
@@ -186,7 +186,7 @@ class GenerationSteps:
         return Ask(slide_stage(number), self._model, system, user, concluded, _TEMPERATURE, _SLIDE_TOKENS, (started,))
 
     async def _taken_over(self, job: Job, args: GenerationArgs) -> Step:
-        """Return the slides of another deck except for those that are made again, each planned as before."""
+        """Return the slides of another deck except for those that are to be replaced, each planned as before."""
         deck = await kept_deck(self._pool, args.presentation_id, job.organization_id)
         slides = deck.slides
         if args.remake[-1] > len(slides):

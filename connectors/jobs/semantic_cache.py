@@ -100,7 +100,7 @@ class SemanticCache:
         SEMANTIC_CACHE.labels("stored").inc()
 
     async def _lookup(self, wanted: Wanted, now_ms: int) -> dict[str, Any] | None:
-        self._link.require()  # before a service is asked for a vector
+        self._link.require()  # before a service computes a vector
         vector = await self._embedder.embed(wanted.query, Work(wanted.job_id, None))
         since = to_datetime(now_ms - SEMANTIC_CACHE_SECONDS * 1000)
         async with reading(self._pool) as tx:

@@ -188,9 +188,10 @@ def _with_seconds(client: Mapping[str, str], found: Mapping[str, tuple[Standing,
 
 
 def _first_arrivals(reader: Any, unread: Iterable[tuple[Place, LogRange]]) -> dict[tuple[Place, int], int]:
-    """Return, by partition and offset, the arrival of the first record from there on; absent where there is none.
+    """Return, by partition and offset, the arrival of the first record from there on; missing if there is none.
 
-    One read serves all groups that wait at the same record, so there are as many reads as different places in a partition.
+    One read serves all groups that wait at the same record, so there are as many reads as distinct positions in a
+    partition.
     """
     wanted: dict[Place, set[int]] = {}
     highs: dict[Place, int] = {}

@@ -36,10 +36,10 @@ _POLL_SECONDS = 0.5
 # A consumer continues to fetch for this long: by then its partitions are in the quick bell's next fetch, and topics
 # that the bell did not know have been requested.
 _COVERED_SECONDS = 4.0
-# It waits for the quick bell for so long, with seconds to spare: its partitions are in the patient bell's next fetch, and topics
+# It waits for the quick bell for this long, with seconds to spare: its partitions are in the patient bell's next fetch, and topics
 # that the bell did not know in the one after that, since a broker answers a client's requests one after the other.
 _TAKEN_OVER_SECONDS = 26.0
-# Below the ten minutes after which a broker closes connections that nobody uses.
+# Below the ten minutes after which a broker closes idle connections.
 _REST_SECONDS_MAX = 480.0
 # A consumer that fetched for this long after a rest and found nothing rests again.
 _GLANCE_SECONDS = 2.0
@@ -47,9 +47,9 @@ _GLANCE_SECONDS = 2.0
 _NOBODY_SECONDS = 60.0
 # The doorbell needs to know that there is a record, not its contents; a broker sends at least one batch.
 _FETCH_BYTES_MAX = 1_024
-# A partition of which the client has taken a record is at none of the offsets that were assigned.
+# A partition of which the client has read a record is at none of the assigned offsets.
 _BEHIND = -1
-# How often a consumer that has stopped fetching polls: it hears of a rebalance within this.
+# How often a consumer that has stopped fetching polls: it notices a rebalance within this.
 _SLEEP_SECONDS = 1.0
 # Its thread polls alone for this long before the event loop gets a turn, which costs more than a poll.
 _TURN_SECONDS = 5.0
@@ -101,10 +101,10 @@ class _Bell:
         self._fetch_wait_ms = fetch_wait_ms
         self._lock = threading.Lock()
         self._waiting: dict[object, _Waiting] = {}
-        self._assigned: dict[Place, int] = {}  # what the client was told, with the offsets; of the thread alone
-        self._has_changed = False  # who waits, since the client was told
+        self._assigned: dict[Place, int] = {}  # the client's assignment, with the offsets; only the thread uses it
+        self._has_changed = False  # the waiters changed since the client was updated
         self._thread: threading.Thread | None = None
-        self._has_work = threading.Event()  # somebody waits, or it is closed
+        self._has_work = threading.Event()  # there is a waiter, or it is closed
         self._is_closed = threading.Event()
 
     def wait(self, who: object, places: Mapping[Place, int], ring: Callable[[], None]) -> None:
@@ -166,7 +166,7 @@ class _Bell:
                 "auto.offset.reset": "earliest",
                 "fetch.wait.max.ms": self._fetch_wait_ms,
                 "fetch.message.max.bytes": _FETCH_BYTES_MAX,
-                # The queue is that of all partitions: were it full with the first record, no other partition would be in the next
+                # The queue is that of all partitions: if the first record filled it, no other partition would be in the next
                 # fetch, which may wait for ten seconds.
                 "queued.min.messages": 1_000,
                 "logger": logging.getLogger("librdkafka"),
@@ -174,10 +174,10 @@ class _Bell:
         )
 
     def _assign(self, consumer: Consumer) -> None:
-        """Wait for exactly those who wait now. A fetch in progress goes on, and ends at the first record of those before.
+        """Wait for exactly the current waiters. A fetch in progress continues, and ends at the first record of earlier ones.
 
-        Partitions that stay are left alone: one that is assigned anew is started anew, and a fetch that begins while they are
-        started, one after the other, waits for those alone that were.
+        Partitions that stay are left alone: one that is assigned again is started again, and a fetch that begins while they are
+        started, one after the other, waits only for those already started.
         """
         with self._lock:
             if not self._has_changed:
@@ -207,7 +207,7 @@ class _Bell:
 
     def _wake(self, place: Place, offset: int) -> None:
         if place in self._assigned:
-            self._assigned[place] = _BEHIND  # whoever waits there next may wait for this very record
+            self._assigned[place] = _BEHIND  # the next waiter there may wait for this very record
         with self._lock:
             woken = [who for who, one in self._waiting.items() if one.places.get(place, offset + 1) <= offset]
             for who in woken:

@@ -56,12 +56,12 @@ WINDOW_TOKENS, WINDOWS_MAX = 256, 4
 BACKGROUND_NICE = 10
 # An idle model takes 70 MB; it is loaded again in 0.2 s.
 IDLE_SECONDS = 60.0
-# The share of a lead in a vector. Chosen on half of the judged questions; the other half found as much more by it
+# The share of a lead in a vector. Chosen on half of the judged questions; the other half improved as much
 # (docs/benchmarks/search.md). A lead has some 15 tokens and costs a tenth of a text.
 LEAD_SHARE = 0.4
 # Said in the name of the basis: how texts become vectors beside the files. Raised with every change that alters a vector.
 _WAY = f"2|{WINDOW_TOKENS}|{WINDOWS_MAX}|{LEAD_SHARE}|{MARKED.basis_id}"
-# The same in releases before leads.
+# The share in releases before leads.
 _WAY_WITHOUT_LEADS = f"1|{WINDOW_TOKENS}|{WINDOWS_MAX}|{UNFITTED_ID}"
 
 
@@ -205,7 +205,7 @@ class _Encoder:
         return _unit(summed)
 
     def unread(self, texts: Sequence[str | None], *, is_former: bool) -> Float32Array:
-        """Return the vectors of texts that it does not read, as this release or the former ones have them."""
+        """Return the vectors of texts that it does not read, as in this release or in former ones."""
         return (self._former_others if is_former else self._others).embed(texts)
 
 

@@ -93,7 +93,7 @@ def open_embedders(settings: Settings, *, in_background: bool = False) -> list[E
 
 
 def open_question_embedders(settings: Settings) -> list[Embedder]:
-    """The same for questions, and the local model as before leads, whose vectors older namespaces have for a while."""
+    """Return the same for questions, and the local model as before leads, whose vectors older namespaces keep for a while."""
     first, *others = open_embedders(settings)
     if not isinstance(first, LocalEmbedder):
         return [first, *others]

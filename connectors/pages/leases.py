@@ -127,5 +127,5 @@ async def wait_until_invalidated(pool: Any) -> None:
     """
     async with reading(pool) as connection:
         barrier = await connection.fetchval(QUERIES["raise_copy_barrier"], CHANNEL)
-        while await connection.fetchval(QUERIES["copies_not_told"], barrier):  # noqa: ASYNC110 (another process has to say so)
+        while await connection.fetchval(QUERIES["copies_not_told"], barrier):  # noqa: ASYNC110 (another process has to change it)
             await asyncio.sleep(_POLL_SECONDS)

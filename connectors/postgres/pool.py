@@ -21,7 +21,7 @@ _UNUSED_SECONDS = 30.0
 
 # How long a caller waits for a free connection before it must retry.
 ACQUIRE_SECONDS = 5.0
-# Of a read that somebody waits for.
+# The limit of a read that a user waits for.
 READ_SECONDS_MAX = 5.0
 
 # asyncpg's connection, or a pool's proxy of it: the stubs distinguish them, callers do not.

@@ -26,12 +26,12 @@ class TooManyValuesError(HighwaterError):
     """There are too many different values. Group by a coarser expression, or narrow the records."""
 
 
-# The path of a field of a value whose fields are unknown.
+# The path of a field of a value with unknown fields.
 _PATH = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
 
 
 def expression_of(text: str, fields: Iterable[str] | None) -> str:
-    """The expression that a text stands for: the path of a field may lack its `value.`. `fields` None: they are unknown."""
+    """Return the expression of a text: the path of a field may omit `value.`. `fields` None: they are unknown."""
     first = text.strip().partition(".")[0]
     if fields is None:
         is_path = _PATH.fullmatch(text.strip()) is not None and first not in (*NAMES, "true", "false", "null")
@@ -43,7 +43,8 @@ class Counting:
     """Counts by an expression."""
 
     def __init__(self, expression: str, decoder_type: Any, topic: str, *, is_open: bool = False) -> None:
-        """`decoder_type` is the Arrow type of the topic's events; `is_open`: they are any JSON values, whose fields are unknown.
+        """`decoder_type` is the Arrow type of the topic's events; `is_open`: they are any JSON values, whose fields are
+        unknown.
 
         Raises:
             WhereError: the text is not an expression over a record of this topic.

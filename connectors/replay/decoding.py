@@ -110,7 +110,7 @@ class Decoder:
         self.arrow_type = arrow_type_of(subject.schema)
 
     def narrowed(self, names: Collection[str]) -> Decoder:
-        """A decoder of which these columns alone are wanted; here it costs no less than all."""
+        """Return a decoder that is used for these columns only; here it costs as much as all of them."""
         del names
         return self
 

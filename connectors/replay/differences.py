@@ -90,7 +90,7 @@ def differences(
 
 
 def _fields(value: Any) -> Mapping[str, Any]:
-    """The fields of an event; a value of another application that is no object is one field."""
+    """Return the fields of an event; a value of another application that is not an object is one field."""
     return value if isinstance(value, Mapping) else {"value": value}
 
 

@@ -66,7 +66,7 @@ def main() -> None:
             send(pipe, Kind.END, [memoryview((counts.first_failure or "").encode())], counts)
         except BrokenPipeError:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, the parent says it
+        except Exception as error:  # noqa: BLE001 - the parent reports any error
             told = error if isinstance(error, HighwaterError) else _as_told(error)
             send(pipe, Kind.FAILED, [memoryview(pickle.dumps(told))], counts)
 

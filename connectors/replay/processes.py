@@ -37,9 +37,9 @@ def environment() -> dict[str, str]:
 
 
 def run_task(work: Callable[[Any, BinaryIO], None]) -> None:
-    """Do the task that stands on standard input, with our own output, as long as the parent lives and wants it.
+    """Run the task on standard input, writing to our own output, as long as the parent lives and needs it.
 
-    What the product does goes first: on a busy machine a task takes what is left.
+    The product has priority: on a busy machine a task uses what is left.
     """
     os.nice(_NICE)
     pipe = own_output()

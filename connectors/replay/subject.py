@@ -82,7 +82,7 @@ def _is_overfull(
 
 
 def newest_record(versions: Mapping[int, str]) -> str | None:
-    """The newest of the schemas, oldest first, that is a record of Avro and can be decoded; None: none is."""
+    """Return the newest of the schemas, oldest first, that is an Avro record and can be decoded; None if there is none."""
     for text in reversed(list(versions.values())):
         try:
             if readable(text).is_record:
@@ -103,7 +103,7 @@ class Subject:
         *,
         own: str | None = None,
     ) -> None:
-        """`versions` are those known so far; the registry, if any, is asked for others. `own`: the schema to read into, of a
+        """`versions` are those known so far; others are read from the registry, if any. `own`: the reader schema, for a
         topic that the catalogue does not have.
         """
         self.topic = source_of(topic)
@@ -124,7 +124,7 @@ class Subject:
 
     @classmethod
     def fetch_foreign(cls, topic: Topic, registry: RegistryAccess | None) -> Subject | None:
-        """The subject of a topic that the catalogue does not have; None: the registry has no Avro record for it.
+        """Return the subject of a topic that the catalogue does not have; None: the registry has no Avro record for it.
 
         Raises:
             UnavailableError: the registry does not answer.

@@ -1,7 +1,7 @@
-"""Owns one query in a DuckDB of its own: locked up, bounded in rows, time and memory, and gone with its answer.
+"""One query in a DuckDB of its own: isolated, limited in rows, time and memory, and deleted with its answer.
 
-Invariants. A query reads the tables that it is given and nothing else: no file, no network, no variable of the program. Only a
-`SELECT` is run, and only one. What is cut off at the limit of rows is reported.
+Invariants. A query reads only the tables that it is given: no file, no network, no variable of the program. Only a
+`SELECT` is run, and only one. Rows cut off at the limit are reported.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from highwater.connectors.sql.scanning import Progress, QueryTimeoutError
 from highwater.connectors.sql.views import Views
 from highwater.streams.clock import monotonic_seconds
 
-# Nobody writes a longer one by hand, and what parses it takes memory that is not counted.
+# Nobody writes a longer one by hand, and parsing it takes memory that is not counted.
 QUERY_CHARACTERS_MAX = 20_000
 _BATCH_ROWS = 2_000
 _CONFIGURATION: Mapping[str, str] = {
@@ -30,17 +30,19 @@ _CONFIGURATION: Mapping[str, str] = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "allow_community_extensions": "false",
-    "python_enable_replacements": "false",  # variables of the program are no tables
-    "temp_directory": "",  # what does not fit in memory is refused, not written to a disk
+    "python_enable_replacements": "false",  # variables of the program are not tables
+    "temp_directory": "",  # a query that does not fit in memory is refused, not written to a disk
     "threads": "1",
 }
 _NO_TABLE = "Table with name"
-# What DuckDB raises when it hears Ctrl-C in its own work.
+# What DuckDB raises on Ctrl-C during its own work.
 _INTERRUPTED = "Query interrupted"
 
 
 class Answer:
-    """The rows of a query, as they come, and at the end what it took. `columns` are names and types, known before it is run."""
+    """The rows of a query, as they arrive, and its statistics at the end. `columns` are names and types, known before
+    it is run.
+    """
 
     def __init__(
         self, relation: duckdb.DuckDBPyRelation, progress: Progress, rows_max: int, begun_seconds: float
@@ -62,7 +64,7 @@ class Answer:
 
     @property
     def schema(self) -> pa.Schema:
-        """The Arrow types; the query runs when they are asked for."""
+        """Return the Arrow types; this runs the query."""
         found = self._reader.schema
         return pa.schema([field.with_name(name) for field, name in zip(found, self._names, strict=True)])
 
@@ -71,7 +73,7 @@ class Answer:
         self._reader.close()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, up to the limit."""
+        """Yield the rows, up to the limit."""
         for batch in self._reader:
             left = self._rows_max - self.rows
             kept = batch.slice(0, left)
@@ -83,7 +85,7 @@ class Answer:
                 return
 
     def summary(self) -> dict[str, Any]:
-        """How many rows there are, what was read for them, and how long it took."""
+        """Return the number of rows, what was read for them, and the duration."""
         return {
             "rows": self.rows,
             "is_cut_off": self.is_cut_off,
@@ -93,7 +95,7 @@ class Answer:
 
 
 def distinct_names(names: Sequence[str]) -> list[str]:
-    """Names of columns of which no two are equal, as a file and a JSON object need them: a second `key` is `key_1`."""
+    """Return distinct names of columns, as a file and a JSON object need them: a second `key` is `key_1`."""
     found: list[str] = []
     taken = set(names)
     for name in names:
@@ -112,7 +114,7 @@ def answered(
     """Run a query; the block reads its answer. `on_progress` is called as records are scanned.
 
     Raises:
-        InvalidQueryError: it is no single SELECT, or names what is not there; the message is one line.
+        InvalidQueryError: it is not a single SELECT, or names something that does not exist; the message is one line.
         QueryTimeoutError: the time is over.
         ReadModelTooLargeError: a read model is too large to be copied.
         UnavailableError: Kafka, the registry or PostgreSQL does not answer.
@@ -148,10 +150,10 @@ def _connection(limits: Limits) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def _check(query: str) -> None:
-    """Refuse what is no single SELECT.
+    """Refuse anything but a single SELECT.
 
     Raises:
-        InvalidQueryError: it is none.
+        InvalidQueryError: it is not one.
         duckdb.Error: it does not parse.
     """
     if len(query) > QUERY_CHARACTERS_MAX:
@@ -166,10 +168,10 @@ def _check(query: str) -> None:
 
 
 def _planned(connection: duckdb.DuckDBPyConnection, query: str, views: Views) -> duckdb.DuckDBPyRelation:
-    """The query, bound to its tables; topics of other applications are looked for where a table is missing.
+    """Return the query, bound to its tables; if a table is missing, topics of other applications are searched.
 
     Raises:
-        duckdb.Error: it names what is not there.
+        duckdb.Error: it names something that does not exist.
         UnavailableError: Kafka or the registry does not answer.
     """
     try:
@@ -182,7 +184,7 @@ def _planned(connection: duckdb.DuckDBPyConnection, query: str, views: Views) ->
 
 @contextmanager
 def _in_words(query: str, progress: Progress, views: Views, limits: Limits) -> Iterator[None]:
-    """Errors as the caller knows them: what went wrong in a scan as it was, the rest in one line."""
+    """Convert errors for the caller: an error in a scan is raised as it was, others become one line."""
     try:
         yield
     except (duckdb.Error, pa.ArrowInvalid, OSError) as error:

@@ -1,4 +1,4 @@
-"""Owns DuckDB's errors in one line of plain English, with the nearest table or column."""
+"""DuckDB's errors in one line of plain English, with the nearest table or column."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COLUMN = re.compile(r'(?:Referenced column|does not have a column named) "([^"]
 _NO_FUNCTION = re.compile(r"((?:\w+ )?Function) with name (\S+) does not exist!(?:\nDid you mean (.*))?")
 _LINE = re.compile(r"\nLINE (\d+): (.*)\n( *)\^")
 _KIND = re.compile(r"^[A-Za-z ]+ Error: ")
-# "LINE 1: " and what stands before the caret of a long line.
+# "LINE 1: " and the part of a long line before the caret.
 _MARGIN = len("LINE 1: ")
 
 
@@ -28,7 +28,7 @@ class InvalidQueryError(HighwaterError):
 def told(
     error: duckdb.Error, query: str, tables: Callable[[], Iterable[str]], columns: Mapping[str, Sequence[str]]
 ) -> str:
-    """The error in one line. `tables` gives all there are; `columns` are those of the tables that the query names."""
+    """Return the error in one line. `tables` returns all names; `columns` are those of the tables in the query."""
     text = str(error)
     if isinstance(error, duckdb.OutOfMemoryException):
         return (
@@ -73,7 +73,7 @@ def _place(text: str) -> str:
 
 
 def _topic_hint(query: str, tables: Iterable[str]) -> str:
-    """What a topic that was written as it is called is called here."""
+    """Return a hint with the table of a topic that was written by its own name."""
     for table in tables:
         topic = table.strip('"')
         if topic != table:

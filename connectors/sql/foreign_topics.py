@@ -40,7 +40,7 @@ def foreign_names(on_broker: Iterable[str]) -> list[str]:
 
 
 def listed_names(names: Iterable[str]) -> list[str]:
-    """Return those topics of other applications that a list of tables shows: no changelogs, and none of Kafka's own."""
+    """Return those topics of other applications that a list of tables shows: no changelogs, and no topics of Kafka's own."""
     return [name for name in names if kind_of(name) in ("events", "dead letters")]
 
 

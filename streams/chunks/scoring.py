@@ -11,17 +11,17 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 DAY_MS = 86_400_000
-# In hybrid mode the words' share of the similarity, unless the passport sets another; the rest is the cosine. Vectors
+# The words' share of the similarity in hybrid mode, unless the passport sets another; the rest is the cosine. Vectors
 # find the same meaning in other words, words find names and numbers; neither may decide alone. Chosen with
 # `FUSED_SATURATION` on the questions with even numbers (docs/benchmarks/search.md).
 TEXT_SHARE = 0.3
-# The same where chunks and insights are compared for an answer. Insights are short: a word is in their text or not.
+# The share when chunks and insights are compared for an answer. Insights are short: a word occurs in their text or not.
 ANSWER_TEXT_SHARE = 0.4
 # BM25 (Robertson and Zaragoza 2009): a word that occurs k1 times in a chunk of mean length has half of its maximum
 # weight, and this share (b) of that number grows with the length of the chunk. The usual values.
 SATURATION, LENGTH_SHARE = 1.2, 0.75
-# k1 beside a cosine. Words alone must separate a text about a word from one that only mentions it, by counting. A cosine
-# knows what a text is about; beside it, it matters more that the text has all words of the question.
+# k1 beside a cosine. Words alone must distinguish a text about a word from one that only mentions it, by counting. A
+# cosine represents the subject of a text; beside it, it matters more that the text has all words of the question.
 FUSED_SATURATION = 0.3
 
 
@@ -71,7 +71,7 @@ def text_share_of(mode: Mode, *, has_vector: bool, has_words: bool, text_share: 
 
 
 def saturation_of(text_share: float) -> float:
-    """How often a word must occur for half of its maximum weight, in a chunk of mean length: less beside a cosine."""
+    """Return how often a word must occur for half of its maximum weight, in a chunk of average length: less beside a cosine."""
     return SATURATION if text_share >= 1 else FUSED_SATURATION
 
 

@@ -1,6 +1,7 @@
-"""Which failed work (jobs or queries) a filter finds, and what restarting it together begins. Pure; times in ms since 1970.
+"""Which failed work (jobs or queries) a filter finds, and the result of restarting it in bulk. Pure; times in ms since
+1970.
 
-Invariant: page, API and command decide by `plan_restarts` alone, so that what is shown beforehand is what happens.
+Invariant: page, API and command all use `plan_restarts`, so the displayed plan is what happens.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from dataclasses import dataclass
 
 # Work that is restarted at once: as much as the sink of controls stores in one batch.
 RESTARTS_MAX = 500
-# Failed work that is looked at, the latest; of more the plan says that it is not whole.
+# Failed work that is checked, the latest; beyond this the plan is marked as incomplete.
 LOOKED_AT_MAX = 5_000
 # Users that a plan counts one by one.
 USERS_COUNTED_MAX = 20
-# The beginning of an error says what went wrong; what follows a colon is of the one piece of work.
+# The beginning of an error is the general reason; the part after a colon belongs to the single piece of work.
 _REASON_CHARACTERS_MAX = 80
 
 
@@ -24,8 +25,8 @@ class FailedWork:
     """A job or the run of a query that failed.
 
     Attributes:
-        place: where it goes on: the number of steps that are stored, or the name of the stage that begins.
-        left: steps or stages that are still to be made, as far as their number is known.
+        place: where it continues: the number of stored steps, or the name of the stage that begins.
+        left: remaining steps or stages, if their number is known.
     """
 
     id: str
@@ -37,18 +38,18 @@ class FailedWork:
 
     @property
     def reason(self) -> str:
-        """What went wrong, without what is of this work alone."""
+        """Return the general reason, without the details of this work."""
         return self.error.partition(":")[0].strip()[:_REASON_CHARACTERS_MAX] or "unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class RestartFilter:
-    """Which failed work is meant.
+    """Which failed work is selected.
 
     Attributes:
-        reason: what its error contains, in any case of letters; empty: any.
-        place: only what goes on there.
-        ids: only these; None: all that is found.
+        reason: a part of its error, ignoring case; empty: any.
+        place: only work that continues there.
+        ids: only these; None: all.
     """
 
     reason: str = ""
@@ -56,7 +57,7 @@ class RestartFilter:
     ids: Collection[str] | None = None
 
     def finds(self, work: FailedWork) -> bool:
-        """Whether failed work is meant."""
+        """Return whether failed work is selected."""
         return (
             self.reason.casefold() in work.error.casefold()
             and self.place in (None, work.place)
@@ -66,9 +67,9 @@ class RestartFilter:
 
 @dataclass(frozen=True, slots=True)
 class RestartPlan:
-    """What a restart begins. `found`: how much the filter finds; `is_whole`: whether all failed work was looked at.
+    """The result of a restart. `found`: how much the filter finds; `is_whole`: whether all failed work was checked.
 
-    `reasons` and `users` count what was found, the most frequent first; of the users those with the most.
+    `reasons` and `users` count the found work, the most frequent first; only the users with the most are included.
     """
 
     work: tuple[FailedWork, ...]
@@ -79,17 +80,17 @@ class RestartPlan:
 
     @property
     def left(self) -> int:
-        """Steps or stages that are still to be made, as far as their number is known."""
+        """Return the remaining steps or stages, if their number is known."""
         return sum(max(0, one.left) for one in self.work)
 
 
 def plan_restarts(
     failed: Sequence[FailedWork], wanted: RestartFilter, *, restarts_max: int = RESTARTS_MAX
 ) -> RestartPlan:
-    """What a restart of the failed work that a filter finds begins: of more than `restarts_max` what failed last.
+    """Return the plan for the failed work that a filter finds: of more than `restarts_max`, the last to fail.
 
     Args:
-        failed: the latest failed work, at most `LOOKED_AT_MAX` and one.
+        failed: the latest failed work, at most one more than `LOOKED_AT_MAX`.
         wanted: the filter.
         restarts_max: how much is restarted at once.
     """

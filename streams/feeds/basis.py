@@ -32,9 +32,9 @@ CodeArray = NDArray[np.uint32]
 DIMENSIONS = 384
 # Hashed vectors without a fit: the basis of an empty store, which this name identifies.
 UNFITTED_ID = "hashed-text-384.v1"
-# The same of words that keep their marks: of chunks, and of texts that the local model does not read.
+# The same for words that keep their marks: of chunks, and of texts that the local model does not read.
 MARKED_ID = "hashed-text-384.v2"
-# What fitted bases are called, before the hash of their bytes: those of words that keep their marks, and those before them.
+# The prefixes of fitted bases, before the hash of their bytes: with words that keep their marks, and the earlier ones.
 FITTED_PREFIX, UNMARKED_PREFIX = "text-384.v3-", "text-384.v2-"
 
 # Coordinates of the wide space. On 49,381 commit subjects twice as many give no better clusters, for four times the
@@ -88,7 +88,7 @@ class Basis:
 
     @property
     def keeps_marks(self) -> bool:
-        """Whether its words keep their marks (`tokens.words_of`)."""
+        """Return whether its words keep their marks (`tokens.words_of`)."""
         return self.basis_id != UNFITTED_ID and not self.basis_id.startswith(UNMARKED_PREFIX)
 
     def to_bytes(self) -> bytes:

@@ -40,9 +40,9 @@ _COLOUR = re.compile("#[0-9a-fA-F]{6}")
 class GenerationArgs:
     """The number of slides of a deck, its query, and its documents by SHA-256.
 
-    `cache` False: the deck is made again even if one for the same query exists. `outline_only`: only the outline is
+    `cache` False: a new deck is made even if one for the same query exists. `outline_only`: only the outline is
     made, to be reviewed and changed. `outline`: the deck is made from it. `remake`: numbers of slides of the deck
-    `presentation_id` that are made again; the others are reused. `await_approval`: no slide is made before the outline
+    `presentation_id` that are replaced; the others are reused. `await_approval`: no slide is made before the outline
     is approved; without approval within `approval_timeout_seconds`, the job fails.
     """
 
@@ -279,7 +279,7 @@ def _outline(value: Any, field: str) -> Outline:
 
 
 def _remake(args: Mapping[str, Any]) -> tuple[str | None, tuple[int, ...]]:
-    """Return the deck whose slides are made again, and their numbers; None and nothing if none is named."""
+    """Return the deck whose slides are replaced, and their numbers; None and nothing if none is named."""
     if ("presentation_id" in args) != ("remake" in args):
         detail = "presentation_id and remake are given together: the deck, and the numbers of its slides"
         raise InvalidEventError("missing_field", detail, field="args.remake")

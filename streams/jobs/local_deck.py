@@ -56,7 +56,7 @@ _LEANING = re.compile(
     r"|second|third|next|finally|here|both|neither|either|note|let.s|you can see)\b",
     re.IGNORECASE,
 )
-# Addresses, which nobody reads on a slide; `name at host.org` keeps one from robots.
+# Addresses, which are useless on a slide; `name at host.org` hides one from robots.
 _ADDRESS = re.compile(r"(?:https?://|www\.)\S+|[\w.+-]{1,64}(?:@|\sat\s)(?:[\w-]{1,64}\.){1,8}\w{2,20}")
 _EMPTY_BRACKETS = re.compile(r"\(\s*\)|\[\s*\]")
 # A line of a list of references, and a sentence that only refers elsewhere.

@@ -1,6 +1,6 @@
-"""What kind of thing a question asks for by "which" or "what", where a text shows one by how it is written.
+"""The kind of thing that a question asks for by "which" or "what", if a text shows one by its form.
 
-Invariant: a kind only prefers sources and says what they name; what the question itself names is no answer to it.
+Invariant: a kind only prefers sources and names what they contain; a thing named in the question is not an answer.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-# Words behind "which" in which the kind is looked for: "which Spring Boot version", "what environment variables".
+# Words after "which" that may name the kind: "which Spring Boot version", "what environment variables".
 _WORDS_MAX = 5
 _ASKED = re.compile(r"\b(?:which|what)\s+((?:[^\s?,;:]+\s*){1,5})", re.IGNORECASE)
-# Where the noun ends and the question goes on.
+# Where the noun ends and the rest of the question begins.
 _ENDS = frozenset(
     (
         *("a", "an", "are", "at", "be", "by", "can", "could", "did", "do", "does", "for", "from", "had", "happened"),
@@ -26,12 +26,12 @@ _VERSION = r"(?<![\w.])(?:v\d+(?:\.\d+)*|\d+(?:\.\d+)+)(?:[-.]?(?:rc|alpha|beta|
 _ISSUE = r"\b[A-Z][A-Z0-9]+-\d+\b|(?<!\w)#\d+\b|\bGH-\d+\b"
 _CVE = r"\bCVE-\d{4}-\d{4,}\b|\bGHSA(?:-[0-9a-z]{4}){3}\b"
 _CONSTANT = r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b|\b[a-z]+(?:\.[a-z0-9]+){2,}\b"
-# Bounded, so that a long text of dots costs no time that grows with its square.
+# Bounded, so that a long text of dots does not take quadratic time.
 _CALL = r"\b[A-Za-z_][\w.]{0,80}\(\)|\b[a-z]\w{0,40}_\w{1,40}\b"
 _CLASS = r"\b[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]*)+\b"
-# Those of which a text that has none of this form names none.
+# Kinds that always have this form.
 _CERTAIN = (_ISSUE, _CVE)
-# How each kind is written, by the words that name it.
+# The form of each kind, by the words that name it.
 _WRITTEN = {
     ("version", "release"): _VERSION,
     ("cve", "vulnerability", "advisory"): _CVE,
@@ -45,9 +45,9 @@ _PATTERNS = {word: pattern for words, pattern in _WRITTEN.items() for word in wo
 
 
 class AskedKind(NamedTuple):
-    """A kind of thing: its name as the question has it, and how one is written.
+    """A kind of thing: its name in the question, and its form.
 
-    `is_certain`: a text without one that is written so names none. `given`: what the question itself names, in lower case.
+    `is_certain`: a text without this form names none. `given`: the things named in the question, in lower case.
     """
 
     name: str
@@ -56,13 +56,13 @@ class AskedKind(NamedTuple):
     given: frozenset[str]
 
     def named_in(self, text: str) -> list[str]:
-        """Those that a text names and the question does not, in order, each once."""
+        """Return the things that a text names and the question does not, in order, without repeats."""
         found = (one.group() for one in self.written.finditer(text))
         return [one for one in dict.fromkeys(found) if one.casefold() not in self.given]
 
 
 def asked_kind(query: str) -> AskedKind | None:
-    """The kind of thing that a question asks for; None: it asks for none that is known by how it is written."""
+    """Return the kind of thing that a question asks for; None: it asks for none with a known form."""
     asked = _ASKED.search(query)
     if asked is None:
         return None
@@ -96,7 +96,9 @@ def _singular(word: str) -> str:
 
 
 def _product(query: str, words: Sequence[str], version: str) -> str:
-    """Whose version is asked for: "which Python version", "which version of Spring Boot"; "" where it is not said in a name."""
+    """Return the product whose version the question asks for: "which Python version", "which version of Spring Boot";
+    "" if it names none.
+    """
     before = [word for word in words[: words.index(version)] if word[:1].isupper()]
     if before:
         return " ".join(before)

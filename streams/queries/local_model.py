@@ -37,11 +37,13 @@ TAGS_MAX = 8
 # A source is cited if it shares at least this part of what the best one shares; the best must share at least this part
 # of the query itself.
 _NEAR_BEST, _SHARE_MIN = 0.6, 0.3
-# One that names a thing of the kind that is asked for comes first if it shares so much of what the best one does.
+# A source that names a thing of the requested kind comes first if it shares at least this part of what the best one
+# shares.
 _NEAR_NAMING = 0.5
-# Of a question of at least so many telling words a source has two, however near it is: one alone is chance.
+# With at least this many meaningful words in the question, a source must share two, however near it is: one alone is
+# chance.
 _WORDS_OF_TWO = 3
-# A word that no source has counts for at most two ordinary ones: else a single stray word would silence what is there.
+# A word that no source has counts at most as two ordinary ones: otherwise one stray word would suppress all sources.
 _ABSENT_WEIGHT_MAX = 2.0
 
 _ELEMENT = re.compile(r"<(log|record|source)((?: [a-z]+=\"[^\"]*\")*)>(.*?)(?:</\1>|\Z)", re.DOTALL)
@@ -63,7 +65,7 @@ _PERSON = re.compile(
     r"|(?<=[Tt]hanks to )[A-Z][\w'-]+(?: [A-Z][\w'-]+){0,2}"
 )
 _NAME = re.compile(r"[A-Z0-9]")
-# A product's name that people shorten: RabbitMQ is "rabbit" to those who write of it.
+# A product's name that people shorten: RabbitMQ is "rabbit" to its users.
 _PRODUCT = re.compile(r"([A-Z][a-z]{3,})(?:DB|MQ|SQL|JS)")
 _DATE = re.compile(r"\b(?:19|20)\d\d(?:-\d\d){0,2}\b")
 _RECENT = re.compile(r"\b(?:latest|newest|last|recent|recently)\b", re.IGNORECASE)
@@ -201,7 +203,9 @@ def _of_sources(query: str, best: Sequence[_Element], *, counted: re.Match[str] 
 def _lead(
     query: str, best: Sequence[_Element], wanted: frozenset[str], counted: re.Match[str] | None, of: AskedKind | None
 ) -> str:
-    """What the sources say to the kind of question, as a sentence: how many, when, where, who, or what the nearest one says."""
+    """Return the sources' answer to the kind of question, as a sentence: how many, when, where, who, or the text of the
+    nearest source.
+    """
     first = best[0]
     mark = f"[{_number(first)}]"
     asked = _KIND.search(query)
@@ -228,11 +232,11 @@ def _lead(
 
 
 def _lead_of_kind(first: _Element, mark: str, said: str, of: AskedKind | None) -> str:
-    """What the nearest source says, and the thing of the kind that is asked for, if it is one that can be told."""
+    """Return the text of the nearest source, and the thing of the requested kind, if it is certain."""
     named = [] if of is None else of.named_in(first.text)
     if of is not None and of.is_certain and not named:
         return f"No {of.name} is named; the nearest source {mark} says: {said}"
-    # A text that names many is quoted: which of them is meant, it says itself.
+    # A text that names many is quoted: it shows which one is meant.
     return f"The nearest source {mark} {f'names {named[0]}' if len(named) == 1 else 'says'}: {said}"
 
 
@@ -356,7 +360,7 @@ def _written(one: _Element, wanted: frozenset[str], of: AskedKind | None) -> str
 
 
 def _passage(text: str, wanted: frozenset[str], of: AskedKind | None) -> str:
-    """The part of a long text that shares most with the query: its best sentence, and what follows it as far as there is room."""
+    """Return the part of a long text that shares most with the query: its best sentence, and the following ones that fit."""
     sentences = _sentences(text)
     first = _best_sentence(sentences, wanted, of)
     kept, room = [_cut(sentences[first], TEXT_CHARACTERS_MAX)], TEXT_CHARACTERS_MAX
@@ -379,7 +383,7 @@ def _sentences(text: str) -> list[str]:
 
 
 def _best_sentence(sentences: Sequence[str], wanted: frozenset[str], of: AskedKind | None = None) -> int:
-    """Which sentence shares most with the query: of those that name a thing of the kind that is asked for, if any does."""
+    """Return the sentence that shares most with the query; if any names a thing of the requested kind, only those count."""
     shared = [len(wanted & words_of(sentence)) for sentence in sentences]
     naming = [i for i, sentence in enumerate(sentences) if of is not None and shared[i] and of.named_in(sentence)]
     return max(naming or range(len(sentences)), key=lambda i: (shared[i], -i))
@@ -413,7 +417,7 @@ def _place(one: _Element) -> str:
 
 
 def _shown(text: str, wanted: frozenset[str], of: AskedKind | None = None) -> str:
-    """The sentence of a text that answers best, and what follows it while it is short."""
+    """Return the sentence of a text that answers best, and the following ones while it is short."""
     sentences = _sentences(text)
     first = _best_sentence(sentences, wanted, of)
     return _cut(" ".join(sentences[first:]) if first == 0 else sentences[first])

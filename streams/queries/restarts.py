@@ -1,4 +1,4 @@
-"""What restarting failed queries costs: the stages that are still to be made, and what a call of each took lately. Pure."""
+"""The cost of restarting failed queries: the remaining stages, and the recent cost of a call of each. Pure."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from highwater.streams.queries.states import Stage
 
-# The stages that make the answer, in order. The archivist follows; where it asks no model, it costs nothing.
+# The stages that make the answer, in order. The archivist follows; without a model call it costs nothing.
 ANSWERING = (Stage.ANALYZER, Stage.ASSEMBLER, Stage.RESPONDER)
 
 
 @dataclass(frozen=True, slots=True)
 class StageCost:
-    """What a call of a stage took on average; `cost_usd` None: its model has no price."""
+    """The average cost of a stage's call; `cost_usd` None: its model has no price."""
 
     tokens: float
     cost_usd: float | None
@@ -24,26 +24,26 @@ _NOTHING = StageCost(0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What restarts are expected to take; None: no call of a stage is known, or its model has no price."""
+    """The expected cost of restarts; None: no call of a stage is known, or its model has no price."""
 
     tokens: int | None
     cost_usd: float | None
 
 
 def resumed_stage(*, has_analysis: bool, has_context: bool) -> Stage:
-    """The stage that a failed run goes on with: the first one whose result is not stored."""
+    """Return the stage with which a failed run continues: the first one without a stored result."""
     if has_context:
         return Stage.RESPONDER
     return Stage.ASSEMBLER if has_analysis else Stage.ANALYZER
 
 
 def stages_from(stage: Stage) -> tuple[Stage, ...]:
-    """The stages of the answer that are still to be made."""
+    """Return the remaining stages of the answer."""
     return ANSWERING[ANSWERING.index(stage) :]
 
 
 def expected_cost(stages: Iterable[Stage], lately: Mapping[str, StageCost]) -> Expected:
-    """What runs that go on with these stages, one entry a run, are expected to take; `lately` by name of the stage."""
+    """Return the expected cost of runs that continue with these stages, one entry per run; `lately` by name of the stage."""
     tokens, cost_usd = 0.0, 0.0
     is_priced = True
     for stage in stages:

@@ -9,7 +9,7 @@ from highwater.streams.letters import comparable, marks, runs_in
 
 _WORD = re.compile(r"[^\W_][\w.+#/-]*[^\W_]|[^\W_]")
 _CASE_CHANGE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z]{2})(?=[A-Z][a-z])")
-# Words that stand for one another in what people write of changes; the first names the group.
+# Synonyms in texts about changes; the first names the group.
 SAME = (
     ("update", "upgrade", "bump"),
     ("dependency", "library", "package"),
@@ -37,7 +37,7 @@ _FAINT = frozenset(
 
 
 def query_words(query: str) -> list[str]:
-    """The words of a query without the faint ones, in its order, each once whatever its case."""
+    """Return the words of a query without the unspecific ones, in its order, each once regardless of case."""
     words = (_WORD if query.isascii() else _marked_word()).findall(query)
     found = {word.casefold(): word for word in reversed(words) if word.casefold() not in _FAINT}
     return list(reversed(list(found.values())))
@@ -45,13 +45,15 @@ def query_words(query: str) -> list[str]:
 
 @cache
 def _marked_word() -> re.Pattern[str]:
-    """`_WORD` whose letters have their marks."""
+    """Return `_WORD` whose letters have their marks."""
     letter, within = rf"[^\W_][{marks()}]*", rf"[\w.+#/{marks()}-]*"
     return re.compile(rf"[^\W_]{within}{letter}|{letter}")
 
 
 def words_of(text: str) -> frozenset[str]:
-    """The words by which a text is compared: identifiers in their parts, without endings, one name for what means the same."""
+    """Return the words by which a text is compared: identifiers split into their parts, without endings, one name for
+    synonyms.
+    """
     text = comparable(text)
     parts = _CASE_CHANGE.sub(" ", text)
     runs = runs_in(parts.lower())
