@@ -71,7 +71,7 @@ def runs(values: Values) -> list[list[tuple[int, float]]]:
 
 
 def top_of(highest: float) -> float:
-    """Return a round number that is not below a value: the top of the axis."""
+    """A round number that is not below a value: the top of the axis."""
     if highest <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(highest))

@@ -1,9 +1,8 @@
 """The pages of a season as of an earlier change, as HTML: table, schedule, results, figures, of the matches at that
 place.
 
-Invariant: a page is a function of the matches only, made by the same functions as the served page. Data in no change of
-the log, such as the round of a match, is reported as missing; a page that needs it is not shown in its current form
-instead.
+Invariant. A page is a function of the matches alone, made by the same functions as the page that is served. What no change in the
+log names, which is the round of a match, is said to be missing; a page that needs it is not shown as it is now instead.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from highwater.streams.league.stats import stats
 
 _COLUMNS = ("place", "team", "played#", "won#", "drawn#", "lost#", "goals#", "difference#", "points#")
 _MATCH_COLUMNS = ("kickoff (UTC)", "home", "away", "result#", "status")
-# Listed matches of a season; the others are counted.
+# Matches of a season that are listed; the others are counted.
 _MATCHES_MAX = 400
 _NO_ROUNDS = "Changes in the log do not name rounds, so matches stand by their kickoff."
 _NO_BRACKET = (
     "The bracket cannot be shown as of then: it is made of the rounds, and changes in the log do not name them. "
     "The page that is served shows it as it is now."
 )
-# name in a key -> title of the page
+# name in a key -> what the page is called
 PAGES: Mapping[str, str] = {
     "table": "Table",
     "schedule": "Schedule",
@@ -46,7 +45,7 @@ def page_of(key: str) -> str:
 
 
 def page_html(name: str, season: str, matches: Sequence[Match]) -> str:
-    """Return a page of a season with these matches."""
+    """A page of a season with these matches."""
     return _MADE[name](season, matches)
 
 
@@ -96,7 +95,7 @@ def _score(match: Mapping[str, Any]) -> str:
 
 
 def _stats(season: str, matches: Sequence[Match]) -> str:
-    """Return the totals of a season, without those of each team and match, which are on its other pages."""
+    """The numbers of a season, without those of each team and match, which its other pages have."""
     found = {name: value for name, value in stats(season, matches).items() if isinstance(value, int | float)}
     lines = "".join(
         f"<tr><td>{text(name.replace('_', ' '))}</td>{numbers(text(f'{value:,}'))}</tr>"

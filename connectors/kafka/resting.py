@@ -36,8 +36,8 @@ _POLL_SECONDS = 0.5
 # A consumer continues to fetch for this long: by then its partitions are in the quick bell's next fetch, and topics
 # that the bell did not know have been requested.
 _COVERED_SECONDS = 4.0
-# It waits for the quick bell for this long, with seconds to spare: its partitions are in the patient bell's next fetch, and topics
-# that the bell did not know in the one after that, since a broker answers a client's requests one after the other.
+# It waits for the quick bell for this long, with seconds to spare: its partitions are in the patient bell's next fetch, and
+# topics that the bell did not know in the one after that, since a broker answers a client's requests one after the other.
 _TAKEN_OVER_SECONDS = 26.0
 # Below the ten minutes after which a broker closes idle connections.
 _REST_SECONDS_MAX = 480.0

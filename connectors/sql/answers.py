@@ -74,7 +74,7 @@ def _plain(value: Any) -> Any:  # noqa: PLR0911 - a case for each kind of value
 
 
 class JsonLines:
-    """One object per line."""
+    """One object a line."""
 
     def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
         self._file = file

@@ -73,7 +73,7 @@ def _place(text: str) -> str:
 
 
 def _topic_hint(query: str, tables: Iterable[str]) -> str:
-    """Return a hint with the table of a topic that was written by its own name."""
+    """What a topic that was written as it is called is called here."""
     for table in tables:
         topic = table.strip('"')
         if topic != table:

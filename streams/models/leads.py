@@ -34,7 +34,7 @@ def lead_of(text: str) -> str:
 
 
 def _is_title(paragraph: str) -> bool:
-    """Return whether a paragraph is one line and not a sentence."""
+    """One line that is no sentence."""
     return len(paragraph) <= _TITLE_CHARACTERS_MAX and "\n" not in paragraph and not paragraph.endswith(_SENTENCE_ENDS)
 
 
