@@ -16,16 +16,16 @@ from highwater.connectors.children import count_cores
 from highwater.connectors.kafka.admin import Admin
 from highwater.connectors.kafka.backlog import watch_backlog
 from highwater.connectors.kafka.consumer import BatchConsumer, degraded, not_ready
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.outbox import Relay
 from highwater.connectors.kafka.refusal import refusal_of
 from highwater.connectors.kafka.registry import Registry
 from highwater.connectors.kafka.resting import Doorbell
-from highwater.connectors.patience import pause
 from highwater.connectors.postgres.migrate import refuse_half_restored
 from highwater.connectors.postgres.pool import is_away, open_pool
 from highwater.connectors.slices import SLICES
 from highwater.connectors.tracing import start_tracing
+from highwater.connectors.waiting import pause
 from highwater.connectors.wiring import Connector, Make, Pool, Wiring, WithWatch
 from highwater.schemas.errors import AccessRefusedError, ConfigurationError, UnavailableError, leaves
 from highwater.streams.clock import ProductClock, monotonic_seconds
@@ -187,7 +187,7 @@ async def _close_server(server: asyncio.Server) -> None:
 
 async def _surroundings(
     settings: Settings, waiting: dict[str, str], stop: asyncio.Event, resources: contextlib.AsyncExitStack
-) -> Surroundings | None:
+) -> ProcessContext | None:
     """Open what all connectors need; wait while a service is unavailable, and log that once."""
     registry = Registry(settings.registry_access())
     codec = await _when_available(registry.codec, waiting, stop)
@@ -205,7 +205,7 @@ async def _surroundings(
     await _when_available(admin.require_partitions, waiting, stop)
     doorbell = Doorbell(client)
     resources.push_async_callback(asyncio.to_thread, doorbell.close)
-    return Surroundings(pool, client, admin, registry, codec, ProductClock(settings.clock_file), doorbell)
+    return ProcessContext(pool, client, admin, registry, codec, ProductClock(settings.clock_file), doorbell)
 
 
 async def _restored(pool: Pool) -> bool:

@@ -17,7 +17,7 @@ import asyncpg
 
 from highwater.connectors.erasure import ErasureStep
 from highwater.connectors.kafka.backlog import Reading
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.positions import Place
 from highwater.connectors.kafka.producer import AsyncProducer
 from highwater.connectors.postgres.pool import open_pool
@@ -83,7 +83,7 @@ async def _awaited(awaitable: Awaitable[None]) -> None:
 class Wiring:
     """The resources that the connectors of one process share, created once."""
 
-    def __init__(self, settings: Settings, around: Surroundings, resources: contextlib.AsyncExitStack) -> None:
+    def __init__(self, settings: Settings, around: ProcessContext, resources: contextlib.AsyncExitStack) -> None:
         self.settings = settings
         self.around = around
         self._resources = resources

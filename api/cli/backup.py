@@ -17,7 +17,7 @@ from highwater.api.command.terminal import print_json, warn
 if TYPE_CHECKING:
     from highwater.connectors.backup.manifest import Manifest
     from highwater.connectors.backup.restoring import Restored
-    from highwater.connectors.kafka.handler import Surroundings
+    from highwater.connectors.kafka.handler import ProcessContext
     from highwater.streams.settings import Settings
 
 # Ten million events at the 5,000 per second that the sinks store on two cores.
@@ -116,7 +116,7 @@ async def run_restore(
     """Restore from a folder, or from the log alone (None), with the services of the settings."""
     from highwater.connectors.backup.restoring import Restore
     from highwater.connectors.postgres.pool import open_pool
-    from highwater.connectors.verify.patience import TimeLimit
+    from highwater.connectors.verify.time_limits import TimeLimit
 
     # A sink prepares on one connection and stores on another, while a third reads what waits.
     async with await open_pool(settings.database, size_max=4) as pool:
@@ -133,18 +133,18 @@ async def _restore_schemas(settings: Settings, folder: Path) -> int:
     return await restore_schemas(Registry(settings.registry_access()), checked_manifest(folder))
 
 
-async def _around(settings: Settings, pool: object) -> Surroundings:
+async def _around(settings: Settings, pool: object) -> ProcessContext:
     import asyncpg
 
     from highwater.connectors.kafka.admin import Admin
-    from highwater.connectors.kafka.handler import Surroundings
+    from highwater.connectors.kafka.handler import ProcessContext
     from highwater.connectors.kafka.registry import Registry
     from highwater.streams.clock import ProductClock
 
     assert isinstance(pool, asyncpg.Pool)
     client = kafka_client(settings)
     registry = Registry(settings.registry_access())
-    return Surroundings(
+    return ProcessContext(
         pool, client, Admin(client), registry, await registry.codec(), ProductClock(settings.clock_file)
     )
 

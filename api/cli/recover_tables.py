@@ -83,11 +83,11 @@ async def run_recovery(settings: Settings, *, seconds: float | None = None) -> l
         CommandFailedError: a worker runs.
     """
     from highwater.connectors.kafka.admin import Admin
-    from highwater.connectors.kafka.handler import Surroundings
+    from highwater.connectors.kafka.handler import ProcessContext
     from highwater.connectors.kafka.registry import Registry
     from highwater.connectors.recovery.tables import PART
     from highwater.connectors.recovery.tables import recover_tables as recover
-    from highwater.connectors.verify.patience import PART_SECONDS_MAX, TimeLimit
+    from highwater.connectors.verify.time_limits import PART_SECONDS_MAX, TimeLimit
     from highwater.streams.clock import ProductClock
 
     client = kafka_client(settings)
@@ -95,7 +95,7 @@ async def run_recovery(settings: Settings, *, seconds: float | None = None) -> l
     registry = Registry(settings.registry_access())
     codec = await registry.codec()
     await Admin(client).require_partitions()
-    patience = TimeLimit(seconds or PART_SECONDS_MAX, unfinished="were not recovered")
-    async with database(settings) as pool, patience.part(PART):
-        around = Surroundings(pool, client, Admin(client), registry, codec, ProductClock(settings.clock_file))
-        return await recover(around, settings, patience)
+    time_limit = TimeLimit(seconds or PART_SECONDS_MAX, unfinished="were not recovered")
+    async with database(settings) as pool, time_limit.part(PART):
+        around = ProcessContext(pool, client, Admin(client), registry, codec, ProductClock(settings.clock_file))
+        return await recover(around, settings, time_limit)

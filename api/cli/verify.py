@@ -64,10 +64,10 @@ async def run_verification(
 ) -> Report:
     """Verify these parts on the running stack."""
     from highwater.connectors.kafka.admin import Admin
-    from highwater.connectors.kafka.handler import Surroundings
+    from highwater.connectors.kafka.handler import ProcessContext
     from highwater.connectors.kafka.registry import Registry
-    from highwater.connectors.verify.patience import PART_SECONDS_MAX, TimeLimit
     from highwater.connectors.verify.run import verify as run
+    from highwater.connectors.verify.time_limits import PART_SECONDS_MAX, TimeLimit
     from highwater.streams.clock import ProductClock
 
     client = kafka_client(settings)
@@ -76,9 +76,9 @@ async def run_verification(
     await Admin(client).require_partitions()
     async with database(settings) as pool:
         clock = ProductClock(settings.clock_file)
-        around = Surroundings(pool, client, Admin(client), registry, codec, clock)
-        patience = TimeLimit(seconds or PART_SECONDS_MAX)
-        return await run(around, settings, parts=parts, say=_ignore if is_quiet else _say, patience=patience)
+        around = ProcessContext(pool, client, Admin(client), registry, codec, clock)
+        time_limit = TimeLimit(seconds or PART_SECONDS_MAX)
+        return await run(around, settings, parts=parts, say=_ignore if is_quiet else _say, time_limit=time_limit)
 
 
 def _say(part: str) -> None:

@@ -20,8 +20,8 @@ from highwater.api.core.sockets import (
     INTERNAL_ERROR,
     Closable,
     EndingError,
+    close_with_reason,
     code_of,
-    send_away,
 )
 from highwater.schemas.errors import InvalidEventError, UnavailableError
 from highwater.streams.telemetry import get_log
@@ -67,7 +67,7 @@ class Audience:
                 with self.admitted():
                     await run()
             except (ProblemError, InvalidEventError, UnavailableError, EndingError) as error:
-                await send_away(websocket, code_of(error), str(error))
+                await close_with_reason(websocket, code_of(error), str(error))
 
     def check_room(self) -> None:
         """Refuse a listener above the limit.

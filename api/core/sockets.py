@@ -67,7 +67,7 @@ def code_of(error: HighwaterError) -> int:
     return TRY_AGAIN_LATER if isinstance(error, (UnavailableError, TooManyRequestsError)) else MALFORMED
 
 
-async def send_away(websocket: WebSocket, code: int, reason: str) -> None:
+async def close_with_reason(websocket: WebSocket, code: int, reason: str) -> None:
     """Close a socket; the handshake is finished first, since a refused one cannot carry a code."""
     with contextlib.suppress(TimeoutError, RuntimeError):
         if websocket.application_state.name == "CONNECTING":

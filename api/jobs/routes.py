@@ -20,7 +20,6 @@ from pydantic import BaseModel, ConfigDict
 from highwater.api.core import conditional
 from highwater.api.core.access import Access, Scope, Whose, access, declared
 from highwater.api.core.answers import answer
-from highwater.api.core.askers import canonical_uuid
 from highwater.api.core.auth import Role
 from highwater.api.core.conditional import Version
 from highwater.api.core.errors import (
@@ -45,6 +44,7 @@ from highwater.api.core.paging import (
 from highwater.api.core.plan_limits import require_job_allowed
 from highwater.api.core.resources import DECK, JOB, require_job_args
 from highwater.api.core.services import Services, Wired
+from highwater.api.core.uuids import canonical_uuid
 from highwater.api.jobs.answers import Job, JobsOfOrganization, Presentation
 from highwater.api.jobs.services import WiredJobs
 from highwater.api.jobs.stream import EventStream

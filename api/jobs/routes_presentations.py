@@ -11,12 +11,12 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path
 
 from highwater.api.core.access import Scope, Whose, access
-from highwater.api.core.askers import canonical_uuid
 from highwater.api.core.auth import Role
 from highwater.api.core.guard import Called, GuardedRoute
 from highwater.api.core.publishing import Positions
 from highwater.api.core.resources import DECK_OWNER
 from highwater.api.core.services import Wired
+from highwater.api.core.uuids import canonical_uuid
 from highwater.api.jobs.services import WiredJobs
 from highwater.schemas.jobs import VIEW_RECORDED
 from highwater.streams.identity.rate_limits import RateLimit

@@ -13,10 +13,10 @@ from fastapi import APIRouter
 from starlette.websockets import WebSocket
 
 from highwater.api.core.access import declared
-from highwater.api.core.askers import canonical_uuid
 from highwater.api.core.resources import JOB
 from highwater.api.core.services import Services
-from highwater.api.core.sockets import Socket, send_away
+from highwater.api.core.sockets import Socket, close_with_reason
+from highwater.api.core.uuids import canonical_uuid
 from highwater.api.jobs.routes import READ_JOB, place_after
 from highwater.api.jobs.services import JobServices
 from highwater.api.jobs.stream import JobHub, Listener
@@ -69,7 +69,7 @@ class JobSocket(Socket):
             with hub.listening(job.job_id, after) as listener:
                 await self._attended(listener, [self._tell(listener), self._hear(listener)], may_end=may_end)
         if listener.closed is not None:
-            await send_away(self._websocket, *listener.closed)
+            await close_with_reason(self._websocket, *listener.closed)
 
     async def _tell(self, listener: Listener) -> None:
         async with contextlib.aclosing(listener.frames()) as told:

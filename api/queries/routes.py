@@ -17,7 +17,6 @@ from pydantic import BaseModel, ConfigDict
 from highwater.api.core import conditional
 from highwater.api.core.access import Access, Scope, Whose, access, declared
 from highwater.api.core.answers import answer
-from highwater.api.core.askers import canonical_uuid
 from highwater.api.core.auth import Role
 from highwater.api.core.conditional import Version
 from highwater.api.core.errors import ConflictError, PaymentRequiredError, UnprocessableError
@@ -28,6 +27,7 @@ from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, number_befor
 from highwater.api.core.plan_limits import require_plan_allows
 from highwater.api.core.resources import RUN, RUN_HISTORY
 from highwater.api.core.services import Services, Wired
+from highwater.api.core.uuids import canonical_uuid
 from highwater.api.queries.answers import QueriesOfUser, QueryCompleted, QueryFailed, QueryProcessing, QueryTimeline
 from highwater.api.queries.timeline import timeline_document, told_sources
 from highwater.connectors.queries import read_model as query_reads

@@ -19,7 +19,6 @@ from pydantic import Field
 
 from highwater.api.core.access import Access, Scope, Whose, declared
 from highwater.api.core.answers import answer
-from highwater.api.core.askers import canonical_uuid
 from highwater.api.core.auth import Role
 from highwater.api.core.errors import ForbiddenError, PaymentRequiredError
 from highwater.api.core.guard import Called, GuardedRoute
@@ -35,6 +34,7 @@ from highwater.api.core.restarts import (
     members_of,
 )
 from highwater.api.core.services import Services, Wired
+from highwater.api.core.uuids import canonical_uuid
 from highwater.api.queries.answers import QueryRestarts
 from highwater.connectors.queries import read_model as query_reads
 from highwater.connectors.queries.read_model import FailedRun

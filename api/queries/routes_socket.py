@@ -16,7 +16,6 @@ from fastapi import APIRouter
 from starlette.websockets import WebSocket
 
 from highwater.api.core.access import Scope, Whose, access
-from highwater.api.core.askers import canonical_uuid
 from highwater.api.core.auth import Role
 from highwater.api.core.errors import ProblemError
 from highwater.api.core.guard import Asker
@@ -28,9 +27,10 @@ from highwater.api.core.sockets import (
     MALFORMED,
     MalformedError,
     Socket,
+    close_with_reason,
     parsed,
-    send_away,
 )
+from highwater.api.core.uuids import canonical_uuid
 from highwater.api.queries.deltas import DeltaHub
 from highwater.api.queries.routes import CANCEL_RUN, named_user, publish_cancel
 from highwater.api.queries.services import QueryServices
@@ -95,7 +95,7 @@ class QuerySocket(Socket):
         works = [self._push(subscriber), self._obey(subscriber, called)]
         await self._attended(subscriber, works, may_end=called.principal.may_end, end=subscriber.closed)
         if subscriber.closed.done():
-            await send_away(self._websocket, *subscriber.closed.result())
+            await close_with_reason(self._websocket, *subscriber.closed.result())
 
     async def _push(self, subscriber: Subscriber) -> None:
         while True:

@@ -23,8 +23,8 @@ from highwater.api.core.audience import Audience, fail
 from highwater.api.core.sockets import TRY_AGAIN_LATER, EndingError
 from highwater.connectors.kafka.admin import Admin
 from highwater.connectors.kafka.murmur2 import murmur2_partition
-from highwater.connectors.patience import retry_until_available
 from highwater.connectors.queries.read_model import Answer
+from highwater.connectors.waiting import retry_until_available
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import HighwaterError, InvalidEventError, UnavailableError, UnknownSchemaError
 from highwater.schemas.queries import PIPELINE_STAGE

@@ -16,7 +16,7 @@ from highwater.connectors.alerts.channels import Alert, Channel, ChannelError, a
 from highwater.connectors.alerts.opening import open_channels
 from highwater.connectors.alerts.statements import QUERIES
 from highwater.connectors.kafka import outbox
-from highwater.connectors.kafka.handler import Handler, Surroundings
+from highwater.connectors.kafka.handler import Handler, ProcessContext
 from highwater.connectors.kafka.records import DeadLetter, Event, dead_letter_row
 from highwater.connectors.postgres.pool import Connection, transaction
 from highwater.schemas.queries import RUN_FAILED, RunFailed
@@ -89,7 +89,7 @@ class AlertsWorker(Handler[RunFailed, Mapping[str, list[str]]]):
 
     def __init__(
         self,
-        around: Surroundings,
+        around: ProcessContext,
         channels: Sequence[Channel],
         *,
         policy: RetryPolicy = DELIVERY,
@@ -210,7 +210,7 @@ class AlertsWorker(Handler[RunFailed, Mapping[str, list[str]]]):
         self._unstored[channel].clear()
 
 
-def open_alerts(around: Surroundings, settings: Settings) -> AlertsWorker:
+def open_alerts(around: ProcessContext, settings: Settings) -> AlertsWorker:
     """Open the worker with the configured channels.
 
     Raises:

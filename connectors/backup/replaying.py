@@ -17,18 +17,18 @@ from typing import Any, cast
 import orjson
 
 from highwater.connectors.backup.manifest import BackupError
+from highwater.connectors.backup.recorded import RecordedResults
 from highwater.connectors.backup.statements import QUERIES
-from highwater.connectors.backup.told import RecordedResults
 from highwater.connectors.identity import organizations
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.consumer import BatchConsumer
-from highwater.connectors.kafka.handler import Handler, Surroundings
+from highwater.connectors.kafka.handler import Handler, ProcessContext
 from highwater.connectors.kafka.positions import Place
 from highwater.connectors.kafka.records import DeadLetter, Event, Record, dead_letter_row
 from highwater.connectors.postgres.pool import Connection, Row, is_of_the_store, transaction
 from highwater.connectors.slices import SLICES
 from highwater.connectors.verify.log import ReadLog, decoded, in_slices
-from highwater.connectors.verify.patience import TimeLimit
+from highwater.connectors.verify.time_limits import TimeLimit
 from highwater.connectors.wiring import Wiring
 from highwater.schemas.cache import VERSION_BUMPED
 from highwater.schemas.envelope import caused_by
@@ -52,10 +52,12 @@ _OUTBOX_ROWS = 5_000
 class Replay:
     """The sinks over the restored database. `now_ms` is the broker's time of the current events, as when they ran live."""
 
-    def __init__(self, around: Surroundings, settings: Settings, told: RecordedResults, patience: TimeLimit) -> None:
+    def __init__(
+        self, around: ProcessContext, settings: Settings, told: RecordedResults, time_limit: TimeLimit
+    ) -> None:
         self._pool = around.pool
         self._told = told
-        self._patience = patience
+        self._time_limit = time_limit
         self._settings = settings
         self._now_ms = 0
         self._around = replace(around, admin=ReadLog(), clock=lambda: self._now_ms)
@@ -92,7 +94,7 @@ class Replay:
             own = [record for record in records if record.topic in sink.topics]
             for first in range(0, len(own), sink.batch_max):
                 part = own[first : first + sink.batch_max]
-                self._patience.at(f"the sink {name} at {part[0].position}")
+                self._time_limit.at(f"the sink {name} at {part[0].position}")
                 await self._apply(sink, part, topic_ids)
         await self._drop_told()
 

@@ -28,15 +28,15 @@ from highwater.connectors.backup.manifest import (
     places_ahead,
     read_manifest,
 )
+from highwater.connectors.backup.recorded import read_results
 from highwater.connectors.backup.replaying import FIRST, NEXT, THEN, Replay
 from highwater.connectors.backup.results import Results
 from highwater.connectors.backup.statements import QUERIES
 from highwater.connectors.backup.tables import copy_in
 from highwater.connectors.backup.taking import own_connection
-from highwater.connectors.backup.told import read_results
 from highwater.connectors.backup.versions import renew_versions
 from highwater.connectors.kafka.admin import LogRange
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.positions import Place
 from highwater.connectors.kafka.records import Record
 from highwater.connectors.kafka.registry import Registry
@@ -44,7 +44,7 @@ from highwater.connectors.postgres.migrate import known_migrations, migrate
 from highwater.connectors.postgres.pool import reading, transaction
 from highwater.connectors.verify.log import read_in_order
 from highwater.connectors.verify.notes import notes_on_disk
-from highwater.connectors.verify.patience import TimeLimit
+from highwater.connectors.verify.time_limits import TimeLimit
 from highwater.schemas.topics import TOPICS, all_topics
 from highwater.streams.clock import to_datetime
 from highwater.streams.settings import Settings
@@ -78,7 +78,7 @@ class LogNow:
         return {place: found for place, found in self.ranges.items() if place[0] in topics}
 
 
-async def log_now(around: Surroundings) -> LogNow:
+async def log_now(around: ProcessContext) -> LogNow:
     """Query the broker.
 
     Raises:
@@ -137,11 +137,11 @@ class Restore:
     """One restore, from a backup's folder or from the log alone (`folder` None)."""
 
     def __init__(
-        self, around: Surroundings, settings: Settings, patience: TimeLimit, say: Callable[[str], None]
+        self, around: ProcessContext, settings: Settings, time_limit: TimeLimit, say: Callable[[str], None]
     ) -> None:
         self._around = around
         self._settings = settings
-        self._patience = patience
+        self._time_limit = time_limit
         self._say = say
 
     async def run(self, folder: Path | None, *, is_forced: bool) -> Restored:
@@ -151,7 +151,7 @@ class Restore:
             BackupError: the backup, the log or the database does not meet the conditions; nothing was changed.
             UnavailableError: a service does not answer, or the time has run out.
         """
-        async with self._patience.part("the restore"):
+        async with self._time_limit.part("the restore"):
             self._say("checking")
             manifest = None if folder is None else checked_manifest(folder)
             log = await log_now(self._around)
@@ -204,12 +204,12 @@ class Restore:
                 place: LogRange(max(span.low, starts.get(place, span.low)), span.high)
                 for place, span in log.of(result_topics()).items()
             }
-            told = await read_results(around, spans, notes, self._patience)
+            told = await read_results(around, spans, notes, self._time_limit)
             results = Results(told, around.codec, now_ms)
             async with transaction(around.pool) as tx:
                 await results.raise_numbers(tx)
             async with AsyncExitStack() as resources:
-                replay = Replay(around, self._settings, told, self._patience)
+                replay = Replay(around, self._settings, told, self._time_limit)
                 await replay.open(resources)
                 self._say("replaying the sinks")
                 await self._replay(replay, FIRST, log)
@@ -232,7 +232,7 @@ class Restore:
         """Replay controls one by one: the outcome of a run that one restarted must be known before the next is applied."""
         (name, *_) = THEN
         spans = await self._spans(replay, (name,), log)
-        async for record in read_in_order(self._around.client, spans, self._patience):
+        async for record in read_in_order(self._around.client, spans, self._time_limit):
             await replay.run((name,), _only(record), log.topic_ids)
             async with transaction(self._around.pool) as tx:
                 await results.load_runs(tx)
@@ -242,7 +242,7 @@ class Restore:
         if names == NEXT:
             # Plans are read too; their own sink continues from its position.
             spans |= await self._spans_of("organizations", ("jobs.plan-changed",), log)
-        await replay.run(names, read_in_order(self._around.client, spans, self._patience), log.topic_ids)
+        await replay.run(names, read_in_order(self._around.client, spans, self._time_limit), log.topic_ids)
 
     async def _spans(self, replay: Replay, names: Sequence[str], log: LogNow) -> dict[Place, LogRange]:
         found: dict[Place, LogRange] = {}

@@ -13,8 +13,8 @@ from typing import Any
 
 import orjson
 
+from highwater.connectors.backup.recorded import Event, Rebuilt, RecordedResults
 from highwater.connectors.backup.statements import QUERIES
-from highwater.connectors.backup.told import Event, Rebuilt, RecordedResults
 from highwater.connectors.chunks.sink_chunks import progress_of
 from highwater.connectors.chunks.store import SourceKey, ingests_of
 from highwater.connectors.kafka import outbox

@@ -24,7 +24,7 @@ from highwater.connectors.backup.manifest import (
 )
 from highwater.connectors.backup.statements import QUERIES
 from highwater.connectors.backup.tables import copy_out
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.postgres.pool import open_connection
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import ConfigurationError
@@ -34,7 +34,7 @@ from highwater.streams.settings import Settings
 _CLOSING_SECONDS_MAX = 5.0
 
 
-async def back_up(around: Surroundings, settings: Settings, folder: Path, product: str) -> Manifest:
+async def back_up(around: ProcessContext, settings: Settings, folder: Path, product: str) -> Manifest:
     """Write a backup into a folder that is empty or does not exist.
 
     Raises:
@@ -74,7 +74,7 @@ def _prepare(folder: Path) -> None:
         raise BackupError(f"{folder} is not empty (it holds {what}); name an empty or a new folder")
 
 
-async def schemas_now(around: Surroundings) -> list[Registered]:
+async def schemas_now(around: ProcessContext) -> list[Registered]:
     """Return every version of the catalogue's subjects, in the order of ids."""
     found = [
         Registered(topic=topic.name, version=version, schema_id=schema_id, schema=text)
@@ -85,7 +85,7 @@ async def schemas_now(around: Surroundings) -> list[Registered]:
     return sorted(found, key=lambda one: (one["schema_id"], one["topic"]))
 
 
-async def topics_now(around: Surroundings) -> dict[str, TopicAt]:
+async def topics_now(around: ProcessContext) -> dict[str, TopicAt]:
     """Return the catalogue's topics on the broker, with their ids and ends."""
     counts = await around.admin.partition_counts()
     names = sorted(topic.name for topic in all_topics() if topic.name in counts)

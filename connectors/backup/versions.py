@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from highwater.connectors.backup.recorded import RecordedResults
 from highwater.connectors.backup.results import SOURCE
 from highwater.connectors.backup.statements import QUERIES
-from highwater.connectors.backup.told import RecordedResults
 from highwater.connectors.kafka import outbox
 from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.cache import VERSION_BUMPED, VersionBumped

@@ -14,10 +14,10 @@ from typing import Any
 import asyncpg
 
 from highwater.connectors.chunks.statements import QUERIES
-from highwater.connectors.patience import pause
 from highwater.connectors.postgres.leases import LeaseKind, Leases
 from highwater.connectors.postgres.pool import AWAY, open_connection
 from highwater.connectors.retrieval.search import COMPARED_MAX
+from highwater.connectors.waiting import pause
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.chunks.temperature import IndexSize, is_to_be_rebuilt
 from highwater.streams.clock import Clock, monotonic_seconds, to_datetime

@@ -20,7 +20,7 @@ from highwater.connectors.chunks import store
 from highwater.connectors.chunks.namespaces import ensure_passports, let_last
 from highwater.connectors.chunks.store import Namespace, Planned, SourceKey
 from highwater.connectors.kafka import outbox
-from highwater.connectors.kafka.handler import Handler, Surroundings
+from highwater.connectors.kafka.handler import Handler, ProcessContext
 from highwater.connectors.kafka.outbox import OutboxFactory, OutboxRow
 from highwater.connectors.kafka.records import DeadLetter, Event, Record
 from highwater.connectors.pages.versions import bump
@@ -95,7 +95,7 @@ class ChunksSink(Handler[Said, Prepared]):
     # One transaction's fixed cost (locks, round trips, fsync: about 10 ms) spread over enough rows to vanish.
     batch_max = 5_000
 
-    def __init__(self, around: Surroundings, passports: Passports) -> None:
+    def __init__(self, around: ProcessContext, passports: Passports) -> None:
         self._codec = around.codec
         self._clock = around.clock
         self._passports = passports

@@ -16,7 +16,7 @@ from highwater.connectors.chunks import store
 from highwater.connectors.chunks.store import Ended, Orphan, SourceKey
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.checking import divided
-from highwater.connectors.kafka.handler import Handler, Surroundings
+from highwater.connectors.kafka.handler import Handler, ProcessContext
 from highwater.connectors.kafka.known import KnownIds, Origin
 from highwater.connectors.kafka.outbox import OutboxFactory, OutboxRow
 from highwater.connectors.kafka.records import DeadLetter, Event
@@ -90,7 +90,7 @@ class IngestsSink(Handler[IngestDecided, Prepared]):
     # Each may mark all the chunks of a source; what waits behind it is not urgent.
     batch_max = 500
 
-    def __init__(self, around: Surroundings, redaction: Sequence[RedactionStep] = ()) -> None:
+    def __init__(self, around: ProcessContext, redaction: Sequence[RedactionStep] = ()) -> None:
         """`redaction` removes deleted chunks from the documents of each slice."""
         self._redaction = redaction
         self._codec = around.codec

@@ -26,7 +26,7 @@ from highwater.connectors.chunks.namespaces import (
 )
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.checking import divided
-from highwater.connectors.kafka.handler import Handler, Surroundings
+from highwater.connectors.kafka.handler import Handler, ProcessContext
 from highwater.connectors.kafka.records import DeadLetter, Event, of_topic
 from highwater.connectors.pages.versions import bump
 from highwater.connectors.postgres.pool import Connection, reading, transaction
@@ -71,7 +71,7 @@ class NamespacesSink(Handler[Said, Prepared]):
     # find nothing.
     batch_max = 500
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: ProcessContext) -> None:
         self._pool = around.pool
         self._codec = around.codec
         self._clock = around.clock

@@ -18,7 +18,7 @@ from highwater.connectors.chunks.statements import QUERIES
 from highwater.connectors.chunks.switching import Switching
 from highwater.connectors.chunks.waiting import START, Maker, SourceKey, Waiting
 from highwater.connectors.kafka.consumer import BatchConsumer
-from highwater.connectors.kafka.handler import Handler, Surroundings
+from highwater.connectors.kafka.handler import Handler, ProcessContext
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.models.backlog import BACKLOG_COUNTED_MAX, Backlog
 from highwater.connectors.models.embeddings import Embedder, EmbeddingError
@@ -83,7 +83,7 @@ class Backfill:
 
     group = BackfillRequests.group
 
-    def __init__(self, database_url: str, around: Surroundings, embedder: Embedder, *older: Embedder) -> None:
+    def __init__(self, database_url: str, around: ProcessContext, embedder: Embedder, *older: Embedder) -> None:
         wake = asyncio.Event()
         self._worker = BackfillWorker(database_url, around, embedder, wake, made_elsewhere=[o.basis_id for o in older])
         self._reporting: list[BatchConsumer | BackfillWorker] = [
@@ -118,7 +118,7 @@ class BackfillWorker:
     def __init__(
         self,
         database_url: str,
-        around: Surroundings,
+        around: ProcessContext,
         embedder: Embedder,
         wake: asyncio.Event,
         *,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Generic, NamedTuple
 
 from highwater.connectors.kafka.checking import checked_in_order
-from highwater.connectors.kafka.handler import Handler, Surroundings
+from highwater.connectors.kafka.handler import Handler, ProcessContext
 from highwater.connectors.kafka.known import KnownIds, Origin
 from highwater.connectors.kafka.outbox import OutboxFactory
 from highwater.connectors.kafka.records import DeadLetter, Event
@@ -47,7 +47,7 @@ class ControlsSink(Handler[EventT, Prepared[EventT]]):
     # Each is a row of work that is locked until the batch ends; its worker waits as long.
     batch_max = 500
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: ProcessContext) -> None:
         self._clock = around.clock
         self._codec = around.codec
         self._known = KnownIds(around.pool, around.admin, self.controls.submissions)

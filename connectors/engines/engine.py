@@ -17,8 +17,8 @@ from prometheus_client import Histogram
 from highwater.connectors.engines.slots import ElsewhereError, Slots
 from highwater.connectors.engines.store import ChangeT, WorkStore
 from highwater.connectors.models.recorded_calls import ModelCalls, Outcome
-from highwater.connectors.patience import retry_until_available
 from highwater.connectors.postgres.group_commit import GroupCommit
+from highwater.connectors.waiting import retry_until_available
 from highwater.streams.clock import Clock, monotonic_seconds
 from highwater.streams.engines.work import WorkT, begun, waiting_until
 from highwater.streams.models.retries import Failure, GiveUp, after_failure

@@ -13,8 +13,8 @@ from typing import Generic, Protocol, TypeVar
 from highwater.connectors.engines.lease_clock import LeaseClock
 from highwater.connectors.engines.liveness import Liveness
 from highwater.connectors.engines.slots import Slots
-from highwater.connectors.patience import pause, pause_unless
 from highwater.connectors.postgres.pool import AWAY, CONFLICT, Connection, open_connection
+from highwater.connectors.waiting import pause, pause_unless
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import Clock, monotonic_seconds
 from highwater.streams.retry import unavailable_seconds

@@ -21,11 +21,11 @@ from highwater.connectors.feeds.statements import QUERIES
 from highwater.connectors.kafka.handler import Handler
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.kafka.statements import QUERIES as POSITIONS
-from highwater.connectors.patience import pause
 from highwater.connectors.postgres.pool import Connection, Row, transaction
 from highwater.connectors.redis import keys as redis_keys
 from highwater.connectors.redis.keys import key
 from highwater.connectors.redis.link import RedisLink, ResourceCache
+from highwater.connectors.waiting import pause
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import UnavailableError
 from highwater.schemas.feeds import (

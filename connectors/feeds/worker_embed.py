@@ -29,13 +29,13 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from highwater.connectors.feeds.bases import ActiveBasis, Embedders, hold_active, read_active
 from highwater.connectors.feeds.statements import QUERIES
 from highwater.connectors.kafka import outbox
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.records import DeadLetter, Record, dead_letter_row, record_of
 from highwater.connectors.models.backlog import BACKLOG_COUNTED_MAX, Backlog
 from highwater.connectors.models.embeddings import EmbeddingError
-from highwater.connectors.patience import pause
 from highwater.connectors.postgres.leases import LEASE_SECONDS, HeldLease, LeaseKind, LeaseLostError, holding
 from highwater.connectors.postgres.pool import CONFLICT, Connection, Row, one_row, reading
+from highwater.connectors.waiting import pause
 from highwater.schemas.errors import HighwaterError, ModelUnavailableError, UnavailableError
 from highwater.schemas.feeds import BASIS_CHANGED, INSIGHT_INGESTED, BasisChanged
 from highwater.streams.clock import to_datetime, to_ms
@@ -89,7 +89,7 @@ class EmbedWorker:
 
     def __init__(
         self,
-        around: Surroundings,
+        around: ProcessContext,
         embedder: RemoteEmbedder | None,
         *,
         local: LocalEmbedder | None = None,

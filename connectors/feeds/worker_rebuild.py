@@ -41,7 +41,7 @@ from highwater.connectors.feeds.windows import (
     read_dataset,
 )
 from highwater.connectors.kafka import outbox
-from highwater.connectors.kafka.handler import Handler, Surroundings
+from highwater.connectors.kafka.handler import Handler, ProcessContext
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.models.chat import CALL_SECONDS_MAX
 from highwater.connectors.pages.versions import next_version
@@ -119,7 +119,7 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
 
     def __init__(
         self,
-        around: Surroundings,
+        around: ProcessContext,
         settings: Settings,
         policy: Policy,
         redis: RedisLink,

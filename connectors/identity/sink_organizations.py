@@ -16,7 +16,7 @@ from highwater.connectors.identity.organizations import Organizations
 from highwater.connectors.identity.roles import Revocation, RoleWord
 from highwater.connectors.identity.sessions import SessionStore
 from highwater.connectors.kafka.checking import divided
-from highwater.connectors.kafka.handler import Handler, Surroundings
+from highwater.connectors.kafka.handler import Handler, ProcessContext
 from highwater.connectors.kafka.records import DeadLetter, Event, of_topic
 from highwater.connectors.postgres.pool import Connection, transaction
 from highwater.connectors.redis.link import RedisLink
@@ -42,7 +42,7 @@ class OrganizationsSink(Handler[Word, Prepared]):
     # Each user is a lock under which no session is created, and each organization and user a round trip to Redis.
     batch_max = 200
 
-    def __init__(self, around: Surroundings, link: RedisLink, plans: Mapping[str, Plan]) -> None:
+    def __init__(self, around: ProcessContext, link: RedisLink, plans: Mapping[str, Plan]) -> None:
         self._clock = around.clock
         self._pool = around.pool
         self._organizations = Organizations(link, lambda: around.pool, plans)

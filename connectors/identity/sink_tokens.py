@@ -14,7 +14,7 @@ from highwater.connectors.identity import metering
 from highwater.connectors.identity.metering import Used
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.checking import divided
-from highwater.connectors.kafka.handler import Handler, Surroundings
+from highwater.connectors.kafka.handler import Handler, ProcessContext
 from highwater.connectors.kafka.outbox import OutboxFactory
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.postgres.pool import Connection
@@ -37,7 +37,7 @@ class TokensSink(Handler[TokensUsed, Prepared]):
     # Each is a round trip under the row of its organization's month, for which the ends of its jobs and queries wait.
     batch_max = 200
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: ProcessContext) -> None:
         self._tell = OutboxFactory(around.codec, "/connectors/sinks/tokens")
 
     async def prepare(self, events: Sequence[Event[TokensUsed]]) -> Prepared:

@@ -15,7 +15,7 @@ from highwater.connectors.jobs.steps import Ask, Done, Step, Steps, Wait
 from highwater.connectors.jobs.store import Change, Jobs
 from highwater.connectors.models.calls import ChatCall
 from highwater.connectors.models.recorded_calls import ModelCalls
-from highwater.connectors.patience import retry_until_available
+from highwater.connectors.waiting import retry_until_available
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.clock import Clock
 from highwater.streams.engines.work import begun

@@ -18,7 +18,7 @@ from highwater.connectors.jobs.judging import Judge
 from highwater.connectors.jobs.statements import QUERIES
 from highwater.connectors.jobs.store import Change, job_of, store_changes
 from highwater.connectors.kafka import outbox
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.known import Origin
 from highwater.connectors.kafka.outbox import outbox_event
 from highwater.connectors.kafka.records import DeadLetter, Event
@@ -60,7 +60,7 @@ class JobControlsSink(ControlsSink[JobControl]):
     topics = (CONTROL,)
     controls = Controls(check_jobs_event, SUBMISSIONS, _SOURCE)
 
-    def __init__(self, around: Surroundings, plans: Mapping[str, Plan]) -> None:
+    def __init__(self, around: ProcessContext, plans: Mapping[str, Plan]) -> None:
         super().__init__(around)
         self._plans = plans
 

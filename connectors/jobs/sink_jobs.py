@@ -19,7 +19,7 @@ from highwater.connectors.jobs.judging import Judge
 from highwater.connectors.jobs.submissions import known_submissions
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.checking import checked_in_order
-from highwater.connectors.kafka.handler import Handler, Surroundings
+from highwater.connectors.kafka.handler import Handler, ProcessContext
 from highwater.connectors.kafka.outbox import OutboxFactory, OutboxRow
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.postgres.pool import Connection
@@ -54,7 +54,7 @@ class JobsSink(Handler[JobSubmitted, Prepared]):
     # MiB.
     batch_max = 500
 
-    def __init__(self, around: Surroundings, plans: Mapping[str, Plan]) -> None:
+    def __init__(self, around: ProcessContext, plans: Mapping[str, Plan]) -> None:
         self._clock = around.clock
         self._plans = plans
         self._tell = OutboxFactory(around.codec, "/connectors/sinks/jobs")

@@ -18,8 +18,8 @@ import asyncpg
 from highwater.connectors.kafka.admin import Admin
 from highwater.connectors.kafka.positions import Place
 from highwater.connectors.kafka.statements import QUERIES
-from highwater.connectors.patience import pause
 from highwater.connectors.postgres.pool import fetched
+from highwater.connectors.waiting import pause
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import ProductClock
 from highwater.streams.lag import Lag, Mark, Marks, by_topic

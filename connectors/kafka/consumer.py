@@ -22,7 +22,7 @@ from highwater.connectors.kafka.admin import TOPIC_IDS_SECONDS
 from highwater.connectors.kafka.backlog import Reading
 from highwater.connectors.kafka.chains import begin_batch, end_batch
 from highwater.connectors.kafka.failures import Following, after_failure, is_refusal
-from highwater.connectors.kafka.handler import Handler, Surroundings
+from highwater.connectors.kafka.handler import Handler, ProcessContext
 from highwater.connectors.kafka.linger import Linger
 from highwater.connectors.kafka.positions import Epochs, Move, Place
 from highwater.connectors.kafka.preparing import Ahead, Preparation, PreparedBatch
@@ -30,8 +30,8 @@ from highwater.connectors.kafka.records import DeadLetter, Record, dead_letter_r
 from highwater.connectors.kafka.resting import Rest
 from highwater.connectors.kafka.statements import QUERIES
 from highwater.connectors.kafka.stopped import PartitionGuard, PartitionsStoppedError, Stopped, without
-from highwater.connectors.patience import pause
 from highwater.connectors.postgres.pool import CONFLICT, transaction
+from highwater.connectors.waiting import pause
 from highwater.schemas.errors import (
     FencedError,
     TopicRecreatedError,
@@ -87,7 +87,7 @@ _HEARTBEAT_SECONDS = 60.0
 class BatchConsumer:
     """Reads a handler's topics in batches until it is stopped."""
 
-    def __init__(self, handler: Handler[Any, Any], around: Surroundings) -> None:
+    def __init__(self, handler: Handler[Any, Any], around: ProcessContext) -> None:
         self._handler = handler
         self._around = around
         self._preparation = Preparation(handler, around)

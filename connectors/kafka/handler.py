@@ -58,7 +58,7 @@ class Handler(ABC, Generic[EventT, Prepared]):
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ProcessContext:
     """What all consumers of a process share."""
 
     pool: asyncpg.Pool[asyncpg.Record]

@@ -22,10 +22,10 @@ import orjson
 from highwater.connectors.kafka.murmur2 import murmur2_partition
 from highwater.connectors.kafka.producer import AcceptedRecord, AsyncProducer
 from highwater.connectors.kafka.statements import QUERIES
-from highwater.connectors.patience import pause, pause_unless
 from highwater.connectors.postgres import leases
 from highwater.connectors.postgres.leases import LEASE_SECONDS, LeaseKind, Leases
 from highwater.connectors.postgres.pool import AWAY, Connection, Row, notify, open_connection
+from highwater.connectors.waiting import pause, pause_unless
 from highwater.schemas.carried import TRACEPARENT
 from highwater.schemas.codec import Codec
 from highwater.schemas.envelope import Headers, make_headers

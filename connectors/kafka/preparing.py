@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from highwater.connectors.kafka.handler import Handler, Surroundings
+from highwater.connectors.kafka.handler import Handler, ProcessContext
 from highwater.connectors.kafka.records import DeadLetter, Event, Record
 from highwater.schemas.errors import InvalidEventError, UnknownSchemaError
 from highwater.streams.telemetry import get_log
@@ -40,7 +40,7 @@ class Ahead(NamedTuple):
 class Preparation:
     """Decodes and prepares the batches of one handler."""
 
-    def __init__(self, handler: Handler[Any, Any], around: Surroundings) -> None:
+    def __init__(self, handler: Handler[Any, Any], around: ProcessContext) -> None:
         self._handler = handler
         self._around = around
         self._log = get_log(handler.group)

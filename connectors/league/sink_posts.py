@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from highwater.connectors.identity import erasures
-from highwater.connectors.kafka.handler import Handler, Surroundings
+from highwater.connectors.kafka.handler import Handler, ProcessContext
 from highwater.connectors.kafka.records import DeadLetter, Event, of_topic
 from highwater.connectors.league.known_matches import KnownMatches
 from highwater.connectors.league.locks import hold_ads
@@ -52,7 +52,7 @@ class PostsSink(Handler[Post, Prepared]):
     # Comments of 8 KiB: 16 MB at most in one statement.
     batch_max = 2_000
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: ProcessContext) -> None:
         self._codec = around.codec
         self._clock = around.clock
         self._matches = KnownMatches(around.pool, around.admin)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from highwater.connectors.kafka.handler import Handler, Surroundings
+from highwater.connectors.kafka.handler import Handler, ProcessContext
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.league.known_matches import KnownMatches
 from highwater.connectors.league.matches import MatchStore, checked
@@ -25,7 +25,7 @@ class ResultsSink(Handler[Played, Prepared[Played]]):
     # As in the sink of schedules.
     batch_max = 1_000
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: ProcessContext) -> None:
         self._store = MatchStore(around.codec, around.clock, source="/connectors/sinks/results")
         self._matches = KnownMatches(around.pool, around.admin)
 

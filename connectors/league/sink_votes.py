@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from highwater.connectors.identity import erasures
-from highwater.connectors.kafka.handler import Handler, Surroundings
+from highwater.connectors.kafka.handler import Handler, ProcessContext
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.league.known_matches import KnownMatches
 from highwater.connectors.league.matches import checked
@@ -35,7 +35,7 @@ class VotesSink(Handler[WordEvent, Prepared[WordEvent]]):
     # A full window ends early. The keys of this many users, with the longest ids, are 5.3 MB and fit one record.
     batch_max = 5_000
 
-    def __init__(self, around: Surroundings, *, window_seconds: float) -> None:
+    def __init__(self, around: ProcessContext, *, window_seconds: float) -> None:
         self._codec = around.codec
         self._clock = around.clock
         self._matches = KnownMatches(around.pool, around.admin)

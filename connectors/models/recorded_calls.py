@@ -10,8 +10,8 @@ from typing import Generic, NamedTuple, TypeVar
 
 from highwater.connectors.models.call_rows import CallEnd, Calls, StoredCall
 from highwater.connectors.models.calls import CallFailedError, ChatAnswer, ChatCall, ChatPort, OnDelta
-from highwater.connectors.patience import retry_until_available
 from highwater.connectors.postgres.group_commit import GroupCommit
+from highwater.connectors.waiting import retry_until_available
 from highwater.streams.clock import Clock
 from highwater.streams.models.answers import UnusableAnswerError
 from highwater.streams.models.costs import Prices

@@ -15,11 +15,11 @@ from highwater.connectors.engines.engine import MESSAGE_CHARACTERS_MAX, Engine
 from highwater.connectors.engines.slots import ElsewhereError
 from highwater.connectors.models.call_rows import CallEnd
 from highwater.connectors.models.recorded_calls import ModelCalls, Sent
-from highwater.connectors.patience import retry_until_available
 from highwater.connectors.queries.changes import Change
 from highwater.connectors.queries.deltas import DeltaWriter
 from highwater.connectors.queries.stages import Ask, Concluded, NoPromptError, Stages, conclude
 from highwater.connectors.queries.store import Runs
+from highwater.connectors.waiting import retry_until_available
 from highwater.streams.clock import Clock
 from highwater.streams.engines.work import begun
 from highwater.streams.models.answers import clean_text

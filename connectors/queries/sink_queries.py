@@ -17,7 +17,7 @@ from highwater.connectors.engines.submissions import new_ones
 from highwater.connectors.identity import erasures, organizations
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.checking import divided
-from highwater.connectors.kafka.handler import Handler, Surroundings
+from highwater.connectors.kafka.handler import Handler, ProcessContext
 from highwater.connectors.kafka.outbox import OutboxFactory, OutboxRow
 from highwater.connectors.kafka.records import DeadLetter, Event, of_topic
 from highwater.connectors.postgres.locks import LockClass
@@ -78,7 +78,7 @@ class QueriesSink(Handler[Said, Prepared]):
     # batch of the longest queries contains no more than the 32 MiB that wait in the client.
     batch_max = 2_000
 
-    def __init__(self, around: Surroundings, plans: Mapping[str, Plan]) -> None:
+    def __init__(self, around: ProcessContext, plans: Mapping[str, Plan]) -> None:
         self._clock = around.clock
         self._plans = plans
         self._tell = OutboxFactory(around.codec, "/connectors/sinks/queries")

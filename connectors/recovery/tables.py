@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from highwater.connectors.kafka.admin import LogRange
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.offsets import committed_offsets
 from highwater.connectors.kafka.positions import Place
 from highwater.connectors.kafka.producer import AsyncProducer
@@ -20,8 +20,8 @@ from highwater.connectors.recovery.undecided import settled
 from highwater.connectors.verify.kept import KEPT, note_decisions
 from highwater.connectors.verify.log import decoded, read_all, read_in_order
 from highwater.connectors.verify.notes import Noting, notes_on_disk
-from highwater.connectors.verify.patience import TimeLimit
 from highwater.connectors.verify.tables import Ends, changelog_of, memory_driver, shadow_of, truncated_topics
+from highwater.connectors.verify.time_limits import TimeLimit
 from highwater.schemas.errors import CatalogueMismatchError
 from highwater.schemas.topics import keyed_partitions
 from highwater.streams.agents import GROUP
@@ -56,7 +56,7 @@ class _Left:
         return sorted(table for table, start in self.starts.items() if not is_whole(start, self.marks.get(table)))
 
 
-async def recover_tables(around: Surroundings, settings: Settings, patience: TimeLimit) -> list[Recovered]:
+async def recover_tables(around: ProcessContext, settings: Settings, time_limit: TimeLimit) -> list[Recovered]:
     """Complete every table whose changelog lost its beginning. No worker may run.
 
     Raises:
@@ -67,27 +67,27 @@ async def recover_tables(around: Surroundings, settings: Settings, patience: Tim
     try:
         found: list[Recovered] = []
         for partition in range(keyed_partitions()):
-            found += await _recover_partition(around, settings, patience, producer, partition)
+            found += await _recover_partition(around, settings, time_limit, producer, partition)
         return found
     finally:
         await producer.close()
 
 
 async def _recover_partition(
-    around: Surroundings, settings: Settings, patience: TimeLimit, producer: AsyncProducer, partition: int
+    around: ProcessContext, settings: Settings, time_limit: TimeLimit, producer: AsyncProducer, partition: int
 ) -> list[Recovered]:
-    driver = memory_driver(around, settings, patience)
-    left = await _left_of(around, patience, partition, driver.tables)
+    driver = memory_driver(around, settings, time_limit)
+    left = await _left_of(around, time_limit, partition, driver.tables)
     lost = left.lost()
     if not lost:
         return []
     inputs = await _inputs(around, partition, driver.topics)
     _require_inputs(inputs, {table: driver.sources.get(table, ()) for table in lost})
     ends = Ends({place: span.high for place, span in inputs.items()}, inputs)  # nothing lies beyond what was committed
-    shadow = await shadow_of(driver, lambda spans: read_in_order(around.client, spans, patience), ends)
+    shadow = await shadow_of(driver, lambda spans: read_in_order(around.client, spans, time_limit), ends)
     recovered = []
     with notes_on_disk() as notes:
-        await _note(around, patience, partition, notes)
+        await _note(around, time_limit, partition, notes)
         for table in lost:
             rows = {key: row for (_, key), row in shadow.rows[table].items() if key not in left.keys[table]}
             made = ((key, settled(notes, table, key, row)) for key, row in rows.items())
@@ -97,14 +97,14 @@ async def _recover_partition(
     return recovered
 
 
-async def _left_of(around: Surroundings, patience: TimeLimit, partition: int, tables: Iterable[str]) -> _Left:
+async def _left_of(around: ProcessContext, time_limit: TimeLimit, partition: int, tables: Iterable[str]) -> _Left:
     counts = await around.admin.partition_counts()
     changelogs = {changelog_of(table): table for table in tables if counts.get(changelog_of(table), 0) > partition}
     spans = await around.admin.log_ranges([(topic, partition) for topic in changelogs])
     left = _Left({changelogs[topic]: span.low for (topic, _), span in spans.items()})
     left.keys = {table: set() for table in left.starts}
     lossy = {place: span for place, span in spans.items() if span.low > 0}
-    async for record in read_all(around.client, lossy, patience):
+    async for record in read_all(around.client, lossy, time_limit):
         table = changelogs[record.topic]
         if record.key == MARK_KEY:
             left.marks[table] = record.value or b""
@@ -113,7 +113,7 @@ async def _left_of(around: Surroundings, patience: TimeLimit, partition: int, ta
     return left
 
 
-async def _inputs(around: Surroundings, partition: int, topics: Iterable[str]) -> dict[Place, LogRange]:
+async def _inputs(around: ProcessContext, partition: int, topics: Iterable[str]) -> dict[Place, LogRange]:
     """Return the events that the worker has committed; it reads later ones itself."""
     committed = await asyncio.to_thread(committed_offsets, around.client, GROUP)
     counts = await around.admin.partition_counts()
@@ -135,11 +135,11 @@ def _require_inputs(inputs: Mapping[Place, LogRange], sources: Mapping[str, Iter
             )
 
 
-async def _note(around: Surroundings, patience: TimeLimit, partition: int, notes: Noting) -> None:
+async def _note(around: ProcessContext, time_limit: TimeLimit, partition: int, notes: Noting) -> None:
     counts = await around.admin.partition_counts()
     topics = sorted({topic for kept in KEPT.values() for topic in kept.topics if counts.get(topic, 0) > partition})
     spans = await around.admin.log_ranges([(topic, partition) for topic in topics])
-    async for record in read_all(around.client, spans, patience):
+    async for record in read_all(around.client, spans, time_limit):
         event = await decoded(around, record)
         if event is not None:
             note_decisions(notes, record, event)

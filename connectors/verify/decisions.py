@@ -11,14 +11,14 @@ from collections.abc import Collection
 from typing import Any
 
 from highwater.connectors.kafka.admin import LogRange
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.positions import Place
 from highwater.connectors.kafka.records import Record
 from highwater.connectors.verify.judging import DECISIONS, Decision, DecisionInputs, Event, LeftOpenError, Rules
 from highwater.connectors.verify.log import decoded, read_all
 from highwater.connectors.verify.notes import notes_on_disk
-from highwater.connectors.verify.patience import TimeLimit
 from highwater.connectors.verify.report import Checked, Difference
+from highwater.connectors.verify.time_limits import TimeLimit
 from highwater.schemas.streams import TICK
 from highwater.schemas.topics import TOPICS
 from highwater.streams.feeds.policy import load_policy
@@ -27,9 +27,9 @@ from highwater.streams.settings import Settings
 PART = "decisions"
 
 
-async def verify_decisions(around: Surroundings, settings: Settings, patience: TimeLimit) -> list[Checked]:
+async def verify_decisions(around: ProcessContext, settings: Settings, time_limit: TimeLimit) -> list[Checked]:
     """Repeat every recorded decision."""
-    patience.at("the ends of the log")
+    time_limit.at("the ends of the log")
     decided = await spans_of(around, [decision.topic for decision in DECISIONS])
     sources = await spans_of(around, sorted({topic for decision in DECISIONS for topic in decision.sources}))
     checked: dict[str, Checked] = {decision.topic: Checked(PART, decision.topic) for decision in DECISIONS}
@@ -40,12 +40,12 @@ async def verify_decisions(around: Surroundings, settings: Settings, patience: T
     rules = Rules(load_policy(settings.policy_file))
     with notes_on_disk() as notes:
         told = DecisionInputs(notes)
-        async for record in read_all(around.client, sources, patience):
+        async for record in read_all(around.client, sources, time_limit):
             event = await decoded(around, record)
             if event is not None:
                 told.note(record, event)
         gone = {place for place, span in sources.items() if span.low > 0}
-        async for record in read_all(around.client, decided, patience):
+        async for record in read_all(around.client, decided, time_limit):
             event = await decoded(around, record)
             if event is not None:
                 judge_one(checked[record.topic], judges[record.topic], record, event, told, rules, gone)
@@ -80,7 +80,7 @@ def judge_one(
         checked.differs(Difference(key, name, expected, found, str(record.position)))
 
 
-async def spans_of(around: Surroundings, topics: list[str]) -> dict[Place, LogRange]:
+async def spans_of(around: ProcessContext, topics: list[str]) -> dict[Place, LogRange]:
     """Return everything that topics hold now."""
     counts = await around.admin.partition_counts()
     places = [(topic, partition) for topic in topics for partition in range(counts.get(topic, 0))]

@@ -15,15 +15,15 @@ from typing import Any
 
 import orjson
 
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.records import Record
 from highwater.connectors.verify.decisions import spans_of
 from highwater.connectors.verify.live import Row, Rows, live_snapshot
 from highwater.connectors.verify.log import decoded, read_all
 from highwater.connectors.verify.notes import Named, notes_on_disk
-from highwater.connectors.verify.patience import TimeLimit
 from highwater.connectors.verify.report import Checked, Difference
 from highwater.connectors.verify.statements import QUERIES
+from highwater.connectors.verify.time_limits import TimeLimit
 from highwater.streams.clock import to_datetime
 from highwater.streams.settings import Settings
 
@@ -221,13 +221,13 @@ NOT_LOOKED_FOR: Mapping[str, str] = {
 }
 
 
-async def verify_effects(around: Surroundings, settings: Settings, patience: TimeLimit) -> list[Checked]:
+async def verify_effects(around: ProcessContext, settings: Settings, time_limit: TimeLimit) -> list[Checked]:
     """Compare what is stored with what was reported."""
-    checked = await _look(around, settings, patience)
+    checked = await _look(around, settings, time_limit)
     if not any(one.differences_count for one in checked):
         return checked
     await asyncio.sleep(_SETTLE_SECONDS)
-    again = await _look(around, settings, patience)
+    again = await _look(around, settings, time_limit)
     for first, second in zip(checked, again, strict=True):
         # What differs in another way than before, or only now, is changing.
         seen = {(one.key, one.field, str(one.found)) for one in first.differences}
@@ -239,34 +239,34 @@ async def verify_effects(around: Surroundings, settings: Settings, patience: Tim
     return again
 
 
-async def _look(around: Surroundings, settings: Settings, patience: TimeLimit) -> list[Checked]:
+async def _look(around: ProcessContext, settings: Settings, time_limit: TimeLimit) -> list[Checked]:
     readers: dict[str, list[Effect]] = {}
     for effect in EFFECTS:
         for topic in effect.topics:
             readers.setdefault(topic, []).append(effect)
-    patience.at("a snapshot of the database, and the ends of the log")
+    time_limit.at("a snapshot of the database, and the ends of the log")
     async with live_snapshot(settings) as live:
         spans = await spans_of(around, sorted(readers))
         with notes_on_disk() as notes:
             reports = {effect.name: Named(notes, effect.name) for effect in EFFECTS}
-            async for record in read_all(around.client, spans, patience):
+            async for record in read_all(around.client, spans, time_limit):
                 event = await decoded(around, record)
                 if event is not None:
                     for effect in readers[record.topic]:
                         effect.note(reports[effect.name], record, event)
             gone = {topic for (topic, _), span in spans.items() if span.low > 0}
-            return [await _compared(effect, live, reports[effect.name], gone, patience) for effect in EFFECTS]
+            return [await _compared(effect, live, reports[effect.name], gone, time_limit) for effect in EFFECTS]
 
 
-async def _compared(effect: Effect, live: Any, reports: Reports, gone: set[str], patience: TimeLimit) -> Checked:
+async def _compared(effect: Effect, live: Any, reports: Reports, gone: set[str], time_limit: TimeLimit) -> Checked:
     checked = Checked(PART, effect.name)
     if missing := sorted(gone & set(effect.topics)):
         checked.skipped = f"the log of {', '.join(missing)} no longer has its beginning"
         return checked
     rows = Rows(live, effect.query)
-    patience.at(f"rows of {effect.name}")
+    time_limit.at(f"rows of {effect.name}")
     while (row := await rows.next()) is not None:
-        patience.check()
+        time_limit.check()
         compare_row(checked, effect, row, reports)
     return checked
 

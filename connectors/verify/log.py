@@ -17,11 +17,11 @@ from typing import Self
 from confluent_kafka import Consumer, TopicPartition
 
 from highwater.connectors.kafka.admin import Admin, LogRange
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.positions import Place
 from highwater.connectors.kafka.reading import is_end
 from highwater.connectors.kafka.records import Record, record_of
-from highwater.connectors.verify.patience import TimeLimit
+from highwater.connectors.verify.time_limits import TimeLimit
 from highwater.schemas.errors import InvalidEventError, UnavailableError, UnknownSchemaError
 from highwater.schemas.topics import DEAD_LETTER_BYTES_MAX
 
@@ -91,28 +91,28 @@ def open_reader(client: Mapping[str, str]) -> Consumer:
 
 
 async def read_all(
-    client: Mapping[str, str], spans: Mapping[Place, LogRange], patience: TimeLimit
+    client: Mapping[str, str], spans: Mapping[Place, LogRange], time_limit: TimeLimit
 ) -> AsyncIterator[Record]:
     """Yield every record of each partition's span, as they come.
 
     Raises:
         UnavailableError: the broker became unavailable, or the time limit has ended.
     """
-    with _Reading(client, spans, patience) as reading:
+    with _Reading(client, spans, time_limit) as reading:
         while reading.ends:
             for record in await reading.take():
                 yield record
 
 
 async def read_in_order(
-    client: Mapping[str, str], spans: Mapping[Place, LogRange], patience: TimeLimit
+    client: Mapping[str, str], spans: Mapping[Place, LogRange], time_limit: TimeLimit
 ) -> AsyncIterator[Record]:
     """Yield every record of each partition's span, by the broker's time.
 
     Raises:
         UnavailableError: the broker became unavailable, or the time limit has ended.
     """
-    with _Reading(client, spans, patience) as reading:
+    with _Reading(client, spans, time_limit) as reading:
         waiting = Waiting(reading.ends)
         while True:
             while waiting.silent & reading.ends.keys():
@@ -182,11 +182,11 @@ def _size(record: Record) -> int:
 class _Reading:
     """A consumer and the ends that it has not reached."""
 
-    def __init__(self, client: Mapping[str, str], spans: Mapping[Place, LogRange], patience: TimeLimit) -> None:
+    def __init__(self, client: Mapping[str, str], spans: Mapping[Place, LogRange], time_limit: TimeLimit) -> None:
         self.ends = {place: span.high for place, span in spans.items() if span.low < span.high}
         self._starts = {place: spans[place].low for place in self.ends}
         self._client = client
-        self._patience = patience
+        self._time_limit = time_limit
         self._paused: set[Place] = set()
         self._silent_polls = 0
 
@@ -202,7 +202,7 @@ class _Reading:
         """Return what has arrived, within the spans; other tasks, and Ctrl-C, get their turn in between."""
         await asyncio.sleep(0)
         topic, partition = next(iter(self.ends))
-        self._patience.at(
+        self._time_limit.at(
             f"{topic}/{partition} up to {self.ends[topic, partition]}, with {len(self.ends) - 1} more of the log"
         )
         messages = self._consumer.consume(_TAKEN_MAX, _POLL_SECONDS)
@@ -244,7 +244,7 @@ class _Reading:
             self.resume(place)
 
 
-async def decoded(around: Surroundings, record: Record) -> Mapping[str, object] | None:
+async def decoded(around: ProcessContext, record: Record) -> Mapping[str, object] | None:
     """Return the event in a record; None for one that the live sink dead-lettered, and for tombstones."""
     try:
         return around.codec.decode(record.topic, record.value)

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from highwater.connectors.kafka.admin import LogRange
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.positions import Place
 from highwater.connectors.verify.live import Row, Rows, live_snapshot
 from highwater.connectors.verify.log import read_in_order
-from highwater.connectors.verify.patience import TimeLimit
 from highwater.connectors.verify.report import Checked, Difference
 from highwater.connectors.verify.shadow import Ambiguous, Shadow
 from highwater.connectors.verify.statements import QUERIES
+from highwater.connectors.verify.time_limits import TimeLimit
 from highwater.connectors.verify.word_sums import verify_word_sums
 from highwater.streams.settings import Settings
 
@@ -249,25 +249,27 @@ NOT_COMPARED: Mapping[str, str] = {
 }
 
 
-async def verify_models(around: Surroundings, settings: Settings, shadow: Shadow, patience: TimeLimit) -> list[Checked]:
+async def verify_models(
+    around: ProcessContext, settings: Settings, shadow: Shadow, time_limit: TimeLimit
+) -> list[Checked]:
     """Compare the read models with the result of the sinks over the log in the shadow."""
-    patience.at("a snapshot of the database")
+    time_limit.at("a snapshot of the database")
     async with live_snapshot(settings) as live:
         positions: dict[str, dict[Place, tuple[int, str]]] = {}
         for row in await live.fetch(QUERIES["verify_positions"]):
             positions.setdefault(row["group"], {})[row["topic"], row["partition"]] = (row["next"], row["topic_id"])
         spans, unusable = await _spans(around, shadow, positions)
-        await shadow.fill(read_in_order(around.client, spans, patience))
+        await shadow.fill(read_in_order(around.client, spans, time_limit))
         async with shadow.pool.acquire() as made, made.transaction():
             found = []
             for model in MODELS:
-                patience.at(f"rows of {model.name}")
-                found.append(await _compared(model, live, made, shadow.ambiguous, unusable, patience))
-            return [*found, await verify_word_sums(live, PART, patience)]
+                time_limit.at(f"rows of {model.name}")
+                found.append(await _compared(model, live, made, shadow.ambiguous, unusable, time_limit))
+            return [*found, await verify_word_sums(live, PART, time_limit)]
 
 
 async def _spans(
-    around: Surroundings, shadow: Shadow, positions: Mapping[str, Mapping[Place, tuple[int, str]]]
+    around: ProcessContext, shadow: Shadow, positions: Mapping[str, Mapping[Place, tuple[int, str]]]
 ) -> tuple[dict[Place, LogRange], dict[str, str]]:
     """Return what each sink has read, and the sinks whose log has changed."""
     topics = sorted({topic for sink in shadow.sinks for topic in sink.topics} | set(_NOTED))
@@ -300,7 +302,7 @@ def unusable_groups(topics: Mapping[str, Sequence[str]], changed: Mapping[str, s
 
 
 async def _compared(
-    model: Model, live: Any, made: Any, ambiguous: Ambiguous, unusable: Mapping[str, str], patience: TimeLimit
+    model: Model, live: Any, made: Any, ambiguous: Ambiguous, unusable: Mapping[str, str], time_limit: TimeLimit
 ) -> Checked:
     checked = Checked(PART, model.name)
     checked.skipped = unusable.get(model.group)
@@ -309,7 +311,7 @@ async def _compared(
     ours, theirs = Rows(made, model.query), Rows(live, model.query)
     expected, found = await ours.next(), await theirs.next()
     while expected is not None or found is not None:
-        patience.check()
+        time_limit.check()
         if found is None or (expected is not None and expected[: model.key] < found[: model.key]):
             if expected is not None and not model.is_subset:
                 _differ(checked, model, ambiguous, expected, None)

@@ -5,51 +5,51 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.verify.decisions import verify_decisions
 from highwater.connectors.verify.effects import EFFECTS, NOT_LOOKED_FOR, verify_effects
 from highwater.connectors.verify.judging import DECISIONS, NOT_JUDGED
 from highwater.connectors.verify.models import MODELS, NOT_COMPARED, verify_models
-from highwater.connectors.verify.patience import TimeLimit
 from highwater.connectors.verify.report import Checked, Report
 from highwater.connectors.verify.rows import ROWS
 from highwater.connectors.verify.shadow import shadow_database
 from highwater.connectors.verify.tables import verify_tables
+from highwater.connectors.verify.time_limits import TimeLimit
 from highwater.streams.settings import Settings
 
 PARTS = ("tables", "models", "decisions", "effects")
 
 
 async def verify(
-    around: Surroundings,
+    around: ProcessContext,
     settings: Settings,
     *,
     parts: tuple[str, ...] = PARTS,
     say: Callable[[str], None] = lambda _part: None,
-    patience: TimeLimit | None = None,
+    time_limit: TimeLimit | None = None,
 ) -> Report:
-    """Verify the named parts; `say` gets each as it begins, `patience` limits each.
+    """Verify the named parts; `say` gets each as it begins, `time_limit` limits each.
 
     Raises:
         ConfigurationError: an address is missing, or a database may not be created.
         UnavailableError: a service is unavailable, another verification is in progress, or a part took too long.
     """
-    patience = patience or TimeLimit()
+    time_limit = time_limit or TimeLimit()
     report = Report(excluded=excluded(parts))
     async with AsyncExitStack() as opened:
         doing: dict[str, Callable[[], Awaitable[list[Checked]]]] = {
-            "tables": lambda: verify_tables(around, settings, patience),
-            "decisions": lambda: verify_decisions(around, settings, patience),
-            "effects": lambda: verify_effects(around, settings, patience),
+            "tables": lambda: verify_tables(around, settings, time_limit),
+            "decisions": lambda: verify_decisions(around, settings, time_limit),
+            "effects": lambda: verify_effects(around, settings, time_limit),
         }
         if "models" in parts:
             # Before everything else, so that an obstacle is not found after an hour.
-            shadow = await opened.enter_async_context(shadow_database(around, settings, patience))
-            doing["models"] = lambda: verify_models(around, settings, shadow, patience)
+            shadow = await opened.enter_async_context(shadow_database(around, settings, time_limit))
+            doing["models"] = lambda: verify_models(around, settings, shadow, time_limit)
         for part in PARTS:
             if part in parts:
                 say(part)
-                async with patience.part(part):
+                async with time_limit.part(part):
                     report.checked += await doing[part]()
     return report
 

@@ -22,7 +22,7 @@ from highwater.connectors.identity import organizations
 from highwater.connectors.identity.sink_users import UsersSink
 from highwater.connectors.jobs.sink_jobs import JobsSink
 from highwater.connectors.jobs.sink_usage import UsageSink
-from highwater.connectors.kafka.handler import Handler, Surroundings
+from highwater.connectors.kafka.handler import Handler, ProcessContext
 from highwater.connectors.kafka.records import DeadLetter, Event, Record
 from highwater.connectors.league.sink_fixtures import FixturesSink
 from highwater.connectors.league.sink_posts import PostsSink
@@ -40,8 +40,8 @@ from highwater.connectors.postgres.pool import (
 from highwater.connectors.queries.sink_queries import QueriesSink
 from highwater.connectors.slices import ERASURE
 from highwater.connectors.verify.log import ReadLog, decoded, in_slices
-from highwater.connectors.verify.patience import TimeLimit
 from highwater.connectors.verify.statements import QUERIES
+from highwater.connectors.verify.time_limits import TimeLimit
 from highwater.schemas.errors import ConfigurationError, InvalidEventError, UnavailableError
 from highwater.schemas.jobs import PLAN_CHANGED, PlanChanged
 from highwater.streams.chunks.passports import load_passports
@@ -126,9 +126,9 @@ class Ambiguous:
 class Shadow:
     """The database and the sinks that fill it."""
 
-    def __init__(self, around: Surroundings, settings: Settings, patience: TimeLimit) -> None:
+    def __init__(self, around: ProcessContext, settings: Settings, time_limit: TimeLimit) -> None:
         self.pool = around.pool
-        self._patience = patience
+        self._time_limit = time_limit
         self._around = around
         dimensions = settings.embedding_dimensions
         self.sinks: tuple[Handler[Any, Any], ...] = (
@@ -159,7 +159,7 @@ class Shadow:
         for sink in self.sinks:
             own = [event for event in events if event.record.topic in sink.topics]
             for first in range(0, len(own), sink.batch_max):
-                self._patience.at(f"the sink {sink.group} at {own[first].record.position}")
+                self._time_limit.at(f"the sink {sink.group} at {own[first].record.position}")
                 await self._apply(sink, own[first : first + sink.batch_max])
         async with transaction(self.pool) as tx:
             await tx.execute(QUERIES["verify_empty_outbox"])
@@ -190,7 +190,7 @@ class Shadow:
 
 
 @asynccontextmanager
-async def shadow_database(around: Surroundings, settings: Settings, patience: TimeLimit) -> AsyncIterator[Shadow]:
+async def shadow_database(around: ProcessContext, settings: Settings, time_limit: TimeLimit) -> AsyncIterator[Shadow]:
     """Yield an empty database with all tables beside the live one, and the sinks to fill it.
 
     Raises:
@@ -207,7 +207,7 @@ async def shadow_database(around: Surroundings, settings: Settings, patience: Ti
                 with _privileged(owner, "CREATE EXTENSION vector in template1"):
                     await migrate(pool)
                 late: Callable[[], int] = lambda: _LATE_MS  # noqa: E731 (a clock that stands)
-                yield Shadow(replace(around, pool=pool, admin=ReadLog(), clock=late), settings, patience)
+                yield Shadow(replace(around, pool=pool, admin=ReadLog(), clock=late), settings, time_limit)
         finally:
             await _administer(owner, QUERIES["verify_drop"])
 

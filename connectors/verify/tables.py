@@ -15,16 +15,16 @@ from collections.abc import AsyncIterable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from highwater.connectors.kafka.admin import LogRange
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.offsets import committed_offsets
 from highwater.connectors.kafka.positions import Place
 from highwater.connectors.kafka.records import Record
 from highwater.connectors.verify.kept import KEPT, kept_differences, note_decisions
 from highwater.connectors.verify.log import decoded, read_all, read_in_order
 from highwater.connectors.verify.notes import notes_on_disk
-from highwater.connectors.verify.patience import TimeLimit
 from highwater.connectors.verify.report import Checked, Difference
 from highwater.connectors.verify.rows import ROWS, fields_that_differ
+from highwater.connectors.verify.time_limits import TimeLimit
 from highwater.schemas.positions import Position
 from highwater.schemas.streams import TICK
 from highwater.schemas.topics import keyed_partitions
@@ -78,30 +78,30 @@ def changelog_of(table: str) -> str:
     return f"{GROUP}-{table}-changelog"
 
 
-async def verify_tables(around: Surroundings, settings: Settings, patience: TimeLimit) -> list[Checked]:
+async def verify_tables(around: ProcessContext, settings: Settings, time_limit: TimeLimit) -> list[Checked]:
     """Compare every table of the agents with the rows computed from the log."""
     whole: dict[str, Checked] = {}
     for partition in range(keyed_partitions()):
-        checked = await _verify_partition(around, settings, patience, partition)
+        checked = await _verify_partition(around, settings, time_limit, partition)
         if any(one.differences_count for one in checked):
             # A row may have been in flight between the changelog and the commit; what remains is a difference.
             await asyncio.sleep(_SETTLE_SECONDS)
-            checked = await _verify_partition(around, settings, patience, partition)
+            checked = await _verify_partition(around, settings, time_limit, partition)
         for one in checked:
             whole.setdefault(one.name, Checked(PART, one.name)).add(one)
     return list(whole.values())
 
 
 async def _verify_partition(
-    around: Surroundings, settings: Settings, patience: TimeLimit, partition: int
+    around: ProcessContext, settings: Settings, time_limit: TimeLimit, partition: int
 ) -> list[Checked]:
-    driver = memory_driver(around, settings, patience)
-    patience.at(f"the ends of partition {partition}")
-    ends, live = await _fixed(around, driver, patience, partition)
-    shadow = await shadow_of(driver, lambda spans: read_in_order(around.client, spans, patience), ends)
+    driver = memory_driver(around, settings, time_limit)
+    time_limit.at(f"the ends of partition {partition}")
+    ends, live = await _fixed(around, driver, time_limit, partition)
+    shadow = await shadow_of(driver, lambda spans: read_in_order(around.client, spans, time_limit), ends)
     truncated = truncated_topics(ends.inputs)
     checked = [compare(table, shadow, live[table], truncated, driver) for table in driver.tables]
-    await _compare_kept(around, patience, partition, {one.name: one for one in checked}, live)
+    await _compare_kept(around, time_limit, partition, {one.name: one for one in checked}, live)
     return checked
 
 
@@ -114,11 +114,11 @@ def truncated_topics(inputs: Mapping[Place, LogRange]) -> dict[str, str]:
     }
 
 
-def memory_driver(around: Surroundings, settings: Settings, patience: TimeLimit) -> Driver:
+def memory_driver(around: ProcessContext, settings: Settings, time_limit: TimeLimit) -> Driver:
     """Return the agents with their tables in memory; nothing that they send is kept."""
 
     async def learn(schema_id: int) -> None:
-        patience.at(f"the registry, for schema {schema_id}")
+        time_limit.at(f"the registry, for schema {schema_id}")
         around.codec.teach(schema_id, await around.registry.text_of(schema_id))
 
     driver = Driver(settings=settings, codec=around.codec, learn=learn)
@@ -127,7 +127,7 @@ def memory_driver(around: Surroundings, settings: Settings, patience: TimeLimit)
 
 
 async def _fixed(
-    around: Surroundings, driver: Driver, patience: TimeLimit, partition: int
+    around: ProcessContext, driver: Driver, time_limit: TimeLimit, partition: int
 ) -> tuple[Ends, dict[str, dict[Key, bytes]]]:
     """Read what was processed, then the tables, then the ends of the log: in this order, so that no row is ahead of the log."""
     committed = await asyncio.to_thread(committed_offsets, around.client, GROUP)
@@ -137,7 +137,7 @@ async def _fixed(
         [(topic, partition) for topic in changelogs if counts.get(topic, 0) > partition]
     )
     live: dict[str, dict[Key, bytes]] = {table: {} for table in driver.tables}
-    async for record in read_all(around.client, spans, patience):
+    async for record in read_all(around.client, spans, time_limit):
         rows = live[changelogs[record.topic]]
         if record.key == MARK_KEY:
             continue
@@ -150,14 +150,14 @@ async def _fixed(
 
 
 async def _compare_kept(
-    around: Surroundings, patience: TimeLimit, partition: int, checked: Mapping[str, Checked], live: Live
+    around: ProcessContext, time_limit: TimeLimit, partition: int, checked: Mapping[str, Checked], live: Live
 ) -> None:
     """Compare what rows keep of decisions at ticks with the events of those decisions; these end after the rows."""
     counts = await around.admin.partition_counts()
     topics = sorted({topic for kept in KEPT.values() for topic in kept.topics if counts.get(topic, 0) > partition})
     spans = await around.admin.log_ranges([(topic, partition) for topic in topics])
     with notes_on_disk() as notes:
-        async for record in read_all(around.client, spans, patience):
+        async for record in read_all(around.client, spans, time_limit):
             event = await decoded(around, record)
             if event is not None:
                 note_decisions(notes, record, event)

@@ -9,21 +9,21 @@ from __future__ import annotations
 from typing import Any
 
 from highwater.connectors.verify.live import Rows
-from highwater.connectors.verify.patience import PART_SECONDS_MAX, TimeLimit
 from highwater.connectors.verify.report import Checked, Difference
 from highwater.connectors.verify.statements import QUERIES
+from highwater.connectors.verify.time_limits import PART_SECONDS_MAX, TimeLimit
 
 # The word of a whole namespace's sums, as the report shows it.
 _ALL_CHUNKS = "(all chunks)"
 
 
-async def verify_word_sums(live: Any, part: str, patience: TimeLimit) -> Checked:
+async def verify_word_sums(live: Any, part: str, time_limit: TimeLimit) -> Checked:
     """Compare the sums, by namespace and word. `live`: a snapshot."""
-    patience.at("words of chunks, counted from their texts")
+    time_limit.at("words of chunks, counted from their texts")
     checked = Checked(part, "chunk_words")
     rows = Rows(live, QUERIES["verify_chunk_words"], seconds_max=PART_SECONDS_MAX)
     while (row := await rows.next()) is not None:
-        patience.check()
+        time_limit.check()
         checked.compared += 1
         ns, word, *sums = row
         expected, found = sums[:2], sums[2:]

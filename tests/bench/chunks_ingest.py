@@ -26,7 +26,7 @@ import numpy as np
 from highwater.connectors.chunks.sink_chunks import ChunksSink, Prepared
 from highwater.connectors.kafka.admin import Admin
 from highwater.connectors.kafka.consumer import BatchConsumer
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.producer import AsyncProducer
 from highwater.connectors.kafka.records import Event
 from highwater.connectors.kafka.registry import Registry
@@ -133,7 +133,7 @@ async def _figures(stack: LocalStack, runs: int, made: Made) -> list[Figure]:
         await migrate(pool)
         await admin.ensure_topics(all_topics(), replication_factor=1)
         await registry.register(TOPICS.values())
-        around = Surroundings(pool, client, admin, registry, await registry.codec(), ProductClock())
+        around = ProcessContext(pool, client, admin, registry, await registry.codec(), ProductClock())
         settle_heap()  # as every process of the product does; the texts of the benchmark are not its garbage
         seconds: dict[tuple[str, str], list[float]] = {}
         for run in range(runs):
@@ -150,7 +150,7 @@ async def _figures(stack: LocalStack, runs: int, made: Made) -> list[Figure]:
     ]
 
 
-async def _publish(around: Surroundings, events: Iterator[dict[str, Any]]) -> None:
+async def _publish(around: ProcessContext, events: Iterator[dict[str, Any]]) -> None:
     producer = AsyncProducer(around.client, client_id="bench", linger_ms=20)
     acks = []
     for i, event in enumerate(events):
@@ -165,7 +165,7 @@ async def _publish(around: Surroundings, events: Iterator[dict[str, Any]]) -> No
 class _Timed(ChunksSink):
     """Says how long so many events took, from when the first of them was taken up: joining the group is not ingest."""
 
-    def __init__(self, around: Surroundings, events: int) -> None:
+    def __init__(self, around: ProcessContext, events: int) -> None:
         super().__init__(around, load_passports())
         self._left = events
         self.done = asyncio.Event()
@@ -184,7 +184,7 @@ class _Timed(ChunksSink):
             self.done.set()
 
 
-async def _ours(around: Surroundings, made: Made, run: int, number: int) -> float:
+async def _ours(around: ProcessContext, made: Made, run: int, number: int) -> float:
     ingest_id = f"run-{run}-pass-{number}"
     await _publish(around, made.events(ingest_id, number))
     sink, stop = _Timed(around, len(made.texts)), asyncio.Event()

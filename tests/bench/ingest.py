@@ -28,7 +28,7 @@ import uvloop
 
 from highwater.connectors.feeds.sink_insights import InsightsSink
 from highwater.connectors.kafka.admin import Admin
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.producer import AsyncProducer
 from highwater.connectors.kafka.registry import Registry
 from highwater.connectors.postgres.migrate import migrate
@@ -89,7 +89,7 @@ def events(path: Path, count: int) -> list[dict[str, Any]]:
     return many[:count]
 
 
-async def publish(around: Surroundings, rows: Sequence[dict[str, Any]]) -> None:
+async def publish(around: ProcessContext, rows: Sequence[dict[str, Any]]) -> None:
     """Send insights to the log, and wait until they are there."""
     producer = AsyncProducer(around.client, client_id="bench", linger_ms=20)
     acks = []
@@ -104,7 +104,7 @@ async def publish(around: Surroundings, rows: Sequence[dict[str, Any]]) -> None:
 class Bench:
     """A stack and what is measured on it."""
 
-    def __init__(self, around: Surroundings, environment: Mapping[str, str], server: psutil.Process) -> None:
+    def __init__(self, around: ProcessContext, environment: Mapping[str, str], server: psutil.Process) -> None:
         self._around = around
         self._environment = environment
         self._server = server
@@ -234,7 +234,7 @@ async def _run(stack: LocalStack, runs: int, sizes: Sequence[int]) -> list[Figur
         await migrate(pool)
         await admin.ensure_topics(all_topics(), replication_factor=1)
         await registry.register(TOPICS.values())
-        around = Surroundings(pool, client, admin, registry, await registry.codec(), ProductClock())
+        around = ProcessContext(pool, client, admin, registry, await registry.codec(), ProductClock())
         # Of the bundled server, whose backends are its children.
         server = psutil.Process(await pool.fetchval("SELECT pg_backend_pid()")).parent()
         assert server is not None

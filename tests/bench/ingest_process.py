@@ -13,7 +13,7 @@ import uvloop
 from highwater.connectors.feeds.sink_insights import InsightEvent, InsightsSink, Prepared
 from highwater.connectors.kafka.admin import Admin
 from highwater.connectors.kafka.consumer import BatchConsumer
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.records import Event
 from highwater.connectors.kafka.registry import Registry
 from highwater.connectors.postgres.pool import open_pool
@@ -42,7 +42,7 @@ async def main() -> None:
     client = settings.kafka_client()
     registry = Registry(settings.registry_access())
     async with await open_pool(settings.database) as pool:
-        around = Surroundings(pool, client, Admin(client), registry, await registry.codec(), ProductClock())
+        around = ProcessContext(pool, client, Admin(client), registry, await registry.codec(), ProductClock())
         sink = GatedSink(around.codec, around.clock, around.pool, dimensions=DIMENSIONS)
         sink.go, stop = asyncio.Event(), asyncio.Event()
         consumer = BatchConsumer(sink, around)

@@ -37,7 +37,7 @@ from highwater.connectors.feeds.pool import MEMORY_BYTES_MAX, ClusterPool
 from highwater.connectors.feeds.worker_rebuild import RebuildWorker, Work
 from highwater.connectors.kafka.admin import Admin
 from highwater.connectors.kafka.consumer import BatchConsumer
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.producer import AsyncProducer
 from highwater.connectors.kafka.records import Event, Record
 from highwater.connectors.kafka.registry import Registry
@@ -78,7 +78,7 @@ WorkerT = TypeVar("WorkerT", bound=RebuildWorker)
 class Bench:
     """The parts, and a channel of insights of which more and more are there."""
 
-    around: Surroundings
+    around: ProcessContext
     settings: Settings
     redis: RedisLink
     requests: int = 0
@@ -138,7 +138,7 @@ def _check(works: Sequence[Work]) -> None:
 # -- insights ----------------------------------------------------------------------------------------------------------
 
 
-async def _store_insights(around: Surroundings, count: int) -> None:
+async def _store_insights(around: ProcessContext, count: int) -> None:
     """The latest of the data in one channel, a second apart, the last one now; none counts yet."""
     texts = [line["text"] for line in data.insights()][-count:]
     vectors = latest_vectors(count)
@@ -312,7 +312,7 @@ async def _run(stack: LocalStack, runs: int, windows: Sequence[int], users: int,
         await migrate(pool)
         await admin.ensure_topics(all_topics(), replication_factor=1)
         await registry.register(TOPICS.values())
-        around = Surroundings(pool, client, admin, registry, await registry.codec(), ProductClock())
+        around = ProcessContext(pool, client, admin, registry, await registry.codec(), ProductClock())
         largest = max(*windows, users_window if users else 0)
         await _store_insights(around, largest + 2 * (largest // 100))
         settle_heap()  # as a role does

@@ -15,7 +15,7 @@ import pytest
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.registry import Registry
 from highwater.connectors.redis.link import RedisLink, open_redis
 from highwater.deploy.local.stack import Addresses, LocalStack
@@ -33,7 +33,7 @@ _REDIS_NUMBER = 1
 
 
 @pytest.fixture(scope="module")
-async def around(stack: Stack) -> AsyncIterator[Surroundings]:
+async def around(stack: Stack) -> AsyncIterator[ProcessContext]:
     """What every consumer of a process shares."""
     async with surroundings(stack) as made:
         yield made

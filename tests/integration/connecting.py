@@ -17,7 +17,7 @@ from typing import Any, Self
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from highwater.connectors.kafka.admin import Admin
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.records import Event, Record
 from highwater.connectors.kafka.registry import Registry
 from highwater.connectors.postgres.pool import open_pool
@@ -61,14 +61,14 @@ async def until(look: Callable[[], Any], what: str, seconds: float = WAIT_SECOND
 
 
 @asynccontextmanager
-async def surroundings(stack: Stack) -> AsyncIterator[Surroundings]:
+async def surroundings(stack: Stack) -> AsyncIterator[ProcessContext]:
     """What every consumer of a process shares, on the session's parts."""
     settings = stack.settings()
     registry = Registry(settings.registry_access())
     codec = await registry.codec(tuple(TOPICS.values()))
     client = settings.kafka_client()
     async with await open_pool(settings.database, size_max=20) as pool:
-        yield Surroundings(pool, client, Admin(client), registry, codec, ProductClock())
+        yield ProcessContext(pool, client, Admin(client), registry, codec, ProductClock())
 
 
 @asynccontextmanager
@@ -152,7 +152,7 @@ def event(topic: str, value: dict[str, Any], *, partition: int = 0, offset: int 
     return Event(Record(topic, partition, offset, arrived_ms, b"", b"", []), value)
 
 
-async def in_transaction(around: Surroundings, handler: Any, events: Sequence[Event]) -> Any:
+async def in_transaction(around: ProcessContext, handler: Any, events: Sequence[Event]) -> Any:
     """One batch through a handler, without a consumer; returns its dead letters."""
     prepared = await handler.prepare(events)
     try:
@@ -162,7 +162,7 @@ async def in_transaction(around: Surroundings, handler: Any, events: Sequence[Ev
         await handler.settle(prepared)
 
 
-async def in_outbox(around: Surroundings, topic: str, key: str | None = None) -> list[Any]:
+async def in_outbox(around: ProcessContext, topic: str, key: str | None = None) -> list[Any]:
     """What waits to be published in a topic, under one key or under any, in order; None for a tombstone."""
     query = "SELECT value FROM outbox WHERE topic = $1 AND ($2::bytea IS NULL OR key = $2) ORDER BY id"
     rows = await around.pool.fetch(query, topic, None if key is None else key.encode())
@@ -172,7 +172,7 @@ async def in_outbox(around: Surroundings, topic: str, key: str | None = None) ->
 class Speaker:
     """Says events on somebody's behalf, and hands them to the sink of their topic."""
 
-    def __init__(self, around: Surroundings, sinks: Mapping[str, Any]) -> None:
+    def __init__(self, around: ProcessContext, sinks: Mapping[str, Any]) -> None:
         self.around = around
         self._sinks = sinks
         self._at = 1_000

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.postgres.migrate import migrate
 from highwater.connectors.postgres.pool import open_pool
 from tests.conftest import Stack
@@ -14,7 +14,7 @@ from tests.integration.connecting import fresh, surroundings
 
 
 @asynccontextmanager
-async def own_database(stack: Stack) -> AsyncIterator[Surroundings]:
+async def own_database(stack: Stack) -> AsyncIterator[ProcessContext]:
     """The session's parts, on an empty database with all tables."""
     name = fresh("db").replace("-", "_")
     async with surroundings(stack) as around:
@@ -25,7 +25,7 @@ async def own_database(stack: Stack) -> AsyncIterator[Surroundings]:
         await around.pool.execute(f"DROP DATABASE {name}")
 
 
-async def address_of(stack: Stack, around: Surroundings) -> str:
+async def address_of(stack: Stack, around: ProcessContext) -> str:
     """Where the database of these surroundings is."""
     return _at(stack, await around.pool.fetchval("SELECT current_database()"))
 

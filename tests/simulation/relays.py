@@ -23,9 +23,9 @@ from highwater.connectors.kafka.consumer import without_overtaken
 from highwater.connectors.kafka.outbox import Relay
 from highwater.connectors.kafka.positions import Move
 from highwater.connectors.kafka.records import Record
-from highwater.connectors.patience import pause
 from highwater.connectors.postgres import leases
 from highwater.connectors.postgres.leases import LeaseKind
+from highwater.connectors.waiting import pause
 from highwater.schemas.errors import FencedError
 from highwater.schemas.positions import Position
 from highwater.streams import relay_epochs

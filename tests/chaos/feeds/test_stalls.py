@@ -71,7 +71,7 @@ def silent(product: Product, part: str) -> Iterator[None]:
 
 
 def answer(product: Product, path: str) -> httpx.Response:
-    """GET, as a client with little patience."""
+    """GET, as a client with a short timeout."""
     return product.http.get(path, timeout=PATIENCE_SECONDS)
 
 

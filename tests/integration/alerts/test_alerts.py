@@ -31,7 +31,7 @@ from highwater.connectors.alerts.channels import ChannelError, LogChannel, MailC
 from highwater.connectors.alerts.opening import open_channels
 from highwater.connectors.alerts.worker_alerts import BURST, REFILL_SECONDS, AlertsWorker, Pace, plan_messages
 from highwater.connectors.kafka.consumer import BatchConsumer
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.records import Event
 from highwater.schemas.errors import ConfigurationError, UnavailableError
 from highwater.streams.retry import RetryPolicy
@@ -170,7 +170,7 @@ def offset() -> int:
     return time.monotonic_ns() // 1_000 * 100
 
 
-def mail_channel(port: int, around: Surroundings, scheme: str = "smtp", who: str = "") -> MailChannel:
+def mail_channel(port: int, around: ProcessContext, scheme: str = "smtp", who: str = "") -> MailChannel:
     """A channel to a server of this test."""
     return MailChannel(f"{scheme}://{who}localhost:{port}", FROM, TO, around.clock)
 
@@ -181,14 +181,14 @@ def endless() -> Pace:
 
 
 @contextlib.asynccontextmanager
-async def worker(around: Surroundings, *channels: Any, **more: Any) -> AsyncIterator[AlertsWorker]:
+async def worker(around: ProcessContext, *channels: Any, **more: Any) -> AsyncIterator[AlertsWorker]:
     """A worker that tries three times, in a tenth of a second."""
     made = AlertsWorker(around, channels, **{"policy": QUICK, "pace": endless, **more})
     yield made
     await made.close()
 
 
-async def letters(around: Surroundings, events: list[Event]) -> dict[str, dict[str, str]]:
+async def letters(around: ProcessContext, events: list[Event]) -> dict[str, dict[str, str]]:
     """The headers of the dead letters in the outbox, by position."""
     rows = await around.pool.fetch("SELECT headers FROM outbox WHERE topic = $1", f"{TOPIC}.dlq")
     found = {}
@@ -204,7 +204,7 @@ def count(channel: str, outcome: str) -> float:
 
 
 @pytest.mark.requirement("R1.35")
-async def test_an_alert_is_told_once_on_every_channel(around: Surroundings, hook: Hook, offset: int) -> None:
+async def test_an_alert_is_told_once_on_every_channel(around: ProcessContext, hook: Hook, offset: int) -> None:
     """By mail and by webhook, with all that is known; a redelivery tells nobody again, whoever reads it."""
     mails, events = Mails(), [failed(offset), failed(offset + 1, is_alert=False)]
     with mail_server(mails) as port:
@@ -232,7 +232,9 @@ async def test_an_alert_is_told_once_on_every_channel(around: Surroundings, hook
     assert await letters(around, events) == {}
 
 
-async def test_what_one_channel_was_told_the_other_is_told_alone(around: Surroundings, hook: Hook, offset: int) -> None:
+async def test_what_one_channel_was_told_the_other_is_told_alone(
+    around: ProcessContext, hook: Hook, offset: int
+) -> None:
     """A worker that ended between two channels goes on with the one that is left."""
     mails, events = Mails(), [failed(offset)]
     async with worker(around, WebhookChannel(hook.url)) as alerts:
@@ -243,7 +245,7 @@ async def test_what_one_channel_was_told_the_other_is_told_alone(around: Surroun
     assert (len(mails.taken), len(hook.taken)) == (1, 1)
 
 
-async def test_a_server_that_comes_back_is_told(around: Surroundings, offset: int) -> None:
+async def test_a_server_that_comes_back_is_told(around: ProcessContext, offset: int) -> None:
     """While it is away the batch is held; once it listens the mail comes, and nothing is dead-lettered."""
     mails, events, port = Mails(), [failed(offset)], free_port()
     patient = RetryPolicy(first_ms=50, most_ms=50, attempts_max=400)
@@ -258,7 +260,7 @@ async def test_a_server_that_comes_back_is_told(around: Surroundings, offset: in
     assert await letters(around, events) == {}
 
 
-async def test_a_channel_that_stays_down_is_given_up(around: Surroundings, hook: Hook, offset: int) -> None:
+async def test_a_channel_that_stays_down_is_given_up(around: ProcessContext, hook: Hook, offset: int) -> None:
     """After its attempts: the other was told, the alert is dead-lettered, counted, and the next costs one attempt."""
     events, more = [failed(offset)], [failed(offset + 1)]
     before = count("smtp", "attempt_failed"), count("smtp", "failed")
@@ -274,7 +276,7 @@ async def test_a_channel_that_stays_down_is_given_up(around: Surroundings, hook:
 
 
 async def test_a_channel_that_is_down_does_not_hold_back_the_other(
-    around: Surroundings, hook: Hook, offset: int
+    around: ProcessContext, hook: Hook, offset: int
 ) -> None:
     """The webhook is told while the mail server hangs, which is given up within its limit."""
     mails = Mails(hang=threading.Event())
@@ -293,7 +295,7 @@ async def test_a_channel_that_is_down_does_not_hold_back_the_other(
     assert [h["dlq_detail"] for h in (await letters(around, events)).values()] == ["smtp: no answer in time"]
 
 
-async def test_a_server_that_drips_is_given_up_in_all(around: Surroundings, offset: int) -> None:
+async def test_a_server_that_drips_is_given_up_in_all(around: ProcessContext, offset: int) -> None:
     """Each byte comes in time and the mail does not: the limit is of the whole, and its thread ends."""
     listener = socket.create_server(("127.0.0.1", 0))
     gone = threading.Event()
@@ -329,7 +331,7 @@ async def test_a_server_that_drips_is_given_up_in_all(around: Surroundings, offs
     ],
 )
 async def test_refused_recipients(
-    around: Surroundings, offset: int, answers: list[int], detail: str | None, attempts: int
+    around: ProcessContext, offset: int, answers: list[int], detail: str | None, attempts: int
 ) -> None:
     """For good: no further attempt. For now: tried again. Some of them: it is delivered to the others."""
     mails, events = Mails(), [failed(offset)]
@@ -355,7 +357,7 @@ async def test_refused_recipients(
     ],
 )
 async def test_a_webhook_that_misbehaves(
-    around: Surroundings, hook: Hook, offset: int, script: list[int | None], detail: str | None
+    around: ProcessContext, hook: Hook, offset: int, script: list[int | None], detail: str | None
 ) -> None:
     """What may pass is tried again, what will not is given up at once; the same key each time."""
     hook.script, events = list(script), [failed(offset)]
@@ -368,7 +370,7 @@ async def test_a_webhook_that_misbehaves(
     assert (hook.asked, len(hook.taken)) == (len(script) + (detail is None), int(detail is None))
 
 
-async def test_no_text_of_a_run_becomes_a_header(around: Surroundings, offset: int) -> None:
+async def test_no_text_of_a_run_becomes_a_header(around: ProcessContext, offset: int) -> None:
     """Line breaks of all kinds, in every text, stay texts; so do bytes that no encoding has."""
     evil = "x\r\nBcc: thief@evil.test\r\n\r\nbody\u2028Bcc: a@evil.test\nBcc: b@evil.test\x0bc\x00\ud800"
     names = ("request_id", "user_id", "stage", "reason", "error", "stack")
@@ -386,7 +388,7 @@ async def test_no_text_of_a_run_becomes_a_header(around: Surroundings, offset: i
     assert "Bcc: thief@evil.test" in mail.get_content()
 
 
-async def test_a_storm_is_summed_up(around: Surroundings, hook: Hook, offset: int) -> None:
+async def test_a_storm_is_summed_up(around: ProcessContext, hook: Hook, offset: int) -> None:
     """As many as the pace allows alone, the rest in the last message, with its runs; all of them are told."""
     mails, events = Mails(), [failed(offset + n, request_id=f"run-{n}") for n in range(40)]
     pace: Callable[[], Pace] = lambda: Pace(burst=4)  # noqa: E731
@@ -405,7 +407,7 @@ async def test_a_storm_is_summed_up(around: Surroundings, hook: Hook, offset: in
     assert [run["request_id"] for run in body["runs"]] == [f"run-{n}" for n in range(3, 40)]
 
 
-async def test_what_is_too_much_waits_for_its_turn(around: Surroundings, hook: Hook, offset: int) -> None:
+async def test_what_is_too_much_waits_for_its_turn(around: ProcessContext, hook: Hook, offset: int) -> None:
     """With nothing left of its pace a channel waits, and then sums up all that has come."""
     pace = Pace(burst=1, refill_seconds=0.5)
     async with worker(around, WebhookChannel(hook.url), pace=lambda: pace) as alerts:
@@ -440,7 +442,7 @@ def test_messages_are_planned(alerts: int, most: int, sizes: list[int]) -> None:
 
 
 async def test_what_was_sent_while_the_store_was_away_is_not_sent_again(
-    around: Surroundings, hook: Hook, offset: int
+    around: ProcessContext, hook: Hook, offset: int
 ) -> None:
     """The batch is repeated until PostgreSQL is back; the alert is told once, and known to be."""
 
@@ -471,7 +473,7 @@ async def test_what_was_sent_while_the_store_was_away_is_not_sent_again(
 
 
 async def test_without_a_channel_the_log_is_told(
-    around: Surroundings, offset: int, capsys: pytest.CaptureFixture[str]
+    around: ProcessContext, offset: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One line an alert, with all that is known, at error level."""
     channels = open_channels(read_settings({}), around.clock)
@@ -486,7 +488,7 @@ async def test_without_a_channel_the_log_is_told(
     assert "error" in lines[0]
 
 
-async def test_events_of_the_topic_are_told(stack: Stack, around: Surroundings, hook: Hook) -> None:
+async def test_events_of_the_topic_are_told(stack: Stack, around: ProcessContext, hook: Hook) -> None:
     """The group reads `queries.run-failed` and moves on; a second reader begins after it."""
     name = fresh("run")
     value = around.codec.encode(TOPIC, {**failed(0).value, "reason": name})
@@ -539,7 +541,7 @@ def _signs_in(*_: Any) -> AuthResult:
 @pytest.mark.filterwarnings("ignore:Requiring AUTH while", "ignore:Session.login_data is deprecated")
 @pytest.mark.parametrize("scheme", ["smtp+starttls", "smtps"])
 async def test_mail_goes_by_tls_and_signed_in(
-    around: Surroundings, offset: int, certificate: ssl.SSLContext, scheme: str
+    around: ProcessContext, offset: int, certificate: ssl.SSLContext, scheme: str
 ) -> None:
     """STARTTLS or TLS from the start, with user and password as they are written in an address."""
     mails = Mails()
@@ -567,7 +569,7 @@ def tls_server(mails: Mails, **more: Any) -> Iterator[int]:
         yield port
 
 
-async def test_a_stranger_is_told_nothing(around: Surroundings, offset: int, certificate: ssl.SSLContext) -> None:
+async def test_a_stranger_is_told_nothing(around: ProcessContext, offset: int, certificate: ssl.SSLContext) -> None:
     """A certificate of another name ends the call before user and password are sent, and no other attempt is made."""
     mails, before = Mails(), count("smtp", "attempt_failed")
     with tls_server(mails, tls_context=certificate) as port:
@@ -607,7 +609,7 @@ MAIL = {
     ],
     ids=str,
 )
-def test_a_wrong_setting_stops_the_program(given: dict[str, str], around: Surroundings) -> None:
+def test_a_wrong_setting_stops_the_program(given: dict[str, str], around: ProcessContext) -> None:
     """It is named, and what is secret of it is not told."""
     with pytest.raises(ConfigurationError, match=r"^HIGHWATER_ALERT_\w+") as found:
         open_channels(read_settings(given), around.clock)
@@ -615,7 +617,7 @@ def test_a_wrong_setting_stops_the_program(given: dict[str, str], around: Surrou
 
 
 async def test_services_are_told_beside_the_others_and_one_that_fails_holds_up_none(
-    around: Surroundings, hook: Hook, offset: int, caplog: pytest.LogCaptureFixture
+    around: ProcessContext, hook: Hook, offset: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One takes every alert; one where nobody listens is given up, and its address is shown nowhere."""
     caplog.set_level(logging.DEBUG)
@@ -643,7 +645,7 @@ async def test_a_service_that_hangs_is_given_up_in_time(hook: Hook, monkeypatch:
     assert not found.value.is_final
 
 
-async def test_both_channels_are_open_where_both_are_set(around: Surroundings) -> None:
+async def test_both_channels_are_open_where_both_are_set(around: ProcessContext) -> None:
     """And the ports are those of their kinds."""
     channels = open_channels(
         read_settings({**MAIL, "HIGHWATER_ALERT_WEBHOOK_URL": "https://hook.test/x"}), around.clock

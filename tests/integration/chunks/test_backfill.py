@@ -17,7 +17,7 @@ from highwater.connectors.chunks import waiting as chunk_backfill
 from highwater.connectors.chunks import worker_backfill as backfill
 from highwater.connectors.chunks.indexes import ChunkIndexes
 from highwater.connectors.chunks.worker_backfill import Backfill, BackfillWorker
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.models.embeddings import EmbeddingError
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.chunks.identity import content_hash
@@ -68,7 +68,7 @@ def _vector(text: str, length: int = LENGTH) -> bytes:
 class Case:
     """A database with a worker's parts."""
 
-    around: Surroundings
+    around: ProcessContext
     rows: Rows
     url: str
     embedder: Scripted = field(default_factory=Scripted)

@@ -14,7 +14,7 @@ from highwater.connectors.chunks.sink_chunks import ChunksSink
 from highwater.connectors.chunks.sink_ingests import IngestsSink
 from highwater.connectors.chunks.sink_namespaces import NamespacesSink
 from highwater.connectors.jobs import redactions
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.records import Event
 from highwater.connectors.postgres.pool import transaction
 from highwater.connectors.slices import REDACTION
@@ -43,7 +43,7 @@ TEN, SIX = tuple(range(10)), tuple(range(6))
 class Flow:
     """Everything between what is submitted and what becomes of it, without a broker between them."""
 
-    around: Surroundings
+    around: ProcessContext
     now_ms: int = NOON
     offset: int = 0
     seen_ids: int = 0

@@ -12,8 +12,8 @@ import pytest
 from highwater.connectors.chunks.statements import QUERIES
 from highwater.connectors.postgres import vectors
 from highwater.connectors.verify.live import live_snapshot
-from highwater.connectors.verify.patience import TimeLimit
 from highwater.connectors.verify.report import Checked
+from highwater.connectors.verify.time_limits import TimeLimit
 from highwater.connectors.verify.word_sums import verify_word_sums
 from highwater.streams.settings import Settings
 from tests.conftest import Stack

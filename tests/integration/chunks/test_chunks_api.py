@@ -19,7 +19,7 @@ import orjson
 import pytest
 
 from highwater.connectors.identity.sink_tokens import TokensSink
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.records import Event
 from highwater.connectors.models.embeddings import BuiltInEmbedder
 from highwater.connectors.models.local_model import MINILM, LocalEmbedder
@@ -46,10 +46,10 @@ BODY = {**SOURCE, "chunks": [{"chunk_no": 0, "content": "first"}, {"chunk_no": 1
 
 
 @pytest.fixture
-async def own_around(stack, seeds) -> AsyncIterator[Surroundings]:
+async def own_around(stack, seeds) -> AsyncIterator[ProcessContext]:
     """What a sink shares, on this module's database."""
     async with surroundings(stack) as made, await open_pool(seeds.url) as pool:
-        yield Surroundings(pool, made.client, made.admin, made.registry, made.codec, made.clock)
+        yield ProcessContext(pool, made.client, made.admin, made.registry, made.codec, made.clock)
 
 
 @pytest.fixture

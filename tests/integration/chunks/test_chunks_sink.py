@@ -14,7 +14,7 @@ import pytest
 from highwater.connectors.chunks.sink_chunks import ChunksSink
 from highwater.connectors.chunks.sink_ingests import IngestsSink
 from highwater.connectors.kafka.consumer import BatchConsumer
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.postgres import vectors
 from highwater.schemas.errors import UnavailableError
@@ -41,7 +41,7 @@ def vector(*values: float) -> bytes:
 class Document:
     """A source of a namespace of its own, what is submitted of it, and what is stored."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: ProcessContext) -> None:
         self.around = around
         self.now_ms = NOW_MS
         moved = replace(around, clock=lambda: self.now_ms)
@@ -140,7 +140,7 @@ class Document:
 
 
 @pytest.fixture
-def document(around: Surroundings) -> Document:
+def document(around: ProcessContext) -> Document:
     """A source of the test's own."""
     return Document(around)
 
@@ -148,7 +148,7 @@ def document(around: Surroundings) -> Document:
 # -- vectors -------------------------------------------------------------------------------------------------------------
 
 
-async def test_vectors_come_back_bit_by_bit(around: Surroundings):
+async def test_vectors_come_back_bit_by_bit(around: ProcessContext):
     """Also in arrays; to enable the codec again, on any proxy of the connection, changes nothing."""
     given = [vector(1.5, -0.0, 3.4e38), vector(2.0**-149, 1e-20, -7)]
     for _ in range(2):

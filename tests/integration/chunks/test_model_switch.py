@@ -17,7 +17,7 @@ from highwater.connectors.chunks import switching as chunk_switching
 from highwater.connectors.chunks import worker_backfill as backfill
 from highwater.connectors.chunks.switching import Switching
 from highwater.connectors.chunks.worker_backfill import Backfill
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.models.embeddings import BuiltInEmbedder
 from highwater.connectors.models.local_model import LocalEmbedder
 from highwater.connectors.postgres import vectors
@@ -35,14 +35,14 @@ CONTENTS = ["the suite was repaired by Anna", "apples and pears", "partitions of
 
 
 @pytest.fixture
-async def around(stack, seeds, monkeypatch) -> AsyncIterator[Surroundings]:
+async def around(stack, seeds, monkeypatch) -> AsyncIterator[ProcessContext]:
     """What a worker shares, on this module's database without the namespaces of other tests; it looks often."""
     monkeypatch.setattr(backfill, "POLL_SECONDS", 0.05)
     monkeypatch.setattr(backfill, "TEXTS_MAX", 1)
     async with surroundings(stack) as made, await open_pool(seeds.url) as pool:
         for table in ("chunks", "chunk_sources", "chunk_namespaces"):
             await pool.execute(f"DELETE FROM {table}")
-        yield Surroundings(pool, made.client, made.admin, made.registry, made.codec, ProductClock())
+        yield ProcessContext(pool, made.client, made.admin, made.registry, made.codec, ProductClock())
 
 
 class Gated:
@@ -80,7 +80,7 @@ async def filled(seeds: Seeds, embedder: Any, **columns: Any) -> str:
     return ns
 
 
-async def held(around: Surroundings, ns: str) -> dict[int, tuple[str | None, bytes | None]]:
+async def held(around: ProcessContext, ns: str) -> dict[int, tuple[str | None, bytes | None]]:
     """The vectors that searches compare, with their models, by number."""
     async with around.pool.acquire() as tx:
         await vectors.enable(tx)
@@ -88,13 +88,13 @@ async def held(around: Surroundings, ns: str) -> dict[int, tuple[str | None, byt
     return {row["chunk_no"]: (row["embedding_model"], row["embedding"]) for row in rows}
 
 
-async def passport(around: Surroundings, ns: str) -> Any:
+async def passport(around: ProcessContext, ns: str) -> Any:
     """The row of a namespace."""
     return await around.pool.fetchrow("SELECT * FROM chunk_namespaces WHERE ns = $1", ns)
 
 
 @asynccontextmanager
-async def working(seeds: Seeds, around: Surroundings, *embedders: Any) -> AsyncIterator[None]:
+async def working(seeds: Seeds, around: ProcessContext, *embedders: Any) -> AsyncIterator[None]:
     """The connector, with what makes vectors; it ends as a killed process does."""
     connector = Backfill(seeds.url, around, *embedders)
     task = asyncio.create_task(connector.run(asyncio.Event()))
@@ -105,7 +105,7 @@ async def working(seeds: Seeds, around: Surroundings, *embedders: Any) -> AsyncI
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def next_vectors(around: Surroundings, ns: str) -> int:
+async def next_vectors(around: ProcessContext, ns: str) -> int:
     """How many vectors of another model a namespace has waiting."""
     count: int = await around.pool.fetchval("SELECT count(*) FROM chunk_next_vectors WHERE ns = $1", ns)
     return count
@@ -156,7 +156,7 @@ async def _equals(value: Any, expected: int) -> bool:
     return bool(await value == expected)
 
 
-async def _is_of(around: Surroundings, ns: str, model: str) -> bool:
+async def _is_of(around: ProcessContext, ns: str, model: str) -> bool:
     row = await passport(around, ns)
     return bool(row["embedding_model"] == model and row["next_model"] is None and not row["vectors_beside"])
 

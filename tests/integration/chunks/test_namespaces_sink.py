@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from highwater.connectors.chunks import sink_namespaces as namespaces
 from highwater.connectors.chunks.namespaces import ensure_passports
 from highwater.connectors.chunks.sink_namespaces import NamespacesSink, align
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.postgres.pool import transaction
 from highwater.schemas.chunks import CHUNK_CHANGED, NAMESPACE_RATED, SWEEP_REQUESTED
 from highwater.schemas.errors import UnavailableError
@@ -41,14 +41,14 @@ PASSPORTS = Passports(
 
 
 @pytest.fixture
-async def around(stack: Stack) -> AsyncIterator[Surroundings]:
+async def around(stack: Stack) -> AsyncIterator[ProcessContext]:
     """An empty database, at noon."""
     async with own_database(stack) as surroundings:
         yield replace(surroundings, clock=lambda: NOON)
 
 
 async def chunk(
-    around: Surroundings,
+    around: ProcessContext,
     number: int,
     *,
     ns: str = "docs",
@@ -84,18 +84,18 @@ async def numbers(pool: asyncpg.Pool[asyncpg.Record], table: str, ns: str = "doc
     return [tuple(row) for row in rows]
 
 
-async def sweep(around: Surroundings, now_ms: int = NOON, offset: int = 5) -> None:
+async def sweep(around: ProcessContext, now_ms: int = NOON, offset: int = 5) -> None:
     """A sweep, as the consumer hands it to the sink."""
     asked = event(SWEEP_REQUESTED, {"sweep": "2026-11-12T12:00:00Z", "now": now_ms}, offset=offset)
     assert await in_transaction(around, NamespacesSink(around), [asked]) == []
 
 
-async def told(around: Surroundings, topic: str = CHUNK_CHANGED) -> list[Mapping[str, Any]]:
+async def told(around: ProcessContext, topic: str = CHUNK_CHANGED) -> list[Mapping[str, Any]]:
     """What the outbox is to publish in a topic, in order."""
     return await in_outbox(around, topic)
 
 
-async def version(around: Surroundings, ns: str = "docs") -> int | None:
+async def version(around: ProcessContext, ns: str = "docs") -> int | None:
     """The version of what is read of a namespace."""
     found = await around.pool.fetchval("SELECT version FROM resource_versions WHERE key = $1", f"ns:{ns}")
     return None if found is None else int(found)
@@ -104,14 +104,14 @@ async def version(around: Surroundings, ns: str = "docs") -> int | None:
 # -- passports -----------------------------------------------------------------------------------------------------------
 
 
-async def passports_of(around: Surroundings, ns: str) -> dict[str, Any]:
+async def passports_of(around: ProcessContext, ns: str) -> dict[str, Any]:
     """The row of a namespace, as far as the configuration says it."""
     row = await around.pool.fetchrow("SELECT * FROM chunk_namespaces WHERE ns = $1", ns)
     assert row is not None
     return {name: row[name] for name in PASSPORT_KEYS}
 
 
-async def ensure(around: Surroundings, names: Iterable[str], passports: Passports = PASSPORTS) -> list[Any]:
+async def ensure(around: ProcessContext, names: Iterable[str], passports: Passports = PASSPORTS) -> list[Any]:
     """See to the passports of namespaces; what was logged meanwhile."""
     with capture_logs() as logs:
         async with transaction(around.pool) as tx:
@@ -119,7 +119,7 @@ async def ensure(around: Surroundings, names: Iterable[str], passports: Passport
     return [(line["event"], line["ns"]) for line in logs]
 
 
-async def test_a_namespace_has_the_passport_of_the_configuration(around: Surroundings):
+async def test_a_namespace_has_the_passport_of_the_configuration(around: ProcessContext):
     """Column by column; one that no file names has the default, which is said once and not at every batch."""
     assert await ensure(around, ["hard", "new", "hard", "other"]) == [
         ("namespace_unknown", "new"),
@@ -135,7 +135,7 @@ async def test_a_namespace_has_the_passport_of_the_configuration(around: Surroun
     assert (row["created_at"], row["is_hot"], row["queries_per_day"]) == (to_datetime(NOON), False, 0)
 
 
-async def test_the_configuration_wins_at_the_start(around: Surroundings):
+async def test_the_configuration_wins_at_the_start(around: ProcessContext):
     """Rows that differ are brought in line, and only their pages get a version; how they were rated stays."""
     await ensure(around, ["hard", "new", "docs"])
     await around.pool.execute("UPDATE chunk_namespaces SET queries_per_day = 150, is_hot = true, dimensions = 3")
@@ -154,7 +154,7 @@ async def test_the_configuration_wins_at_the_start(around: Surroundings):
     assert [tuple(row) for row in rows] == [("docs", True, 150, 3), ("hard", True, 150, 3), ("new", False, 150, 3)]
 
 
-async def test_two_that_see_a_namespace_first_make_one_row(around: Surroundings):
+async def test_two_that_see_a_namespace_first_make_one_row(around: ProcessContext):
     """Side by side, in whatever order they name them."""
     names = [f"n-{number}" for number in range(40)]
     await asyncio.gather(*(ensure(around, reversed(names) if odd else names) for odd in (False, True) * 4))
@@ -170,13 +170,13 @@ def rated(ns: str, is_hot: bool, queries_per_day: float, at_ms: int, offset: int
     return event(NAMESPACE_RATED, value, offset=offset)
 
 
-async def ratings(around: Surroundings) -> list[tuple[str, bool, float]]:
+async def ratings(around: ProcessContext) -> list[tuple[str, bool, float]]:
     """What is stored."""
     rows = await around.pool.fetch("SELECT ns, is_hot, queries_per_day FROM chunk_namespaces ORDER BY ns")
     return [tuple(row) for row in rows]
 
 
-async def test_the_latest_rating_counts(around: Surroundings):
+async def test_the_latest_rating_counts(around: ProcessContext):
     """Within a batch and between batches, whatever comes late or again; pages get a version where temperatures changed."""
     await ensure(around, ["docs", "new"])
     sink = NamespacesSink(around)
@@ -195,7 +195,7 @@ async def test_the_latest_rating_counts(around: Surroundings):
     assert await version(around) == (first or 0) + 1
 
 
-async def test_a_namespace_without_chunks_is_not_rated(around: Surroundings):
+async def test_a_namespace_without_chunks_is_not_rated(around: ProcessContext):
     """What nobody stored has no row, however often it is asked for; a rating that is none is put aside."""
     wrong = rated("a|b", True, 1_000, NOON)
     dead = await in_transaction(around, NamespacesSink(around), [rated("nothing", True, 1_000, NOON), wrong])
@@ -207,7 +207,7 @@ async def test_a_namespace_without_chunks_is_not_rated(around: Surroundings):
 
 
 @pytest.mark.requirement("R3.20")
-async def test_orphans_are_taken_away_when_their_grace_is_over(around: Surroundings):
+async def test_orphans_are_taken_away_when_their_grace_is_over(around: ProcessContext):
     """At the seventh day and not before; each as it was, with when and why; its neighbours stay."""
     await chunk(around, 0)
     await chunk(around, 1, marked_days=7)
@@ -228,7 +228,7 @@ async def test_orphans_are_taken_away_when_their_grace_is_over(around: Surroundi
     assert [tuple(row) for row in why] == [(to_datetime(NOON), "orphaned")]
 
 
-async def test_what_is_taken_away_is_told(around: Surroundings):
+async def test_what_is_taken_away_is_told(around: ProcessContext):
     """One event a source, the chunks in order with what they were; and a version for what is read of the namespace."""
     for number in (3, 1):
         await chunk(around, number, marked_days=8)
@@ -248,7 +248,7 @@ async def test_what_is_taken_away_is_told(around: Surroundings):
     assert (bumped["key"], bumped["caused_by"]) == ("ns:docs", f"{SWEEP_REQUESTED}/0/5")
 
 
-async def test_a_sweep_that_comes_again_changes_nothing(around: Surroundings):
+async def test_a_sweep_that_comes_again_changes_nothing(around: ProcessContext):
     """Nor does one of an earlier time, as a replay brings."""
     await chunk(around, 1, marked_days=8)
     await chunk(around, 2, marked_days=1)
@@ -263,7 +263,7 @@ async def test_a_sweep_that_comes_again_changes_nothing(around: Surroundings):
     )
 
 
-async def test_hard_means_gone(around: Surroundings):
+async def test_hard_means_gone(around: ProcessContext):
     """Where the passport says so: no copy, and the event says so."""
     await chunk(around, 1, ns="hard", marked_days=8)
     await sweep(around)
@@ -271,7 +271,7 @@ async def test_hard_means_gone(around: Surroundings):
     assert [one["kind"] for one in await told(around)] == ["removed"]
 
 
-async def test_without_grace_orphans_go_at_once(around: Surroundings):
+async def test_without_grace_orphans_go_at_once(around: ProcessContext):
     """In their namespace; another keeps its own."""
     for ns in ("quick", "docs"):
         await chunk(around, 1, ns=ns, marked_days=0)
@@ -280,7 +280,7 @@ async def test_without_grace_orphans_go_at_once(around: Surroundings):
 
 
 @pytest.mark.requirement("R3.23")
-async def test_cold_chunks_go_only_where_the_passport_says_so(around: Surroundings):
+async def test_cold_chunks_go_only_where_the_passport_says_so(around: ProcessContext):
     """R3.23: of exactly the TTL none is cold yet; what is published counts, and otherwise when it was made. Elsewhere they are
     counted and said.
     """
@@ -301,7 +301,7 @@ async def test_cold_chunks_go_only_where_the_passport_says_so(around: Surroundin
     assert (said["orphans"], said["cold"], said["cold_candidates"]) == (0, 4, {"docs": 2})
 
 
-async def test_much_is_taken_away_in_bounded_parts(around: Surroundings, monkeypatch: pytest.MonkeyPatch):
+async def test_much_is_taken_away_in_bounded_parts(around: ProcessContext, monkeypatch: pytest.MonkeyPatch):
     """Each with its events; in the end nothing is left, and each chunk was told once."""
     monkeypatch.setattr(namespaces, "_CHUNKS_MAX", 4)
     for number in range(12):
@@ -315,7 +315,7 @@ async def test_much_is_taken_away_in_bounded_parts(around: Surroundings, monkeyp
     assert len(await told(around, "cache.version-bumped")) == 3
 
 
-async def test_two_sweeps_side_by_side_take_nothing_twice(around: Surroundings, monkeypatch: pytest.MonkeyPatch):
+async def test_two_sweeps_side_by_side_take_nothing_twice(around: ProcessContext, monkeypatch: pytest.MonkeyPatch):
     """As after a rebalance that came too late."""
     monkeypatch.setattr(namespaces, "_CHUNKS_MAX", 5)
     for number in range(40):
@@ -326,13 +326,13 @@ async def test_two_sweeps_side_by_side_take_nothing_twice(around: Surroundings, 
     assert len(gone) == len(set(gone)) == 40
 
 
-async def waiting_backend(around: Surroundings) -> int:
+async def waiting_backend(around: ProcessContext) -> int:
     """The server's process that waits for a lock, once there is one."""
     query = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
     return int(await until(lambda: around.pool.fetchval(query), "the sweep waits"))
 
 
-async def test_a_sweep_that_is_cut_off_is_done_again(around: Surroundings, monkeypatch: pytest.MonkeyPatch):
+async def test_a_sweep_that_is_cut_off_is_done_again(around: ProcessContext, monkeypatch: pytest.MonkeyPatch):
     """What it took away and told stays; the next one finds the rest, and each chunk is told once."""
     monkeypatch.setattr(namespaces, "_CHUNKS_MAX", 4)
     for number in range(8):
@@ -351,7 +351,7 @@ async def test_a_sweep_that_is_cut_off_is_done_again(around: Surroundings, monke
     )
 
 
-async def test_a_chunk_that_is_revived_meanwhile_stays(around: Surroundings):
+async def test_a_chunk_that_is_revived_meanwhile_stays(around: ProcessContext):
     """The sweep waits for whoever has the source, and looks again."""
     await chunk(around, 1, marked_days=8)
     await chunk(around, 2, marked_days=8)
@@ -368,7 +368,7 @@ async def test_a_chunk_that_is_revived_meanwhile_stays(around: Surroundings):
     assert [[change["chunk_no"] for change in one["changes"]] for one in await told(around)] == [[2]]
 
 
-async def test_a_sweep_that_is_none_is_put_aside(around: Surroundings):
+async def test_a_sweep_that_is_none_is_put_aside(around: ProcessContext):
     """It takes nothing away."""
     await chunk(around, 1, marked_days=8)
     asked = event(SWEEP_REQUESTED, {"sweep": "x", "now": 10**18})

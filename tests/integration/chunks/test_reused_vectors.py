@@ -12,7 +12,7 @@ import pytest
 from highwater.connectors.chunks import waiting
 from highwater.connectors.chunks import worker_backfill as backfill
 from highwater.connectors.chunks.worker_backfill import BackfillWorker
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.streams.chunks.identity import content_hash
 from tests.conftest import Stack
 from tests.integration.chunks.chunk_rows import NOW_MS, Rows
@@ -44,7 +44,7 @@ def vector_of(text: str) -> bytes:
 class Case:
     """A database with documents, and a worker."""
 
-    def __init__(self, around: Surroundings, url: str) -> None:
+    def __init__(self, around: ProcessContext, url: str) -> None:
         self.rows, self.embedder, self._url = Rows(around.pool), Counting(), url
         self.around = replace(around, clock=lambda: NOW_MS + 5_000)
         self._offset = 1_000

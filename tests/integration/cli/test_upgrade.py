@@ -8,7 +8,7 @@ from importlib.metadata import version
 import asyncpg
 
 from highwater.api.cli.upgrade import check_upgrade
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.postgres.migrate import known_migrations
 from tests.conftest import Stack
 from tests.integration.commands import run
@@ -40,7 +40,7 @@ async def _checks(stack: Stack, url: str) -> dict[str, tuple[str, str]]:
     return {check.name: (check.state, check.detail) for check in found}
 
 
-async def _applied(around: Surroundings) -> list[str]:
+async def _applied(around: ProcessContext) -> list[str]:
     return [row["name"] for row in await around.pool.fetch("SELECT name FROM schema_migrations ORDER BY name")]
 
 

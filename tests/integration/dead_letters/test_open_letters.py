@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from highwater.api.dead_letters.handling import Handler
 from highwater.api.dead_letters.open_letters import OpenLetters
 from highwater.api.dead_letters.reading import LetterBox, in_thread
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.producer import AsyncProducer
 from highwater.schemas.topics import TOPICS, dead_letter_topic
 from tests.conftest import Stack
@@ -32,7 +32,7 @@ def bury(stack: Stack, count: int) -> list[int]:
     return sorted(offsets)
 
 
-async def test_what_was_handled_is_not_open(stack: Stack, around: Surroundings):
+async def test_what_was_handled_is_not_open(stack: Stack, around: ProcessContext):
     """Three come, one is sent again, then all are dropped; a count that begins later agrees."""
     settings = stack.settings()
     counting = OpenLetters(settings, around.admin)

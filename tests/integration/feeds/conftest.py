@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from highwater.connectors.feeds.pool import ClusterPool
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.redis.link import RedisLink, open_redis
 from tests.conftest import Stack
 from tests.integration.feeds.embedding_server import Service
@@ -18,7 +18,7 @@ from tests.integration.models.chat_server import ChatServer
 
 
 @pytest.fixture(scope="module")
-async def shared(stack: Stack, around: Surroundings) -> AsyncIterator[tuple[Surroundings, RedisLink, ClusterPool]]:
+async def shared(stack: Stack, around: ProcessContext) -> AsyncIterator[tuple[ProcessContext, RedisLink, ClusterPool]]:
     """Parts for the module, on a clock that stands still."""
     async with ClusterPool() as pool:
         redis = await open_redis(stack.redis)

@@ -9,7 +9,7 @@ from typing import Any
 from highwater.connectors.feeds.pool import ClusterPool
 from highwater.connectors.feeds.statements import QUERIES
 from highwater.connectors.feeds.worker_rebuild import RebuildWorker
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.redis.link import RedisLink
 from highwater.schemas.feeds import REBUILD_FINISHED, REBUILD_REQUESTED
 from highwater.streams.clock import to_datetime
@@ -29,7 +29,7 @@ class Case:
     """A user subscribed to a channel, and a worker."""
 
     stack: Stack
-    around: Surroundings
+    around: ProcessContext
     redis: RedisLink
     pool: ClusterPool
     user: str = field(default_factory=lambda: fresh("u"))

@@ -19,7 +19,7 @@ from highwater.connectors.feeds.sink_insights import InsightsSink
 from highwater.connectors.feeds.statements import QUERIES
 from highwater.connectors.feeds.windows import Span, read_dataset
 from highwater.connectors.feeds.worker_embed import BasisFitError, EmbedWorker
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.models.embedding_service import RemoteEmbedder
 from highwater.connectors.models.local_model import MINILM, LocalEmbedder
 from highwater.connectors.postgres.leases import LeaseKind, LeaseLostError, holding
@@ -51,7 +51,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 class Store:
     """An own database with a sink, and what is asked of it."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: ProcessContext) -> None:
         self.around = around
         self.sink = InsightsSink(around.codec, around.clock, around.pool, dimensions=DIMENSIONS)
         self.channel = fresh("basis")

@@ -11,7 +11,7 @@ import pytest
 
 from highwater.connectors.feeds.pool import ClusterPool
 from highwater.connectors.identity.sink_users import UsersSink
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.records import Event
 from highwater.connectors.postgres.pool import open_pool
 from highwater.connectors.redis.link import RedisLink
@@ -65,7 +65,7 @@ class Reader(Case):
 
 
 @pytest.fixture
-async def reader(stack: Stack, shared: tuple[Surroundings, RedisLink, ClusterPool]) -> Reader:
+async def reader(stack: Stack, shared: tuple[ProcessContext, RedisLink, ClusterPool]) -> Reader:
     """A reader with two clusters."""
     made = Reader(stack, *shared)
     await made.user_is()
@@ -191,7 +191,7 @@ async def seen(seeds: Seeds) -> list[str]:
     return ids
 
 
-async def sink_takes(stack: Stack, around: Surroundings, seeds: Seeds, answer: httpx.Response) -> None:
+async def sink_takes(stack: Stack, around: ProcessContext, seeds: Seeds, answer: httpx.Response) -> None:
     """The sink of users stores what was accepted."""
     (position,) = answer.json()["positions"]
     record, place = record_at(stack, position), parse_position(position)

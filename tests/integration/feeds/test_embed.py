@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from highwater.connectors.feeds.worker_embed import EmbedWorker
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.models import embedding_service
 from highwater.connectors.models.embedding_service import RemoteEmbedder
 from highwater.schemas.feeds import INSIGHT_INGESTED
@@ -37,7 +37,7 @@ class Case:
     """A worker with a clock of its own, and a channel."""
 
     stack: Stack
-    around: Surroundings
+    around: ProcessContext
     service: Service
     channel: str = field(default_factory=lambda: fresh("emb"))
     now_ms: int = 1_000_000

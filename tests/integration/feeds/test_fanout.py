@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Message
 
 from highwater.connectors.feeds.worker_fanout import Fanout
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.murmur2 import murmur2_partition
 from highwater.connectors.kafka.producer import AsyncProducer
 from highwater.schemas.envelope import caused_by, header
@@ -23,14 +23,14 @@ RECORD_BYTES_MAX = 256_000
 
 
 @pytest.fixture(scope="module")
-async def fanout(around: Surroundings) -> AsyncIterator[Fanout]:
+async def fanout(around: ProcessContext) -> AsyncIterator[Fanout]:
     """The worker, driven batch by batch."""
     producer = AsyncProducer(around.client, client_id="test")
     yield Fanout(around.pool, producer, around.codec, around.clock)
     await producer.close()
 
 
-async def channel_with(around: Surroundings, head: int, users: list[str]) -> str:
+async def channel_with(around: ProcessContext, head: int, users: list[str]) -> str:
     """A channel with a head and subscribers."""
     channel = fresh("fan")
     await around.pool.execute("INSERT INTO channels (channel_id, current_seq) VALUES ($1, $2)", channel, head)
@@ -52,12 +52,12 @@ def subscribed(user: str, channels: list[str]) -> Any:
     return event(USER_CHANGED, {"user_id": user, "subscribed": channels, "unsubscribed": []}, partition=2, offset=9)
 
 
-def heads(around: Surroundings, message: Message) -> list[dict[str, Any]]:
+def heads(around: ProcessContext, message: Message) -> list[dict[str, Any]]:
     """What a record tells."""
     return list(around.codec.decode(NOVELTY, message.value())["heads"])
 
 
-async def told(around: Surroundings, reader: Reader, channel: str, count: int) -> list[Message]:
+async def told(around: ProcessContext, reader: Reader, channel: str, count: int) -> list[Message]:
     """The records that tell of a channel, once so many users heard."""
     from tests.integration.connecting import until
 
@@ -69,7 +69,7 @@ async def told(around: Surroundings, reader: Reader, channel: str, count: int) -
     return list(await until(look, f"{count} heard of {channel}"))
 
 
-async def test_ten_thousand_subscribers(stack: Stack, around: Surroundings, fanout: Fanout):
+async def test_ten_thousand_subscribers(stack: Stack, around: ProcessContext, fanout: Fanout):
     """Each of 10,000 hears of the head exactly once, at the partition of its key, in records of at most 256 KB."""
     users = [f"{fresh('s')}{'x' * 200}" for _ in range(10_000)]
     channel = await channel_with(around, 42, users)
@@ -88,7 +88,7 @@ async def test_ten_thousand_subscribers(stack: Stack, around: Surroundings, fano
     assert announced == 42
 
 
-async def test_a_channel_without_subscribers_is_announced(around: Surroundings, fanout: Fanout):
+async def test_a_channel_without_subscribers_is_announced(around: ProcessContext, fanout: Fanout):
     """Nobody to tell: the channel is no longer dirty all the same, and one that does not exist stops nothing."""
     channel = await channel_with(around, 7, [])
     assert await in_transaction(around, fanout, [dirty(channel), dirty(fresh("nowhere"))]) == []
@@ -96,7 +96,7 @@ async def test_a_channel_without_subscribers_is_announced(around: Surroundings, 
     assert await around.pool.fetchval(query, channel) == 7
 
 
-async def test_a_subscription_to_a_quiet_channel_is_answered(stack: Stack, around: Surroundings, fanout: Fanout):
+async def test_a_subscription_to_a_quiet_channel_is_answered(stack: Stack, around: ProcessContext, fanout: Fanout):
     """Who subscribes hears of the head at once; a channel without insights has nothing to tell."""
     user, quiet, empty = fresh("u"), await channel_with(around, 9, []), await channel_with(around, 0, [])
     with Reader(stack.kafka, NOVELTY) as reader:
@@ -107,7 +107,7 @@ async def test_a_subscription_to_a_quiet_channel_is_answered(stack: Stack, aroun
     assert f"{USER_CHANGED}/2/9" == str(caused_by(record.headers()))
 
 
-async def test_a_thousand_long_channels_take_several_records(stack: Stack, around: Surroundings, fanout: Fanout):
+async def test_a_thousand_long_channels_take_several_records(stack: Stack, around: ProcessContext, fanout: Fanout):
     """A user with as many channels as may be, and ids as long as may be, is told in records of at most 256 KB."""
     user = f"{fresh('u')}{'u' * 480}"
     channels = [f"{fresh('long')}{'c' * 480}" for _ in range(1_000)]
@@ -123,7 +123,7 @@ async def test_a_thousand_long_channels_take_several_records(stack: Stack, aroun
     assert len({header(message.headers(), "ce_id") for message in records}) == len(records) > 1
 
 
-async def test_a_repeat_has_the_same_ids(stack: Stack, around: Surroundings, fanout: Fanout):
+async def test_a_repeat_has_the_same_ids(stack: Stack, around: ProcessContext, fanout: Fanout):
     """A batch that is repeated after a crash sends the same records under the same ids."""
     channel = await channel_with(around, 3, [fresh("u") for _ in range(20)])
     with Reader(stack.kafka, NOVELTY) as reader:

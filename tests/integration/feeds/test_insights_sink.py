@@ -9,7 +9,7 @@ import pytest
 
 from highwater.connectors.feeds.sink_insights import InsightsSink
 from highwater.connectors.kafka.consumer import BatchConsumer
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.records import Event
 from highwater.schemas.feeds import CHANNEL_ADVANCED, INSIGHT_CONFLICTED, INSIGHT_INGESTED, INSIGHT_RETRACTED
 from highwater.streams.feeds.embedding import TextEmbedder
@@ -20,7 +20,7 @@ from tests.integration.connecting import event, fresh, in_outbox, in_transaction
 NOTHING = dict.fromkeys(("text", "url", "embedding", "embedding_model"))
 
 
-def sink(around: Surroundings) -> InsightsSink:
+def sink(around: ProcessContext) -> InsightsSink:
     """A sink with a cache of its own."""
     return InsightsSink(around.codec, around.clock, around.pool, dimensions=384)
 
@@ -36,14 +36,14 @@ def retracted(channel: str, insight: str) -> Event:
     return event(INSIGHT_RETRACTED, {"insight_id": insight, "channel_id": channel, "ts": 1})
 
 
-async def rows(around: Surroundings, channel: str) -> dict[str, Any]:
+async def rows(around: ProcessContext, channel: str) -> dict[str, Any]:
     """Stored insights of a channel by id."""
     found = await around.pool.fetch("SELECT * FROM insights WHERE channel_id = $1 ORDER BY seq", channel)
     return {row["insight_id"]: row for row in found}
 
 
 @pytest.mark.requirement("R0.14")
-async def test_two_sinks_and_foreign_partitions_number_densely(stack: Stack, around: Surroundings):
+async def test_two_sinks_and_foreign_partitions_number_densely(stack: Stack, around: ProcessContext):
     """Channels spread over all partitions, two sinks at work, the file sent twice: every seq from 1 on, each once."""
     channels = [fresh("dense") for _ in range(4)]
     events = [(channels[n % 4], f"{channels[0]}-{n}") for n in range(1_200)]
@@ -71,7 +71,7 @@ async def test_two_sinks_and_foreign_partitions_number_densely(stack: Stack, aro
         assert head == 300
 
 
-async def test_numbers_follow_partition_and_offset(around: Surroundings):
+async def test_numbers_follow_partition_and_offset(around: ProcessContext):
     """However a batch was fetched, a channel's numbers go by (partition, offset)."""
     channel = fresh("order")
     batch = [
@@ -81,7 +81,7 @@ async def test_numbers_follow_partition_and_offset(around: Surroundings):
     assert [f"{channel}-1-2", f"{channel}-1-7", f"{channel}-3-0", f"{channel}-3-1"] == list(await rows(around, channel))
 
 
-async def test_what_is_new_among_repeats_is_stored_as_it_is(around: Surroundings):
+async def test_what_is_new_among_repeats_is_stored_as_it_is(around: ProcessContext):
     """Rows are made before it is known which are repeats: those that stay keep their own content, and numbers without a gap."""
     channel = fresh("among")
     texts = {f"{channel}-{n}": f"word{n} of a text" * (n + 1) for n in range(9)}
@@ -96,7 +96,7 @@ async def test_what_is_new_among_repeats_is_stored_as_it_is(around: Surroundings
     assert {i: (row["text"], row["embedding"], row["source_offset"]) for i, row in found.items()} == expected
 
 
-async def test_a_batch_tells_each_channel_once(around: Surroundings):
+async def test_a_batch_tells_each_channel_once(around: ProcessContext):
     """One `channel-advanced` per channel and batch, with the new head; a repeat of the batch tells nobody."""
     channel = fresh("told")
     batch = [ingested(channel, f"{channel}-{n}", offset=n, ts=10 * n) for n in range(50)]
@@ -112,7 +112,7 @@ async def test_a_batch_tells_each_channel_once(around: Surroundings):
     assert (row["current_seq"], row["last_insight_ts"].timestamp()) == (50, 0.49)
 
 
-async def test_a_repeat_with_other_content_is_told(around: Surroundings):
+async def test_a_repeat_with_other_content_is_told(around: ProcessContext):
     """One `insight-conflicted` for each, in one batch and over batches, in another channel too; what is stored stays."""
     channel, other = fresh("twice"), fresh("other")
     first = ingested(channel, channel, offset=1, text="one", url="https://x")
@@ -137,7 +137,7 @@ async def test_a_repeat_with_other_content_is_told(around: Surroundings):
     assert (await rows(around, channel))[channel]["text"] == "one"
 
 
-async def test_vectors_are_made_or_kept(around: Surroundings):
+async def test_vectors_are_made_or_kept(around: ProcessContext):
     """The built-in embedder fills what came without, in the active basis; a vector that came is kept with its model."""
     channel, own = fresh("vec"), b"\x00\x00\x80?" * 384
     await in_transaction(around, sink(around), [
@@ -152,7 +152,7 @@ async def test_vectors_are_made_or_kept(around: Surroundings):
 
 
 @pytest.mark.parametrize("order", ["late", "early", "together"])
-async def test_a_retraction_counts_in_any_order(around: Surroundings, order: str):
+async def test_a_retraction_counts_in_any_order(around: ProcessContext, order: str):
     """Before, after or with its insight: the insight keeps its number and is marked."""
     channel = fresh("gone")
     batches = {
@@ -167,7 +167,7 @@ async def test_a_retraction_counts_in_any_order(around: Surroundings, order: str
     assert await around.pool.fetchval("SELECT count(*) FROM early_retractions WHERE insight_id = $1", channel) == 0
 
 
-async def test_a_retraction_is_told_of_its_channel_once(around: Surroundings):
+async def test_a_retraction_is_told_of_its_channel_once(around: ProcessContext):
     """Counted densely and told, so that who shows it is due; a repeat, and one of what was never shown, tell nobody."""
     channel = fresh("told")
     await in_transaction(around, sink(around), [retracted(channel, f"{channel}-0")])
@@ -179,7 +179,7 @@ async def test_a_retraction_is_told_of_its_channel_once(around: Surroundings):
     assert [row["retraction"] for row in (await rows(around, channel)).values()] == [None, 1, 3, 2]
 
 
-async def test_a_retraction_of_another_channel_does_nothing(around: Surroundings):
+async def test_a_retraction_of_another_channel_does_nothing(around: ProcessContext):
     """Only the channel that an insight belongs to can take it back."""
     channel = fresh("kept")
     await in_transaction(around, sink(around), [ingested(channel, channel)])
@@ -187,7 +187,7 @@ async def test_a_retraction_of_another_channel_does_nothing(around: Surroundings
     assert (await rows(around, channel))[channel]["retracted_at"] is None
 
 
-async def test_an_insight_and_its_retraction_at_the_same_moment(around: Surroundings):
+async def test_an_insight_and_its_retraction_at_the_same_moment(around: ProcessContext):
     """Two sinks that store an insight and its retraction side by side: whoever is first, the insight is marked."""
     channel = fresh("race")
     one = sink(around)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from highwater.connectors.feeds.mirror import Mirror
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.pages.cache import CacheVersions
 from highwater.connectors.redis.keys import RESOURCE_VERSION, resource_key
 from highwater.connectors.redis.link import RedisAwayError, RedisLink, ResourceCache
@@ -22,21 +22,21 @@ NOW_MS = 1_790_000_000_000
 
 
 @pytest.fixture(scope="module")
-async def around(stack: Stack) -> AsyncIterator[Surroundings]:
+async def around(stack: Stack) -> AsyncIterator[ProcessContext]:
     """An empty database: of all positions of the mirror these tests alone know."""
     async with own_database(stack) as made:
         yield made
 
 
 @pytest.fixture
-async def redis(around: Surroundings, link: RedisLink) -> RedisLink:
+async def redis(around: ProcessContext, link: RedisLink) -> RedisLink:
     """An empty Redis, and a log of which nothing was mirrored."""
     await around.pool.execute("DELETE FROM positions")
     await around.pool.execute("TRUNCATE channels, user_stats, subscriptions, user_cluster_hwm")
     return link
 
 
-async def mirrored(around: Surroundings, one: Mirror, *events: Any) -> None:
+async def mirrored(around: ProcessContext, one: Mirror, *events: Any) -> None:
     """A batch through the mirror as the consumer does it: the positions are committed after what was prepared."""
     await in_transaction(around, one, events)
     for said in events:
@@ -56,7 +56,7 @@ async def rewritten(one: Mirror) -> None:
     await watching
 
 
-def mirror(around: Surroundings, redis: RedisLink) -> Mirror:
+def mirror(around: ProcessContext, redis: RedisLink) -> Mirror:
     """A mirror that has not seen Redis yet."""
     return Mirror(around.pool, redis, ResourceCache(redis), lambda: NOW_MS, tick_seconds=1)
 
@@ -77,7 +77,7 @@ def tick() -> Any:
     return event("streams.tick", {"number": 1, "now": NOW_MS}, arrived_ms=NOW_MS)
 
 
-async def channel(around: Surroundings, head: int, announced: int) -> str:
+async def channel(around: ProcessContext, head: int, announced: int) -> str:
     """A stored channel."""
     name = fresh("mir")
     moment = to_datetime(NOW_MS)
@@ -85,7 +85,7 @@ async def channel(around: Surroundings, head: int, announced: int) -> str:
     return name
 
 
-async def user_of(around: Surroundings, name: str) -> str:
+async def user_of(around: ProcessContext, name: str) -> str:
     """A user who has read three of a channel's insights."""
     user = fresh("u")
     moment = to_datetime(NOW_MS)
@@ -100,7 +100,7 @@ async def user_of(around: Surroundings, name: str) -> str:
 
 
 @pytest.mark.requirement("R0.22", "R0.23", "R0.24", "R0.25")
-async def test_the_keys_are_as_catalogued(around: Surroundings, redis: RedisLink):
+async def test_the_keys_are_as_catalogued(around: ProcessContext, redis: RedisLink):
     """`ch:`, `us:`, `hwm:` and `dirty:channels` hold what PostgreSQL says, whatever the event said."""
     name = await channel(around, 10, 4)
     user = await user_of(around, name)
@@ -119,7 +119,7 @@ async def test_the_keys_are_as_catalogued(around: Surroundings, redis: RedisLink
     assert await client.zscore("dirty:channels", name) == NOW_MS
 
 
-async def test_a_tick_sweeps_what_was_announced(around: Surroundings, redis: RedisLink):
+async def test_a_tick_sweeps_what_was_announced(around: ProcessContext, redis: RedisLink):
     """What its subscribers were told leaves `dirty:channels`; one that moved since stays."""
     told, moved = await channel(around, 10, 4), await channel(around, 10, 4)
     one = mirror(around, redis)
@@ -131,7 +131,7 @@ async def test_a_tick_sweeps_what_was_announced(around: Surroundings, redis: Red
 
 
 @pytest.mark.requirement("R0.43")
-async def test_an_emptied_redis_is_noticed_and_written_again(around: Surroundings, redis: RedisLink):
+async def test_an_emptied_redis_is_noticed_and_written_again(around: ProcessContext, redis: RedisLink):
     """After FLUSHDB the next event brings back every channel that nobody was told of, and then all the other keys come."""
     dirty, other = await channel(around, 10, 4), await channel(around, 1, 0)
     user = await user_of(around, other)
@@ -147,7 +147,7 @@ async def test_an_emptied_redis_is_noticed_and_written_again(around: Surrounding
     assert await redis.client.hget(f"hwm:{user}:{other}", "last_seq") == b"3"
 
 
-async def test_a_redis_that_lost_its_last_writes_is_noticed(around: Surroundings, redis: RedisLink):
+async def test_a_redis_that_lost_its_last_writes_is_noticed(around: ProcessContext, redis: RedisLink):
     """It is there and has keys, of an earlier position: what they say is dropped, also of who was erased since."""
     name = await channel(around, 10, 4)
     gone, stays = await user_of(around, name), await user_of(around, name)
@@ -174,7 +174,7 @@ async def dumped(redis: RedisLink) -> dict[bytes, bytes]:
     return {name: await redis.client.dump(name) for name in await redis.client.keys("*")}
 
 
-async def test_events_wait_while_redis_is_away(stack: Stack, around: Surroundings, redis: RedisLink):
+async def test_events_wait_while_redis_is_away(stack: Stack, around: ProcessContext, redis: RedisLink):
     """What happens meanwhile, an erasure too, is mirrored when Redis is back with its data, and nothing is dropped for it."""
     one = mirror(around, redis)
     name = await channel(around, 10, 4)
@@ -197,7 +197,7 @@ async def test_events_wait_while_redis_is_away(stack: Stack, around: Surrounding
     assert await redis.client.hget(f"us:{stays}", "plan") == b"pro"
 
 
-async def test_an_erased_user_leaves_no_key(around: Surroundings, redis: RedisLink):
+async def test_an_erased_user_leaves_no_key(around: ProcessContext, redis: RedisLink):
     """`us:`, `hwm:` and versions go; who came back in the same batch is there with what is stored now."""
     name = await channel(around, 10, 4)
     gone, back = await user_of(around, name), await user_of(around, name)
@@ -214,7 +214,7 @@ async def test_an_erased_user_leaves_no_key(around: Surroundings, redis: RedisLi
     assert await redis.client.hget(f"us:{back}", "pending") == b"10"
 
 
-async def test_versions_only_grow(around: Surroundings, redis: RedisLink):
+async def test_versions_only_grow(around: ProcessContext, redis: RedisLink):
     """A bump that comes late or twice never takes a version back; order does not matter."""
     resource = f"clusters:{fresh('u')}"
 

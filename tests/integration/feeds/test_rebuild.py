@@ -17,7 +17,7 @@ from highwater.connectors.feeds.statements import QUERIES
 from highwater.connectors.feeds.userlock import UserLock
 from highwater.connectors.feeds.worker_rebuild import RebuildWorker
 from highwater.connectors.identity.sink_users import UsersSink
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.redis.keys import USER_LOCK, key
 from highwater.connectors.redis.link import RedisLink, open_redis
 from highwater.connectors.slices import ERASURE
@@ -31,7 +31,7 @@ from tests.integration.feeds.making import DAY_MS, NOW_MS, Case
 
 
 @pytest.fixture
-def case(stack: Stack, shared: tuple[Surroundings, RedisLink, ClusterPool]) -> Case:
+def case(stack: Stack, shared: tuple[ProcessContext, RedisLink, ClusterPool]) -> Case:
     """A user and a channel of the test's own."""
     return Case(stack, *shared)
 

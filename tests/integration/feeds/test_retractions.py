@@ -13,7 +13,7 @@ import pytest
 
 from highwater.connectors.feeds.redactions import tag_version
 from highwater.connectors.feeds.sink_insights import InsightsSink
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.pages import surrogate_keys
 from highwater.connectors.pages.statements import QUERIES as PAGES
 from highwater.connectors.postgres.migrate import migrate
@@ -32,7 +32,7 @@ from tests.integration.databases import own_database
 class Retractions:
     """The sink of insights over the module's database, and what its retractions changed."""
 
-    around: Surroundings
+    around: ProcessContext
     seeds: Seeds
     offset: int = field(default=0)
 
@@ -69,7 +69,7 @@ class Retractions:
 
 
 @pytest.fixture(scope="module")
-async def retractions(around: Surroundings, seeds: Seeds) -> AsyncIterator[Retractions]:
+async def retractions(around: ProcessContext, seeds: Seeds) -> AsyncIterator[Retractions]:
     """Over the module's database."""
     async with await open_pool(seeds.url, size_max=5) as pool:
         yield Retractions(replace(around, pool=pool), seeds)

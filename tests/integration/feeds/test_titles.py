@@ -17,7 +17,7 @@ from highwater.connectors.feeds.sink_insights import InsightsSink
 from highwater.connectors.feeds.titles import ClusterTitles
 from highwater.connectors.feeds.wiring import titles_of
 from highwater.connectors.feeds.worker_rebuild import RebuildWorker
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.models.chat import CALL_SECONDS_MAX, ChatModel
 from highwater.connectors.models.chat_service import ChatEndpoint
 from highwater.connectors.redis.keys import USER_LOCK, key
@@ -93,7 +93,7 @@ def _model(chat: ChatServer, **more: Any) -> ChatModel:
 
 @pytest.fixture
 async def case(
-    stack: Stack, shared: tuple[Surroundings, RedisLink, ClusterPool], chat: ChatServer
+    stack: Stack, shared: tuple[ProcessContext, RedisLink, ClusterPool], chat: ChatServer
 ) -> AsyncIterator[Titled]:
     """A user whose clusters are named by the scripted model."""
     chat.always = None

@@ -15,7 +15,7 @@ from highwater.connectors.identity.organizations import Organizations
 from highwater.connectors.identity.sessions import token_hash
 from highwater.connectors.identity.sink_organizations import OrganizationsSink
 from highwater.connectors.kafka.consumer import BatchConsumer
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.postgres.pool import open_pool, transaction
 from highwater.connectors.redis.link import RedisAwayError, RedisLink, open_redis
@@ -31,10 +31,10 @@ HOUR_MS = 3_600_000
 
 
 @pytest.fixture(scope="module")
-async def around(stack, seeds: Seeds) -> AsyncIterator[Surroundings]:
+async def around(stack, seeds: Seeds) -> AsyncIterator[ProcessContext]:
     """What the sink shares, on this module's database."""
     async with surroundings(stack) as made, await open_pool(seeds.url, size_max=10) as pool:
-        yield Surroundings(pool, made.client, made.admin, made.registry, made.codec, made.clock)
+        yield ProcessContext(pool, made.client, made.admin, made.registry, made.codec, made.clock)
 
 
 @pytest.fixture(scope="module")
@@ -46,13 +46,13 @@ async def link(redis_url: str) -> AsyncIterator[RedisLink]:
 
 
 @pytest.fixture
-def sink(around: Surroundings, link: RedisLink) -> OrganizationsSink:
+def sink(around: ProcessContext, link: RedisLink) -> OrganizationsSink:
     """The sink."""
     return OrganizationsSink(around, link, PLANS)
 
 
 @pytest.fixture
-def stored(around: Surroundings, link: RedisLink) -> Organizations:
+def stored(around: ProcessContext, link: RedisLink) -> Organizations:
     """Limits as the API reads them."""
     return Organizations(link, lambda: around.pool, PLANS)
 
@@ -66,7 +66,7 @@ def _role(user: str, role: str, at: int) -> Event:
     return event(ROLE, {"user_id": user, "role": role, "ts": 1}, offset=at, arrived_ms=at)
 
 
-async def _stores(around: Surroundings, sink: OrganizationsSink, *events: Event) -> list[str]:
+async def _stores(around: ProcessContext, sink: OrganizationsSink, *events: Event) -> list[str]:
     dead: list[DeadLetter] = await in_transaction(around, sink, events)
     return [letter.reason for letter in dead]
 

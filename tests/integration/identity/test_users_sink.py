@@ -8,7 +8,7 @@ import pytest
 
 from highwater.connectors.feeds.statements import QUERIES
 from highwater.connectors.identity.sink_users import UsersSink
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.records import Event
 from highwater.connectors.pages.statements import QUERIES as PAGE_QUERIES
 from highwater.connectors.slices import ERASURE
@@ -26,7 +26,7 @@ TABLES = (
 class Person:
     """A user, what is said of it, and what is stored."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: ProcessContext) -> None:
         self.around = around
         self.id = fresh("u")
         self._at = 1_000
@@ -57,7 +57,7 @@ class Person:
 
 
 @pytest.fixture
-def person(around: Surroundings) -> Person:
+def person(around: ProcessContext) -> Person:
     """A user of the test's own."""
     return Person(around)
 

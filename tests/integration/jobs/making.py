@@ -21,7 +21,7 @@ from highwater.connectors.jobs.sink_controls import JobControlsSink
 from highwater.connectors.jobs.steps import Steps
 from highwater.connectors.jobs.store import Jobs as JobStore
 from highwater.connectors.jobs.worker_jobs import JobCommands
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.models.call_rows import Calls
 from highwater.connectors.models.chat_service import ChatEndpoint, RemoteChat
 from highwater.connectors.models.embedding_calls import CountedEmbedder
@@ -75,7 +75,7 @@ class ScriptedEmbedder:
 class Jobs:
     """Jobs, and workers over them."""
 
-    around: Surroundings
+    around: ProcessContext
     database: str
     llm: ScriptedLLM
     link: RedisLink

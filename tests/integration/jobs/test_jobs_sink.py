@@ -19,7 +19,7 @@ from highwater.connectors.jobs.sink_jobs import JobsSink
 from highwater.connectors.jobs.store import job_of
 from highwater.connectors.jobs.usage import usage_of
 from highwater.connectors.kafka.consumer import BatchConsumer
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.records import Event
 from highwater.connectors.postgres.pool import transaction
 from highwater.connectors.slices import ERASURE
@@ -49,7 +49,7 @@ MIB = 1 << 20
 class Customer(Speaker):
     """An organization with a user, what is said of their jobs, and what is stored."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: ProcessContext) -> None:
         super().__init__(
             around,
             {
@@ -143,13 +143,13 @@ class Customer(Speaker):
 
 
 @pytest.fixture(scope="module")
-def around(around: Surroundings) -> Surroundings:
+def around(around: ProcessContext) -> ProcessContext:
     """What the sinks share, at a time that stands still."""
     return replace(around, clock=lambda: NOW_MS)
 
 
 @pytest.fixture
-def customer(around: Surroundings) -> Customer:
+def customer(around: ProcessContext) -> Customer:
     """An organization of the test's own."""
     return Customer(around)
 
@@ -274,7 +274,7 @@ async def test_a_month_holds_no_more_decks_than_its_plan_says(customer: Customer
     await _is_refused(customer, refused[0], "max_presentations_per_month")
 
 
-async def test_who_decides_on_the_last_deck_of_a_month_decides_alone(customer: Customer, around: Surroundings):
+async def test_who_decides_on_the_last_deck_of_a_month_decides_alone(customer: Customer, around: ProcessContext):
     """A batch that looks while another's decks are not yet committed waits for them, and counts them."""
     for _ in range(4):
         await customer.submitted()
@@ -501,7 +501,7 @@ async def test_a_job_that_is_revoked_in_the_batch_is_not_asked_for(customer: Cus
     assert (await customer.row(job_id))["status"] == "revoked"
 
 
-async def test_a_control_waits_for_its_submission(customer: Customer, stack: Stack, around: Surroundings):
+async def test_a_control_waits_for_its_submission(customer: Customer, stack: Stack, around: ProcessContext):
     """A revocation that is read while submissions wait to be stored takes effect once they are; one of no job is dead."""
     wanted, nowhere = customer.wants(), new_id()
     controls = [customer.controls(wanted.value["job_id"]), customer.controls(nowhere)]
@@ -534,7 +534,7 @@ async def test_a_control_waits_for_its_submission(customer: Customer, stack: Sta
 # -- erasures ------------------------------------------------------------------------------------------------------------
 
 
-async def test_an_erasure_takes_a_users_jobs_and_decks_and_nobody_elses(customer: Customer, around: Surroundings):
+async def test_an_erasure_takes_a_users_jobs_and_decks_and_nobody_elses(customer: Customer, around: ProcessContext):
     """Rows, decks and calls of the user go, watchers of what was under way are told; another user's stay."""
     other = Customer(around)
     other.id = customer.id

@@ -11,7 +11,7 @@ import pytest
 from highwater.connectors.identity.statements import QUERIES as METER
 from highwater.connectors.jobs.progress import Progress
 from highwater.connectors.kafka.consumer import BatchConsumer
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.redis.link import RedisAwayError, RedisLink
 from highwater.schemas.jobs import CHECKPOINT_SAVED, PROGRESS
 from highwater.streams.clock import to_datetime
@@ -22,14 +22,14 @@ from tests.integration.jobs.watching import AT_MS, checkpoint, materialize, new_
 
 
 @pytest.fixture(scope="module")
-async def around(stack: Stack) -> AsyncIterator[Surroundings]:
+async def around(stack: Stack) -> AsyncIterator[ProcessContext]:
     """An empty database."""
     async with own_database(stack) as made:
         yield made
 
 
 @pytest.fixture
-def progress(around: Surroundings, link: RedisLink) -> Progress:
+def progress(around: ProcessContext, link: RedisLink) -> Progress:
     """The materializer."""
     return Progress(around.pool, link)
 

@@ -19,7 +19,7 @@ from redis import Redis
 from highwater.connectors.identity.statements import QUERIES as METER
 from highwater.connectors.jobs.sink_usage import UsageSink
 from highwater.connectors.jobs.usage import Amounts, recompute_usage, usage_of
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.postgres.migrate import migrate
 from highwater.connectors.postgres.pool import open_pool, transaction
 from highwater.deploy.local.stack import Addresses
@@ -41,7 +41,7 @@ PERIOD = "2026-11"
 
 
 @pytest.fixture
-async def around(stack: Stack) -> AsyncIterator[Surroundings]:
+async def around(stack: Stack) -> AsyncIterator[ProcessContext]:
     """An empty database."""
     async with own_database(stack) as surroundings:
         yield surroundings
@@ -82,7 +82,7 @@ async def deck(run: Any, org: str, cents: int, *, at_ms: int = NOON, slides: int
 
 
 @pytest.mark.requirement("R2.37")
-async def test_a_repeat_never_doubles_and_a_lower_one_never_lowers(around: Surroundings):
+async def test_a_repeat_never_doubles_and_a_lower_one_never_lowers(around: ProcessContext):
     """Whatever comes in whatever order, also within a batch: what is stored is the highest of each."""
     await apply(around.pool, totals(2), totals(3), totals(1))
     await apply(around.pool, totals(3))
@@ -93,7 +93,7 @@ async def test_a_repeat_never_doubles_and_a_lower_one_never_lowers(around: Surro
     assert flushed == to_datetime(NOON + 3)
 
 
-async def test_totals_that_make_no_sense_are_put_aside(around: Surroundings):
+async def test_totals_that_make_no_sense_are_put_aside(around: ProcessContext):
     """They hold up no others, and none is stored."""
     wrong = [totals(1, period="2026-1"), totals(1, tokens=-1), totals(-1), totals(1, organization_id="")]
     assert await apply(around.pool, totals(1), *wrong) == ["bad_period", "bad_amount", "bad_seq", "empty_id"]
@@ -103,7 +103,7 @@ async def test_totals_that_make_no_sense_are_put_aside(around: Surroundings):
 # -- recomputed ----------------------------------------------------------------------------------------------------------
 
 
-async def test_usage_can_be_recomputed_from_what_was_counted(around: Surroundings):
+async def test_usage_can_be_recomputed_from_what_was_counted(around: ProcessContext):
     """Every count once, by the month in UTC in which its job ended; jobs that failed count their tokens, others' are others'."""
     run = around.pool.execute
     for _ in range(3):
@@ -125,7 +125,7 @@ async def test_usage_can_be_recomputed_from_what_was_counted(around: Surrounding
     assert [one.period for one in await recompute_usage(around.pool, period="2026-12", now_ms=NOON)] == ["2026-12"]
 
 
-async def test_a_flush_that_lags_is_no_difference(around: Surroundings):
+async def test_a_flush_that_lags_is_no_difference(around: ProcessContext):
     """It is compared with what was counted up to its own position; less than that there is one, and so is a wrong sum."""
     run = around.pool.execute
     for _ in range(3):
@@ -144,7 +144,7 @@ async def test_a_flush_that_lags_is_no_difference(around: Surroundings):
     assert not wrong.is_summed
 
 
-async def test_the_command_fails_where_totals_differ(around: Surroundings, stack: Stack, environment: dict[str, str]):
+async def test_the_command_fails_where_totals_differ(around: ProcessContext, stack: Stack, environment: dict[str, str]):
     """Exit status 0 while a flush lags, 1 where it lacks what was counted before it, 0 where that is stored."""
     environment |= {"DATABASE_URL": await address_of(stack, around)}
 
@@ -163,7 +163,7 @@ async def test_the_command_fails_where_totals_differ(around: Surroundings, stack
     assert (await status("--store"))[0] == 0
 
 
-async def test_recomputed_totals_are_only_raised(around: Surroundings):
+async def test_recomputed_totals_are_only_raised(around: ProcessContext):
     """What was flushed above what was counted stays; below it it is raised, once."""
     await deck(around.pool.execute, "acme", 29)
     await deck(around.pool.execute, "umbrella", 29)

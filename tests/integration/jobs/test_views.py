@@ -16,7 +16,7 @@ from highwater.connectors.jobs.sink_views import ViewsSink
 from highwater.connectors.jobs.views import ViewDeltas
 from highwater.connectors.kafka import consumer
 from highwater.connectors.kafka.consumer import BatchConsumer
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.redis.link import RedisLink, open_redis
 from highwater.schemas.jobs import VIEW_RECORDED
 from highwater.streams.settings import read_settings
@@ -43,7 +43,7 @@ def deck() -> str:
     return str(uuid.uuid4())
 
 
-async def stored(around: Surroundings, deck: str) -> int:
+async def stored(around: ProcessContext, deck: str) -> int:
     """Its views in PostgreSQL."""
     query = "SELECT coalesce(sum(view_count), 0)::bigint FROM presentation_shares WHERE presentation_id = $1"
     return int(await around.pool.fetchval(query, deck))
@@ -54,7 +54,7 @@ def viewed(*decks: str) -> list[Any]:
     return [event(VIEW_RECORDED, {"presentation_id": deck, "ts": 1}, offset=n) for n, deck in enumerate(decks)]
 
 
-def publish(stack: Stack, around: Surroundings, decks: Sequence[str]) -> None:
+def publish(stack: Stack, around: ProcessContext, decks: Sequence[str]) -> None:
     """Views as somebody outside tells them."""
     values = [(deck, around.codec.encode(VIEW_RECORDED, {"presentation_id": deck, "ts": 1})) for deck in decks]
     send(stack.kafka, VIEW_RECORDED, values)
@@ -65,7 +65,7 @@ def sink(link: RedisLink, window_seconds: float = 600.0) -> ViewsSink:
     return ViewsSink(ViewDeltas(link), window_seconds=window_seconds)
 
 
-async def accounted(around: Surroundings, link: RedisLink, wanted: Any) -> None:
+async def accounted(around: ProcessContext, link: RedisLink, wanted: Any) -> None:
     """Run the sink with short windows until something is stored."""
     async with running(BatchConsumer(sink(link, 0.1), around)):
         await until(wanted, "stored")
@@ -75,7 +75,7 @@ async def accounted(around: Surroundings, link: RedisLink, wanted: Any) -> None:
 
 
 @pytest.mark.requirement("R2.43")
-async def test_a_window_is_one_row_a_deck(around: Surroundings, link: RedisLink, deck: str) -> None:
+async def test_a_window_is_one_row_a_deck(around: ProcessContext, link: RedisLink, deck: str) -> None:
     """Views of a batch are summed by deck and added to what is there; a bad id is refused and harms nobody."""
     other = str(uuid.uuid4())
     dead = await in_transaction(around, sink(link), viewed(deck, other, deck, "not-a-uuid", deck))
@@ -86,7 +86,7 @@ async def test_a_window_is_one_row_a_deck(around: Surroundings, link: RedisLink,
 
 @pytest.mark.requirement("R2.43")
 async def test_what_is_stored_is_taken_from_what_is_shown_on_top(
-    around: Surroundings, link: RedisLink, deck: str
+    around: ProcessContext, link: RedisLink, deck: str
 ) -> None:
     """The sum of both is the number of views all the time; at 0 nothing is left in Redis."""
     deltas = ViewDeltas(link)
@@ -100,7 +100,7 @@ async def test_what_is_stored_is_taken_from_what_is_shown_on_top(
     assert await link.client.exists(f"presentation_view_count:{deck}") == 0
 
 
-async def test_an_emptied_redis_hides_nothing_for_good(around: Surroundings, link: RedisLink, deck: str) -> None:
+async def test_an_emptied_redis_hides_nothing_for_good(around: ProcessContext, link: RedisLink, deck: str) -> None:
     """After a FLUSHALL in a window the stored number is whole, and what is shown on top never goes below 0."""
     deltas = ViewDeltas(link)
     for _ in range(3):
@@ -112,7 +112,7 @@ async def test_an_emptied_redis_hides_nothing_for_good(around: Surroundings, lin
     assert await deltas.of(deck) == 1
 
 
-async def test_without_redis_views_are_stored(around: Surroundings, deck: str) -> None:
+async def test_without_redis_views_are_stored(around: ProcessContext, deck: str) -> None:
     """It is shown once it is stored; nothing fails."""
     away = RedisLink(None)
     assert not await ViewDeltas(away).raised(deck)
@@ -120,7 +120,7 @@ async def test_without_redis_views_are_stored(around: Surroundings, deck: str) -
     assert (await stored(around, deck), await ViewDeltas(away).of(deck)) == (1, 0)
 
 
-async def test_batches_at_once_lose_nothing(around: Surroundings, link: RedisLink) -> None:
+async def test_batches_at_once_lose_nothing(around: ProcessContext, link: RedisLink) -> None:
     """Many consumers' batches over the same decks in different orders."""
     decks = [str(uuid.uuid4()) for _ in range(4)]
     batches = [viewed(*(decks if n % 2 else decks[::-1])) for n in range(12)]
@@ -132,7 +132,7 @@ async def test_batches_at_once_lose_nothing(around: Surroundings, link: RedisLin
 
 
 async def test_a_kill_in_a_window_loses_and_doubles_nothing(
-    stack: Stack, around: Surroundings, link: RedisLink, deck: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stack: Stack, around: ProcessContext, link: RedisLink, deck: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Kill -9 in the middle of a window: nothing of it was stored, and the next consumer stores all of it once."""
     monkeypatch.setattr(consumer, "SESSION_MS", SESSION_MS)
@@ -147,7 +147,7 @@ async def test_a_kill_in_a_window_loses_and_doubles_nothing(
 
 
 async def test_a_kill_before_the_commit_loses_and_doubles_nothing(
-    stack: Stack, around: Surroundings, link: RedisLink, deck: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stack: Stack, around: ProcessContext, link: RedisLink, deck: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Kill -9 with the views written and not committed, Redis told already: PostgreSQL has them once, and Redis none too many."""
     monkeypatch.setattr(consumer, "SESSION_MS", SESSION_MS)
@@ -163,7 +163,7 @@ async def test_a_kill_before_the_commit_loses_and_doubles_nothing(
     assert await deltas.of(deck) == 0
 
 
-async def is_stored(around: Surroundings, deck: str, count: int) -> bool:
+async def is_stored(around: ProcessContext, deck: str, count: int) -> bool:
     """Whether so many views are stored; more would never become fewer."""
     found = await stored(around, deck)
     assert found <= count
@@ -220,7 +220,7 @@ async def made_deck(stack: Stack) -> str:
 
 @pytest.mark.requirement("R2.42")
 async def test_a_view_is_shown_at_once_and_stored_once(
-    stack: Stack, api: Api, around: Surroundings, link: RedisLink
+    stack: Stack, api: Api, around: ProcessContext, link: RedisLink
 ) -> None:
     """202 with a position, at once and not a window later; shown before and after it is stored as the same number."""
     deck = await made_deck(stack)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from highwater.connectors.kafka.consumer import BatchConsumer
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.schemas.positions import Position
 from tests.conftest import Stack
 from tests.integration.children import child
@@ -22,7 +22,7 @@ class Case:
     """One test's topic and group."""
 
     stack: Stack
-    around: Surroundings
+    around: ProcessContext
     topic: str
     group: str = field(default_factory=lambda: fresh("tally"))
 

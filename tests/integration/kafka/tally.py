@@ -13,7 +13,7 @@ from typing import Any
 
 from highwater.connectors.kafka import consumer
 from highwater.connectors.kafka.consumer import BatchConsumer
-from highwater.connectors.kafka.handler import Handler, Surroundings
+from highwater.connectors.kafka.handler import Handler, ProcessContext
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.schemas.feeds import UserActive
 from highwater.schemas.topics import TOPICS, Topic, dead_letter_topic
@@ -64,7 +64,7 @@ def declare(name: str, partitions: int = 2) -> Topic:
 
 
 @asynccontextmanager
-async def own_topic(around: Surroundings, name: str, partitions: int = 2) -> AsyncIterator[Surroundings]:
+async def own_topic(around: ProcessContext, name: str, partitions: int = 2) -> AsyncIterator[ProcessContext]:
     """Declare it, create it with its dead-letter topic, and give surroundings whose codec knows it."""
     topic = declare(name, partitions)
     try:

@@ -10,7 +10,7 @@ from highwater.connectors.kafka import outbox, positions
 from highwater.connectors.kafka.admin import Admin
 from highwater.connectors.kafka.backlog import RESTING_LOOKS, LagWatch, Reading, outbox_backlog
 from highwater.connectors.kafka.consumer import BatchConsumer
-from highwater.connectors.kafka.handler import Handler, Surroundings
+from highwater.connectors.kafka.handler import Handler, ProcessContext
 from highwater.connectors.kafka.outbox import OutboxRow
 from highwater.connectors.kafka.positions import Place
 from highwater.connectors.kafka.records import DeadLetter, Event
@@ -49,13 +49,13 @@ class Held(Handler[dict, None]):  # type: ignore[type-arg]
         return []
 
 
-def events_of(around: Surroundings, count: int, partition: int) -> list[tuple[bytes, bytes, None, int]]:
+def events_of(around: ProcessContext, count: int, partition: int) -> list[tuple[bytes, bytes, None, int]]:
     """So many events of one key in one partition."""
     value = around.codec.encode(TOPIC, {"user_id": "hot" * 50, "ts": 1})
     return [(b"k", value, None, partition) for _ in range(count)]
 
 
-async def test_lag_grows_while_a_batch_is_held_and_ends_with_it(stack: Stack, around: Surroundings):
+async def test_lag_grows_while_a_batch_is_held_and_ends_with_it(stack: Stack, around: ProcessContext):
     """Events and the wait of the oldest, by group and topic; gone when the partitions are another's."""
     handler = Held(fresh("held"))
     consumer = BatchConsumer(handler, around)
@@ -90,7 +90,7 @@ async def test_lag_grows_while_a_batch_is_held_and_ends_with_it(stack: Stack, ar
     assert handler.group not in str(list(LAG_EVENTS.collect()[0].samples))
 
 
-async def test_a_hot_partition_holds_up_none_of_the_others(stack: Stack, around: Surroundings):
+async def test_a_hot_partition_holds_up_none_of_the_others(stack: Stack, around: ProcessContext):
     """Behind 18,000 events of one key, those of the other partitions are stored after a few fetches of it."""
     handler = Held(fresh("fair"), batch_max=500)
     handler.free.set()
@@ -146,7 +146,7 @@ class Standing:
         self.readings = {place: Reading(next_, None, place == resting) for place, next_ in following.items()}
 
 
-async def test_the_end_of_a_log_whose_reader_rests_is_seldom_asked_for(stack: Stack, around: Surroundings):
+async def test_the_end_of_a_log_whose_reader_rests_is_seldom_asked_for(stack: Stack, around: ProcessContext):
     """Both at the first look and at every sixth after it; what came unseen to the one that rests shows at that."""
     admin = Noting(around.client)
     admin.asked = []

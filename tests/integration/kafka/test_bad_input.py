@@ -23,7 +23,7 @@ from highwater.api.dead_letters.reading import LetterBox
 from highwater.connectors.feeds.sink_insights import InsightsSink
 from highwater.connectors.identity.sink_users import UsersSink
 from highwater.connectors.kafka.consumer import BatchConsumer
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.outbox import Relay
 from highwater.connectors.kafka.producer import AsyncProducer
 from highwater.connectors.kafka.registry import Registry
@@ -46,7 +46,7 @@ class Product:
     """The two sinks and a relay, running."""
 
     stack: Stack
-    around: Surroundings
+    around: ProcessContext
     channel: str = field(default_factory=lambda: fresh("bad"))
 
     def insight(self, **more: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from highwater.connectors.kafka import admin as admin_module
 from highwater.connectors.kafka import consumer
 from highwater.connectors.kafka.consumer import BatchConsumer
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.outbox import Relay
 from highwater.connectors.kafka.producer import AsyncProducer
 from highwater.connectors.kafka.records import DeadLetter, Event
@@ -34,7 +34,7 @@ def quick_session(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def case(stack: Stack, around: Surroundings) -> AsyncIterator[Case]:
+async def case(stack: Stack, around: ProcessContext) -> AsyncIterator[Case]:
     """A topic of two partitions and a group of the test's own."""
     topic = fresh("test.consumer")
     async with own_topic(around, topic) as made:

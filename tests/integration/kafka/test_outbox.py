@@ -13,7 +13,7 @@ from confluent_kafka import Message
 
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.consumer import BatchConsumer
-from highwater.connectors.kafka.handler import Handler, Surroundings
+from highwater.connectors.kafka.handler import Handler, ProcessContext
 from highwater.connectors.kafka.murmur2 import murmur2_partition
 from highwater.connectors.kafka.outbox import OutboxRow, Relay
 from highwater.connectors.kafka.producer import AsyncProducer
@@ -31,14 +31,14 @@ TOPIC = "feeds.plan-changed"
 
 
 @pytest.fixture
-async def producer(around: Surroundings) -> AsyncIterator[AsyncProducer]:
+async def producer(around: ProcessContext) -> AsyncIterator[AsyncProducer]:
     """A producer of the product."""
     made = AsyncProducer(around.client, client_id="test")
     yield made
     await made.close()
 
 
-async def add(around: Surroundings, users: Sequence[str], plan: str) -> None:
+async def add(around: ProcessContext, users: Sequence[str], plan: str) -> None:
     """One row a user in one transaction."""
     cause = Position("feeds.user-active", 1, 2)
     rows = [
@@ -51,7 +51,7 @@ async def add(around: Surroundings, users: Sequence[str], plan: str) -> None:
         await outbox.add(tx, rows)
 
 
-def plans(around: Surroundings, messages: Sequence[Message], users: Sequence[str]) -> dict[str, list[str]]:
+def plans(around: ProcessContext, messages: Sequence[Message], users: Sequence[str]) -> dict[str, list[str]]:
     """Plans by user in the order of the log."""
     found: dict[str, list[str]] = defaultdict(list)
     for message in messages:
@@ -61,13 +61,13 @@ def plans(around: Surroundings, messages: Sequence[Message], users: Sequence[str
     return dict(found)
 
 
-async def left(around: Surroundings, users: Sequence[str]) -> int:
+async def left(around: ProcessContext, users: Sequence[str]) -> int:
     """Rows not yet published."""
     keys = [user.encode() for user in users]
     return int(await around.pool.fetchval("SELECT count(*) FROM outbox WHERE key = ANY ($1::bytea[])", keys))
 
 
-async def test_two_relays_keep_the_order_of_a_key(stack: Stack, around: Surroundings, producer: AsyncProducer):
+async def test_two_relays_keep_the_order_of_a_key(stack: Stack, around: ProcessContext, producer: AsyncProducer):
     """With two relays at work, and one of them ended in between, each key's events come in the order they were written."""
     users = [fresh("u") for _ in range(10)]
     with Reader(stack.kafka, TOPIC) as reader:
@@ -84,7 +84,7 @@ async def test_two_relays_keep_the_order_of_a_key(stack: Stack, around: Surround
     assert await left(around, users) == 0
 
 
-async def test_one_relay_holds_each_shard(stack: Stack, around: Surroundings, producer: AsyncProducer):
+async def test_one_relay_holds_each_shard(stack: Stack, around: ProcessContext, producer: AsyncProducer):
     """Two relays never hold the same shard and come to equal shares, and one that ends leaves its shards to the other."""
     first, second = Relay(stack.database, producer), Relay(stack.database, producer)
     async with running(second):
@@ -96,7 +96,7 @@ async def test_one_relay_holds_each_shard(stack: Stack, around: Surroundings, pr
         await until(lambda: len(second.shards) == outbox.SHARDS, "the other has all")
 
 
-async def test_headers_say_who_and_why(stack: Stack, around: Surroundings, producer: AsyncProducer):
+async def test_headers_say_who_and_why(stack: Stack, around: ProcessContext, producer: AsyncProducer):
     """Every event carries an id, its type and source, and the position of its cause; the ids of rows differ."""
     users = [fresh("u") for _ in range(3)]
     await add(around, users, "pro")
@@ -111,7 +111,7 @@ async def test_headers_say_who_and_why(stack: Stack, around: Surroundings, produ
 
 
 async def test_a_relay_killed_before_the_deletion_repeats_with_the_same_id(
-    stack: Stack, around: Surroundings, producer: AsyncProducer, monkeypatch: pytest.MonkeyPatch
+    stack: Stack, around: ProcessContext, producer: AsyncProducer, monkeypatch: pytest.MonkeyPatch
 ):
     """Between the broker's acknowledgement and the deletion a relay ends: the next sends the rows again, ids unchanged."""
     user = fresh("u")
@@ -138,7 +138,7 @@ async def test_a_relay_killed_before_the_deletion_repeats_with_the_same_id(
     assert await left(around, [user]) == 0
 
 
-async def add_heads(around: Surroundings, channel: str, heads: Sequence[int]) -> None:
+async def add_heads(around: ProcessContext, channel: str, heads: Sequence[int]) -> None:
     """One row a head, in one transaction."""
     rows = [
         outbox.event_row(
@@ -172,7 +172,7 @@ class Heads(Handler[ChannelAdvanced, None]):
 
 
 async def test_a_relay_that_was_stopped_brings_nothing_old_back(
-    stack: Stack, around: Surroundings, producer: AsyncProducer, tmp_path: Path
+    stack: Stack, around: ProcessContext, producer: AsyncProducer, tmp_path: Path
 ):
     """A relay is stopped with a batch in hand; another follows within the lease and publishes it and what is newer. When the
     first goes on, it publishes its batch behind that: a consumer deals with none of it, also one that begins anew in between.
@@ -208,7 +208,7 @@ async def test_a_relay_that_was_stopped_brings_nothing_old_back(
     assert await left(around, [channel]) == 0
 
 
-async def test_kafka_away_keeps_the_rows(stack: Stack, around: Surroundings, monkeypatch: pytest.MonkeyPatch):
+async def test_kafka_away_keeps_the_rows(stack: Stack, around: ProcessContext, monkeypatch: pytest.MonkeyPatch):
     """While Kafka is away rows stay and the relay is unready; when it is back they are published."""
     monkeypatch.setattr("highwater.connectors.kafka.producer.DELIVERY_MS_MAX", 2_000)
     producer = AsyncProducer(around.client, client_id="test")
@@ -232,7 +232,7 @@ async def test_kafka_away_keeps_the_rows(stack: Stack, around: Surroundings, mon
     await producer.close()
 
 
-async def test_rows_of_a_rolled_back_transaction_are_never_published(around: Surroundings):
+async def test_rows_of_a_rolled_back_transaction_are_never_published(around: ProcessContext):
     """No effect, no event."""
     user = fresh("u")
     async with around.pool.acquire() as tx:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 import pytest
 
 from highwater.connectors.kafka.consumer import BatchConsumer
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.records import Event
 from highwater.schemas.errors import FencedError, UnavailableError
 from tests.conftest import Stack
@@ -20,7 +20,7 @@ DEADLINE_SECONDS = 60.0
 
 
 @pytest.fixture
-async def case(stack: Stack, around: Surroundings) -> AsyncIterator[Case]:
+async def case(stack: Stack, around: ProcessContext) -> AsyncIterator[Case]:
     """A topic of two partitions and a group of the test's own."""
     topic = fresh("test.ahead")
     async with own_topic(around, topic) as made:

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 
 from highwater.connectors.kafka import resting
 from highwater.connectors.kafka.consumer import BatchConsumer
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.resting import Doorbell
 from tests.conftest import Stack
 from tests.integration.connecting import fresh, running, until
@@ -21,7 +21,7 @@ from tests.integration.kafka.tally import own_topic
 
 
 @pytest.fixture
-async def drowsy(stack: Stack, around: Surroundings, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Case]:
+async def drowsy(stack: Stack, around: ProcessContext, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Case]:
     """A topic of two partitions and a group of the test's own, and a doorbell for its consumers, which rest soon."""
     monkeypatch.setattr(resting, "_RESTS_AFTER_SECONDS", 0.2)
     monkeypatch.setattr(resting, "_FETCH_WAIT_MS", 300)
@@ -89,7 +89,7 @@ async def test_a_doorbell_wakes_all_who_read_a_topic_and_nobody_else(drowsy: Cas
         assert not aside.is_fetching
 
 
-async def test_the_record_of_one_delays_nobody_elses(stack: Stack, around: Surroundings):
+async def test_the_record_of_one_delays_nobody_elses(stack: Stack, around: ProcessContext):
     """While a fetch of the bell waits ten seconds at the broker, each of those who wait is woken at once, one after the other."""
     topic, rung = fresh("test.bell"), [threading.Event() for _ in range(6)]
     bell = resting._Bell(around.client, "patient", 10_000)

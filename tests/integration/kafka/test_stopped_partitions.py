@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from highwater.connectors.kafka.consumer import BatchConsumer, degraded
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.known import KnownIds, Origin
 from highwater.connectors.kafka.reading import log_ranges_of
 from highwater.connectors.kafka.resetting import SET_POSITIONS
@@ -33,7 +33,7 @@ TOPIC, GROUP, BAD, GOOD = "league.comment-posted", "posts", 3, 5
 class Posts:
     """The consumer of posts on a database of the module's own, and a match that its comments are about."""
 
-    around: Surroundings
+    around: ProcessContext
     league: League
     environment: dict[str, str]
     kafka: str
@@ -95,7 +95,7 @@ class Posts:
         return done.stdout
 
 
-async def in_outbox_raw(around: Surroundings, topic: str) -> Sequence[Any]:
+async def in_outbox_raw(around: ProcessContext, topic: str) -> Sequence[Any]:
     """Rows of the outbox for a topic that has no schema."""
     return await around.pool.fetch("SELECT 1 FROM outbox WHERE topic = $1", topic)
 

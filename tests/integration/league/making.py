@@ -12,7 +12,7 @@ from typing import Any
 from highwater.connectors.identity.sink_users import UsersSink
 from highwater.connectors.kafka import consumer
 from highwater.connectors.kafka.consumer import BatchConsumer
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.records import DeadLetter, Event, Record
 from highwater.connectors.league.sink_fixtures import FixturesSink
 from highwater.connectors.league.sink_posts import PostsSink
@@ -32,7 +32,7 @@ KICKOFF_MS = 2_000_000
 class League:
     """A season, what is said of it, and what is stored."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: ProcessContext) -> None:
         self.around = around
         self.season = fresh("season")
         self._at = 1_000

@@ -11,7 +11,7 @@ import pytest
 from asyncpg import UniqueViolationError
 
 from highwater.connectors.kafka.consumer import BatchConsumer
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.known import KnownIds
 from highwater.connectors.league import sink_posts as posts
 from highwater.connectors.league.known_matches import SCHEDULES, KnownMatches
@@ -28,7 +28,7 @@ CHANGED = "league.match-changed"
 
 
 @pytest.fixture
-def league(around: Surroundings) -> League:
+def league(around: ProcessContext) -> League:
     """A season of the test's own."""
     return League(around)
 
@@ -156,7 +156,7 @@ async def test_a_match_keeps_its_season(league: League):
     assert await league.around.pool.fetchval("SELECT 1 FROM league_seasons WHERE season = $1", other) is None
 
 
-async def test_one_match_scheduled_in_two_seasons_at_once(around: Surroundings):
+async def test_one_match_scheduled_in_two_seasons_at_once(around: ProcessContext):
     """Two consumers that schedule one match in two seasons at one time: one of them has it, the other is told so."""
     league, other = League(around), League(around)
     same = {**other.schedule("a"), "match_id": league.match("a")}
@@ -182,7 +182,7 @@ async def test_bad_events_are_dead_and_those_around_them_count(league: League):
     assert (await league.score("a"), await league.score("c"), await league.row("b")) == ((1, 0), (None, None), None)
 
 
-async def test_matches_of_seasons_change_side_by_side(around: Surroundings):
+async def test_matches_of_seasons_change_side_by_side(around: ProcessContext):
     """Batches over the same seasons and matches in different orders neither block each other for good nor lose a change."""
     leagues = [League(around) for _ in range(3)]
     for league in leagues:
@@ -206,7 +206,7 @@ async def test_matches_of_seasons_change_side_by_side(around: Surroundings):
 # -- matches that are not known --------------------------------------------------------------------------------------
 
 
-async def test_a_result_waits_for_its_schedule(league: League, stack: Stack, around: Surroundings):
+async def test_a_result_waits_for_its_schedule(league: League, stack: Stack, around: ProcessContext):
     """A result that is read while schedules wait to be stored is stored once they are, and nothing is dead-lettered."""
     league.publish(stack.kafka, "league.match-finalized", league.result("a", 3, 2))
     league.publish(stack.kafka, "league.match-scheduled", league.schedule("a"))
@@ -231,7 +231,7 @@ async def test_a_result_waits_for_its_schedule(league: League, stack: Stack, aro
 
 
 async def test_a_result_of_no_match_is_dead_and_those_around_it_count(
-    league: League, stack: Stack, around: Surroundings
+    league: League, stack: Stack, around: ProcessContext
 ):
     """Once all schedules are accounted for, a result without one is `unknown_match`, and its neighbours are stored."""
     names = ["a", "b", "nowhere", "c"]

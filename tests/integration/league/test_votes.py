@@ -13,7 +13,7 @@ import pytest
 from highwater.connectors.identity.sink_users import UsersSink
 from highwater.connectors.kafka import consumer
 from highwater.connectors.kafka.consumer import BatchConsumer
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.league.sink_fixtures import FixturesSink
 from highwater.connectors.league.sink_votes import VotesSink
 from highwater.connectors.pages.statements import QUERIES
@@ -30,7 +30,7 @@ VOTE, PREDICTION = "league.vote-cast", "league.prediction-made"
 
 
 @pytest.fixture
-async def league(around: Surroundings) -> League:
+async def league(around: ProcessContext) -> League:
     """A season of the test's own with two matches."""
     made = League(around)
     await made.stores(made.scheduled("a"), made.scheduled("b"))
@@ -204,7 +204,7 @@ async def test_erasures_and_votes_never_wait_for_each_other(league: League):
 # -- windows ---------------------------------------------------------------------------------------------------------
 
 
-async def accounted(around: Surroundings) -> None:
+async def accounted(around: ProcessContext) -> None:
     """Wait until the schedules of all tests are accounted for, and the votes group is where its log ends."""
     async with running(
         BatchConsumer(FixturesSink(around.codec, around.clock), around),
@@ -213,7 +213,7 @@ async def accounted(around: Surroundings) -> None:
         await until(lambda: is_read(around, "votes", (VOTE, PREDICTION)), "votes of other tests are accounted for")
 
 
-async def is_read(around: Surroundings, group: str, topics: Sequence[str]) -> bool:
+async def is_read(around: ProcessContext, group: str, topics: Sequence[str]) -> bool:
     """Whether a group's positions are at the ends of its topics."""
     places = [(topic, partition) for topic in topics for partition in range(8)]
     ends = await around.admin.log_ranges(places)
@@ -228,7 +228,7 @@ def vote(league: League, user: str, choice: str) -> dict[str, Any]:
 
 
 @pytest.mark.requirement("R4.33")
-async def test_votes_of_a_window_are_flushed_once(league: League, stack: Stack, around: Surroundings):
+async def test_votes_of_a_window_are_flushed_once(league: League, stack: Stack, around: ProcessContext):
     """Votes that come one by one within a window are one batch: stored together, told once, all positions moved."""
     await accounted(around)
     async with running(BatchConsumer(VotesSink(around, window_seconds=3.0), around)):
@@ -239,7 +239,7 @@ async def test_votes_of_a_window_are_flushed_once(league: League, stack: Stack, 
     assert (await league.counts("a"), len(await league.asked(league.match("a")))) == ((8, 0, 0), 1)
 
 
-async def test_a_full_window_ends_early(league: League, stack: Stack, around: Surroundings):
+async def test_a_full_window_ends_early(league: League, stack: Stack, around: ProcessContext):
     """A window is bounded: as many votes as a batch may hold are stored without waiting for its time."""
     await accounted(around)
     sink = VotesSink(around, window_seconds=600.0)
@@ -250,7 +250,7 @@ async def test_a_full_window_ends_early(league: League, stack: Stack, around: Su
     assert await league.counts("a") == (0, 0, 40)
 
 
-async def test_a_stop_in_a_window_is_quick_and_loses_nothing(league: League, stack: Stack, around: Surroundings):
+async def test_a_stop_in_a_window_is_quick_and_loses_nothing(league: League, stack: Stack, around: ProcessContext):
     """A consumer that is stopped in the middle of a window stops at once; the next one stores its votes once."""
     await accounted(around)
     sink = VotesSink(around, window_seconds=600.0)
@@ -277,7 +277,7 @@ async def test_a_stop_in_a_window_is_quick_and_loses_nothing(league: League, sta
 
 @pytest.mark.requirement("R4.33")
 async def test_a_kill_in_a_window_loses_and_doubles_nothing(
-    league: League, stack: Stack, around: Surroundings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    league: League, stack: Stack, around: ProcessContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Kill -9 in the middle of a window: nothing of it was stored, and the next consumer stores and tells all of it once."""
     await accounted(around)
@@ -304,7 +304,7 @@ async def test_a_kill_in_a_window_loses_and_doubles_nothing(
 
 
 async def test_a_rebalance_in_a_window_loses_and_doubles_nothing(
-    stack: Stack, around: Surroundings, monkeypatch: pytest.MonkeyPatch
+    stack: Stack, around: ProcessContext, monkeypatch: pytest.MonkeyPatch
 ):
     """Members that come and go while others gather: each event is stored once, and windows after it are gathered again."""
     monkeypatch.setattr(consumer, "SESSION_MS", SESSION_MS)

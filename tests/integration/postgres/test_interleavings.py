@@ -19,7 +19,7 @@ import pytest
 
 from highwater.connectors.engines.store import Asked
 from highwater.connectors.kafka import positions
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.positions import Move
 from highwater.connectors.kafka.statements import QUERIES as KAFKA
 from highwater.connectors.postgres.leases import HeldLease, LeaseKind, LeaseLostError, Leases
@@ -47,7 +47,7 @@ pytestmark = _SEVERAL
 class Ground:
     """An empty database, a connection for each actor, and one that nobody waits for."""
 
-    def __init__(self, around: Surroundings, address: str, opened: AsyncExitStack) -> None:
+    def __init__(self, around: ProcessContext, address: str, opened: AsyncExitStack) -> None:
         self.around = around
         self._address = address
         self._opened = opened

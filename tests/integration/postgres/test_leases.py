@@ -13,7 +13,7 @@ import pytest
 
 from highwater.connectors.engines.liveness import Liveness
 from highwater.connectors.feeds.build_locks import BuildLocks
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.postgres import leases
 from highwater.connectors.postgres.leases import LeaseKind, LeaseLostError, Leases, holding
 from highwater.connectors.postgres.pool import open_connection
@@ -26,14 +26,14 @@ EPOCH = "SELECT epoch FROM leases WHERE kind = $1 AND name = $2"
 
 
 @pytest.fixture
-async def session(stack: Stack, around: Surroundings) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+async def session(stack: Stack, around: ProcessContext) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
     """A session of a test's own, which it may end."""
     made = await open_connection(str(stack.database))
     yield made
     made.terminate()
 
 
-async def test_a_lease_that_ran_out_is_another_owners(around: Surroundings, session: Any):
+async def test_a_lease_that_ran_out_is_another_owners(around: ProcessContext, session: Any):
     """One owner at a time; past its time another follows under a higher epoch, and the first can neither renew nor give up."""
     name = fresh("lease")
     first, second = Leases(KIND, seconds=0.5), Leases(KIND, seconds=60)
@@ -55,7 +55,7 @@ async def test_a_lease_that_ran_out_is_another_owners(around: Surroundings, sess
         await second.drop(other)
 
 
-async def test_a_lease_ends_with_its_session(around: Surroundings, session: Any):
+async def test_a_lease_ends_with_its_session(around: ProcessContext, session: Any):
     """A worker that ends is followed at once; one whose connection was cut takes its own lease again at once."""
     name = fresh("lease")
     first, second = Leases(KIND, seconds=600), Leases(KIND, seconds=600)
@@ -74,7 +74,7 @@ async def test_a_lease_ends_with_its_session(around: Surroundings, session: Any)
         await first.drop(other)
 
 
-async def test_what_was_taken_over_stores_nothing(around: Surroundings, session: Any):
+async def test_what_was_taken_over_stores_nothing(around: ProcessContext, session: Any):
     """A worker that hung past its lease finds its transaction void, although it still believes in its lease."""
     name = fresh("lease")
     async with holding(session, around.pool, KIND, name, seconds=60) as lease:
@@ -93,7 +93,7 @@ async def test_what_was_taken_over_stores_nothing(around: Surroundings, session:
         assert beside is None
 
 
-async def test_a_worker_that_hangs_is_gone_when_its_lease_ends(around: Surroundings, session: Any):
+async def test_a_worker_that_hangs_is_gone_when_its_lease_ends(around: ProcessContext, session: Any):
     """While its connection stays open: what it holds is given back after its lease, and not before."""
     me, hung = 1, 2_000_000_000
     looks, other = Liveness(me, seconds=600), Liveness(hung, seconds=1.0)
@@ -122,7 +122,7 @@ async def test_a_build_of_a_feed_refuses_nobody(stack: Stack, session: Any):
     await locks.close()
 
 
-async def test_a_session_ends_that_nobody_is_behind(around: Surroundings, session: Any):
+async def test_a_session_ends_that_nobody_is_behind(around: ProcessContext, session: Any):
     """A transaction that a stopped process left open, and a host that is gone, are known by settings of each session."""
     settings = "SELECT setting FROM pg_settings WHERE name = 'idle_in_transaction_session_timeout'"
     async with around.pool.acquire() as pooled:
@@ -139,7 +139,7 @@ async def test_a_session_ends_that_nobody_is_behind(around: Surroundings, sessio
 
 
 async def test_the_release_before_leases_and_this_one_exclude_each_other(
-    stack: Stack, around: Surroundings, session: Any
+    stack: Stack, around: ProcessContext, session: Any
 ):
     """What an older process owns by a lock is nobody else's, and reverse; within this release the locks hold nobody up."""
     kind, shard, other = LeaseKind.OUTBOX, "4711", "4712"

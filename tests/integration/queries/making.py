@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from highwater.connectors.engines.watch import Watch
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.models.call_rows import Calls
 from highwater.connectors.models.calls import ChatPort
 from highwater.connectors.models.chat_service import ChatEndpoint, RemoteChat
@@ -35,7 +35,7 @@ from tests.integration.models.scripted_llm import ScriptedLLM
 class Queries:
     """Runs, and workers over them."""
 
-    around: Surroundings
+    around: ProcessContext
     database: str
     llm: ScriptedLLM
     time: Any = field(default_factory=Time)

@@ -12,7 +12,7 @@ import pytest
 
 from highwater.connectors.identity.sink_users import UsersSink
 from highwater.connectors.kafka.consumer import BatchConsumer
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.known import KnownIds
 from highwater.connectors.kafka.records import Event
 from highwater.connectors.queries.sink_controls import SUBMISSIONS, RunControlsSink
@@ -40,7 +40,7 @@ NOW_MS = 10**12
 class Asker(Speaker):
     """A user, what is said of the user's runs, and what is stored."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: ProcessContext) -> None:
         super().__init__(
             around,
             {
@@ -109,7 +109,7 @@ class Asker(Speaker):
 
 
 @pytest.fixture
-def asker(around: Surroundings) -> Asker:
+def asker(around: ProcessContext) -> Asker:
     """A user of the test's own."""
     return Asker(around)
 
@@ -145,7 +145,7 @@ async def test_a_query_becomes_a_run(asker: Asker):
     assert found["ce_causedby"] == position
 
 
-async def test_places_follow_the_log(around: Surroundings):
+async def test_places_follow_the_log(around: ProcessContext):
     """Runs of many users in one batch have dense places in the order of partition and offset, and are told in it."""
     askers = [Asker(around) for _ in range(3)]
     batch = [one.asks(f"{n}", partition=n % 2) for n in range(10) for one in askers]
@@ -168,7 +168,7 @@ async def test_a_request_is_one_run_however_often_it_comes(asker: Asker):
     assert before == await asker.everything()
 
 
-async def test_another_query_under_a_known_request_is_refused(asker: Asker, around: Surroundings):
+async def test_another_query_under_a_known_request_is_refused(asker: Asker, around: ProcessContext):
     """Another text or another user under a known id is a dead letter, within a batch and later; neighbours are stored."""
     other = Asker(around)
     one = asker.asks("first")
@@ -220,7 +220,7 @@ async def test_what_an_organization_may_not_is_a_run_that_failed(asker: Asker):
     assert await asker.stores(batch[2], repeated) == ["conflicting_repeat"]
 
 
-async def test_batches_of_the_same_users_at_once(around: Surroundings):
+async def test_batches_of_the_same_users_at_once(around: ProcessContext):
     """Batches over the same users in different orders neither block each other for good nor give a place twice."""
     askers = [Asker(around) for _ in range(4)]
     work = []
@@ -292,7 +292,7 @@ async def test_what_ended_stays_ended(asker: Asker, status: Status):
     assert before == await asker.everything()
 
 
-async def test_nobody_cancels_what_another_asked(asker: Asker, around: Surroundings):
+async def test_nobody_cancels_what_another_asked(asker: Asker, around: ProcessContext):
     """A control under another user's id is a dead letter and changes nothing."""
     request = await asker.asked()
     before = await asker.everything()
@@ -301,7 +301,7 @@ async def test_nobody_cancels_what_another_asked(asker: Asker, around: Surroundi
     assert (before, await other.rows()) == (await asker.everything(), [])
 
 
-async def test_a_control_waits_for_its_submission(asker: Asker, stack: Stack, around: Surroundings):
+async def test_a_control_waits_for_its_submission(asker: Asker, stack: Stack, around: ProcessContext):
     """A cancellation that is read while submissions wait to be stored takes effect once they are; one of no run is dead."""
     asked, nowhere = asker.asks(), new_id()
     controls = [asker.cancels(asked.value["request_id"]), asker.cancels(nowhere)]
@@ -493,7 +493,7 @@ async def left_of(asker: Asker, requests: Sequence[str]) -> set[str]:
     return found
 
 
-async def test_an_erasure_takes_all_of_a_user(asker: Asker, around: Surroundings):
+async def test_an_erasure_takes_all_of_a_user(asker: Asker, around: ProcessContext):
     """Runs, lines, memory, calls and way of a run are gone, of this user only; what held up the queue is told to have ended."""
     other = Asker(around)
     kept = await other.asked()
@@ -545,7 +545,7 @@ async def test_what_was_said_before_an_erasure_is_void(asker: Asker):
     assert [row["ordinal"] for row in await asker.rows()] == [4, 5]
 
 
-async def until_accounted(around: Surroundings) -> None:
+async def until_accounted(around: ProcessContext) -> None:
     """Submissions of other tests are accounted for."""
 
     async def caught_up() -> bool:
@@ -574,13 +574,13 @@ async def test_a_query_that_is_being_stored_while_its_user_is_erased_is_gone(ask
     assert await asker.rows() == []
 
 
-async def waits_for_erasures(around: Surroundings) -> bool:
+async def waits_for_erasures(around: ProcessContext) -> bool:
     """Whether somebody waits for the lock of erasures."""
     query = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND classid = 7422 AND NOT granted"
     return await around.pool.fetchval(query) is not None
 
 
-async def test_users_of_feeds_may_have_any_id(around: Surroundings):
+async def test_users_of_feeds_may_have_any_id(around: ProcessContext):
     """The erasure of a user whose id is no UUID concerns no query."""
     one = Asker(around)
     one.id = "olga/ÖÄ " + one.id

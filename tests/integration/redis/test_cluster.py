@@ -18,7 +18,7 @@ from highwater.connectors.jobs.progress import Progress
 from highwater.connectors.jobs.semantic_cache import SemanticCache, Wanted
 from highwater.connectors.jobs.streams import JobStreams
 from highwater.connectors.jobs.views import ViewDeltas
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.models.embedding_calls import CountedEmbedder
 from highwater.connectors.models.embeddings import BuiltInEmbedder
 from highwater.connectors.pages.regeneration import RegenerationLocks
@@ -57,7 +57,7 @@ async def link(cluster: SixNodes) -> AsyncIterator[RedisLink]:
 
 
 @pytest.fixture(scope="module")
-async def around(stack: Stack) -> AsyncIterator[Surroundings]:
+async def around(stack: Stack) -> AsyncIterator[ProcessContext]:
     """An empty database."""
     async with own_database(stack) as made:
         yield made
@@ -101,7 +101,7 @@ async def counting(link: RedisLink) -> None:
     await organizations.forget(name)
 
 
-async def locks(link: RedisLink, around: Surroundings) -> None:
+async def locks(link: RedisLink, around: ProcessContext) -> None:
     """Tokens are set, read and let go of."""
     user, document = fresh("u"), fresh("league:table")
     one, other = (UserLock(link, around.pool, user, token=token) for token in ("t/0/1", "t/0/2"))
@@ -114,7 +114,7 @@ async def locks(link: RedisLink, around: Surroundings) -> None:
         assert (is_mine, is_mine_too) == (True, False)
 
 
-async def jobs(link: RedisLink, around: Surroundings) -> None:
+async def jobs(link: RedisLink, around: ProcessContext) -> None:
     """Scripts in pipelines over the nodes, streams, usage, views; who listens is woken after what it is woken for."""
     progress, streams = Progress(around.pool, link), JobStreams(link)
     wakes = streams.wakes()
@@ -143,7 +143,7 @@ async def jobs(link: RedisLink, around: Surroundings) -> None:
     assert await cache.lookup(wanted, NOW_MS) == {"deck": org}
 
 
-async def sessions(link: RedisLink, around: Surroundings) -> None:
+async def sessions(link: RedisLink, around: ProcessContext) -> None:
     """Made, read, listed and revoked: keys of one user are on several nodes."""
     store, user = SessionStore(link, lambda: around.pool), fresh("u")
     tokens = []
@@ -156,7 +156,7 @@ async def sessions(link: RedisLink, around: Surroundings) -> None:
     assert [await store.read(token, NOW_MS) for token in tokens] == [None] * 3
 
 
-async def mirroring(link: RedisLink, around: Surroundings) -> None:
+async def mirroring(link: RedisLink, around: ProcessContext) -> None:
     """Keys on all nodes, what is left of them found on all, a sweep."""
     mirror = Mirror(around.pool, link, ResourceCache(link), lambda: NOW_MS, tick_seconds=1)
     moved = event("feeds.channel-advanced", {"channel_id": "c", "head": 1, "arrived_at": 1}, arrived_ms=NOW_MS)
@@ -175,7 +175,7 @@ async def mirroring(link: RedisLink, around: Surroundings) -> None:
     await in_transaction(around, mirror, [tick])
 
 
-async def everything(link: RedisLink, around: Surroundings) -> None:
+async def everything(link: RedisLink, around: ProcessContext) -> None:
     """All that is done with Redis."""
     await versions(link)
     await counting(link)
@@ -189,7 +189,7 @@ async def everything(link: RedisLink, around: Surroundings) -> None:
 
 
 @pytest.mark.requirement("R2.1")
-async def test_everything_works_on_a_cluster(cluster: SixNodes, link: RedisLink, around: Surroundings):
+async def test_everything_works_on_a_cluster(cluster: SixNodes, link: RedisLink, around: ProcessContext):
     """Scripts, pipelines, MULTI, pub/sub, scans and counters, on keys that lie on all three primaries."""
     await everything(link, around)
     held = {number: cluster.node(number).dbsize() for number in range(3)}
@@ -219,7 +219,7 @@ async def test_an_address_of_the_wrong_kind_is_named(cluster: SixNodes, stack: S
 
 
 async def test_a_killed_primary_costs_seconds_and_nothing_else(
-    cluster: SixNodes, link: RedisLink, around: Surroundings, stack: Stack
+    cluster: SixNodes, link: RedisLink, around: ProcessContext, stack: Stack
 ):
     """While a part has no primary Redis counts as away and readers do without; its replica takes over, and all goes on.
 

@@ -19,7 +19,7 @@ from highwater.connectors.chunks.sink_chunks import ChunksSink
 from highwater.connectors.chunks.sink_ingests import IngestsSink
 from highwater.connectors.jobs.pdf_file import write_pdf
 from highwater.connectors.jobs.pptx_file import write_pptx
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.records import Event, record_of
 from highwater.connectors.sources.git import INSIGHT
 from highwater.schemas.chunks import CHUNK_SUBMITTED, INGEST_FINISHED
@@ -198,7 +198,7 @@ def test_an_empty_folder_and_an_empty_file_mark_nothing_unless_forced(importer, 
     )
 
 
-async def stored(importer: Importer, around: Surroundings) -> tuple[list[dict[str, Any]], dict[str, str]]:
+async def stored(importer: Importer, around: ProcessContext) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """What the sinks make of the last import: the rows of the namespace, and the outcome of each source."""
     told = [
         Event(record_of(message), importer._codec.decode(topic, message.value()))

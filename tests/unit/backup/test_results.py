@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from highwater.connectors.backup.recorded import RecordedResults
 from highwater.connectors.backup.results import LOST_ANSWER, LOST_RESULT, LOST_RUN, Results
-from highwater.connectors.backup.told import RecordedResults
 from highwater.connectors.kafka.records import Record
 from highwater.schemas.avro_files import examples
 from highwater.schemas.codec import Codec

@@ -10,11 +10,11 @@ from starlette.requests import Request
 
 from highwater.api.app import create_app  # the routes know their converters once the application was put together
 from highwater.api.core.access import access_of
-from highwater.api.core.askers import canonical_uuid
 from highwater.api.core.auth import Principal, Role
 from highwater.api.core.errors import BadRequestError, ForbiddenError, UnprocessableError
 from highwater.api.core.guard import Asker
 from highwater.api.core.idempotency import idempotency_key
+from highwater.api.core.uuids import canonical_uuid
 from highwater.api.queries.routes import named_user, post_query, request_id_of
 from highwater.api.queries.timeline import timeline_document
 from highwater.connectors.queries.read_model import RunHistory, told_archive_status

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from highwater.connectors.kafka.admin import LogRange
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.positions import Place
 from highwater.connectors.kafka.records import Record
 from highwater.connectors.verify.log import decoded, read_in_order
 from highwater.connectors.verify.notes import Named, Noting
-from highwater.connectors.verify.patience import TimeLimit
+from highwater.connectors.verify.time_limits import TimeLimit
 from highwater.schemas.envelope import caused_by, header
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.positions import Position, parse_position
@@ -188,11 +188,11 @@ def _later(held: Position | None, text: str) -> Position | None:
 
 
 async def read_results(
-    around: Surroundings, spans: Mapping[Place, LogRange], notes: Noting, patience: TimeLimit
+    around: ProcessContext, spans: Mapping[Place, LogRange], notes: Noting, time_limit: TimeLimit
 ) -> RecordedResults:
     """Read results from their topics, within the spans."""
     told = RecordedResults(notes)
-    async for record in read_in_order(around.client, spans, patience):
+    async for record in read_in_order(around.client, spans, time_limit):
         told.note(record)
         if record.topic.endswith(DEAD_LETTER_SUFFIX):
             continue

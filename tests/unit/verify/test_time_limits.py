@@ -6,14 +6,14 @@ import asyncio
 
 import pytest
 
-from highwater.connectors.verify.patience import TimeLimit
+from highwater.connectors.verify.time_limits import TimeLimit
 from highwater.schemas.errors import UnavailableError
 
 
-async def hanging(patience: TimeLimit) -> None:
+async def hanging(time_limit: TimeLimit) -> None:
     """A part that waits for something that never answers."""
-    async with patience.part("models"):
-        patience.at("the sink users at t/0/7")
+    async with time_limit.part("models"):
+        time_limit.at("the sink users at t/0/7")
         await asyncio.Event().wait()
 
 
@@ -25,11 +25,11 @@ async def test_what_hangs_is_ended_with_what_it_waits_for():
         await hanging(TimeLimit(0.01))
 
 
-async def reading(patience: TimeLimit, seen: list[str]) -> None:
+async def reading(time_limit: TimeLimit, seen: list[str]) -> None:
     """A part that never awaits anything."""
-    async with patience.part("tables"):
+    async with time_limit.part("tables"):
         for what in ("t/0", "t/1", "t/2"):
-            patience.at(what)
+            time_limit.at(what)
             seen.append(what)
 
 
@@ -52,8 +52,8 @@ async def test_a_time_that_ran_out_inside_is_not_its_own():
 async def test_each_part_has_its_own_time():
     """And between parts none runs."""
     now = iter([0.0, 8.0, 20.0, 28.0])
-    patience = TimeLimit(10, now=lambda: next(now))
+    time_limit = TimeLimit(10, now=lambda: next(now))
     for part in ("tables", "models"):
-        async with patience.part(part):
-            patience.check()
-        patience.at("nothing")
+        async with time_limit.part(part):
+            time_limit.check()
+        time_limit.at("nothing")
