@@ -22,7 +22,7 @@ from highwater.connectors.kafka.refusal import refusal_of
 from highwater.connectors.kafka.registry import Registry
 from highwater.connectors.kafka.resting import Doorbell
 from highwater.connectors.postgres.migrate import refuse_half_restored
-from highwater.connectors.postgres.pool import is_away, open_pool
+from highwater.connectors.postgres.pool import is_unavailable, open_pool
 from highwater.connectors.slices import SLICES
 from highwater.connectors.tracing import start_tracing
 from highwater.connectors.waiting import pause
@@ -177,7 +177,7 @@ def is_passing(error: BaseException) -> bool:
     """Return whether an error means that a service is temporarily unavailable: not our fault, nor the data's."""
     if isinstance(error, KafkaException):
         return not error.args[0].fatal()
-    return isinstance(error, UnavailableError) or is_away(error)
+    return isinstance(error, UnavailableError) or is_unavailable(error)
 
 
 async def _close_server(server: asyncio.Server) -> None:

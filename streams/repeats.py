@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 
-class Said(NamedTuple):
+class RecordedContent(NamedTuple):
     """The content for an id, as a value, and the position of its event."""
 
     content: object
     position: str
 
 
-def conflicting(events: Sequence[tuple[str, Said]], stored: Mapping[str, Said]) -> list[int]:
+def conflicting(events: Sequence[tuple[str, RecordedContent]], stored: Mapping[str, RecordedContent]) -> list[int]:
     """Return the indexes of events, in the order of the log, whose content differs from the first one with their id.
 
     Args:

@@ -247,7 +247,7 @@ async def _searched(
     }
 
 
-async def _search(*given: Any, **asked: Any) -> chunk_search.Found:
+async def _search(*given: Any, **asked: Any) -> chunk_search.SearchResults:
     """Run a search; 422 if nothing can be compared: an order by age alone would not answer the question."""
     try:
         return await chunk_search.search(*given, **asked)

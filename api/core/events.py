@@ -17,7 +17,7 @@ from highwater.api.core.access import Access, Owner, Scope, Whose, declared, may
 from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
 from highwater.api.core.errors import ForbiddenError, NotFoundError, PaymentRequiredError, UnprocessableError
-from highwater.api.core.guard import Asker, Called, GuardedRoute
+from highwater.api.core.guard import Called, Caller, GuardedRoute
 from highwater.api.core.openapi import problems
 from highwater.api.core.plan_limits import require_job_allowed, require_plan_allows
 from highwater.api.core.publishing import Publisher
@@ -38,7 +38,7 @@ from highwater.schemas.topics import TOPICS
 from highwater.streams.feeds.repeats import find_conflicts
 from highwater.streams.identity.rate_limits import RateLimit
 from highwater.streams.jobs.args import parse_args, submission_of
-from highwater.streams.repeats import Said, conflicting
+from highwater.streams.repeats import RecordedContent, conflicting
 
 # Limit of events in one request; the body is limited too, and `highwater publish` is for files.
 EVENTS_MAX = 10_000
@@ -83,7 +83,7 @@ def _is_ndjson(content_type: str, body: bytes) -> bool:
     return True
 
 
-def _check_owner(called: Asker, topic: str, event: dict[str, Any]) -> None:
+def _check_owner(called: Caller, topic: str, event: dict[str, Any]) -> None:
     """Refuse events of others: a bound key or session publishes only for its own user and organization; events without
     an owner need an unbound one.
 
@@ -136,7 +136,7 @@ class _Checked(NamedTuple):
     encoded: list[tuple[str, bytes]]
 
 
-def _encode_all(topic: str, body: bytes, is_ndjson: bool, called: Asker, publisher: Publisher) -> _Checked:
+def _encode_all(topic: str, body: bytes, is_ndjson: bool, called: Caller, publisher: Publisher) -> _Checked:
     events: list[Any] = []
     encoded: list[tuple[str, bytes]] = []
     for number, line in _lines(body, is_ndjson):
@@ -269,8 +269,10 @@ async def _conflicting_repeats(
     """
     async with reading(services.database.require()) as connection:
         known = await known_of(connection, sorted({name for name, _ in said}))
-    events = [(name, Said(content, position)) for (name, content), position in zip(said, positions, strict=True)]
-    return conflicting(events, {name: Said(*one) for name, one in known.items()})
+    events = [
+        (name, RecordedContent(content, position)) for (name, content), position in zip(said, positions, strict=True)
+    ]
+    return conflicting(events, {name: RecordedContent(*one) for name, one in known.items()})
 
 
 _FINDERS: Mapping[str, Callable[[Services, Sequence[Any], Sequence[str]], Awaitable[list[int]]]] = {
@@ -280,7 +282,7 @@ _FINDERS: Mapping[str, Callable[[Services, Sequence[Any], Sequence[str]], Awaita
 }
 
 
-async def _check_jobs(services: Services, called: Asker, events: Sequence[JobSubmitted]) -> None:
+async def _check_jobs(services: Services, called: Caller, events: Sequence[JobSubmitted]) -> None:
     """Check the resources that jobs name, and the plans of their organizations, as `POST /api/jobs` does.
 
     Errors as of `require_job_args` and `require_job_allowed`.

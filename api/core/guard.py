@@ -1,7 +1,7 @@
 """Enforces the access that every route declares (`access.py`), before its body is read.
 
 Invariants. A route without a declaration cannot exist: creating it raises. An operation on owned resources answers
-nothing before its `Asker` has checked the owner; one that forgets the check fails, and nothing of its answer is sent.
+nothing before its `Caller` has checked the owner; one that forgets the check fails, and nothing of its answer is sent.
 HTTP routes, sockets and dashboard pages are admitted by the same functions.
 """
 
@@ -56,7 +56,7 @@ class UncheckedOwnerError(HighwaterError):
     """An operation answered without checking the owner of the resource. Check the owner first."""
 
 
-class Asker:
+class Caller:
     """The caller of one operation: its declaration, and whether the owner of the resource was checked."""
 
     def __init__(self, services: Services, declaration: Access, principal: Principal) -> None:
@@ -92,14 +92,14 @@ class Asker:
         """Note that the answer was filtered, entry by entry, by what the caller may read."""
         self._is_checked = True
 
-    def under(self, declaration: Access) -> Asker:
+    def under(self, declaration: Access) -> Caller:
         """Return the same caller for another operation, which a command on a socket stands for.
 
         Raises:
             ForbiddenError: it may not call that operation.
         """
         admit(declaration, self.principal)
-        return Asker(self._services, declaration, self.principal)
+        return Caller(self._services, declaration, self.principal)
 
     # -- named by the caller ------------------------------------------------------------------------------------------
 
@@ -303,7 +303,7 @@ def forbidden(found: Refusal, declaration: Access, owner: Owner | None = None) -
     return ForbiddenError(f"this needs the role {role.label}{more}")
 
 
-async def admitted(request: Request, declaration: Access) -> Asker:
+async def admitted(request: Request, declaration: Access) -> Caller:
     """Return the caller of a request that is admitted, as far as its path decides.
 
     Raises:
@@ -313,14 +313,14 @@ async def admitted(request: Request, declaration: Access) -> Asker:
     """
     services: Services = request.app.state.services
     if declaration.role is None:
-        return Asker(services, declaration, OPEN)
+        return Caller(services, declaration, OPEN)
     principal: Principal | None = request.scope.get(PRINCIPAL)
     if principal is None:
         authorization = request.headers.get("authorization")
         principal = await authenticated(services.authenticator, authorization, address_of(request.scope))
         request.scope[PRINCIPAL] = principal  # the record of a refusal names the caller
     admit(declaration, principal)
-    asker = Asker(services, declaration, principal)
+    asker = Caller(services, declaration, principal)
     named = request.path_params
     if declaration.whose is Whose.DEPLOYMENT:
         asker.owner(Owner())
@@ -337,7 +337,7 @@ async def admitted(request: Request, declaration: Access) -> Asker:
     return asker
 
 
-def asker_on_socket(services: Services, endpoint: Any, principal: Principal) -> Asker:
+def caller_on_socket(services: Services, endpoint: Any, principal: Principal) -> Caller:
     """Return the caller on a socket.
 
     Raises:
@@ -346,7 +346,7 @@ def asker_on_socket(services: Services, endpoint: Any, principal: Principal) -> 
     """
     declaration = require_declared(endpoint, "a socket")
     admit(declaration, principal)
-    return Asker(services, declaration, principal)
+    return Caller(services, declaration, principal)
 
 
 def require_declared(endpoint: Any, name: str) -> Access:
@@ -427,12 +427,12 @@ async def _counted(scope: Scope, declaration: Access) -> dict[str, str]:
     return await services.rate_limiter.admit(declaration, principal, scope)
 
 
-async def asker_of(request: Request) -> Asker:
+async def caller_of(request: Request) -> Caller:
     """The caller of this request."""
-    asker: Asker = request.scope[ASKER]
+    asker: Caller = request.scope[ASKER]
     return asker
 
 
-Called = Annotated[Asker, Depends(asker_of)]
+Called = Annotated[Caller, Depends(caller_of)]
 User = Annotated[str, Path(description="a user")]
 Org = Annotated[str, Path(description="an organization")]

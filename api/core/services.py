@@ -38,11 +38,11 @@ from highwater.connectors.kafka.producer import AsyncProducer
 from highwater.connectors.kafka.registry import Registry
 from highwater.connectors.postgres.pool import (
     AWAY,
+    converting_to_unavailable,
     is_closed,
     open_connection,
     open_pool,
     transaction,
-    unavailable_when_away,
 )
 from highwater.connectors.redis.link import RedisLink
 from highwater.schemas.codec import Codec
@@ -192,7 +192,7 @@ class DatabaseCheck:
     async def _ask(self, url: str) -> None:
         if self._connection is None or self._connection.is_closed():
             self._connection = await open_connection(url, timeout=self._seconds_max)
-        with unavailable_when_away():
+        with converting_to_unavailable():
             await self._connection.fetchval("SELECT 1", timeout=self._seconds_max)
 
     async def close(self, pool: Pool) -> None:

@@ -23,7 +23,7 @@ from highwater.api.core.errors import (
     TooManyRequestsError,
     UnauthorizedError,
 )
-from highwater.api.core.guard import Asker, asker_on_socket
+from highwater.api.core.guard import Caller, caller_on_socket
 from highwater.api.core.proxies import address_of
 from highwater.api.core.services import Services
 from highwater.schemas.errors import HighwaterError, UnavailableError
@@ -97,7 +97,7 @@ class Socket:
         self._authorization: str | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def _admitted(self) -> Asker:
+    async def _admitted(self) -> Caller:
         """Return the caller, by its header field, its subprotocol, or its first message; refuse one without access."""
         websocket, authenticator = self._websocket, self._services.authenticator
         named = subprotocol_of(websocket)
@@ -109,11 +109,11 @@ class Socket:
             authorization = await self._first_token()
         self._authorization = authorization
         principal = await authenticated(authenticator, authorization, address_of(websocket.scope))
-        called = asker_on_socket(self._services, websocket.scope["endpoint"], principal)
+        called = caller_on_socket(self._services, websocket.scope["endpoint"], principal)
         await self._services.rate_limiter.admit(called.declaration, principal, websocket.scope)
         return called
 
-    async def _open(self, called: Asker) -> None:
+    async def _open(self, called: Caller) -> None:
         """Finish the handshake, if its first message did not; clients that close afterwards get the reason."""
         called.require_checked()
         if self._websocket.application_state.name == "CONNECTING":

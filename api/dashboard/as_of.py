@@ -12,7 +12,7 @@ from highwater.api.dashboard import figures
 from highwater.schemas.envelope import ms_from_iso
 
 
-class Kept(NamedTuple):
+class StoredVersion(NamedTuple):
     """A stored version: its time, and the position of the event that caused it."""
 
     version: int
@@ -27,19 +27,19 @@ class Choice(NamedTuple):
     problem: str = ""
 
 
-def kept_of(rows: Sequence[Mapping[str, Any]]) -> list[Kept]:
+def stored_versions(rows: Sequence[Mapping[str, Any]]) -> list[StoredVersion]:
     """Return the rows of `versions` of the dashboard's read model, the oldest first."""
-    return sorted(Kept(row["cluster_version"], row["updated_at"], row["caused_by"]) for row in rows)
+    return sorted(StoredVersion(row["cluster_version"], row["updated_at"], row["caused_by"]) for row in rows)
 
 
-def choose(kept: Sequence[Kept], version: str, at: str) -> Choice:
+def choose(kept: Sequence[StoredVersion], version: str, at: str) -> Choice:
     """Return the version that an address requests: by its number, or the one that was current at a time (ISO 8601)."""
     if version:
         return _by_number(kept, version)
     return _by_time(kept, at) if at else Choice(None)
 
 
-def _by_number(kept: Sequence[Kept], version: str) -> Choice:
+def _by_number(kept: Sequence[StoredVersion], version: str) -> Choice:
     number = int(version) if version.isascii() and version.isdigit() and len(version) < 19 else 0
     if any(one.version == number for one in kept):
         return Choice(None if number == kept[-1].version else number)
@@ -48,7 +48,7 @@ def _by_number(kept: Sequence[Kept], version: str) -> Choice:
     return Choice(None, f"Version {number} is no longer kept: {_range(kept)}. The newest is shown.")
 
 
-def _by_time(kept: Sequence[Kept], at: str) -> Choice:
+def _by_time(kept: Sequence[StoredVersion], at: str) -> Choice:
     try:
         at_ms = ms_from_iso(at)
     except ValueError:
@@ -59,14 +59,14 @@ def _by_time(kept: Sequence[Kept], at: str) -> Choice:
     return Choice(None if found[-1] == kept[-1] else found[-1].version)
 
 
-def _range(kept: Sequence[Kept]) -> str:
+def _range(kept: Sequence[StoredVersion]) -> str:
     if not kept:
         return "none is kept yet"
     first, last = kept[0], kept[-1]
     return f"versions {first.version} to {last.version} are, made since {figures.moment(first.made_ms)} UTC"
 
 
-def described(kept: Sequence[Kept], version: int | None) -> str:
+def described(kept: Sequence[StoredVersion], version: int | None) -> str:
     """Return a description of the displayed version."""
     if not kept:
         return "No version yet: the first rebuild creates one."

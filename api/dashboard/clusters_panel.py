@@ -85,7 +85,9 @@ class ClustersPanel:
         self._rows = await dashboard_reads.versions(pool, self._user)
         changes = await dashboard_reads.cluster_sizes(pool, self._user, _CHANGES_MAX)
         if is_first:
-            choice = as_of.choose(as_of.kept_of(self._rows), self._view.asked("version"), self._view.asked("at"))
+            choice = as_of.choose(
+                as_of.stored_versions(self._rows), self._view.asked("version"), self._view.asked("at")
+            )
             self._version = choice.version
             self._tell(choice.problem)
         self._history = river.river_of(changes, newest)
@@ -116,7 +118,7 @@ class ClustersPanel:
         await self._show_cluster()
 
     def _show_version(self) -> None:
-        kept = as_of.kept_of(self._rows)
+        kept = as_of.stored_versions(self._rows)
         numbers = [one.version for one in kept]
         shown = self._document["cluster_version"]
         words = as_of.described(kept, self._version if self._version in numbers else None)
@@ -206,7 +208,7 @@ class ClustersPanel:
 
     async def _moved(self, step: int) -> None:
         """Handle the slider's release at a step."""
-        kept = as_of.kept_of(self._rows)
+        kept = as_of.stored_versions(self._rows)
         await self._tried(self._to(None if step >= len(kept) - 1 else kept[step].version))
 
     async def _to_now(self) -> None:

@@ -53,7 +53,7 @@ class Visitor:
     authorization: str | None
 
 
-class Door:
+class SignIn:
     """Signs browsers in and out; an ASGI application for `/login`, the paths below it, and `/logout`."""
 
     def __init__(self, authenticator: Callable[[], Authenticator], openid: OpenIdSignIn | None = None) -> None:

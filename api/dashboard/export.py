@@ -13,7 +13,7 @@ from highwater.api.core.errors import ForbiddenError, UnprocessableError, proble
 from highwater.api.core.guard import admit
 from highwater.api.core.services import Services
 from highwater.api.dashboard.browsing import Browsing
-from highwater.api.dashboard.door import Door
+from highwater.api.dashboard.door import SignIn
 from highwater.api.records.routes import MEDIA_TYPES
 from highwater.api.records.routes import exported as exported_records
 from highwater.api.records.searches import SEARCH
@@ -24,7 +24,7 @@ from highwater.schemas.errors import HighwaterError
 SQL_EXPORT_PATH = "/sql/export"
 
 
-async def export(door: Door, services: Services, request: Request) -> Response:
+async def export(door: SignIn, services: Services, request: Request) -> Response:
     """Return all results of a search of the topic browser, or why there is no file."""
 
     async def give(principal: Principal, kind: str) -> Response:
@@ -34,7 +34,7 @@ async def export(door: Door, services: Services, request: Request) -> Response:
     return await _given(SEARCH, door, services, request, give)
 
 
-async def export_query(door: Door, services: Services, request: Request) -> Response:
+async def export_query(door: SignIn, services: Services, request: Request) -> Response:
     """Return the answer of a query, or why there is no file."""
 
     async def give(principal: Principal, kind: str) -> Response:
@@ -48,7 +48,7 @@ async def export_query(door: Door, services: Services, request: Request) -> Resp
 
 async def _given(
     declaration: Access,
-    door: Door,
+    door: SignIn,
     services: Services,
     request: Request,
     give: Callable[[Principal, str], Awaitable[Response]],

@@ -26,7 +26,7 @@ from highwater.api.core.icon import icon
 from highwater.api.core.policies import CONTENT_SECURITY_POLICY, page_policy
 from highwater.api.dashboard import assets
 from highwater.api.dashboard.browsing import EXPORT_PATH
-from highwater.api.dashboard.door import Door
+from highwater.api.dashboard.door import SignIn
 from highwater.api.dashboard.export import SQL_EXPORT_PATH, export, export_query
 from highwater.api.dashboard.openid import CALLBACK_PATH, SIGN_IN_PATH, OpenIdSignIn
 from highwater.api.records.searches import SEARCH
@@ -90,7 +90,7 @@ class Dashboard:
         self._services: DashboardServices | None = None
         self._hub: Hub | None = None
         sign_in = None if credentials is None else OpenIdSignIn(credentials, lambda: self.services.core)
-        self.door = Door(self._authenticator, sign_in)
+        self.door = SignIn(self._authenticator, sign_in)
 
     @property
     def api(self) -> ASGIApp:

@@ -251,7 +251,7 @@ def _changes_document(user: str, changes: ClustersSince, since: int) -> dict[str
         "clusters": feeds_reads.unread_clusters(changes.found, since),
         "since": since,
         "died": [_dead_cluster(one) for one in changes.died],
-        "complete": feeds_reads.has_told_all(changes, since),
+        "complete": feeds_reads.has_all_changes(changes, since),
     }
 
 
@@ -302,7 +302,7 @@ async def get_cluster_history(
     head = own(await _clusters_head(services, feeds, user, from_database=is_positioned))
     if _is_known(request, head, is_checked=False):
         return not_modified("cluster_history", head)
-    found = await feeds_reads.cluster_life(
+    found = await feeds_reads.read_cluster_history(
         services.database.require(), user, cluster_id, after, limit + 1, services.clock()
     )
     if found is None:

@@ -17,7 +17,7 @@ from highwater.api.core.access import Scope, Whose, access
 from highwater.api.core.answers import answer
 from highwater.api.core.auth import ROLES, Principal, Role
 from highwater.api.core.errors import ForbiddenError
-from highwater.api.core.guard import Asker, Called, GuardedRoute, User
+from highwater.api.core.guard import Called, Caller, GuardedRoute, User
 from highwater.api.core.openapi import ID
 from highwater.api.core.resources import SESSION
 from highwater.api.core.services import Services, Wired
@@ -58,7 +58,7 @@ class RoleRequest(BaseModel):
     role: Literal["viewer", "editor", "admin"]
 
 
-def _organization_of(called: Asker, body: SessionRequest) -> str:
+def _organization_of(called: Caller, body: SessionRequest) -> str:
     """Return the organization of a new session: the key's, if it has one.
 
     Raises:

@@ -30,7 +30,7 @@ _SILENCE_SECONDS = 35.0
 _AGAIN_SECONDS = 1.0
 
 
-class Told(NamedTuple):
+class ServerSentEvent(NamedTuple):
     """A server-sent event: its id, its kind and its document."""
 
     id: str
@@ -359,7 +359,7 @@ def _watched(
         context.exit(FAILED)
 
 
-def _show(told: Told, bar: Bar, *, as_json: bool) -> None:
+def _show(told: ServerSentEvent, bar: Bar, *, as_json: bool) -> None:
     """Show a step: on the bar, and beside it if that is not a terminal's."""
     import sys
 
@@ -374,7 +374,7 @@ def _show(told: Told, bar: Bar, *, as_json: bool) -> None:
         click.echo(printable(f"{document.get('progress_pct', '')}% {line}"))
 
 
-def _events(client: httpx.Client, job_id: str, positions: str | None, after: str | None) -> Iterator[Told]:
+def _events(client: httpx.Client, job_id: str, positions: str | None, after: str | None) -> Iterator[ServerSentEvent]:
     """Yield the events of a job until it has ended, over as many connections as necessary.
 
     Raises:
@@ -417,7 +417,7 @@ def _events(client: httpx.Client, job_id: str, positions: str | None, after: str
         time.sleep(_AGAIN_SECONDS)
 
 
-def _parsed(lines: Iterator[str]) -> Iterator[Told]:
+def _parsed(lines: Iterator[str]) -> Iterator[ServerSentEvent]:
     """Yield the events in a stream of lines; other fields and comments are ignored."""
     import orjson
 
@@ -428,5 +428,5 @@ def _parsed(lines: Iterator[str]) -> Iterator[Told]:
             fields[name] = value.removeprefix(" ")
             continue
         if "data" in fields and "id" in fields:
-            yield Told(fields["id"], orjson.loads(fields["data"]))
+            yield ServerSentEvent(fields["id"], orjson.loads(fields["data"]))
         fields = {}

@@ -29,7 +29,7 @@ from highwater.api.core.errors import (
     PaymentRequiredError,
     UnprocessableError,
 )
-from highwater.api.core.guard import Asker, Called, GuardedRoute, Org
+from highwater.api.core.guard import Called, Caller, GuardedRoute, Org
 from highwater.api.core.idempotency import idempotency_key, published_once
 from highwater.api.core.openapi import NOT_MODIFIED, problems, stream
 from highwater.api.core.paging import (
@@ -330,7 +330,7 @@ async def get_jobs(
     await services.fresh(request, JOB_TOPICS)
     before = _list_place(cursor)
     pool = services.database.require()
-    wanted = job_reads.Wanted(whose, status, kind)
+    wanted = job_reads.JobFilter(whose, status, kind)
     found = await job_reads.jobs_of_organization(pool, org, before, wanted, limit + 1)
     page, next_cursor = page_of(found, limit, lambda job: (job.created_ms, job.job_id))
     return conditional.uncached(
@@ -338,7 +338,7 @@ async def get_jobs(
     )
 
 
-def listed_user(called: Asker, org: str, user_id: str | None) -> str | None:
+def listed_user(called: Caller, org: str, user_id: str | None) -> str | None:
     """Return the one user whose jobs a caller reads in an organization; None: all of its jobs. `user_id`: the requested
     one.
 

@@ -31,7 +31,7 @@ from highwater.api.core.errors import (
     TooLargeError,
     UnprocessableError,
 )
-from highwater.api.core.guard import Asker, Called, GuardedRoute
+from highwater.api.core.guard import Called, Caller, GuardedRoute
 from highwater.api.core.openapi import NOT_MODIFIED, fields, problems
 from highwater.api.core.resources import BLOB, OwnedBlob
 from highwater.api.core.services import Services, Wired
@@ -153,7 +153,7 @@ async def _all_parts(first: bytes, parts: AsyncIterator[bytes]) -> AsyncIterator
             yield part
 
 
-async def _readable(services: Services, called: Asker, sha256: str, named: str | None) -> Blob:
+async def _readable(services: Services, called: Caller, sha256: str, named: str | None) -> Blob:
     """Return the blob if the caller may read it.
 
     Raises:

@@ -20,7 +20,7 @@ from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
 from highwater.api.core.conditional import Version
 from highwater.api.core.errors import ConflictError, PaymentRequiredError, UnprocessableError
-from highwater.api.core.guard import Asker, Called, GuardedRoute, User
+from highwater.api.core.guard import Called, Caller, GuardedRoute, User
 from highwater.api.core.idempotency import idempotency_key, published_once
 from highwater.api.core.openapi import NOT_MODIFIED, problems
 from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, number_before, page_of
@@ -29,7 +29,7 @@ from highwater.api.core.resources import RUN, RUN_HISTORY
 from highwater.api.core.services import Services, Wired
 from highwater.api.core.uuids import canonical_uuid
 from highwater.api.queries.answers import QueriesOfUser, QueryCompleted, QueryFailed, QueryProcessing, QueryTimeline
-from highwater.api.queries.timeline import timeline_document, told_sources
+from highwater.api.queries.timeline import served_sources, timeline_document
 from highwater.connectors.queries import read_model as query_reads
 from highwater.connectors.queries.read_model import Run, RunLine
 from highwater.schemas.envelope import iso_from_ms
@@ -105,8 +105,8 @@ RunId = Annotated[str, Depends(_run_id)]
 ListedUser = Annotated[str, Depends(_listed_user)]
 
 
-def named_user(called: Asker, user_id: str | None) -> str:
-    """The user who asks, by the one form of the id; errors as of `Asker.user`."""
+def named_user(called: Caller, user_id: str | None) -> str:
+    """The user who asks, by the one form of the id; errors as of `Caller.user`."""
     return canonical_uuid("user_id", called.user(user_id))
 
 
@@ -161,7 +161,7 @@ def status_document(run: Run) -> dict[str, Any]:
             "answer": run.answer or "",
         }
         if run.sources is not None:
-            document["sources"] = told_sources(run.sources)
+            document["sources"] = served_sources(run.sources)
         return {**document, "archive_status": run.archive_status}
     if run.status == Status.FAILED:
         return {"request_id": run.request_id, "status": "failed", "error": run.error or ""}

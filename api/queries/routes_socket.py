@@ -18,7 +18,7 @@ from starlette.websockets import WebSocket
 from highwater.api.core.access import Scope, Whose, access
 from highwater.api.core.auth import Role
 from highwater.api.core.errors import ProblemError
-from highwater.api.core.guard import Asker
+from highwater.api.core.guard import Caller
 from highwater.api.core.resources import RUN
 from highwater.api.core.services import Services
 from highwater.api.core.sockets import (
@@ -90,7 +90,7 @@ class QuerySocket(Socket):
 
     # -- after authentication -----------------------------------------------------------------------------------------
 
-    async def _attend(self, subscriber: Subscriber, called: Asker) -> None:
+    async def _attend(self, subscriber: Subscriber, called: Caller) -> None:
         """Push and handle commands until the client leaves, or the socket is to be closed."""
         works = [self._push(subscriber), self._obey(subscriber, called)]
         await self._attended(subscriber, works, may_end=called.principal.may_end, end=subscriber.closed)
@@ -101,7 +101,7 @@ class QuerySocket(Socket):
         while True:
             await self._websocket.send_text(await subscriber.waiting.get())
 
-    async def _obey(self, subscriber: Subscriber, called: Asker) -> None:
+    async def _obey(self, subscriber: Subscriber, called: Caller) -> None:
         is_first = True
         while True:
             text = await self._received()
@@ -111,7 +111,7 @@ class QuerySocket(Socket):
                 await subscriber.waiting.put(orjson.dumps(reply).decode())
 
     async def _reply(
-        self, subscriber: Subscriber, called: Asker, text: str | bytes, *, is_first: bool
+        self, subscriber: Subscriber, called: Caller, text: str | bytes, *, is_first: bool
     ) -> dict[str, Any] | None:
         """Return the answer to a command; None if it has none."""
         message = parsed(text)
@@ -126,7 +126,7 @@ class QuerySocket(Socket):
             return self._resume(subscriber, message.get("after"), is_first=is_first)
         return _error("type is none of cancel, ping and, first of all, resume")
 
-    async def _cancel(self, subscriber: Subscriber, called: Asker, request_id: Any) -> dict[str, Any]:
+    async def _cancel(self, subscriber: Subscriber, called: Caller, request_id: Any) -> dict[str, Any]:
         try:
             run_id = canonical_uuid("request_id", request_id if isinstance(request_id, str) else "")
             found = await called.under(CANCEL_RUN).found(RUN, run_id)

@@ -51,7 +51,7 @@ _TOO_SLOW = "reads too slowly; resume after the last id"
 _log = get_log("sockets")
 
 
-class Seen(NamedTuple):
+class RawRecord(NamedTuple):
     """A record before decoding: most belong to other users, and are not decoded."""
 
     partition: int
@@ -273,7 +273,7 @@ class QueryHub:
         consumer.assign([TopicPartition(TOPIC, partition, offset) for partition, offset in places.items()])
         return consumer
 
-    async def _tell(self, records: Sequence[Seen]) -> None:
+    async def _tell(self, records: Sequence[RawRecord]) -> None:
         """Push ended runs once all their answers are known, so that sockets that join meanwhile get them too."""
         known: dict[int, Ended | None] = {}
         answers: dict[str, Answer] = {}
@@ -293,7 +293,7 @@ class QueryHub:
                 for subscriber in list(self._users.get(ended.user_id.encode(), ())):
                     subscriber.offer(ended, text)
 
-    async def ended_of(self, record: Seen) -> Ended | None:
+    async def ended_of(self, record: RawRecord) -> Ended | None:
         """Return the end of a run in a record; None for any other record."""
         codec = self._known
         assert codec is not None  # nothing is read before `_start`
@@ -390,12 +390,12 @@ class ResumeError(HighwaterError):
     """The id is past the end of the log. Resume with one that this server issued."""
 
 
-def poll(consumer: Any) -> list[Seen]:
+def poll(consumer: Any) -> list[RawRecord]:
     """Return the fetched records; the client's own messages (such as an unavailable broker) are not records."""
     return [_seen(message) for message in _messages(consumer) if message.error() is None]
 
 
-def poll_of(consumer: Any, key: bytes, start: int, end: int) -> tuple[list[Seen], int]:
+def poll_of(consumer: Any, key: bytes, start: int, end: int) -> tuple[list[RawRecord], int]:
     """Return the fetched records of one key before `end`, and the next offset to read."""
     found, reached = [], start
     for message in _messages(consumer):
@@ -414,8 +414,8 @@ def _messages(consumer: Any) -> list[Any]:
     return [] if first is None else [first, *consumer.consume(_RECORDS_MAX - 1, 0)]
 
 
-def _seen(message: Any) -> Seen:
-    return Seen(message.partition(), message.offset(), message.key(), message.value())
+def _seen(message: Any) -> RawRecord:
+    return RawRecord(message.partition(), message.offset(), message.key(), message.value())
 
 
 def _release(threads: ThreadPoolExecutor, consumer: Any) -> None:

@@ -44,7 +44,7 @@ def timeline_document(run: RunHistory) -> dict[str, Any]:
         "position": run.position,
         "stages": [stage for stage in stages if stage is not None],
         "events": [_event(event) for event in run.events],
-        "sources": told_sources(run.sources),
+        "sources": served_sources(run.sources),
         "totals": {
             "calls": len(calls),
             "sends": sum(call["sends"] for call in calls),
@@ -55,7 +55,7 @@ def timeline_document(run: RunHistory) -> dict[str, Any]:
     }
 
 
-def told_sources(stored: str | None) -> list[dict[str, Any]]:
+def served_sources(stored: str | None) -> list[dict[str, Any]]:
     """Return the sources of an answer, as they are served: with the log position of each, and times in the common format."""
     sources: list[dict[str, Any]] = orjson.loads(stored) if stored is not None else []
     return [

@@ -22,7 +22,7 @@ from highwater.api.core.access import Scope as Household
 from highwater.api.core.auth import OPEN, Role
 from highwater.api.core.errors import UnauthorizedError, problem, problem_of
 from highwater.api.core.guard import admit
-from highwater.api.dashboard.door import Door, Visitor
+from highwater.api.dashboard.door import SignIn, Visitor
 from highwater.api.readers import feed, files, league
 from highwater.api.readers.frame import note, text
 from highwater.api.readers.inside import Answer, Visit
@@ -103,7 +103,7 @@ _VISIT_KEY = "highwater.readers_page"
 class Readers:
     """An ASGI application for the pages."""
 
-    def __init__(self, application: ASGIApp, door: Door) -> None:
+    def __init__(self, application: ASGIApp, door: SignIn) -> None:
         self._application = application
         self._door = door
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from highwater.connectors.engines.engine import Engine
-from highwater.connectors.engines.store import Asked
+from highwater.connectors.engines.store import RequestedWork
 from highwater.connectors.kafka.handler import Handler
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.postgres.pool import Connection
@@ -22,7 +22,7 @@ from highwater.schemas.topic_names import EventT
 class Prepared(NamedTuple):
     """Requested work, and refused commands."""
 
-    asked: list[Asked]
+    asked: list[RequestedWork]
     dead: list[DeadLetter]
 
 
@@ -36,14 +36,15 @@ class WorkCommands(Handler[EventT, Prepared]):
         self._engine = engine
 
     @abstractmethod
-    def _asked(self, event: Event[EventT]) -> Asked | DeadLetter:
+    def _asked(self, event: Event[EventT]) -> RequestedWork | DeadLetter:
         """Return what a command requests, or why it is invalid."""
 
     async def prepare(self, events: Sequence[Event[EventT]]) -> Prepared:
         """Separate valid commands from invalid ones."""
         found = [self._asked(event) for event in events]
         return Prepared(
-            [one for one in found if isinstance(one, Asked)], [one for one in found if isinstance(one, DeadLetter)]
+            [one for one in found if isinstance(one, RequestedWork)],
+            [one for one in found if isinstance(one, DeadLetter)],
         )
 
     async def apply(self, tx: Connection, events: Sequence[Event[EventT]], prepared: Prepared) -> Sequence[DeadLetter]:

@@ -25,7 +25,7 @@ from highwater.streams.engines.work import Work, WorkT
 ChangeT = TypeVar("ChangeT", bound=Change[Any])
 
 
-class Asked(NamedTuple):
+class RequestedWork(NamedTuple):
     """Work that is requested, and the command that requests it; `stage`: only if it waits for that one."""
 
     work_id: str
@@ -67,7 +67,7 @@ class WorkStore(ABC, Generic[WorkT, ChangeT]):
         self._share = share
 
     @abstractmethod
-    async def ask(self, tx: Connection, asked: Sequence[Asked]) -> None:
+    async def ask(self, tx: Connection, asked: Sequence[RequestedWork]) -> None:
         """Let work wait for a slot; work that does not wait is left alone."""
 
     async def take_due(self, *, worker: int, lease_ms: int, now_ms: int, most: int) -> list[WorkT]:

@@ -12,7 +12,7 @@ from highwater.schemas.topic_names import EventT
 SaidT = TypeVar("SaidT")
 
 
-class Known(NamedTuple, Generic[SaidT]):
+class FirstSubmission(NamedTuple, Generic[SaidT]):
     """The first submission under an id, and its position in the log."""
 
     said: SaidT
@@ -20,7 +20,7 @@ class Known(NamedTuple, Generic[SaidT]):
 
 
 # Reads the submissions under ids, of those that are stored.
-ReadKnown: TypeAlias = Callable[[Connection, Sequence[str]], Awaitable[Mapping[str, Known[SaidT]]]]
+ReadKnown: TypeAlias = Callable[[Connection, Sequence[str]], Awaitable[Mapping[str, FirstSubmission[SaidT]]]]
 
 
 async def new_ones(

@@ -34,7 +34,7 @@ T = TypeVar("T")
 _log = get_log("watch")
 
 
-class Held(Protocol[T]):
+class ClaimedWork(Protocol[T]):
     """The store of claimed work."""
 
     async def take_due(self, *, worker: int, lease_ms: int, now_ms: int, most: int) -> list[T]:
@@ -57,7 +57,7 @@ class Watch(Generic[T]):
     """One process's part of the watch; beside the consumer of commands."""
 
     def __init__(
-        self, database_url: str, store: Held[T], slots: Slots[T], clock: Clock, *, channel: str | None = None
+        self, database_url: str, store: ClaimedWork[T], slots: Slots[T], clock: Clock, *, channel: str | None = None
     ) -> None:
         """`channel`: wakes it in addition to its own consumer (`notify` of `connectors/postgres/pool.py`)."""
         self._url = database_url

@@ -272,7 +272,7 @@ async def clusters_since(pool: Pool, user_id: str, version: int | None, since: i
     return ClustersSince(found, tuple(died), told_since)
 
 
-def has_told_all(changes: ClustersSince, since: int) -> bool:
+def has_all_changes(changes: ClustersSince, since: int) -> bool:
     """Return whether every change after version `since`, up to the version found, is still stored."""
     return since >= min(changes.found.cluster_version, changes.told_since or 0)
 
@@ -300,7 +300,7 @@ def unread_clusters(found: Clusters, since: int) -> list[dict[str, Any]]:
     ]
 
 
-async def cluster_life(
+async def read_cluster_history(
     pool: Pool, user_id: str, cluster_id: str, after: EventPlace, limit: int, now_ms: int
 ) -> ClusterLife | None:
     """Return the history of a cluster, with up to `limit` events after a place; None if the cluster is unknown."""

@@ -21,7 +21,7 @@ from highwater.streams.clock import Clock
 from highwater.streams.engines.work import begun
 from highwater.streams.jobs.approval import awaiting_approval, overdue_text
 from highwater.streams.jobs.jobs import Job, failed, finished, stepped
-from highwater.streams.jobs.progress import ERROR, Told, done_told
+from highwater.streams.jobs.progress import ERROR, ProgressReport, done_report
 from highwater.streams.jobs.states import JobStatus
 from highwater.streams.models.answers import clean_text
 from highwater.streams.models.retries import Failure, GiveUp
@@ -115,7 +115,7 @@ class JobEngine(Engine[Job, Change]):
     async def _finish(self, job: Job, done: Done) -> Job:
         """Store the job's result and its end."""
         now_ms = self._clock()
-        told = (*done.told, done_told(job.kind))
+        told = (*done.told, done_report(job.kind))
         after = finished(job, done.result, now_ms, steps=None if done.deck is None else len(done.deck.slides))
         change = Change(job, after, now_ms, told, events=done.events, apply=done.apply, deck=done.deck)
         stored = await self._store(change)
@@ -140,7 +140,7 @@ class JobEngine(Engine[Job, Change]):
     async def _fail(self, job: Job, error: str) -> Job:
         message = clean_text(error)[:MESSAGE_CHARACTERS_MAX]
         now_ms = self._clock()
-        told = (Told(ERROR, error_message=message),)
+        told = (ProgressReport(ERROR, error_message=message),)
         self.log.error("job_failed", job=job.id, error=message[:300])
         return await self._store(Change(job, failed(job, message, now_ms), now_ms, told))
 

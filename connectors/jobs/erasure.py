@@ -23,7 +23,7 @@ from highwater.schemas.codec import Codec
 from highwater.schemas.jobs import CHECKPOINT_SAVED, PROGRESS, USAGE_RECORDED, UsageRecorded
 from highwater.schemas.positions import Cause, parse_position
 from highwater.streams.jobs.jobs import Job, revoked
-from highwater.streams.jobs.progress import ERROR, Told, progress_events
+from highwater.streams.jobs.progress import ERROR, ProgressReport, progress_events
 from highwater.streams.jobs.states import ENDED
 
 _SOURCE, ERASED = "/connectors/sinks/users", "the user was erased"
@@ -58,7 +58,7 @@ def _told(codec: Codec, job: Job, usage: UsageRecorded | None, cause: Cause, now
         rows.append(outbox.event_row(codec, USAGE_RECORDED, usage, source=_SOURCE, now_ms=now_ms, caused_by=at))
     if job.status not in ENDED:
         ended = replace(revoked(job, ERASED, now_ms), seq=job.seq + 1)
-        told = progress_events(ended, [Told(ERROR, error_message=ERASED)], now_ms)
+        told = progress_events(ended, [ProgressReport(ERROR, error_message=ERASED)], now_ms)
         rows += [outbox.event_row(codec, PROGRESS, one, source=_SOURCE, now_ms=now_ms, caused_by=at) for one in told]
     return rows
 

@@ -18,14 +18,14 @@ import asyncpg
 from highwater.connectors.documents.reading import Chunked, DocumentReader
 from highwater.connectors.jobs import blobs
 from highwater.connectors.jobs.kept_decks import kept_deck
-from highwater.connectors.jobs.semantic_cache import SemanticCache, Wanted
+from highwater.connectors.jobs.semantic_cache import Lookup, SemanticCache
 from highwater.connectors.jobs.statements import QUERIES
 from highwater.connectors.jobs.steps import Ask, Done, JobFailedError, Step, Wait
 from highwater.connectors.jobs.store import Deck
 from highwater.connectors.models.calls import ChatCall
 from highwater.connectors.models.embedding_calls import CountedEmbedder, Work
 from highwater.connectors.postgres.pool import reading
-from highwater.connectors.retrieval.asked import AskedVector
+from highwater.connectors.retrieval.asked import QuestionVector
 from highwater.connectors.retrieval.context import ChunkContext
 from highwater.connectors.retrieval.insights import SHARE_MIN, InsightSearch
 from highwater.streams.clock import Clock, to_datetime
@@ -52,14 +52,14 @@ from highwater.streams.jobs.decks import (
     read_slide,
     slide_id,
     slide_prompt,
+    slide_query,
     slide_sources,
     slide_stage,
-    slide_wanted,
     sources_hash,
 )
 from highwater.streams.jobs.jobs import Job
 from highwater.streams.jobs.local_deck import local_deck_answer
-from highwater.streams.jobs.progress import OUTLINE_READY, SLIDE_COMPLETED, SLIDE_STARTED, Told
+from highwater.streams.jobs.progress import OUTLINE_READY, SLIDE_COMPLETED, SLIDE_STARTED, ProgressReport
 from highwater.streams.jobs.questions import normalised
 from highwater.streams.models.answers import UnusableAnswerError, clean_text, json_object_in
 from highwater.streams.queries.words import query_words
@@ -124,7 +124,7 @@ class GenerationSteps:
         if args.outline_only:
             return Done({"outline": held["outline"]})
         if args.await_approval and not is_approved(held):
-            return Wait(args.approval_timeout_seconds * 1_000, (Told(OUTLINE_READY),))
+            return Wait(args.approval_timeout_seconds * 1_000, (ProgressReport(OUTLINE_READY),))
         if len(held["slides"]) < len(held["outline"]["slides"]):
             return await self._slide(job, args, held)
         return self._done(job, args, held)
@@ -149,7 +149,9 @@ class GenerationSteps:
         if deck is None:
             return None
         slides = tuple(deck["slides"])
-        told = tuple(Told(SLIDE_COMPLETED, slide["number"], slide["slide_id"], slide["title"]) for slide in slides)
+        told = tuple(
+            ProgressReport(SLIDE_COMPLETED, slide["number"], slide["slide_id"], slide["title"]) for slide in slides
+        )
         is_worded_alike = normalised(deck.get("query", "")) == normalised(args.query)
         title = deck["title"] if is_worded_alike else " ".join(args.query.split())[:TITLE_CHARACTERS_MAX]
         return Done(_result(job, title, slides, is_cached=True), told, Deck(title, slides, is_cached=True))
@@ -171,7 +173,7 @@ class GenerationSteps:
     async def _slide(self, job: Job, args: GenerationArgs, held: Any) -> Ask:
         outline, made = outline_of(held["outline"]), {slide["number"]: slide for slide in held["slides"]}
         number = next(number for number in range(1, len(outline.slides) + 1) if number not in made)
-        passages = await self._passages(job, args, slide_wanted(args.query, outline, number), SLIDE_CHARACTERS_MAX)
+        passages = await self._passages(job, args, slide_query(args.query, outline, number), SLIDE_CHARACTERS_MAX)
         sources = await asyncio.to_thread(slide_sources, args.query, outline, number, passages)
         said = [bullet for slide in held["slides"] for bullet in slide["bullets"]]
         system, user = slide_prompt(args.query, outline, number, sources, said)
@@ -179,10 +181,10 @@ class GenerationSteps:
         def concluded(text: str) -> Step:
             slide = _checked(lambda: read_slide(json_object_in(text), number, sources))
             slides = [one for _, one in sorted({**made, number: as_json(slide)}.items())]
-            told = Told(SLIDE_COMPLETED, number, slide.slide_id, slide.title)
+            told = ProgressReport(SLIDE_COMPLETED, number, slide.slide_id, slide.title)
             return Step({**held, **_checkpoint(outline, slides)}, len(slides), len(outline.slides), (told,))
 
-        started = Told(SLIDE_STARTED, number, slide_id(number), outline.slides[number - 1].title)
+        started = ProgressReport(SLIDE_STARTED, number, slide_id(number), outline.slides[number - 1].title)
         return Ask(slide_stage(number), self._model, system, user, concluded, _TEMPERATURE, _SLIDE_TOKENS, (started,))
 
     async def _taken_over(self, job: Job, args: GenerationArgs) -> Step:
@@ -250,7 +252,7 @@ class GenerationSteps:
             passages.append(Passage(one.source_id, text, heading, one.chunk_no, f"{one.ns}/{one.source_id}"))
         return sorted(passages, key=lambda one: (one.group or one.document, one.place))
 
-    async def _of_insights(self, job: Job, wanted: str, words: Sequence[str], asked: AskedVector) -> list[Passage]:
+    async def _of_insights(self, job: Job, wanted: str, words: Sequence[str], asked: QuestionVector) -> list[Passage]:
         """Return the near insights, those of a channel together and in their order."""
         async with reading(self._pool) as tx:
             channels = [row["channel_id"] for row in await tx.fetch(QUERIES["channels_of_user"], job.user_id)] or None
@@ -330,9 +332,9 @@ def _checked(read: Callable[[], T]) -> T:
         raise UnusableAnswerError(str(error)) from error
 
 
-def _wanted(job: Job, args: GenerationArgs) -> Wanted:
+def _wanted(job: Job, args: GenerationArgs) -> Lookup:
     documents = tuple(args.source_document_ids)
-    return Wanted(job.organization_id, sources_hash(documents, args.slides), args.query, job.user_id, documents, job.id)
+    return Lookup(job.organization_id, sources_hash(documents, args.slides), args.query, job.user_id, documents, job.id)
 
 
 def _result(job: Job, title: str, slides: Sequence[Any], *, is_cached: bool) -> dict[str, Any]:

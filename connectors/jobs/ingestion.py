@@ -23,7 +23,7 @@ from highwater.streams.documents.chunking import Chunk
 from highwater.streams.documents.structure import UnreadableDocumentError
 from highwater.streams.jobs.args import IngestionArgs, parse_args
 from highwater.streams.jobs.jobs import Job
-from highwater.streams.jobs.progress import STEP_COMPLETED, Told
+from highwater.streams.jobs.progress import STEP_COMPLETED, ProgressReport
 from highwater.streams.jobs.states import Kind
 
 # Chunks of a step: one transaction of a megabyte or two.
@@ -81,7 +81,7 @@ class IngestionSteps:
             events.append(outbox_event(INGEST_FINISHED, finished))
             following = following._replace(document=place.document + 1, chunk=0)
             self._let_go(job, document_id)
-        told = (Told(STEP_COMPLETED),) if is_last else ()
+        told = (ProgressReport(STEP_COMPLETED),) if is_last else ()
         return Step(following._asdict(), following.document, len(args.document_ids), told, tuple(events))
 
     async def _chunked(self, job: Job, document_id: str) -> Chunked:

@@ -90,7 +90,7 @@ async def jobs(pool: Pool, job_ids: Sequence[str]) -> dict[str, JobRead]:
     return {row["job_id"]: _job(row) for row in await _fetch(pool, QUERIES["jobs_read"], list(job_ids))}
 
 
-class Wanted(NamedTuple):
+class JobFilter(NamedTuple):
     """Which jobs are listed; None: of all users, in every status, of every kind."""
 
     user_id: str | None = None
@@ -99,7 +99,7 @@ class Wanted(NamedTuple):
 
 
 async def jobs_of_organization(
-    pool: Pool, organization_id: str, before: tuple[int, str], wanted: Wanted, limit: int
+    pool: Pool, organization_id: str, before: tuple[int, str], wanted: JobFilter, limit: int
 ) -> list[JobRead]:
     """Return jobs of an organization, the newest first, from the one before a place (time, id) on.
 

@@ -52,7 +52,7 @@ return redis.call('HGET', KEYS[1], 'response')
 """
 
 
-class Wanted(NamedTuple):
+class Lookup(NamedTuple):
     """A lookup: a query of an organization about the documents of `sources_hash`.
 
     `user_id` and `documents`: the owner and the sources, for withdrawals; they are not part of the lookup.
@@ -74,7 +74,7 @@ class SemanticCache:
         self._link = link
         self._embedder = embedder
 
-    async def lookup(self, wanted: Wanted, now_ms: int) -> dict[str, Any] | None:
+    async def lookup(self, wanted: Lookup, now_ms: int) -> dict[str, Any] | None:
         """Return the response to the nearest equivalent query with a cosine of at least 0.95; None if there is none."""
         try:
             async with asyncio.timeout(_SECONDS_MAX):
@@ -87,7 +87,7 @@ class SemanticCache:
         return found
 
     async def store(
-        self, wanted: Wanted, response: dict[str, Any], *, tokens_saved: int, provider: str, now_ms: int
+        self, wanted: Lookup, response: dict[str, Any], *, tokens_saved: int, provider: str, now_ms: int
     ) -> None:
         """Keep a response for a day; one to exactly the same query is replaced."""
         try:
@@ -99,7 +99,7 @@ class SemanticCache:
             return
         SEMANTIC_CACHE.labels("stored").inc()
 
-    async def _lookup(self, wanted: Wanted, now_ms: int) -> dict[str, Any] | None:
+    async def _lookup(self, wanted: Lookup, now_ms: int) -> dict[str, Any] | None:
         self._link.require()  # before a service computes a vector
         vector = await self._embedder.embed(wanted.query, Work(wanted.job_id, None))
         since = to_datetime(now_ms - SEMANTIC_CACHE_SECONDS * 1000)
@@ -123,7 +123,7 @@ class SemanticCache:
         return may_share_answer(asked, answered, by_meaning=self._embedder.is_of_meaning)
 
     async def _store(
-        self, wanted: Wanted, response: dict[str, Any], tokens_saved: int, provider: str, now_ms: int
+        self, wanted: Lookup, response: dict[str, Any], tokens_saved: int, provider: str, now_ms: int
     ) -> None:
         vector = await self._embedder.embed(wanted.query, Work(wanted.job_id, None))
         entry_hash = entry_hash_of(wanted, vector)
@@ -169,7 +169,7 @@ def embedding_hash(vector: bytes) -> str:
     return sha256(_rounded(vector)).hexdigest()[:_HASH_DIGITS]
 
 
-def entry_hash_of(wanted: Wanted, vector: bytes) -> str:
+def entry_hash_of(wanted: Lookup, vector: bytes) -> str:
     """Return the same with the organization and the documents, so that no two of them share a key (R2.26)."""
     scope = orjson.dumps([wanted.organization_id, wanted.sources_hash])
     return sha256(scope + _rounded(vector)).hexdigest()[:_HASH_DIGITS]

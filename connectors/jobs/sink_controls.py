@@ -30,7 +30,7 @@ from highwater.streams.identity.plans import Plan
 from highwater.streams.jobs.approval import approved, waits_for_approval
 from highwater.streams.jobs.args import outline_from_text, parse_args
 from highwater.streams.jobs.jobs import Job, request_event, restarted, revoked
-from highwater.streams.jobs.progress import ERROR, JOB_RESTARTED, Told
+from highwater.streams.jobs.progress import ERROR, JOB_RESTARTED, ProgressReport
 from highwater.streams.jobs.states import ENDED, REQUESTED, JobStatus
 from highwater.streams.jobs.validation import APPROVE, REPUBLISH, RESTART, REVOKE, check_jobs_event
 
@@ -138,7 +138,7 @@ def _change(job: Job, event: Event[JobControl], judge: Judge, now_ms: int) -> Ch
     if action == REVOKE and job.status not in ENDED:
         error = f"{REVOKED}: {event.value['reason']}" if event.value["reason"].strip() else REVOKED
         after = replace(revoked(job, error, now_ms), caused_by=at)
-        return Change(job, after, now_ms, (Told(ERROR, error_message=error),))
+        return Change(job, after, now_ms, (ProgressReport(ERROR, error_message=error),))
     if action == APPROVE and waits_for_approval(job):
         outline = event.value.get("outline")
         edited = None if outline is None else outline_from_text("outline", outline)
@@ -149,8 +149,8 @@ def _change(job: Job, event: Event[JobControl], judge: Judge, now_ms: int) -> Ch
         limit = judge.refused(job.kind, job.organization_id, parse_args(job.kind, job.args))
         if limit is not None:
             after = replace(job, error=limit, caused_by=at, updated_ms=now_ms)
-            return Change(job, after, now_ms, (Told(ERROR, error_message=limit),))
+            return Change(job, after, now_ms, (ProgressReport(ERROR, error_message=limit),))
         after = replace(restarted(job, now_ms), caused_by=at)
         request = outbox_event(REQUESTED[job.kind], request_event(after, now_ms))
-        return Change(job, after, now_ms, (Told(JOB_RESTARTED),), events=(request,))
+        return Change(job, after, now_ms, (ProgressReport(JOB_RESTARTED),), events=(request,))
     return None

@@ -28,7 +28,7 @@ from highwater.streams.clock import to_datetime
 from highwater.streams.identity.plans import Plan
 from highwater.streams.jobs.args import Submission, submission_of
 from highwater.streams.jobs.jobs import Job, failed, request_event
-from highwater.streams.jobs.progress import ERROR, Told, progress_events
+from highwater.streams.jobs.progress import ERROR, ProgressReport, progress_events
 from highwater.streams.jobs.states import REQUESTED, JobStatus
 from highwater.streams.jobs.validation import check_jobs_event
 
@@ -89,7 +89,7 @@ class JobsSink(Handler[JobSubmitted, Prepared]):
         at = event.record.position
         if job.status is JobStatus.PENDING:
             return [self._tell.row(REQUESTED[job.kind], request_event(job, now_ms), now_ms, at)]
-        told = progress_events(job, [Told(ERROR, error_message=job.error)], now_ms)
+        told = progress_events(job, [ProgressReport(ERROR, error_message=job.error)], now_ms)
         return [self._tell.row(PROGRESS, one, now_ms, at) for one in told]
 
 

@@ -14,7 +14,7 @@ from highwater.connectors.jobs.store import Apply, Deck
 from highwater.connectors.kafka.outbox import OutboxEvent
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.jobs.jobs import Job
-from highwater.streams.jobs.progress import Told
+from highwater.streams.jobs.progress import ProgressReport
 
 
 class JobFailedError(HighwaterError):
@@ -31,7 +31,7 @@ class Step:
     checkpoint: Mapping[str, Any]
     done: int
     total: int
-    told: tuple[Told, ...] = ()
+    told: tuple[ProgressReport, ...] = ()
     events: tuple[OutboxEvent, ...] = ()
     apply: Apply | None = None
 
@@ -45,7 +45,7 @@ class Done:
     """
 
     result: Mapping[str, Any]
-    told: tuple[Told, ...] = ()
+    told: tuple[ProgressReport, ...] = ()
     deck: Deck | None = None
     events: tuple[OutboxEvent, ...] = ()
     apply: Apply | None = None
@@ -67,7 +67,7 @@ class Ask:
     conclude: Callable[[str], Step]
     temperature: float = 0.0
     tokens_max: int = 2_000
-    told: tuple[Told, ...] = ()
+    told: tuple[ProgressReport, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Wait:
     """
 
     timeout_ms: int
-    told: tuple[Told, ...] = ()
+    told: tuple[ProgressReport, ...] = ()
 
 
 class Steps(Protocol):

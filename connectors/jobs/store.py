@@ -18,7 +18,7 @@ import orjson
 from highwater.connectors.engines.changes import Call, call_begins
 from highwater.connectors.engines.rows import json_or_none, work_columns
 from highwater.connectors.engines.sharing import Share
-from highwater.connectors.engines.store import Asked, Statements, WorkStore, cause_of
+from highwater.connectors.engines.store import RequestedWork, Statements, WorkStore, cause_of
 from highwater.connectors.jobs import counting, redactions
 from highwater.connectors.jobs.statements import QUERIES
 from highwater.connectors.kafka import outbox
@@ -33,7 +33,7 @@ from highwater.streams.clock import to_datetime
 from highwater.streams.engines.work import RETURNS_MAX, resumed
 from highwater.streams.jobs.args import parse_args
 from highwater.streams.jobs.jobs import Job, cents, expired, failed, is_expired, request_event, returned, taken
-from highwater.streams.jobs.progress import ERROR, JOB_STARTED, Told, checkpoint_event, progress_events
+from highwater.streams.jobs.progress import ERROR, JOB_STARTED, ProgressReport, checkpoint_event, progress_events
 from highwater.streams.jobs.states import ENDED, REQUESTED, JobStatus, Kind
 from highwater.streams.telemetry import JOBS_WAITING
 
@@ -72,7 +72,7 @@ class Change:
     before: Job
     after: Job
     now_ms: int
-    told: tuple[Told, ...] = ()
+    told: tuple[ProgressReport, ...] = ()
     call: Call | None = None
     events: tuple[OutboxEvent, ...] = ()
     apply: Apply | None = None
@@ -143,7 +143,7 @@ class Jobs(WorkStore[Job, Change]):
         self.kind = kind
         self._codec = codec
 
-    async def ask(self, tx: Connection, asked: Sequence[Asked]) -> None:
+    async def ask(self, tx: Connection, asked: Sequence[RequestedWork]) -> None:
         """Let jobs wait for a slot; those that do not wait are left alone."""
         commands = {one.work_id: str(one.command) for one in asked}  # however often a job is requested
         await tx.execute(QUERIES["ask_for_jobs"], list(commands), list(commands.values()), self.kind)
@@ -248,12 +248,12 @@ def _taken(job: Job, worker: int, lease_ms: int, now_ms: int, command: str | Non
     after = taken(job, worker=worker, lease_ms=lease_ms, now_ms=now_ms, command=command)
     # A deck publishes its own slides (R2.17).
     is_told = job.epoch == 0 and job.kind is not Kind.GENERATION
-    return Change(job, after, now_ms, (Told(JOB_STARTED),) if is_told else ())
+    return Change(job, after, now_ms, (ProgressReport(JOB_STARTED),) if is_told else ())
 
 
 def _expired(job: Job, now_ms: int) -> Change:
     after = expired(job, now_ms)
-    return Change(job, after, now_ms, (Told(ERROR, error_message=after.error),))
+    return Change(job, after, now_ms, (ProgressReport(ERROR, error_message=after.error),))
 
 
 def _given_back(job: Job, now_ms: int) -> Change:
@@ -261,7 +261,7 @@ def _given_back(job: Job, now_ms: int) -> Change:
     if job.returns < RETURNS_MAX:
         return _asked_again(job, now_ms, is_counted=True)
     error = f"its worker ended or went silent {job.returns + 1} times"
-    return Change(job, failed(job, error, now_ms), now_ms, (Told(ERROR, error_message=error),))
+    return Change(job, failed(job, error, now_ms), now_ms, (ProgressReport(ERROR, error_message=error),))
 
 
 def _asked_again(job: Job, now_ms: int, *, is_counted: bool) -> Change:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from highwater.connectors.engines.submissions import Known
+from highwater.connectors.engines.submissions import FirstSubmission
 from highwater.connectors.jobs.statements import QUERIES
 from highwater.connectors.postgres.pool import Connection
 from highwater.streams.jobs.args import Submission, parse_args
 from highwater.streams.jobs.states import Kind
 
 
-async def known_submissions(tx: Connection, job_ids: Sequence[str]) -> dict[str, Known[Submission]]:
+async def known_submissions(tx: Connection, job_ids: Sequence[str]) -> dict[str, FirstSubmission[Submission]]:
     """Return the submissions under those of these ids that are stored."""
     return {
-        row["job_id"]: Known(
+        row["job_id"]: FirstSubmission(
             Submission(
                 Kind(row["kind"]),
                 row["organization_id"],

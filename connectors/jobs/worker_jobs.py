@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from highwater.connectors.engines.commands import WorkCommands
-from highwater.connectors.engines.store import Asked
+from highwater.connectors.engines.store import RequestedWork
 from highwater.connectors.jobs.engine import JobEngine
 from highwater.connectors.kafka.records import Event
 from highwater.streams.jobs.states import REQUESTED, JobRequested, Kind
@@ -17,5 +17,5 @@ class JobCommands(WorkCommands[JobRequested]):
         self.group = str(kind)
         self.topics = (REQUESTED[kind],)
 
-    def _asked(self, event: Event[JobRequested]) -> Asked:
-        return Asked(event.value["job_id"], event.record.position)
+    def _asked(self, event: Event[JobRequested]) -> RequestedWork:
+        return RequestedWork(event.value["job_id"], event.record.position)

@@ -172,7 +172,7 @@ async def reading(pool: asyncpg.Pool[asyncpg.Record]) -> AsyncIterator[Connectio
     A connection whose statement takes too long is closed; `pool.fetch(…, timeout=…)` would wait for a hanging server to
     confirm that it cancelled the statement.
     """
-    with unavailable_when_away():
+    with converting_to_unavailable():
         async with pool.acquire(timeout=ACQUIRE_SECONDS) as connection, _closed_when_silent(connection):
             yield connection
 
@@ -208,7 +208,7 @@ async def one_row(
 
 
 @contextmanager
-def unavailable_when_away() -> Iterator[None]:
+def converting_to_unavailable() -> Iterator[None]:
     """Convert an unavailable server, or one that failed for reasons of its own, to an `UnavailableError`."""
     try:
         yield
@@ -217,12 +217,12 @@ def unavailable_when_away() -> Iterator[None]:
     except AWAY as error:
         raise UnavailableError(_unavailable_because(error)) from error
     except RuntimeError as error:
-        if not is_away(error):
+        if not is_unavailable(error):
             raise
         raise UnavailableError(f"PostgreSQL is unavailable: {error}") from error
 
 
-def is_away(error: BaseException) -> bool:
+def is_unavailable(error: BaseException) -> bool:
     """Return whether an error means that the server is unavailable: `AWAY`, or uvloop's error before asyncpg notices a
     cut connection.
     """
@@ -248,4 +248,4 @@ def is_of_the_store(error: BaseException) -> bool:
     """
     if isinstance(error, asyncpg.PostgresError):
         return _sqlstate(error)[:2] not in _FAULTS_OF_DATA
-    return isinstance(error, UnavailableError) or is_away(error)
+    return isinstance(error, UnavailableError) or is_unavailable(error)

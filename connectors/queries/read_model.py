@@ -125,7 +125,7 @@ async def run(pool: Pool, request_id: str) -> Run | None:
     if not rows:
         return None
     row = rows[0]
-    archive_status = told_archive_status(row["archive_status"])
+    archive_status = served_archive_status(row["archive_status"])
     return Run(
         request_id=row["request_id"],
         user_id=row["user_id"],
@@ -156,7 +156,7 @@ async def run_history(pool: Pool, request_id: str) -> RunHistory | None:
     row = rows[0]
     events = _ordered_events(orjson.loads(row["events"] or b"[]"))
     calls = sorted(orjson.loads(row["calls"] or b"[]"), key=lambda call: (call["started_ms"], call["attempt"]))
-    archive_status = told_archive_status(row["archive_status"])
+    archive_status = served_archive_status(row["archive_status"])
     ended_at = row["completed_at"] or (row["updated_at"] if row["status"] == "FAILED" else None)
     # Each of these only grows, and every change of the document makes one of them grow.
     version = _version(row["revision"], archive_status) + row["redactions"] + len(events) + (row["sources"] is not None)
@@ -192,7 +192,7 @@ async def runs_of_user(pool: Pool, user_id: str, before: int, limit: int) -> lis
             ordinal=row["ordinal"],
             query=row["user_query"],
             status=row["status"],
-            archive_status=told_archive_status(row["archive_status"]),
+            archive_status=served_archive_status(row["archive_status"]),
             error=row["error"],
             restarted_from=row["restarted_from"],
             position=row["position"],
@@ -266,7 +266,7 @@ async def prompt_history(pool: Pool, role: str, before: int, limit: int) -> list
     return [_prompt(row) for row in await _fetch(pool, QUERIES["prompt_history_read"], role, before, limit)]
 
 
-def told_archive_status(archive_status: str | None) -> str | None:
+def served_archive_status(archive_status: str | None) -> str | None:
     """Return the archive status as it is served: a memory in progress still waits.
 
     A worker that ends releases it, so the two statuses would alternate, and a version can only grow.

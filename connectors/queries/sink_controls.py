@@ -51,7 +51,7 @@ class Restart(NamedTuple):
     event: Event[RunControlled]
 
 
-class Held(NamedTuple):
+class LockedRun(NamedTuple):
     """A run that is locked, and which results it has."""
 
     run: Run
@@ -119,7 +119,7 @@ class RunControlsSink(ControlsSink[RunControlled]):
 class _Batch:
     """The effects of controls on locked runs."""
 
-    def __init__(self, held: Mapping[str, Held], ordinals: Ordinals, now_ms: int) -> None:
+    def __init__(self, held: Mapping[str, LockedRun], ordinals: Ordinals, now_ms: int) -> None:
         self._held = dict(held)
         self._ordinals = ordinals
         self.now_ms = now_ms
@@ -143,14 +143,14 @@ class _Batch:
     def _refuse(self, event: Event[RunControlled], reason: str, detail: str) -> None:
         self.refused.append(DeadLetter(event.record, reason, detail))
 
-    def _cancel(self, event: Event[RunControlled], held: Held) -> None:
+    def _cancel(self, event: Event[RunControlled], held: LockedRun) -> None:
         if held.run.status in TERMINAL:
             return
         after = replace(failed(held.run, CANCELLED, self.now_ms), epoch=held.run.epoch + 1)
         self._held[after.id] = held._replace(run=after)
         self.cancelled.append((held.run, after, event))
 
-    def _restart(self, event: Event[RunControlled], held: Held) -> None:
+    def _restart(self, event: Event[RunControlled], held: LockedRun) -> None:
         new_id, said = event.value["new_request_id"], event.value["stage"]
         assert new_id is not None
         assert said is not None  # a restart has both, or `check_queries_event` refused it
@@ -170,7 +170,7 @@ class _Batch:
             query="",
             status=waiting_status(stage),
         )
-        self._held[new_id] = Held(run, held.run.id, frozenset())
+        self._held[new_id] = LockedRun(run, held.run.id, frozenset())
         self.restarts.append(Restart(run, held.run.id, event))
 
 
@@ -188,10 +188,10 @@ def _parts(events: Sequence[Event[RunControlled]]) -> list[list[Event[RunControl
     return parts
 
 
-async def _lock(tx: Connection, events: Sequence[Event[RunControlled]]) -> dict[str, Held]:
+async def _lock(tx: Connection, events: Sequence[Event[RunControlled]]) -> dict[str, LockedRun]:
     named = (event.value[name] for event in events for name in _NAMED)
     rows = await tx.fetch(QUERIES["lock_runs"], sorted({one for one in named if one is not None}))
-    return {row["id"]: Held(run_of(row), row["restarted_from"], _stages_done(row)) for row in rows}
+    return {row["id"]: LockedRun(run_of(row), row["restarted_from"], _stages_done(row)) for row in rows}
 
 
 def _stages_done(row: Row) -> frozenset[Stage]:

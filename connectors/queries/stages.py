@@ -38,7 +38,7 @@ from highwater.streams.queries.local_model import local_answer
 from highwater.streams.queries.memory import Summary, archivist_input, parse_summary
 from highwater.streams.queries.runs import Run, finished
 from highwater.streams.queries.states import Stage
-from highwater.streams.queries.words import asks_how_many, told_words
+from highwater.streams.queries.words import asks_how_many, subject_words
 
 # R1.17 and R1.20.
 MEMORIES_READ, LOGS_READ = 20, 10
@@ -137,7 +137,7 @@ class Stages:
         sources = nearest([*map(_of_insight, insights), *map(_of_chunk, chunks)])
         matching = None
         if sources and asks_how_many(run.query):
-            matching = await self._insights.count(told_words(run.query), channels)
+            matching = await self._insights.count(subject_words(run.query), channels)
         return Retrieved(sources, matching)
 
     async def _assembler(self, tx: Connection, run: Run, found: Retrieved) -> Ask:
@@ -246,7 +246,7 @@ async def _memories(tx: Connection, run: Run) -> list[Memory]:
 
 def _words_of(run: Run, analysis: Mapping[str, Any]) -> list[str]:
     """Return the search words."""
-    return list(dict.fromkeys([*analysis.get("search_keywords", ()), *told_words(run.query)]))[:_WORDS_MAX]
+    return list(dict.fromkeys([*analysis.get("search_keywords", ()), *subject_words(run.query)]))[:_WORDS_MAX]
 
 
 def _of_insight(found: FoundInsight) -> Source:

@@ -15,7 +15,7 @@ import orjson
 
 from highwater.connectors.engines.changes import call_begins
 from highwater.connectors.engines.sharing import Share
-from highwater.connectors.engines.store import Asked, Statements, WorkStore, cause_of
+from highwater.connectors.engines.store import RequestedWork, Statements, WorkStore, cause_of
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.outbox import OutboxRow
 from highwater.connectors.models.call_rows import begin_calls, end_calls
@@ -69,7 +69,7 @@ class Runs(WorkStore[Run, Change]):
         super().__init__(pool, STATEMENTS, (LockClass.QUERY_SLOTS, 0), Share(begun_max, uncapped=(_OPERATOR,)))
         self._codec = codec
 
-    async def ask(self, tx: Connection, asked: Sequence[Asked]) -> None:
+    async def ask(self, tx: Connection, asked: Sequence[RequestedWork]) -> None:
         """Let runs wait for a slot; those that do not wait for that stage, or whose turn it is not, are left alone (R1.6)."""
         once = {one.work_id: one for one in asked}.values()  # however often a run is requested
         waits = [waiting_status(Stage(one.stage)) for one in once]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from highwater.connectors.engines.submissions import Known
+from highwater.connectors.engines.submissions import FirstSubmission
 from highwater.connectors.postgres.pool import Connection
 from highwater.connectors.queries.statements import QUERIES
 from highwater.schemas.queries import QuerySubmitted
@@ -24,10 +24,10 @@ def question_of(event: QuerySubmitted) -> Question:
     return Question(event["user_id"], event.get("organization_id"), event["query"])
 
 
-async def known_questions(tx: Connection, request_ids: Sequence[str]) -> dict[str, Known[Question]]:
+async def known_questions(tx: Connection, request_ids: Sequence[str]) -> dict[str, FirstSubmission[Question]]:
     """Return the queries under those of these ids that are stored."""
     rows = await tx.fetch(QUERIES["known_queries"], list(request_ids))
     return {
-        row["id"]: Known(Question(row["user_id"], row["organization_id"], row["user_query"]), row["position"])
+        row["id"]: FirstSubmission(Question(row["user_id"], row["organization_id"], row["user_query"]), row["position"])
         for row in rows
     }

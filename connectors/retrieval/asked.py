@@ -19,7 +19,7 @@ _VECTOR_SECONDS_MAX = 5.0
 _log = get_log("chunk-context")
 
 
-class AskedVector:
+class QuestionVector:
     """The vector of a text, computed on first use. Its cost is attributed to the work it is for."""
 
     def __init__(self, embedder: CountedEmbedder | None, text: str, work: Work) -> None:

@@ -15,7 +15,7 @@ import asyncpg
 
 from highwater.connectors.models.embedding_calls import CountedEmbedder, Work
 from highwater.connectors.postgres.pool import Row, reading
-from highwater.connectors.retrieval.asked import AskedVector
+from highwater.connectors.retrieval.asked import QuestionVector
 from highwater.connectors.retrieval.search import RESULTS_MAX, NothingToCompareError, Result, search
 from highwater.connectors.retrieval.statements import QUERIES
 from highwater.streams.chunks.scoring import Mode
@@ -35,11 +35,11 @@ class ChunkContext:
         self._pool = pool
         self._embedder = embedder
 
-    def asked(self, query: str, work: Work) -> AskedVector:
+    def asked(self, query: str, work: Work) -> QuestionVector:
         """Return the vector of a question, for this and other searches."""
-        return AskedVector(self._embedder, query, work)
+        return QuestionVector(self._embedder, query, work)
 
-    async def of_query(self, asked: AskedVector, words: Sequence[str], *, limit: int, as_of_ms: int) -> list[Result]:
+    async def of_query(self, asked: QuestionVector, words: Sequence[str], *, limit: int, as_of_ms: int) -> list[Result]:
         """Return chunks of open namespaces that have some of the words, the best of each namespace.
 
         A search always finds something; chunks without any of the words are left out, as for insights.

@@ -16,7 +16,7 @@ import asyncpg
 import numpy as np
 
 from highwater.connectors.postgres.pool import Connection, Row, reading
-from highwater.connectors.retrieval.asked import AskedVector
+from highwater.connectors.retrieval.asked import QuestionVector
 from highwater.connectors.retrieval.statements import QUERIES
 from highwater.schemas.feeds import INSIGHT_INGESTED
 from highwater.schemas.positions import Position
@@ -25,7 +25,7 @@ from highwater.streams.clock import to_ms
 from highwater.streams.feeds.basis import Basis
 from highwater.streams.feeds.embedding import TextEmbedder
 from highwater.streams.queries.context import Matching
-from highwater.streams.queries.words import told_words, words_of
+from highwater.streams.queries.words import subject_words, words_of
 
 # Candidates for each word: the newest, as a stream is rarely asked for its oldest entries.
 INSIGHTS_PER_WORD = 100
@@ -80,7 +80,7 @@ class InsightSearch:
         self._own: tuple[str, TextEmbedder] | None = None
 
     async def of_query(
-        self, query: str, words: Sequence[str], asked: AskedVector, channels: Sequence[str] | None, *, limit: int
+        self, query: str, words: Sequence[str], asked: QuestionVector, channels: Sequence[str] | None, *, limit: int
     ) -> list[FoundInsight]:
         """Return the insights that answer best, the best first; of these channels, or of all if there are none.
 
@@ -95,7 +95,7 @@ class InsightSearch:
             held, ids = await self._with_words(tx, words, channels, named)
             ids |= await self._nearest(tx, channels, basis, vector)
             rows = await tx.fetch(QUERIES["insights_to_score"], list(ids), basis)
-        return scored(held, rows, vector, own=frozenset(map(words_of, told_words(query))))[:limit]
+        return scored(held, rows, vector, own=frozenset(map(words_of, subject_words(query))))[:limit]
 
     async def count(self, words: Sequence[str], channels: Sequence[str] | None) -> Matching | None:
         """Return how many insights contain all of these words that occur anywhere; words that name a channel select
@@ -153,7 +153,7 @@ class InsightSearch:
         order = np.argsort(-cosines, kind="stable")[:_NEAREST_MAX]
         return {kept[place]["insight_id"] for place in order.tolist()}
 
-    async def _vector(self, query: str, asked: AskedVector) -> tuple[str | None, bytes | None]:
+    async def _vector(self, query: str, asked: QuestionVector) -> tuple[str | None, bytes | None]:
         """Return the model version for comparing the question, and its vector: a model's, else that of the built-in embedder."""
         async with reading(self._pool) as tx:
             bases = await tx.fetch(QUERIES["bases_of_insights"])

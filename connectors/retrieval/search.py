@@ -155,7 +155,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResults:
     """The results, the best first.
 
     Attributes:
@@ -232,7 +232,7 @@ async def search(
     per_source: int | None = None,
     neighbours: int = 0,
     texts_of_ms: int | None = None,
-) -> Found:
+) -> SearchResults:
     """Return the chunks of a namespace that answer best.
 
     Args:
@@ -289,7 +289,7 @@ async def search(
         looked_for = limit if asked.texts_of is None or per_source is None else 2 * limit
         if counted["compared"] <= COMPARED_MAX:
             rows = await tx.fetch(statements.of_all, *asked, looked_for)
-            found = Found(_results(rows, asked, scoring), is_complete=True, is_exact=True)
+            found = SearchResults(_results(rows, asked, scoring), is_complete=True, is_exact=True)
         else:
             near = _near_statement(statements, namespace["dimensions"], has_words=found_words is not None)
             found = await _by_index(tx, near, asked, found_words, scoring, depths, looked_for)
@@ -394,7 +394,7 @@ async def _by_index(
     scoring: _Scoring,
     depths: Sequence[tuple[int, int]],
     limit: int,
-) -> Found:
+) -> SearchResults:
     """Return the best candidates of each depth, until no other chunk can be among them."""
     results: tuple[Result, ...] = ()
     for depth in depths:
@@ -403,22 +403,22 @@ async def _by_index(
         rows = await _look(tx, statement, asked, words, depth, limit)
         results = _results(rows, asked, scoring)
         if not rows:
-            return Found((), is_complete=True, is_exact=False)
+            return SearchResults((), is_complete=True, is_exact=False)
         if rows[0]["recent_count"] < depth[1]:  # there are no others
-            return Found(results, is_complete=True, is_exact=False)
+            return SearchResults(results, is_complete=True, is_exact=False)
         if len(results) < limit:
             continue
         is_settled = _settles(rows[0], results[-1].final, asked, scoring)
         if not is_settled(0.0):
             continue
         if words is None or is_settled(words.rest):
-            return Found(results, is_complete=True, is_exact=False)
+            return SearchResults(results, is_complete=True, is_exact=False)
         # Decided except for the words, about which a deeper read says no more.
         more = words.settling(is_settled, WORDED_MORE_MAX)
         if more is not None:  # further results only improve the last ones
             results = _results(await _look(tx, statement, asked, more, depth, limit), asked, scoring)
-        return Found(results, is_complete=more is not None, is_exact=False)
-    return Found(results, is_complete=False, is_exact=False)
+        return SearchResults(results, is_complete=more is not None, is_exact=False)
+    return SearchResults(results, is_complete=False, is_exact=False)
 
 
 async def _look(

@@ -31,11 +31,11 @@ from highwater.connectors.league.sink_votes import VotesSink
 from highwater.connectors.postgres.migrate import migrate
 from highwater.connectors.postgres.pool import (
     Connection,
+    converting_to_unavailable,
     is_of_the_store,
     open_connection,
     open_pool,
     transaction,
-    unavailable_when_away,
 )
 from highwater.connectors.queries.sink_queries import QueriesSink
 from highwater.connectors.slices import ERASURE
@@ -235,7 +235,7 @@ async def _owner(url: str) -> AsyncIterator[Any]:
 
 
 async def _administer(owner: Any, *statements: str) -> None:
-    with _privileged(owner), unavailable_when_away():
+    with _privileged(owner), converting_to_unavailable():
         for statement in statements:
             await owner.execute(statement)
 

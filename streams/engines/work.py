@@ -57,7 +57,7 @@ def call_key(work_id: str, stage: str, attempt: int) -> str:
     return f"{work_id}/{stage}/{attempt}"
 
 
-def taken_by(moved: WorkT, *, worker: int, lease_ms: int, now_ms: int, command: str | None = None) -> WorkT:
+def claimed_by(moved: WorkT, *, worker: int, lease_ms: int, now_ms: int, command: str | None = None) -> WorkT:
     """Return work that has made its move, claimed by a worker; `command` is the position of the event that requested it."""
     return replace(
         moved,
@@ -83,11 +83,11 @@ def waiting_until(work: WorkT, due_ms: int) -> WorkT:
     return replace(begun(work), due_ms=due_ms, worker=None, lease_until_ms=None)
 
 
-def given_back(moved: WorkT, *, is_counted: bool) -> WorkT:
+def released_work(moved: WorkT, *, is_counted: bool) -> WorkT:
     """Return work that has made its move, released to wait again. Not counted if its worker releases it in order."""
-    return replace(unheld(moved), epoch=moved.epoch + 1, returns=moved.returns + is_counted)
+    return replace(unclaimed(moved), epoch=moved.epoch + 1, returns=moved.returns + is_counted)
 
 
-def unheld(work: WorkT) -> WorkT:
+def unclaimed(work: WorkT) -> WorkT:
     """Return the work without a worker and without an attempt that is due."""
     return replace(work, worker=None, lease_until_ms=None, due_ms=None)

@@ -150,10 +150,10 @@ def outline_prompt(query: str, slides: int, passages: Sequence[Passage]) -> tupl
 
 def slide_sources(query: str, outline: Outline, number: int, passages: Sequence[Passage]) -> list[Passage]:
     """Return the passages for a slide, in their order; the n-th is `S<n>`."""
-    return relevant(slide_wanted(query, outline, number), passages, SLIDE_CHARACTERS_MAX)
+    return relevant(slide_query(query, outline, number), passages, SLIDE_CHARACTERS_MAX)
 
 
-def slide_wanted(query: str, outline: Outline, number: int) -> str:
+def slide_query(query: str, outline: Outline, number: int) -> str:
     """Return the search text for a slide."""
     planned = outline.slides[number - 1]
     return " ".join((planned.title, *planned.points)) or query

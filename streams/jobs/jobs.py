@@ -12,7 +12,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 from highwater.streams.clock import to_datetime
-from highwater.streams.engines.work import Work, given_back, taken_by, unheld
+from highwater.streams.engines.work import Work, claimed_by, released_work, unclaimed
 from highwater.streams.jobs.states import JobMove, JobRequested, JobStatus, Kind, advance, percent
 
 
@@ -61,7 +61,9 @@ def is_expired(job: Job, now_ms: int) -> bool:
 
 def taken(job: Job, *, worker: int, lease_ms: int, now_ms: int, command: str | None = None) -> Job:
     """Return the job claimed by a worker; `command` is the position of the event that requested it."""
-    return taken_by(_moved(job, JobMove.TAKE, now_ms), worker=worker, lease_ms=lease_ms, now_ms=now_ms, command=command)
+    return claimed_by(
+        _moved(job, JobMove.TAKE, now_ms), worker=worker, lease_ms=lease_ms, now_ms=now_ms, command=command
+    )
 
 
 def stepped(job: Job, checkpoint: Mapping[str, Any], done: int, total: int, *, lease_until_ms: int, now_ms: int) -> Job:
@@ -123,11 +125,11 @@ def restarted(job: Job, now_ms: int) -> Job:
 
 def returned(job: Job, now_ms: int, *, is_counted: bool) -> Job:
     """Return the job released for another worker. Not counted as an attempt if its worker releases it in order."""
-    return given_back(_moved(job, JobMove.RETURN, now_ms), is_counted=is_counted)
+    return released_work(_moved(job, JobMove.RETURN, now_ms), is_counted=is_counted)
 
 
 def _ended(job: Job, move: JobMove, now_ms: int) -> Job:
-    return replace(unheld(_moved(job, move, now_ms)), approval_until_ms=None, completed_ms=now_ms)
+    return replace(unclaimed(_moved(job, move, now_ms)), approval_until_ms=None, completed_ms=now_ms)
 
 
 def _moved(job: Job, move: JobMove, now_ms: int) -> Job:

@@ -31,7 +31,7 @@ OUTLINE_READY = "outline_ready"
 ENDS = frozenset({GENERATION_DONE, JOB_DONE, ERROR})
 
 
-class Told(NamedTuple):
+class ProgressReport(NamedTuple):
     """One report to watchers; the job has the rest."""
 
     event_type: str
@@ -41,12 +41,12 @@ class Told(NamedTuple):
     error_message: str | None = None
 
 
-def done_told(kind: Kind) -> Told:
+def done_report(kind: Kind) -> ProgressReport:
     """Return the report that a job of this kind has its result."""
-    return Told(GENERATION_DONE if kind is Kind.GENERATION else JOB_DONE)
+    return ProgressReport(GENERATION_DONE if kind is Kind.GENERATION else JOB_DONE)
 
 
-def progress_events(job: Job, told: Sequence[Told], now_ms: int) -> list[JobProgressed]:
+def progress_events(job: Job, told: Sequence[ProgressReport], now_ms: int) -> list[JobProgressed]:
     """Return the events that report on a job, the last ones up to its `seq`."""
     first = job.seq - len(told) + 1
     return [

@@ -33,7 +33,7 @@ from highwater.streams.league.state import (
     judge,
     match_key,
     season_key,
-    told_over,
+    with_end_reported,
 )
 from highwater.streams.league.windows import WindowOptions
 from highwater.streams.telemetry import DECISIONS
@@ -103,7 +103,7 @@ class SeasonAgent(TableAgent):
         for number, known in enumerate(rows, start=1):
             row = known
             if row.key in over:
-                row = told_over(row, self._options)
+                row = with_end_reported(row, self._options)
                 self._rows[row.key] = encode_row(row)
             self._schedule(row, partition, prewarmed.get(row.season), now_ms)
             if number % ROWS_PER_TURN == 0:

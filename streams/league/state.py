@@ -139,7 +139,7 @@ def judge(rows: Iterable[Row], prewarmed: Mapping[str, int], options: WindowOpti
     return DueReports(maybe_prewarm_public_league_caches(windows, prewarmed, now_ms), dict(sorted(over.items())))
 
 
-def told_over(row: Row, options: WindowOptions) -> Row:
+def with_end_reported(row: Row, options: WindowOptions) -> Row:
     """Return the row after the end of its live page was reported."""
     return replace(row, over_told_ms=live_ends_ms(row, options))
 

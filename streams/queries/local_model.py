@@ -22,7 +22,7 @@ from highwater.streams.queries.asked_kind import AskedKind, asked_kind
 from highwater.streams.queries.context import CONTEXT_TAG, QUERY_TAG
 from highwater.streams.queries.memory import TAG_CHARACTERS_MAX
 from highwater.streams.queries.states import Stage
-from highwater.streams.queries.words import SAME, months_of, stem_of, told_words, words_of
+from highwater.streams.queries.words import SAME, months_of, stem_of, subject_words, words_of
 
 NOTHING_FOUND = "Nothing that was ingested answers this."
 NOTHING_ASKED = "Nothing was asked before this."
@@ -175,7 +175,7 @@ def _archive(user: str) -> str:
     # The number of a source has no meaning later.
     told = _LINE_MARK.sub("", told)
     text = f'{f"On {day} the" if day else "The"} user asked: "{_cut(query)}" Answered: {_cut(told) or "nothing"}'
-    tags = [word[:TAG_CHARACTERS_MAX] for word in told_words(query)[:TAGS_MAX]]
+    tags = [word[:TAG_CHARACTERS_MAX] for word in subject_words(query)[:TAGS_MAX]]
     return orjson.dumps({"tags": tags, "text": text}).decode()
 
 
@@ -191,7 +191,7 @@ def _of_sources(query: str, best: Sequence[_Element], *, counted: re.Match[str] 
     wanted = _wanted(query)
     named = frozenset().union(*(one.words for one in best))
     # A verb or a common noun may be reworded; a name that no source has is worth mentioning.
-    told = [word for word in told_words(query) if _NAME.search(word) and not _DATE.fullmatch(word)]
+    told = [word for word in subject_words(query) if _NAME.search(word) and not _DATE.fullmatch(word)]
     missing = [word for word in told if words_of(word).isdisjoint(named)]
     lines = [_lead(query, best, wanted, counted, asked_kind(query))]
     lines += [f"[{_number(one)}] {_place(one)}: {_shown(one.text, wanted)}" for one in best[:SHOWN_MAX]]
@@ -280,7 +280,7 @@ def _best(query: str, wanted: frozenset[str], elements: Sequence[_Element]) -> l
     if dated:
         elements = dated
         wanted = frozenset(word for word in wanted if not word.isdigit())
-    groups = {group for word in told_words(query) if (group := words_of(word) & wanted)}
+    groups = {group for word in subject_words(query) if (group := words_of(word) & wanted)}
     least = 2 if len(groups) >= _WORDS_OF_TWO else 1
     elements = [one for one in elements if sum(not group.isdisjoint(one.words) for group in groups) >= least]
     ranked = _ranked(wanted, elements)
@@ -326,12 +326,12 @@ def _ranked(wanted: frozenset[str], elements: Sequence[_Element]) -> list[_Score
 
 
 def _wanted(query: str) -> frozenset[str]:
-    return words_of(" ".join(told_words(query)))
+    return words_of(" ".join(subject_words(query)))
 
 
 def _keywords(query: str) -> list[str]:
     """Return the search words: those of the query, then their synonyms in texts about changes."""
-    words = told_words(query)[:KEYWORDS_MAX]
+    words = subject_words(query)[:KEYWORDS_MAX]
     stems = {stem_of(word.lower()) for word in words}
     others = [word for group in SAME if stem_of(group[0]) in stems for word in group]
     others += [found[1] for word in words if (found := _PRODUCT.fullmatch(word))]

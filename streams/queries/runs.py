@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from highwater.schemas.queries import PipelineStage, RunArchived, RunFailed
-from highwater.streams.engines.work import Work, given_back, taken_by, unheld
+from highwater.streams.engines.work import Work, claimed_by, released_work, unclaimed
 from highwater.streams.queries.states import (
     ArchiveStatus,
     Move,
@@ -51,7 +51,9 @@ class Run(Work):
 
 def captured(run: Run, *, worker: int, lease_ms: int, now_ms: int, command: str | None = None) -> Run:
     """Return the run claimed by a worker, from the waiting status of its stage; `command` requested it, if known."""
-    return taken_by(_moved(run, Move.CAPTURE, now_ms), worker=worker, lease_ms=lease_ms, now_ms=now_ms, command=command)
+    return claimed_by(
+        _moved(run, Move.CAPTURE, now_ms), worker=worker, lease_ms=lease_ms, now_ms=now_ms, command=command
+    )
 
 
 def finished(run: Run, now_ms: int, **given: Any) -> Run:
@@ -62,13 +64,13 @@ def finished(run: Run, now_ms: int, **given: Any) -> Run:
 
 def returned(run: Run, now_ms: int, *, is_counted: bool) -> Run:
     """Return the run released to the waiting status of its stage. Not counted if its worker releases it in order."""
-    return given_back(_moved(run, Move.RETURN, now_ms), is_counted=is_counted)
+    return released_work(_moved(run, Move.RETURN, now_ms), is_counted=is_counted)
 
 
 def failed(run: Run, error: str, now_ms: int) -> Run:
     """Return the failed run. A completed run stays completed; only its memory failed (R1.28)."""
     told = run.error if run.status is Status.COMPLETED else error
-    return replace(unheld(_moved(run, Move.FAIL, now_ms)), released=True, error=told)
+    return replace(unclaimed(_moved(run, Move.FAIL, now_ms)), released=True, error=told)
 
 
 def _moved(run: Run, move: Move, now_ms: int) -> Run:

@@ -99,7 +99,7 @@ _MONTH_OF_YEAR = re.compile(rf"\b({'|'.join(MONTHS)}),? ((?:19|20)\d\d)\b", re.I
 _HOW_MANY = re.compile(r"\bhow (?:many|often)\b", re.IGNORECASE)
 
 
-def told_words(query: str) -> list[str]:
+def subject_words(query: str) -> list[str]:
     """Return the words of a query that name a subject, without a month and year, which a source has as its date; else
     all words.
     """

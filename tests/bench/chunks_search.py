@@ -414,7 +414,7 @@ async def _crossing(pool: Any, made: Corpus, runs: int) -> list[Figure]:
     return found
 
 
-async def _search(pool: Any, made: Corpus, number: int, mode: Mode, ns: str = NS) -> chunk_search.Found:
+async def _search(pool: Any, made: Corpus, number: int, mode: Mode, ns: str = NS) -> chunk_search.SearchResults:
     row = await pool.fetchrow("SELECT * FROM chunk_namespaces WHERE ns = $1", ns)
     return await search(
         pool, row, q_vector=_bytes(made.asked[number]), words=made.words[number], limit=LIMIT, as_of_ms=NOW_MS, mode=mode

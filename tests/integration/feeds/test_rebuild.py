@@ -12,7 +12,7 @@ import pytest
 
 from highwater.connectors.feeds.demands import demand_at
 from highwater.connectors.feeds.pool import ClusterPool
-from highwater.connectors.feeds.read_model import clusters_since, has_told_all, unread_clusters
+from highwater.connectors.feeds.read_model import clusters_since, has_all_changes, unread_clusters
 from highwater.connectors.feeds.statements import QUERIES
 from highwater.connectors.feeds.userlock import UserLock
 from highwater.connectors.feeds.worker_rebuild import RebuildWorker
@@ -455,7 +455,7 @@ async def test_what_was_forgotten_stays_so_when_the_setting_moves(case: Case):
         found = [
             await clusters_since(case.around.pool, case.user, None, since, case.now_ms) for since in range(version)
         ]
-        told.append([has_told_all(changes, since) for since, changes in enumerate(found)])
+        told.append([has_all_changes(changes, since) for since, changes in enumerate(found)])
     # By version: whether everything after versions 0, 1, … up to the one before it is told.
     assert told[3] == [False, False, True, True]
     assert told[4] == [False, False, True, True, True]
@@ -476,14 +476,14 @@ async def test_versions_after_an_erasure_follow_those_before_it(case: Case):
     pool = case.around.pool
     for since, is_complete in ((before, False), (after, True)):
         changes = await clusters_since(pool, case.user, None, since, case.now_ms)
-        assert (bool(unread_clusters(changes.found, since)), has_told_all(changes, since)) == (
+        assert (bool(unread_clusters(changes.found, since)), has_all_changes(changes, since)) == (
             not is_complete,
             is_complete,
         )
     await case.insights(40)
     assert (await case.rebuild())["cluster_version"] == after + 1
-    assert has_told_all(await clusters_since(pool, case.user, None, after, case.now_ms), after)
-    assert not has_told_all(await clusters_since(pool, case.user, None, before, case.now_ms), before)
+    assert has_all_changes(await clusters_since(pool, case.user, None, after, case.now_ms), after)
+    assert not has_all_changes(await clusters_since(pool, case.user, None, before, case.now_ms), before)
 
 
 async def test_an_overtaken_rebuild_is_void(case: Case):

@@ -18,7 +18,7 @@ from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.errors import UnavailableError
 from highwater.schemas.jobs import CHECKPOINT_SAVED, GENERATION_REQUESTED, PROGRESS, USAGE_RECORDED
 from highwater.streams.jobs.jobs import Job, finished, stepped
-from highwater.streams.jobs.progress import STEP_COMPLETED, Told
+from highwater.streams.jobs.progress import STEP_COMPLETED, ProgressReport
 from highwater.streams.jobs.states import Kind
 from tests.integration.connecting import until
 from tests.integration.engines import LEASE_MS, Worker
@@ -280,7 +280,7 @@ async def _says(worker: Worker, stale: Job, now_ms: int) -> list[Job | None]:
     late = stepped(stale, {"slides": []}, 2, 3, lease_until_ms=0, now_ms=now_ms)
     ended = finished(stale, {"title": "stale"}, now_ms)
     store = worker.engine.store.store
-    told = Change(stale, late, now_ms, (Told("slide_completed", 2),))
+    told = Change(stale, late, now_ms, (ProgressReport("slide_completed", 2),))
     return [*await store([told]), *await store([Change(stale, ended, now_ms, deck=Deck("stale", ()))])]
 
 
@@ -583,7 +583,7 @@ class Counting:
         async def apply(tx: Connection) -> None:
             await tx.execute("INSERT INTO presentation_shares VALUES ($1, $2)", f"{job.id}-{done}", done)
 
-        return Step({"done": done + 1}, done + 1, 3, (Told(STEP_COMPLETED),), apply=apply)
+        return Step({"done": done + 1}, done + 1, 3, (ProgressReport(STEP_COMPLETED),), apply=apply)
 
 
 async def test_steps_of_another_kind(j: Jobs):

@@ -17,7 +17,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from highwater.connectors.engines.store import Asked
+from highwater.connectors.engines.store import RequestedWork
 from highwater.connectors.kafka import positions
 from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.positions import Move
@@ -205,7 +205,7 @@ class Worker:
         self._runs = Runs(self._pool, ground.around.codec, begun_max=16)
         self._finished = finished_stages
 
-    async def work(self, order: Interleaving, asked: list[Asked]) -> None:
+    async def work(self, order: Interleaving, asked: list[RequestedWork]) -> None:
         """A few looks, and what follows of each."""
         async with self._pool.acquire() as connection, connection.transaction():
             await self._runs.ask(connection, asked)
@@ -240,7 +240,7 @@ async def runs_in_order(seed: int, ground: Ground) -> list[str]:
                 " updated_at) VALUES ($1, $2, $3, 'What is new?', 'NEW', $4, $4, to_timestamp(0), to_timestamp(0))",
                 run_id, user_id, ordinal, "queries.query-submitted/0/7",
             )  # fmt: skip
-            asked.append(Asked(run_id, Position("queries.stage-requested", 0, ordinal), Stage.ANALYZER))
+            asked.append(RequestedWork(run_id, Position("queries.stage-requested", 0, ordinal), Stage.ANALYZER))
     finished_stages: Counter[tuple[str, str]] = Counter()
     order = Interleaving(seed, ground.monitor)
     workers = [Worker(ground, number, finished_stages) for number in range(ACTORS)]

@@ -15,7 +15,7 @@ from highwater.connectors.identity.organizations import Organization, Organizati
 from highwater.connectors.identity.rate_limits import CallCounts, RateSubject
 from highwater.connectors.identity.sessions import NewSession, SessionStore
 from highwater.connectors.jobs.progress import Progress
-from highwater.connectors.jobs.semantic_cache import SemanticCache, Wanted
+from highwater.connectors.jobs.semantic_cache import Lookup, SemanticCache
 from highwater.connectors.jobs.streams import JobStreams
 from highwater.connectors.jobs.views import ViewDeltas
 from highwater.connectors.kafka.handler import ProcessContext
@@ -138,7 +138,7 @@ async def jobs(link: RedisLink, around: ProcessContext) -> None:
     await views.lower(dict.fromkeys(jobs, 1))
     assert [await views.of(deck) for deck in jobs] == [1] * len(jobs)
     counted = CountedEmbedder(around.pool, BuiltInEmbedder(), parse_prices(""), lambda: NOW_MS)
-    cache, wanted = SemanticCache(around.pool, link, counted), Wanted(org, "", f"what is {org}?")
+    cache, wanted = SemanticCache(around.pool, link, counted), Lookup(org, "", f"what is {org}?")
     await cache.store(wanted, {"deck": org}, tokens_saved=1, provider="p", now_ms=NOW_MS)
     assert await cache.lookup(wanted, NOW_MS) == {"deck": org}
 

@@ -9,7 +9,7 @@ import pytest
 
 from highwater.connectors.chunks.indexes import ChunkIndexes
 from highwater.connectors.retrieval import search as chunk_search
-from highwater.connectors.retrieval.search import Found, NothingToCompareError, WrongVectorError, search
+from highwater.connectors.retrieval.search import NothingToCompareError, SearchResults, WrongVectorError, search
 from highwater.connectors.retrieval.statements import QUERIES
 from highwater.streams.chunks.scoring import FUSED_SATURATION, TEXT_SHARE, Mode, text_score, word_weights
 from highwater.streams.clock import ProductClock, to_datetime
@@ -18,7 +18,7 @@ from tests.integration.chunks.chunk_rows import DAY_MS, NOW_MS, Rows
 NAN = float("nan")
 
 
-async def found(rows: Rows, vector: Any = None, **asked: Any) -> Found:
+async def found(rows: Rows, vector: Any = None, **asked: Any) -> SearchResults:
     """A search of ten."""
     given = None if vector is None else np.asarray(vector, "<f4").tobytes()
     passport = await rows.passport()
@@ -27,7 +27,7 @@ async def found(rows: Rows, vector: Any = None, **asked: Any) -> Found:
     )
 
 
-def ids(told: Found) -> list[tuple[str, int]]:
+def ids(told: SearchResults) -> list[tuple[str, int]]:
     """Sources and numbers of results, in order."""
     return [(one.source_id, one.chunk_no) for one in told.results]
 
@@ -333,7 +333,7 @@ async def test_the_index_serves_the_search(rows: Rows, monkeypatch: pytest.Monke
 
     async def explained(
         tx: Any, statement: str, asked: Any, words: Any, scoring: Any, depths: Any, limit: int
-    ) -> Found:
+    ) -> SearchResults:
         by_words = () if words is None else (500, words.all_words, words.rare_words)
         told = await tx.fetch(f"EXPLAIN {statement}", *asked, limit, *depths[0], *by_words)
         plans.append("\n".join(row[0] for row in told))
@@ -342,7 +342,7 @@ async def test_the_index_serves_the_search(rows: Rows, monkeypatch: pytest.Monke
             f"EXPLAIN {QUERIES['count_chunks']}", asked.ns, asked.slot, asked.source_ids, *most, None
         )
         plans.append("\n".join(row[0] for row in counts))
-        return Found((), is_complete=False, is_exact=False)
+        return SearchResults((), is_complete=False, is_exact=False)
 
     monkeypatch.setattr(chunk_search, "_by_index", explained)
     await found(rows, np.ones(LENGTH))

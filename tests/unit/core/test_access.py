@@ -22,7 +22,7 @@ from highwater.api.core.access import (
 )
 from highwater.api.core.auth import Principal, Role
 from highwater.api.core.errors import ForbiddenError, NotFoundError
-from highwater.api.core.guard import Asker, UncheckedOwnerError
+from highwater.api.core.guard import Caller, UncheckedOwnerError
 from highwater.api.core.resources import JOB, may_read_key
 from highwater.api.jobs.routes import READ_JOB
 from highwater.streams.chunks.passports import load_passports
@@ -94,22 +94,22 @@ async def test_what_belongs_to_others_is_answered_as_what_does_not_exist() -> No
     said = []
     for value in (found, None):
         with pytest.raises(NotFoundError) as caught:
-            Asker(services, READ_JOB, Principal(Role.VIEWER, "bob")).shown(JOB, value, UUID)
+            Caller(services, READ_JOB, Principal(Role.VIEWER, "bob")).shown(JOB, value, UUID)
         said.append(str(caught.value))
     assert said == [f"there is no job {UUID}"] * 2
     with pytest.raises(ForbiddenError):
-        Asker(services, END, Principal(Role.VIEWER, "eve", organization_id="acme")).shown(JOB, found, UUID)
+        Caller(services, END, Principal(Role.VIEWER, "eve", organization_id="acme")).shown(JOB, found, UUID)
 
 
 def test_nothing_is_answered_before_its_owner_was_checked() -> None:
     """An operation that forgets it fails, and one that reaches nobody's own needs none."""
     services: Any = None
-    asker = Asker(services, READ_JOB, Principal(Role.ADMIN))
+    asker = Caller(services, READ_JOB, Principal(Role.ADMIN))
     with pytest.raises(UncheckedOwnerError):
         asker.require_checked()
     asker.owner(ADA_OF_ACME)
     asker.require_checked()
-    Asker(services, Access(Role.VIEWER, Scope.LEAGUE), Principal(Role.VIEWER)).require_checked()
+    Caller(services, Access(Role.VIEWER, Scope.LEAGUE), Principal(Role.VIEWER)).require_checked()
 
 
 @pytest.mark.parametrize(

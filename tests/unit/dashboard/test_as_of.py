@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from highwater.api.dashboard.as_of import Choice, choose, described, kept_of
+from highwater.api.dashboard.as_of import Choice, choose, described, stored_versions
 from highwater.schemas.envelope import iso_from_ms
 
 BEGIN = 1_700_000_000_000
-KEPT = kept_of([
+KEPT = stored_versions([
     {"cluster_version": version, "updated_at": BEGIN + version * 60_000, "caused_by": f"t/0/{version}"}
     for version in (6, 5, 4)
 ])  # fmt: skip

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from highwater.api.core.auth import Authenticator, parse_api_keys
-from highwater.api.dashboard.door import COOKIE, VISITORS_MAX, Door
+from highwater.api.dashboard.door import COOKIE, VISITORS_MAX, SignIn
 
 
 async def no_session(_token: str) -> None:
@@ -14,13 +14,13 @@ async def no_session(_token: str) -> None:
 
 
 @pytest.fixture
-def door() -> Door:
+def door() -> SignIn:
     """A door with two keys."""
     authenticator = Authenticator(parse_api_keys("viewer:look-key:ada,admin:do-key"), no_session)
-    return Door(lambda: authenticator)
+    return SignIn(lambda: authenticator)
 
 
-def client(door: Door) -> httpx.AsyncClient:
+def client(door: SignIn) -> httpx.AsyncClient:
     """A browser before it."""
     return httpx.AsyncClient(transport=httpx.ASGITransport(door), base_url="http://t")
 

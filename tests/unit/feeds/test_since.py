@@ -15,7 +15,7 @@ from highwater.connectors.feeds.read_model import (
     ClusterInsights,
     Clusters,
     ClustersSince,
-    has_told_all,
+    has_all_changes,
     tracked_cluster,
     unread_clusters,
 )
@@ -92,4 +92,4 @@ def test_a_feed_of_another_form_does_not_tell() -> None:
 )
 def test_it_is_said_when_the_past_is_forgotten(since: int, told_since: int | None, is_complete: bool) -> None:
     """Complete means that every version after the reader's has its changes stored, whatever the setting is now."""
-    assert has_told_all(ClustersSince(_found([]), (), told_since), since) is is_complete
+    assert has_all_changes(ClustersSince(_found([]), (), told_since), since) is is_complete

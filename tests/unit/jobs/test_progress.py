@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from highwater.streams.jobs.jobs import Job
-from highwater.streams.jobs.progress import Told, checkpoint_event, done_told, progress_events
+from highwater.streams.jobs.progress import ProgressReport, checkpoint_event, done_report, progress_events
 from highwater.streams.jobs.states import JobStatus, Kind, percent
 
 NOW_MS = 1_700_000_000_000
@@ -49,7 +49,9 @@ def job(**more: object) -> Job:
 
 def test_events_are_dense_up_to_the_jobs_last():
     """Each has its own place, and the percents of the job as it is stored."""
-    events = progress_events(job(), [Told("slide_completed", 7, "s7", "KRaft"), Told("slide_started", 8, "s8")], NOW_MS)
+    events = progress_events(
+        job(), [ProgressReport("slide_completed", 7, "s7", "KRaft"), ProgressReport("slide_started", 8, "s8")], NOW_MS
+    )
     assert [(one["seq"], one["event_type"], one["slide_number"]) for one in events] == [
         (4, "slide_completed", 7),
         (5, "slide_started", 8),
@@ -77,4 +79,4 @@ def test_a_checkpoint_before_its_outline_has_none():
 @pytest.mark.requirement("R2.17")
 def test_the_end_of_a_deck_has_its_own_name():
     """R2.17 names it; other kinds say that the job is done."""
-    assert [done_told(kind).event_type for kind in Kind] == ["generation_done", "job_done", "job_done"]
+    assert [done_report(kind).event_type for kind in Kind] == ["generation_done", "job_done", "job_done"]

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from highwater.connectors.jobs.semantic_cache import Wanted, embedding_hash, entry_hash_of, nearest
+from highwater.connectors.jobs.semantic_cache import Lookup, embedding_hash, entry_hash_of, nearest
 from highwater.connectors.models.embeddings import BuiltInEmbedder
 
 
@@ -37,10 +37,10 @@ def test_a_hash_is_32_digits_of_the_rounded_vector():
 
 
 @pytest.mark.requirement("R2.26")
-@pytest.mark.parametrize("other", [Wanted("acme", "other", "q"), Wanted("umbrella", "docs", "q")])
-def test_a_key_is_of_an_organization_and_its_documents(other: Wanted):
+@pytest.mark.parametrize("other", [Lookup("acme", "other", "q"), Lookup("umbrella", "docs", "q")])
+def test_a_key_is_of_an_organization_and_its_documents(other: Lookup):
     """R2.26: the same question elsewhere is another entry."""
-    assert entry_hash_of(Wanted("acme", "docs", "q"), vector(1)) != entry_hash_of(other, vector(1))
+    assert entry_hash_of(Lookup("acme", "docs", "q"), vector(1)) != entry_hash_of(other, vector(1))
 
 
 async def test_the_built_in_embedder_gives_unit_vectors():

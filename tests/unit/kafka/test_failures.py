@@ -7,7 +7,7 @@ import pytest
 from asyncpg.exceptions import PostgresError
 
 from highwater.connectors.kafka.failures import REFUSALS_MAX, Following, after_failure, is_refusal
-from highwater.connectors.postgres.pool import AWAY, is_of_the_store, unavailable_when_away
+from highwater.connectors.postgres.pool import AWAY, converting_to_unavailable, is_of_the_store
 from highwater.schemas.errors import InvalidEventError, ModelUnavailableError, UnavailableError
 
 # Codes of SQLSTATE that a statement may be answered with through no fault of its data.
@@ -31,14 +31,14 @@ def test_what_passes_is_repeated_without_end(sqlstate: str, events: int):
     """A cancelled statement, a full disk, a shutdown: never dead-lettered, and one error for all who wait."""
     assert after_failure(answered(sqlstate), events=events, refusals=REFUSALS_MAX) is Following.REPEAT
     assert after_failure(answered(sqlstate), events=1, refusals=10**6) is Following.REPEAT
-    with pytest.raises(UnavailableError), unavailable_when_away():
+    with pytest.raises(UnavailableError), converting_to_unavailable():
         raise answered(sqlstate)
 
 
 @pytest.mark.parametrize("sqlstate", PASSING)
 def test_only_what_may_come_of_its_size_splits_a_batch(sqlstate: str):
     """A batch that is cancelled again and again, as by `statement_timeout`, is tried with fewer events; away is away."""
-    with pytest.raises(UnavailableError) as raised, unavailable_when_away():
+    with pytest.raises(UnavailableError) as raised, converting_to_unavailable():
         raise answered(sqlstate)
     is_large = sqlstate in {"57014", "53200"}
     assert is_refusal(raised.value) is is_large
@@ -78,8 +78,8 @@ def test_what_the_server_did_not_do_is_said_as_it_is():
     """A server that answers is not called away."""
     with (
         pytest.raises(UnavailableError, match=r"did not carry out a statement \(57014\): as 57014"),
-        unavailable_when_away(),
+        converting_to_unavailable(),
     ):
         raise answered("57014")
-    with pytest.raises(UnavailableError, match="PostgreSQL is unavailable: as 57P01"), unavailable_when_away():
+    with pytest.raises(UnavailableError, match="PostgreSQL is unavailable: as 57P01"), converting_to_unavailable():
         raise answered("57P01")

@@ -25,7 +25,7 @@ from highwater.streams.league.state import (
     judge,
     match_key,
     season_key,
-    told_over,
+    with_end_reported,
 )
 from highwater.streams.league.windows import Prewarm, WindowOptions, live_ends_ms
 
@@ -131,7 +131,7 @@ def test_a_match_is_due_when_its_window_begins_and_when_it_is_long_over():
     assert due_ms(one, None, OPTIONS, OPENS - DAY) == OPENS
     assert due_ms(one, OPENS - DAY, OPTIONS, OPENS - DAY) == OPENS
     assert due_ms(one, OPENS, OPTIONS, OPENS) == KICKOFF + 5 * HOUR
-    assert due_ms(told_over(one, OPTIONS), OPENS, OPTIONS, KICKOFF + DAY) is None
+    assert due_ms(with_end_reported(one, OPTIONS), OPENS, OPTIONS, KICKOFF + DAY) is None
 
 
 def test_a_match_of_years_ago_is_never_due_again():
@@ -139,15 +139,15 @@ def test_a_match_of_years_ago_is_never_due_again():
     old = final(KICKOFF + 2 * HOUR)
     now = KICKOFF + 3_650 * DAY
     assert due_ms(old, None, OPTIONS, now) == KICKOFF + 5 * HOUR
-    assert due_ms(told_over(old, OPTIONS), None, OPTIONS, now) is None
+    assert due_ms(with_end_reported(old, OPTIONS), None, OPTIONS, now) is None
 
 
 def test_another_date_is_due_again():
     """A match that moved is prewarmed for its new date, though its season was for the old one; a new result ends it anew."""
-    moved = apply_changed(told_over(row(), OPTIONS), changed(2, kickoff=KICKOFF + DAY))
+    moved = apply_changed(with_end_reported(row(), OPTIONS), changed(2, kickoff=KICKOFF + DAY))
     assert due_ms(moved, OPENS, OPTIONS, OPENS + HOUR) == OPENS + DAY
     corrected = apply_changed(
-        told_over(final(KICKOFF + HOUR), OPTIONS), changed(2, state="final", finalized_at=KICKOFF + DAY)
+        with_end_reported(final(KICKOFF + HOUR), OPTIONS), changed(2, state="final", finalized_at=KICKOFF + DAY)
     )
     assert due_ms(corrected, OPENS, OPTIONS, KICKOFF + DAY) == KICKOFF + DAY + 3 * HOUR
 
@@ -182,7 +182,7 @@ def test_seasons_of_the_past_are_not_prewarmed():
     due = judge(rows, {}, OPTIONS, KICKOFF)
     assert due.prewarms == []
     assert {season: len(over) for season, over in due.over.items()} == {str(year): 380 for year in range(1, 11)}
-    assert judge([told_over(one, OPTIONS) for one in rows], {}, OPTIONS, KICKOFF).over == {}
+    assert judge([with_end_reported(one, OPTIONS) for one in rows], {}, OPTIONS, KICKOFF).over == {}
 
 
 @given(
@@ -193,7 +193,7 @@ def test_a_row_that_was_dealt_with_is_not_due_at_once(events: list[MatchChanged]
     one = apply_changed(None, events[-1])
     known = {} if prewarmed is None else {"s": prewarmed}
     due = judge([one], known, OPTIONS, now)
-    after = told_over(one, OPTIONS) if due.over else one
+    after = with_end_reported(one, OPTIONS) if due.over else one
     next_ms = due_ms(after, dict(due.prewarms).get("s", prewarmed), OPTIONS, now)
     assert next_ms is None or next_ms > now
     assert not any(judge([after], known | dict(due.prewarms), OPTIONS, now))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
-from highwater.connectors.postgres.pool import is_away, unavailable_when_away
+from highwater.connectors.postgres.pool import converting_to_unavailable, is_unavailable
 from highwater.schemas.errors import AccessRefusedError, UnavailableError
 
 
@@ -42,7 +42,7 @@ from highwater.schemas.errors import AccessRefusedError, UnavailableError
 )
 def test_a_server_that_is_away_is_waited_for(error: Exception) -> None:
     """Each kind is an `UnavailableError`, whose text is never empty."""
-    assert is_away(error)
+    assert is_unavailable(error)
     sqlstate = getattr(error, "sqlstate", "")
     is_answered = sqlstate in {"25006", "53100", "53200", "57014", "58030"}  # by a server that goes on serving
     said = (
@@ -50,7 +50,7 @@ def test_a_server_that_is_away_is_waited_for(error: Exception) -> None:
         if is_answered
         else r"PostgreSQL is unavailable: .+"
     )
-    with pytest.raises(UnavailableError, match=said), unavailable_when_away():
+    with pytest.raises(UnavailableError, match=said), converting_to_unavailable():
         raise error
 
 
@@ -58,18 +58,18 @@ def test_a_server_that_is_away_is_waited_for(error: Exception) -> None:
 def test_a_fault_of_the_statement_stays_one(sqlstate: str) -> None:
     """What waiting does not mend is raised as it is."""
     error = asyncpg.PostgresError.new({"C": sqlstate, "M": "said"})
-    assert not is_away(error)
-    with pytest.raises(asyncpg.PostgresError), unavailable_when_away():
+    assert not is_unavailable(error)
+    with pytest.raises(asyncpg.PostgresError), converting_to_unavailable():
         raise error
 
 
 @pytest.mark.parametrize("sqlstate", ["28P01", "28000", "3D000"])
 def test_a_wrong_address_is_refused(sqlstate: str) -> None:
     """A wrong password, user or database: what runs waits until it is corrected, what starts ends and names the setting."""
-    with pytest.raises(AccessRefusedError, match="DATABASE_URL is refused: said"), unavailable_when_away():
+    with pytest.raises(AccessRefusedError, match="DATABASE_URL is refused: said"), converting_to_unavailable():
         raise asyncpg.PostgresError.new({"C": sqlstate, "M": "said"})
 
 
 def test_another_runtime_error_is_none_of_them() -> None:
     """A fault of the program is not waited for."""
-    assert not is_away(RuntimeError("a set changed size during iteration"))
+    assert not is_unavailable(RuntimeError("a set changed size during iteration"))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from highwater.api.queries import stream as query_stream
-from highwater.api.queries.stream import TOPIC, QueryHub, Seen, Subscriber
+from highwater.api.queries.stream import TOPIC, QueryHub, RawRecord, Subscriber
 from highwater.connectors.queries.read_model import Answer
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import UnavailableError, UnknownSchemaError
@@ -50,13 +50,13 @@ class Hub(QueryHub):
         self.learned.append(schema_id)
         raise UnknownSchemaError(schema_id)
 
-    def record(self, offset: int, run: str, user: str, status: str = "COMPLETED", *, of: str = "") -> Seen:
+    def record(self, offset: int, run: str, user: str, status: str = "COMPLETED", *, of: str = "") -> RawRecord:
         """A record of the log."""
         event = {
             "id": f"{run}/{of or user}", "user_id": user, "status": status, "operation": "UPDATE", "attempt": 0, "at": 1,
             "ordinal": 1, "revision": 2, "waiting": False, "error": None,
         }  # fmt: skip
-        return Seen(0, offset, user.encode(), self.codec.encode(TOPIC, event))
+        return RawRecord(0, offset, user.encode(), self.codec.encode(TOPIC, event))
 
 
 def told(subscriber: Subscriber) -> list[str]:
@@ -93,7 +93,7 @@ async def test_a_batch_asks_once_and_of_those_who_listen_only():
     """One read a batch; what nobody listens to is not even decoded."""
     hub = Hub()
     ada = await hub.join(ADA)
-    await hub._tell([hub.record(0, "a", ADA), Seen(0, 1, BOB.encode(), b"?"), hub.record(2, "b", ADA)])
+    await hub._tell([hub.record(0, "a", ADA), RawRecord(0, 1, BOB.encode(), b"?"), hub.record(2, "b", ADA)])
     assert (told(ada), hub.reads) == (at(0, 2), [[f"a/{ADA}", f"b/{ADA}"]])
 
 
@@ -106,8 +106,8 @@ async def test_what_cannot_be_told_is_left_out():
         [
             hub.record(0, "gone", ADA),
             hub.record(1, "a", ADA, of=BOB),
-            Seen(0, 2, ADA.encode(), b"?"),
-            Seen(0, 3, ADA.encode(), unknown),
+            RawRecord(0, 2, ADA.encode(), b"?"),
+            RawRecord(0, 3, ADA.encode(), unknown),
             hub.record(4, "a", ADA, "ANALYZED"),
             hub.record(5, "b", ADA),
         ]

@@ -12,12 +12,12 @@ from highwater.api.app import create_app  # the routes know their converters onc
 from highwater.api.core.access import access_of
 from highwater.api.core.auth import Principal, Role
 from highwater.api.core.errors import BadRequestError, ForbiddenError, UnprocessableError
-from highwater.api.core.guard import Asker
+from highwater.api.core.guard import Caller
 from highwater.api.core.idempotency import idempotency_key
 from highwater.api.core.uuids import canonical_uuid
 from highwater.api.queries.routes import named_user, post_query, request_id_of
 from highwater.api.queries.timeline import timeline_document
-from highwater.connectors.queries.read_model import RunHistory, told_archive_status
+from highwater.connectors.queries.read_model import RunHistory, served_archive_status
 
 ADA, BOB = "11111111-1111-4111-8111-11111111111a", "22222222-2222-4222-8222-22222222222b"
 assert create_app
@@ -56,7 +56,7 @@ def test_what_is_no_uuid(text: str):
 
 def _user(principal: Principal, named: str | None) -> str:
     services: Any = None
-    return named_user(Asker(services, access_of(post_query), principal), named)  # type: ignore[arg-type]
+    return named_user(Caller(services, access_of(post_query), principal), named)  # type: ignore[arg-type]
 
 
 def test_who_asks():
@@ -126,5 +126,5 @@ def test_a_run_that_took_over_has_no_stages_before_its_own():
 
 def test_a_memory_that_is_worked_on_waits():
     """As it is told outside, so that it never goes back."""
-    told = [told_archive_status(status) for status in (None, "WAITING", "ARCHIVING", "STORED", "FAILED")]
+    told = [served_archive_status(status) for status in (None, "WAITING", "ARCHIVING", "STORED", "FAILED")]
     assert told == [None, "WAITING", "WAITING", "STORED", "FAILED"]
