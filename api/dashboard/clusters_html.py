@@ -46,7 +46,7 @@ def legend(document: Mapping[str, Any], found: cluster_map.Map, address_of: Call
 
 
 def cluster(one: Mapping[str, Any], members: Members, version: int) -> str:
-    """Return a cluster with its members, the representative first, then by decreasing membership."""
+    """A cluster with its members, the representative first, then those that belong to it most."""
     confidences = dict(zip(one["insight_ids"], one.get("confidences", ()), strict=False))
     since = dict(zip(one["insight_ids"], one.get("since", ()), strict=False))
     title = text(one.get("title") or one["label"])

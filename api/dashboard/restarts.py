@@ -224,7 +224,7 @@ def restarted_text(outcome: Mapping[str, int]) -> str:
 
 
 def plan_html(plan: Mapping[str, Any], what: Restartable) -> str:
-    """Return the content of a plan."""
+    """What a plan would restart."""
     noun, work = what.noun, plan[what.noun]
     refusal = "".join(f'<p class="hw-bad" role="alert">{text(one)}</p>' for one in what.refusals(plan))
     if not work:

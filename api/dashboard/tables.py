@@ -11,10 +11,9 @@ from highwater.api.dashboard.view import text
 
 
 def table_html(columns: tuple[str, ...], lines: str, label: str = "") -> str:
-    """Return a plain table; `lines` are its rows as HTML. A column whose name ends in `#` contains numbers, as cells of
-    the class do.
+    """A plain table; `lines` are its rows as HTML. A column whose name ends in `#` holds numbers, as cells of the class do.
 
-    It scrolls within itself if it is wider than the page; `label` names it for a screen reader.
+    It scrolls within itself where it is wider than the page; `label` names it for a reader of screens.
     """
     region = f' role="region" aria-label="{text(label)}"' if label else ""
     head = "".join(

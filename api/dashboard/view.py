@@ -366,7 +366,7 @@ def note(words: str) -> None:
 
 
 def tile(value: str, label: str, *, tone: str = "", more: str = "") -> str:
-    """Return a figure with its name, as HTML."""
+    """A figure with its name, as HTML."""
     return f'<div class="hw-tile"><b class="{tone}">{text(value)}</b><span>{text(label)}</span>{more}</div>'
 
 

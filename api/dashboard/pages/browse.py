@@ -40,7 +40,7 @@ _OPEN = (
     ":aria-label=\"'Show ' + props.value\">{{ props.value }}</a></q-td>"
 )
 _CLAMPED = '<q-td :props="props"><div class="hw-clamp">{{ props.value }}</div></q-td>'
-# name of the parameter, label, placeholder, width
+# name of the parameter, label, what stands in an empty field, width
 _FIELDS = (
     ("since", "From", "7d, 12/1200, 2026-01-31", "11rem"),
     ("until", "To", "now", "9rem"),
@@ -176,7 +176,7 @@ class _Records:
         await self.show(str(event.args))
 
     async def show(self, number: str) -> None:
-        """Open the record at `partition/offset`; an error is shown above the page."""
+        """Open the record at `partition/offset`; what is in the way is told above the page."""
         partition, _, offset = number.partition("/")
         try:
             await show_record(self._view, Position(self._browsing.topic, int(partition), int(offset)))

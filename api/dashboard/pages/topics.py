@@ -15,7 +15,7 @@ from highwater.api.dashboard.view import View, chip, heading, note, page, set_ht
 from highwater.schemas.topics import DAY_MS, DEAD_LETTER_SUFFIX, TOPICS, Topic
 
 _REFRESH_SECONDS = 2.0
-# The list of the broker rarely changes, and costs a request for all its topics.
+# The list of the broker changes seldom, and costs a request for all its topics.
 _LIST_EACH = 5
 _SPARK_POINTS = 60
 
@@ -52,12 +52,12 @@ _LETTERS = (
     ":href=\"'/dead-letters?topic=' + encodeURIComponent(props.row.topic)\">{{ props.value.toLocaleString('en') }}</a>"
     "<span v-else>0</span></q-td>"
 )
-# The folded groups, in this order, with their headings.
+# What is folded, in this order, and its heading.
 _FOLDED = {"dead letters": "Dead letters", "changelog": "Changelogs", "internal": "Internal topics"}
 
 
 def register() -> None:
-    """Register the page."""
+    """Make the page known."""
     page("/topics", "Topics")(_build)
 
 
@@ -88,7 +88,7 @@ def _table(columns: list[dict[str, Any]], key: str, label: str) -> ui.table:
 
 
 class _Topics:
-    """The topics that match the filter."""
+    """The topics, as far as the filter has them."""
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -97,7 +97,7 @@ class _Topics:
         self._sections: dict[str, tuple[ui.column, ui.table]] = {}
 
     def build(self) -> None:
-        """Add the elements."""
+        """Put the elements in their places."""
         self._search = ui.input("Find a topic", on_change=self._show).props("dense outlined clearable")
         self._search.classes("full-width").style("max-width:24rem")
         for subsystem in sorted({subsystem_of(name) for name in TOPICS}):
@@ -109,12 +109,10 @@ class _Topics:
             for name in ("rate", "events", "behind", "seconds"):
                 table.add_slot(f"body-cell-{name}", _NUMBER % f"{name}_text")
             self._sections[subsystem] = (section, table)
-        self._others = ui.html("", sanitize=False).classes(
-            "full-width"
-        )  # rows arrive with the first refresh, not twice
+        self._others = ui.html("", sanitize=False).classes("full-width")  # rows come with the first refresh, not twice
 
     async def refresh(self) -> None:
-        """Query the broker for its topics periodically, and show the samples."""
+        """Ask the broker for its topics now and then, and show what was sampled."""
         if self._turns % _LIST_EACH == 0:
             self._listed = (await self._view.get("/api/topics"))["topics"]
         self._turns += 1
@@ -132,7 +130,7 @@ class _Topics:
 
 
 def _others(found: Sequence[Mapping[str, Any]], *, is_open: bool) -> str:
-    """Return topics of other applications, and the folded ones, as HTML."""
+    """Topics of others, and those that are folded, as HTML."""
     foreign = [one for one in found if one["kind"] == "events" and one["subsystem"] == OTHER]
     shown = f'<h2 class="hw">Not in the catalogue</h2>{_plain(foreign)}' if foreign else ""
     for kind, title in _FOLDED.items():

@@ -165,7 +165,7 @@ def _due(row: UserRow, told: Why) -> str:
 
 
 def _channel(channel: str, *, is_linked: bool) -> str:
-    """Return a channel, which links to its insights for a visitor with access to topics."""
+    """A channel, which leads to its insights for a visitor who may read topics."""
     if not is_linked:
         return text(channel)
     address = Browsing(topic=INSIGHT_INGESTED, key=channel, search="1").address()
@@ -196,7 +196,7 @@ def _pending(by_channel: Mapping[str, int], *, sees_all: bool) -> str:
 
 
 def _demands(found: list[Demand]) -> str:
-    """Return the outcomes of the last manual rebuilds."""
+    """What became of the last rebuilds that somebody asked for by hand."""
     lines = "".join(
         f"<tr><td>{figures.moment(one.demanded_at_ms)}</td><td>{chip(one.status, _TONES.get(one.status, 'hw-muted'))}</td>"
         f'<td>{text(one.reason)}</td><td class="hw-number">{"" if one.cluster_version is None else one.cluster_version}</td>'
