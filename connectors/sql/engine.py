@@ -6,6 +6,7 @@ Invariants. A query reads the tables that it is given and nothing else: no file,
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,6 +18,7 @@ import pyarrow as pa
 
 from highwater.connectors.replay.arrow_alone import without_pandas
 from highwater.connectors.sql.faults import InvalidQueryError, told
+from highwater.connectors.sql.foreign_topics import SCHEMA
 from highwater.connectors.sql.query_task import Limits, Sources
 from highwater.connectors.sql.scanning import Progress, QueryTimeoutError
 from highwater.connectors.sql.views import Views
@@ -34,6 +36,14 @@ _CONFIGURATION: Mapping[str, str] = {
     "temp_directory": "",  # what does not fit in memory is refused, not written to a disk
     "threads": "1",
 }
+# DuckDB's own would leave out all but one schema, and shows what only holds the rows; TOPICS is what ksqlDB calls them.
+_LISTS_TABLES = re.compile(r"\s*(?:show|list)\s+(?:all\s+)?(?:tables|topics)\s*;?\s*", re.IGNORECASE)
+_ALL_TABLES = f"""
+    SELECT CASE table_schema WHEN '{SCHEMA}' THEN '"' || table_name || '"' ELSE table_schema || '.' || table_name END AS "table",
+        string_agg(column_name, ', ' ORDER BY ordinal_position) AS columns
+    FROM information_schema.columns
+    WHERE table_schema NOT IN ('main', 'information_schema', 'pg_catalog') GROUP BY ALL ORDER BY ALL
+"""  # noqa: S608 - a constant
 _NO_TABLE = "Table with name"
 # What DuckDB raises when it hears Ctrl-C in its own work.
 _INTERRUPTED = "Query interrupted"
@@ -118,6 +128,7 @@ def answered(
         UnavailableError: Kafka, the registry or PostgreSQL does not answer.
     """
     begun = monotonic_seconds()
+    query = _ALL_TABLES if _LISTS_TABLES.fullmatch(query) else query
     progress = Progress(begun + limits.seconds, on_progress)
     with without_pandas(), ExitStack() as stack:
         connection = stack.enter_context(_connection(limits))
@@ -158,7 +169,12 @@ def _check(query: str) -> None:
         raise InvalidQueryError(f"the query has {len(query):,} characters; at most {QUERY_CHARACTERS_MAX:,} are read")
     statements = duckdb.extract_statements(query)
     if len(statements) != 1:
-        raise InvalidQueryError(f"only one statement can be run at a time; this has {len(statements) or 'none'}")
+        wrong = (
+            f"only one statement can be run at a time; this has {len(statements)}"
+            if statements
+            else "the query is empty"
+        )
+        raise InvalidQueryError(wrong)
     if statements[0].type != duckdb.StatementType.SELECT:
         raise InvalidQueryError(
             f"only SELECT is allowed, because SQL never changes anything; this is {statements[0].type.name}"
