@@ -1,19 +1,19 @@
-"""Owns how it is told whether a text quotes another: by words in a row, whatever stands between them."""
+"""Decides whether a text quotes another: by words in a row, whatever is between them."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
+
+from highwater.streams.letters import runs_in
 
 # So many words in a row are a quotation: fewer are how anybody says a thing.
 QUOTED_WORDS_MIN = 4
-_WORD = re.compile(r"[^\W_]+")
 
 
 class Quotations:
-    """What some texts say and no other: runs of `QUOTED_WORDS_MIN` words, or a whole text of fewer.
+    """Quotations of some texts and no other: runs of `QUOTED_WORDS_MIN` words, or a whole shorter text.
 
-    `text in quotations`: whether a text says one of them.
+    `text in quotations`: whether a text contains one of them.
     """
 
     def __init__(self, texts: Iterable[str], others: Iterable[str] = ()) -> None:
@@ -31,7 +31,7 @@ class Quotations:
 
 
 def _words(text: str) -> list[str]:
-    return [word.casefold() for word in _WORD.findall(text)]
+    return [word.casefold() for word in runs_in(text)]
 
 
 def _runs(words: Sequence[str]) -> set[tuple[str, ...]]:

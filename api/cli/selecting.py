@@ -1,4 +1,4 @@
-"""What commands that read a topic in bulk share: the records between two places, batch by batch."""
+"""The common part of commands that read a topic in bulk: the records between two positions, batch by batch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Selecting:
-    """One topic."""
+    """The selected records of one topic."""
 
     def __init__(self, settings: Settings, topic: Topic) -> None:
         from highwater.connectors.replay.counts import Counts
@@ -44,10 +44,10 @@ class Selecting:
         return decoder_of(self.topic, self._settings.registry_access())
 
     def spans(self, begin: str | None, end: str | None) -> Ranges:
-        """The offsets between two places; None: the first record, or the end as it is now.
+        """Return the offsets between two positions; None: the first record, or the current end.
 
         Raises:
-            click.UsageError: one of them is no place.
+            click.UsageError: one of them is not a position.
             InvalidSelectionError: an offset is not in the topic.
         """
         from highwater.connectors.replay.selection import InvalidSelectionError, parse_bound
@@ -66,11 +66,11 @@ class Selecting:
     def decoded(
         self, spans: Mapping[int, Span], *, condition: str | None = None, key: str | None = None
     ) -> Iterator[Decoded]:
-        """The records of the spans that meet the condition and have the key.
+        """Yield the records of the spans that match the condition and have the key.
 
         Raises:
-            WhereError: the condition cannot be read.
-            UnavailableError: the broker went away.
+            WhereError: the condition cannot be parsed.
+            UnavailableError: the broker became unavailable.
         """
         chooser = self._chooser(condition, key)
         return map(chooser.decoded, self._read(spans))
@@ -78,7 +78,7 @@ class Selecting:
     def undecoded(
         self, spans: Mapping[int, Span], *, condition: str | None = None, key: str | None = None
     ) -> Iterator[Batch]:
-        """The same records as they came; errors as of `decoded`."""
+        """Yield the same records undecoded; errors as of `decoded`."""
         chooser = self._chooser(condition, key)
         return map(chooser.undecoded, self._read(spans))
 

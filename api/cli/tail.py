@@ -1,4 +1,4 @@
-"""`highwater tail`: the latest records of a topic, decoded, and then those that come."""
+"""`highwater tail`: prints the latest records of a topic, decoded, and then new ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from highwater.connectors.kafka.records import Record
 
 _RECORDS_DEFAULT = 10
-# What is held in memory to be put in order; more is what --from-beginning streams.
+# Held in memory to be sorted; --from-beginning streams more.
 _RECORDS_MAX = 100_000
 
 _TOPIC = TopicArgument(dead_letters=True, foreign=True)
@@ -90,7 +90,7 @@ def _follow(reader: Consumer, begin: dict[tuple[str, int], int], show: Show) -> 
 
     reader.assign([TopicPartition(*place, offset) for place, offset in begin.items()])
     while True:
-        # A broker that is away is waited for: who follows wants to see it come back.
+        # Wait while the broker is unavailable: a follower wants to continue after its recovery.
         message = reader.poll(0.2)
         if message is not None and not is_end(message):
             show(record_of(message))

@@ -17,7 +17,7 @@ from highwater.api.command.command import FAILED, INTERRUPTED, CommandFailedErro
 from highwater.api.command.connection import database as open_database
 from highwater.api.command.connection import own_settings, stack_settings
 from highwater.api.command.restarts import ask_restarts, restart_options, show_restarts
-from highwater.api.command.terminal import print_json, print_result, print_table, printable, progress, warn
+from highwater.api.command.terminal import print_json, print_list, print_result, print_table, printable, progress, warn
 from highwater.streams.jobs.states import JobStatus, Kind
 
 if TYPE_CHECKING:
@@ -122,12 +122,8 @@ def list_jobs(
     given = {name: value for name, value in wanted.items() if value is not None}
     path = f"/api/organizations/{quote(organization_id, safe='')}/jobs"
     found = ask_pages(path, "jobs", limit, given)
-    if as_json:
-        for job in found:
-            print_json(job)
-        return
     columns = ("job_id", "kind", "status", "progress_pct", "user_id", "created_at", "error")
-    print_table(columns, [[job[name] or "" for name in columns] for job in found], right=("progress_pct",))
+    print_list(found, columns, as_json=as_json, right=("progress_pct",))
 
 
 @jobs.command()

@@ -11,7 +11,7 @@ import click
 from highwater.api.command.client import ask_api, ask_pages
 from highwater.api.command.command import Group, json_option
 from highwater.api.command.restarts import ask_restarts, restart_options, show_restarts
-from highwater.api.command.terminal import print_json, print_result, print_table, warn
+from highwater.api.command.terminal import print_json, print_list, print_result, print_table, warn
 from highwater.streams.queries.restarts import ANSWERING
 from highwater.streams.queries.states import Stage
 
@@ -44,11 +44,7 @@ def queries() -> None:
 def list_queries(user: str, limit: int, as_json: bool) -> None:
     """List the queries of USER, the newest first."""
     found = ask_pages(f"/api/users/{quote(user, safe='')}/queries", "queries", limit, {})
-    if as_json:
-        for query in found:
-            print_json(query)
-        return
-    print_table(_COLUMNS, [[query[name] or "" for name in _COLUMNS] for query in found])
+    print_list(found, _COLUMNS, as_json=as_json)
 
 
 @queries.command()

@@ -1,7 +1,7 @@
-"""Owns how many records have which value of an expression.
+"""Counts how many records have which value of an expression.
 
-Invariant: a count is of every record of the selection; a record for which the expression has no answer is counted apart. The
-number of different values is bounded, since each is held.
+Invariant: every record of the selection is counted; a record without a value of the expression is counted separately.
+The number of distinct values is limited, since each is held in memory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from highwater.connectors.replay.where_error import WhereError
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import HighwaterError
 
-# About 100 MB of them; nobody reads a table of so many.
+# About 100 MB; nobody reads a table of that size.
 VALUES_MAX = 500_000
 
 
@@ -46,7 +46,7 @@ class Counting:
         """`decoder_type` is the Arrow type of the topic's events; `is_open`: they are any JSON values, whose fields are unknown.
 
         Raises:
-            WhereError: the text is no expression over a record of this topic.
+            WhereError: the text is not an expression over a record of this topic.
         """
         try:
             self._expression = Where(expression, decoder_type, topic, is_open=is_open)
@@ -57,12 +57,12 @@ class Counting:
 
     @property
     def without_answer(self) -> int:
-        """Records that have no such value, tombstones apart."""
+        """Return the number of records without a value, except tombstones."""
         return self._expression.failed
 
     @property
     def first_failure(self) -> str | None:
-        """Why the first of them has none."""
+        """Return why the first of them has none."""
         return self._expression.first_failure
 
     def add(self, decoded: Decoded) -> None:
@@ -81,19 +81,19 @@ class Counting:
 
     @property
     def distinct(self) -> int:
-        """How many different values there are."""
+        """Return the number of distinct values."""
         return len(self._counts)
 
     def top(self, count: int) -> list[tuple[Any, int]]:
-        """The most frequent values; among equals those that come first as text."""
+        """Return the most frequent values; ties in text order."""
         return sorted(self._counts.items(), key=lambda item: (-item[1], str(item[0])))[:count]
 
 
 def _countable(value: Any) -> Any:
-    """A value as it is counted and shown; times in ISO 8601, what is nested as text."""
+    """Return a value as it is counted and shown; times in ISO 8601, nested values as text."""
     if isinstance(value, datetime):
         return iso_from_ms(round(value.timestamp() * 1_000))
     if value is None or isinstance(value, str | int | float | bool):
-        # True is 1 to a dictionary, and neither is a text.
+        # In a dictionary True equals 1, and neither is a text.
         return str(value).lower() if isinstance(value, bool) else value
     return str(value)
