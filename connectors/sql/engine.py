@@ -17,6 +17,7 @@ import duckdb
 import pyarrow as pa
 
 from highwater.connectors.replay.arrow_alone import without_pandas
+from highwater.connectors.sql.answers import JSON_TEXT
 from highwater.connectors.sql.faults import InvalidQueryError, told
 from highwater.connectors.sql.foreign_topics import SCHEMA
 from highwater.connectors.sql.query_task import Limits, Sources
@@ -47,6 +48,7 @@ _ALL_TABLES = f"""
 _NO_TABLE = "Table with name"
 # What DuckDB raises when it hears Ctrl-C in its own work.
 _INTERRUPTED = "Query interrupted"
+_CTRL_C = ": KeyboardInterrupt"
 
 
 class Answer:
@@ -74,7 +76,8 @@ class Answer:
     def schema(self) -> pa.Schema:
         """The Arrow types; the query runs when they are asked for."""
         found = self._reader.schema
-        return pa.schema([field.with_name(name) for field, name in zip(found, self._names, strict=True)])
+        fields = zip(found, self.columns, strict=True)
+        return pa.schema([_field(field, column["name"], column["type"]) for field, column in fields])
 
     def close(self) -> None:
         """Read no further."""
@@ -87,7 +90,7 @@ class Answer:
             kept = batch.slice(0, left)
             self.rows += kept.num_rows
             if kept.num_rows:
-                yield kept.rename_columns(self._names)
+                yield pa.RecordBatch.from_arrays(kept.columns, schema=self.schema)
             if batch.num_rows > left:
                 self.is_cut_off = True
                 return
@@ -100,6 +103,12 @@ class Answer:
             "scanned": self._progress.scanned(),
             "seconds": round(monotonic_seconds() - self._begun_seconds, 3),
         }
+
+
+def _field(field: pa.Field, name: str, kind: str) -> pa.Field:
+    """A column of the answer; of JSON, which Arrow takes for text, it says so."""
+    named = field.with_name(name)
+    return named.with_metadata(JSON_TEXT) if kind == "JSON" else named
 
 
 def distinct_names(names: Sequence[str]) -> list[str]:
@@ -202,6 +211,8 @@ def _in_words(query: str, progress: Progress, views: Views, limits: Limits) -> I
     try:
         yield
     except (duckdb.Error, pa.ArrowInvalid, OSError) as error:
+        if _CTRL_C in str(error):  # heard in Python code that DuckDB or Arrow called
+            raise KeyboardInterrupt from error
         failure = progress.failure
         if isinstance(failure, QueryTimeoutError) or isinstance(error, duckdb.InterruptException):
             raise QueryTimeoutError(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import _thread
+import io
+import json
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 
 from highwater.connectors.replay.subject import Subject
 from highwater.connectors.sql import views
-from highwater.connectors.sql.answers import rows_of
+from highwater.connectors.sql.answers import JsonLines, rows_of
 from highwater.connectors.sql.engine import answered, distinct_names
 from highwater.connectors.sql.faults import InvalidQueryError
 from highwater.connectors.sql.foreign_topics import AmbiguousTopicError
@@ -73,6 +75,17 @@ def test_the_broker_is_asked_only_for_tables_that_are_not_ours(asked: list[str])
     assert asked == []
     rows("FROM orders")
     assert asked == ["topics", "orders"]
+
+
+def test_json_is_part_of_a_line_of_json(asked: list[str]) -> None:
+    """Not a text within it; a null is a null."""
+    file = io.BytesIO()
+    with answered("SELECT _value, _key FROM orders WHERE _offset IN (100, 103)", NOWHERE, Limits(9, 9)) as answer:
+        writer = JsonLines(file, answer.schema)
+        for one in answer.batches():
+            writer.write(one)
+    found = [json.loads(line) for line in file.getvalue().splitlines()]
+    assert found == [{"_value": {"n": 1, "to": {"city": "Ulm"}}, "_key": "k"}, {"_value": None, "_key": "k"}]
 
 
 def test_all_tables_are_shown(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
