@@ -52,8 +52,8 @@ def told(
     first = _KIND.sub("", text).split("\n", maxsplit=1)[0].rstrip("!")
     hint = ""
     if isinstance(error, duckdb.ParserException):
-        near = _NEAR.search(first)
-        hint = _topic_hint(query, "" if near is None else near[1], tables()) or _keyword_hint(query)
+        unread = _NEAR.search(first)
+        hint = _topic_hint(query, "" if unread is None else unread[1], tables()) or _keyword_hint(query)
     return f"{first}{_place(text)}{hint}"
 
 
