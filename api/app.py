@@ -1,7 +1,8 @@
-"""The application: routes, errors and limits put together, served by uvicorn.
+"""The application: combines routes, errors and limits, and is served by uvicorn.
 
-Laws. It starts and answers /healthz whatever else is away, and the dashboard is loaded when the first browser comes. No request
-body is larger than `BODY_BYTES_MAX`. Every answer is measured under its route's template, never under its path.
+Invariants. It starts and answers /healthz even if other services are unavailable. The dashboard is loaded when the
+first browser opens it. No request body is larger than `BODY_BYTES_MAX`. Every answer is measured under its route's
+template, never under its path.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from highwater.api.chunks import routes as chunks
 from highwater.api.chunks import routes_search as chunk_search
 from highwater.api.core import asyncapi, authorization, docs, errors, events, system
 from highwater.api.core.answers import add_answers
-from highwater.api.core.auth import parse_api_keys, refuse_open_door
+from highwater.api.core.auth import parse_api_keys, refuse_public_address_without_keys
 from highwater.api.core.connections import Connections, files_allowed
 from highwater.api.core.documentation import add_refusals
 from highwater.api.core.entrance import Entrance
@@ -37,7 +38,7 @@ from highwater.api.core.openapi import add_forms, operation_id
 from highwater.api.core.paths import RouteOnRawPath
 from highwater.api.core.protocol import LimitedConfig, Limits
 from highwater.api.core.proxies import parse_networks
-from highwater.api.core.ready import Asked, Later, Ready, ShortWay
+from highwater.api.core.ready import DeferredAnswer, QuickAnswer, QuickRequest, ShortWay
 from highwater.api.core.security_log import RecordActions
 from highwater.api.core.services import Services
 from highwater.api.core.tls import check_tls
@@ -68,6 +69,7 @@ from highwater.api.pages.shortcut import ShortCut
 from highwater.api.queries import routes as queries
 from highwater.api.queries import routes_metrics as query_metrics
 from highwater.api.queries import routes_prompts as prompts
+from highwater.api.queries import routes_restarts as query_restarts
 from highwater.api.queries import routes_socket as query_socket
 from highwater.api.readers.mount import Readers, ReadersRoute
 from highwater.api.records import routes as records
@@ -83,9 +85,9 @@ from highwater.streams.tracing import TRACER
 
 # Ten thousand events of 1.5 kB, or a few insights with a megabyte of text.
 BODY_BYTES_MAX = 16 * 1024 * 1024
-# What a client says over a socket is a command of a few hundred bytes.
+# A client sends commands of a few hundred bytes over a socket.
 SOCKET_MESSAGE_BYTES_MAX = 64 * 1024
-# A stop waits this long for requests under way; a stream of changes is cut.
+# A stop waits this long for requests in progress; a stream of changes is cut.
 STOP_SECONDS_MAX = 10
 
 _TOO_LARGE = f"the body is larger than {BODY_BYTES_MAX} bytes"
@@ -93,7 +95,9 @@ _log = get_log("api")
 
 
 class LimitBody:
-    """ASGI: refuses a body above the limit, by its declared length or by what has arrived; some routes have their own."""
+    """ASGI: refuses a body above the limit, by its declared length or by the bytes received; some routes have their own
+    limit.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -121,7 +125,9 @@ class LimitBody:
 
 
 class Measure:
-    """ASGI: time to the end of each answer, by route template, method and status; a debug line a request."""
+    """ASGI: measures the time to the end of each answer by route template, method and status; logs one debug line per
+    request.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -150,7 +156,9 @@ class Measure:
 
 
 class Application(FastAPI):
-    """FastAPI behind the entrance, with the short cut in front of its middleware; what that leaves goes the usual way."""
+    """FastAPI behind the entrance, with the shortcut in front of its middleware; requests that the shortcut leaves take
+    the normal route.
+    """
 
     entrance: Entrance | None = None
     traces: TraceRequests | None = None
@@ -158,7 +166,7 @@ class Application(FastAPI):
     short_feeds: ShortFeeds | None = None
 
     def openapi(self) -> dict[str, Any]:
-        """The description of the API, with what each operation asks of its caller and may be refused with."""
+        """Return the OpenAPI document, with the access that each operation requires and the errors that it may return."""
         if self.openapi_schema is None:
             document = super().openapi()
             add_forms(document)
@@ -169,24 +177,24 @@ class Application(FastAPI):
         return super().openapi()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, if it may come in."""
+        """Answer one request if the entrance admits it."""
         if self.traces is None or scope["type"] == "lifespan":
             await super().__call__(scope, receive, send)
         else:
             await self.traces(scope, receive, send)
 
     def note_refusal(self, scope: Scope, status: int) -> None:
-        """Have a refusal at the entrance recorded, once there is where to."""
+        """Record a refusal at the entrance, as soon as the security log exists."""
         services: Services | None = getattr(self.state, "services", None)
         if services is not None:
             services.security.ended(scope, status)
 
     async def quick(self, scope: Scope, send: Send) -> bool:
-        """Whether the short cut has answered a request that was let in."""
+        """Answer an admitted request by the shortcut; return whether it did."""
         return self.short_cut is not None and await self.short_cut.answer(scope, send)
 
     def is_known(self, target: bytes) -> bool:
-        """Whether a request with this target may have a ready answer."""
+        """Return whether a request with this target may have a ready answer."""
         return self._short_way(target) is not None
 
     def _short_way(self, target: bytes) -> ShortWay | None:
@@ -194,28 +202,29 @@ class Application(FastAPI):
             return self.short_cut
         return self.short_feeds if self.short_feeds is not None and self.short_feeds.is_known(target) else None
 
-    def asked(self, scope: Scope) -> Asked | None:
-        """What a read asks for that is let in and carries no trace; the way here is that of `__call__`."""
+    def asked(self, scope: Scope) -> QuickRequest | None:
+        """Return what an admitted read without a trace requests; the arguments are those of `__call__`."""
         way = self._short_way(scope["raw_path"])
         if way is None or self.entrance is None or has_context(scope):
             return None
         seen = self.entrance.quick_scope(scope)
         return None if seen is None else way.asked(seen)
 
-    def ready(self, asked: Asked) -> Ready | Later[Any] | None:
-        """The answer, where it waits for one question at most and leaves no trace."""
+    def ready(self, asked: QuickRequest) -> QuickAnswer | DeferredAnswer[Any] | None:
+        """Return the answer if it needs at most one query to Redis and leaves no trace."""
         return None if self.short_cut is None or TRACER.is_on else asked.ready()
 
     async def usual(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one that was let in and that the short cut has left."""
+        """Answer an admitted request that the shortcut has left."""
         await super().__call__(scope, receive, send)
 
 
 def create_app(settings: Settings, clock: Clock | None = None) -> Application:
-    """The application over these settings; the parts are reached when it starts.
+    """Create the application for these settings; it connects to its services when it starts.
 
     Raises:
-        ConfigurationError: the API keys, the OpenID provider, the trusted proxies or the allowed origins cannot be read.
+        ConfigurationError: the API keys, the OpenID provider, the trusted proxies or the allowed origins cannot be
+            read.
     """
     read_rules(settings)
     credentials = read_credentials(settings)
@@ -245,7 +254,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
         version=__version__,
         lifespan=lifespan,
         redirect_slashes=False,
-        # Their pages load scripts from elsewhere; `/docs` is ours (`core/docs.py`).
+        # FastAPI's own pages load scripts from other sites; `/docs` is ours (`core/docs.py`).
         docs_url=None,
         redoc_url=None,
         generate_unique_id_function=operation_id,
@@ -261,6 +270,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
         feeds_rebuilds,
         feeds_curations,
         query_socket,
+        query_restarts,
         prompts,
         league_cache,
         cache,
@@ -290,7 +300,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
 
 
 class Server(uvicorn.Server):
-    """uvicorn, which waits for requests under way; streams and sockets have no end of their own and are told to end first."""
+    """uvicorn, which waits for requests in progress; streams and sockets have no end of their own and are ended first."""
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the streams and sockets, then everything else."""
@@ -303,7 +313,7 @@ class Server(uvicorn.Server):
 def server_of(
     app: Any, host: str, port: int, *, settings: Settings | None = None, limits: Limits | None = None
 ) -> Server:
-    """Uvicorn as the API runs it: uvloop, httptools and sockets under limits, our own log."""
+    """Create uvicorn as the API runs it: uvloop, httptools, sockets under limits, and our log format."""
     given = settings or Settings()
     connections = Connections(
         min(given.connections_max, files_allowed()),
@@ -324,7 +334,7 @@ def server_of(
         access_log=False,
         log_config=None,
         server_header=False,
-        # Whose X-Forwarded-For counts is our own setting; uvicorn would believe anybody on this machine.
+        # Our own setting decides whose X-Forwarded-For is trusted; uvicorn would trust every program on this machine.
         proxy_headers=False,
         timeout_graceful_shutdown=STOP_SECONDS_MAX,
     )
@@ -332,18 +342,19 @@ def server_of(
 
 
 def serve(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT, then end what is under way.
+    """Serve until SIGTERM or SIGINT, then finish the requests in progress.
 
     Raises:
-        ConfigurationError: a setting or the certificate cannot be used, or the API would be open to others than this machine.
+        ConfigurationError: a setting or the certificate cannot be used, or the API would be open to others than this
+            machine.
     """
     check_tls(settings)
     keys = parse_api_keys(settings.api_keys)
     has_people = read_rules(settings) is not None
     if settings.api_keys_file is not None:
-        read_key_file(settings.api_keys_file)  # one that cannot be used is one line at the start
+        read_key_file(settings.api_keys_file)  # fail with one line at the start if it cannot be used
     elif not has_people:
-        refuse_open_door(settings.host, keys)
+        refuse_public_address_without_keys(settings.host, keys)
     app = create_app(settings)
     settle_heap()
     _log.info("the API listens", host=settings.host, port=settings.port, tls=settings.tls_cert_file is not None)

@@ -1,7 +1,7 @@
-"""Owns the requests that the OpenAPI document shows as examples, by operation.
+"""Owns the example requests of the OpenAPI document, by operation.
 
-Invariant: an integration test (`tests/integration/core/test_openapi_examples.py`) sends each of them and gets the answer that the
-document promises; an operation whose path has no example here is shown without one.
+Invariant: an integration test (`tests/integration/core/test_openapi_examples.py`) sends each of them and gets the
+documented answer; an operation whose path has no example here is shown without one.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ PATH_EXAMPLES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """What one operation is shown with: its body, and parameters that have no example, or another one, by name."""
+    """The example of one operation: its body, and values of parameters that have no example or need another one, by
+    name.
+    """
 
     body: Any = None
     parameters: Mapping[str, Any] = field(default_factory=dict)

@@ -1,7 +1,7 @@
-"""The application put together: what is shared, and over it what each slice adds, in the order of its starting and of its end.
+"""Wires the application: the shared services, and over them those of each slice, in the order of start and end.
 
-Invariants. Slices do not know each other: what one hands to another passes through here. What tells something to the log is
-closed before the log is.
+Invariants. Slices do not know each other: what one passes to another goes through here. Everything that publishes to
+the log is closed before the log is.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from highwater.streams.settings import Settings
 
 @dataclass(frozen=True)
 class Wiring:
-    """Everything that the routes of one application stand on."""
+    """Everything that the routes of one application use."""
 
     services: Services
     feeds: FeedServices
@@ -40,14 +40,14 @@ class Wiring:
     history: HistoryRecorder
 
     def install(self, app: FastAPI) -> None:
-        """Put it where the routes find it."""
+        """Store it where the routes find it."""
         state = app.state
         state.wiring, state.services = self, self.services
         state.feeds, state.pages, state.league = self.feeds, self.pages, self.league
         state.queries, state.jobs, state.chunks = self.queries, self.jobs, self.chunks
 
     async def start(self) -> None:
-        """Begin to reach the parts; none of them has to be there."""
+        """Start connecting; no service has to be available."""
         await self.services.start()
         self.open_letters.start()
         self.history.start()
@@ -60,7 +60,7 @@ class Wiring:
         await asyncio.gather(self.queries.end(), self.jobs.end())
 
     async def close(self) -> None:
-        """Let go of everything, in the order of use."""
+        """Close everything, users before what they use."""
         core = self.services
         await self.history.close()
         await self.open_letters.close()
@@ -70,7 +70,7 @@ class Wiring:
 
 
 def make_wiring(settings: Settings, clock: Clock) -> Wiring:
-    """Wire everything; called on the running loop, reaches for nothing.
+    """Wire everything; called on the running loop, performs no I/O.
 
     Raises:
         ConfigurationError: a setting cannot be used.

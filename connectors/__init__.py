@@ -1,1 +1,1 @@
-"""Everything that touches the outside: Kafka, stores, models; sinks, workers and materializers as thin shells."""
+"""Everything with I/O to the outside: Kafka, stores, models; sinks, workers and materializers as thin shells."""

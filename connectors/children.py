@@ -1,6 +1,6 @@
-"""What a process that we start for heavy work does to itself: it ends with us, and takes no more memory than it was given.
+"""What a process that we start for heavy work does at its start: it ends with its parent, and limits its memory.
 
-Invariant: whatever such a process meets, it fails alone.
+Invariant: if such a process fails, it fails alone.
 """
 
 import ctypes
@@ -12,14 +12,16 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 
 
-_CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container: microseconds a period, and the period; `max` is no limit
+_CPU_QUOTA = Path(
+    "/sys/fs/cgroup/cpu.max"
+)  # of a container: microseconds per period, and the period; `max` means unlimited
 
 
 def count_cores(quota: str | None = None) -> int:
-    """How many cores this process may use at once: those it may run on, or those that its container is given; at least 1.
+    """Return how many cores this process may use: its CPU affinity, or the quota of its container; at least 1.
 
     Args:
-        quota: what the kernel says of the container; None = read it.
+        quota: the container's quota from the kernel; None = read it.
     """
     cores = len(os.sched_getaffinity(0))
     if quota is None:
@@ -31,7 +33,7 @@ def count_cores(quota: str | None = None) -> int:
 
 
 def die_with_parent(parent_id: int) -> None:
-    """Have this process killed when the one that started it ends, however that ends.
+    """Let the kernel kill this process when its parent ends, however that ends.
 
     Raises:
         SystemExit: it has ended already.
@@ -45,9 +47,9 @@ def die_with_parent(parent_id: int) -> None:
 def limit_memory(memory_bytes_max: int) -> None:
     """Bound the resident size by bounding what can grow it.
 
-    RLIMIT_DATA counts private writable memory: the heap, anonymous maps, stacks. What stays outside is the libraries'
-    file pages, resident by now, so the limit is what they leave. RLIMIT_AS would count reserved address space, which
-    is far above what is used; RLIMIT_RSS is not enforced by Linux.
+    RLIMIT_DATA counts private writable memory: the heap, anonymous maps, stacks. The libraries' file pages are not
+    counted but are resident by now, so the limit is reduced by them. RLIMIT_AS would count reserved address space,
+    which is far more than is used; Linux does not enforce RLIMIT_RSS.
     """
     with open("/proc/self/statm", "rb") as statm:  # noqa: PTH123 a kernel file, not a path of ours
         file_bytes = int(statm.read().split()[2]) * resource.getpagesize()

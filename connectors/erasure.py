@@ -1,7 +1,7 @@
-"""What takes part in the erasure of users: each household registers its step, and nobody knows another's.
+"""The steps that the erasure of users takes: each slice registers its step, and none knows another's.
 
-The sink of users runs the steps in its transaction, in this order: `lock` of each, then (nobody stores what users said any more)
-`erase` of each, then the resources of each lose their versions.
+The sink of users runs the steps in its transaction, in this order: `lock` of each, then (after users' events can no
+longer be stored) `erase` of each, then the resources of each lose their versions.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from highwater.schemas.positions import Cause
 
 
 async def _nothing_to_lock(_tx: Connection, _users: Collection[str]) -> None:
-    """Nothing of this household is locked before."""
+    """This slice locks nothing."""
 
 
 def _no_resources(_user_id: str) -> Sequence[str]:
@@ -24,10 +24,10 @@ def _no_resources(_user_id: str) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True)
 class ErasureStep:
-    """What the erasure of users takes from one household.
+    """The step of one slice in the erasure of users.
 
-    `erase` is given the users with the events that erase them, and the moment in ms since 1970; `lock` is for what must be
-    locked before the erasures' own lock; `resources` names the keys of what is served of a user, whose versions end.
+    `erase` gets the users with the events that erase them, and the time in ms since 1970; `lock` takes locks that must
+    come before the erasures' own lock; `resources` returns the keys of a user's resources, whose versions end.
     """
 
     erase: Callable[[Connection, Codec, Mapping[str, Cause], int], Awaitable[None]]

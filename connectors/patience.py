@@ -1,4 +1,4 @@
-"""Waiting for what is unavailable, or for what there is nothing to do before."""
+"""Waits while a dependency is unavailable, or while there is nothing to do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from highwater.streams.retry import unavailable_seconds
 T = TypeVar("T")
 
 
-async def patiently(read: Callable[[], Awaitable[T]]) -> T:
+async def retry_until_available(read: Callable[[], Awaitable[T]]) -> T:
     """Retry the read until the dependency answers (R1.31)."""
     attempt = 0
     while True:

@@ -1,4 +1,4 @@
-"""The composition root of `highwater connect`: opens what all connectors need and runs those that are named."""
+"""The composition root of `highwater connect`: opens what all connectors need and runs the named ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from highwater.streams.retry import unavailable_seconds
 from highwater.streams.settings import Settings
 from highwater.streams.telemetry import get_log
 
-# A connector that ran for longer had recovered: what ended it is a new failure, answered by the shortest pause.
+# A connector that ran for longer had recovered: its end is a new failure, with the shortest pause.
 _LASTING_SECONDS = 60.0
 # A driver's message may quote a whole statement.
 _ERROR_CHARACTERS_MAX = 500
@@ -49,7 +49,7 @@ async def _outbox(w: Wiring) -> Connector:
 
 
 def _all_of(kind: str) -> dict[str, Make]:
-    """The connectors of a kind by name, over all slices."""
+    """Return the connectors of a kind by name, over all slices."""
     return {name: make for one in SLICES for name, make in getattr(one, kind).items()}
 
 
@@ -57,17 +57,17 @@ def _all_of(kind: str) -> dict[str, Make]:
 CONNECTOR_GROUPS: Mapping[str, tuple[str, ...]] = {
     kind: tuple(_all_of(kind)) for kind in ("sinks", "workers", "materializers")
 }
-# Every connector by name; `connect` without names runs them all. The outbox serves all households.
+# Every connector by name; `connect` without names runs them all. The outbox serves all slices.
 CONNECTORS: Mapping[str, Make] = {
     **_all_of("sinks"), "outbox": _outbox, **_all_of("workers"), **_all_of("materializers"),
 }  # fmt: skip
 
 
 def resolve_names(names: Sequence[str]) -> list[str]:
-    """The connectors meant by names and group names; none means all.
+    """Return the connectors of names and group names; none means all.
 
     Raises:
-        ConfigurationError: a name is neither.
+        ConfigurationError: a name is unknown.
     """
     wanted: list[str] = []
     for name in names or CONNECTORS:
@@ -84,7 +84,7 @@ async def run_connectors(settings: Settings, names: Sequence[str]) -> None:
 
     Raises:
         ConfigurationError: a name or an address is wrong.
-        Exception: what ended a connector that should not have ended; the process must not go on without it.
+        Exception: ended a connector that should not have ended; the process must not continue without it.
     """
     wanted = resolve_names(names)
     stop = asyncio.Event()
@@ -131,9 +131,9 @@ async def run_connectors(settings: Settings, names: Sequence[str]) -> None:
 
 
 def with_rebuild_processes(settings: Settings, names: Sequence[str], cores: int) -> Settings:
-    """The settings with a number of rebuild processes: as set, or one a core on a host that does nothing else.
+    """Return the settings with a number of rebuild processes: as set, or one per core on a host that does nothing else.
 
-    Beside other connectors it is one: they, the brokers and the database of a small machine need the rest.
+    With other connectors it is one: they, the brokers and the database of a small machine need the rest.
     """
     if settings.rebuild_processes is not None:
         return settings
@@ -141,10 +141,10 @@ def with_rebuild_processes(settings: Settings, names: Sequence[str], cores: int)
 
 
 async def keep_running(connector: Connector, waiting: dict[str, str], stop: asyncio.Event) -> None:
-    """Run a connector, and again when it ended for a part that is unavailable; each error that ended it is logged as what it is.
+    """Run a connector, and restart it after a service was unavailable; each error that ended it is logged.
 
-    Connectors wait for their parts themselves. This is for the place where one does not: the others of the process go on, and
-    nothing is lost, since a connector starts from what is stored.
+    Connectors themselves wait for their services. This is for the place where one does not: the others of the process
+    continue, and nothing is lost, since a connector starts from what is stored.
     """
     attempt = 0
     while not stop.is_set():
@@ -174,7 +174,7 @@ def _note(group: str, leaf: BaseException) -> None:
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether an error says that a part is unavailable, which passes: no fault of ours, and none of what was to be done."""
+    """Return whether an error means that a service is temporarily unavailable: not our fault, nor the data's."""
     if isinstance(error, KafkaException):
         return not error.args[0].fatal()
     return isinstance(error, UnavailableError) or is_away(error)
@@ -188,7 +188,7 @@ async def _close_server(server: asyncio.Server) -> None:
 async def _surroundings(
     settings: Settings, waiting: dict[str, str], stop: asyncio.Event, resources: contextlib.AsyncExitStack
 ) -> Surroundings | None:
-    """Open what all connectors need; a part that is away is waited for, and said once."""
+    """Open what all connectors need; wait while a service is unavailable, and log that once."""
     registry = Registry(settings.registry_access())
     codec = await _when_available(registry.codec, waiting, stop)
     pool = await _when_available(lambda: open_pool(settings.database, size_max=20), waiting, stop)
@@ -214,7 +214,7 @@ async def _restored(pool: Pool) -> bool:
 
 
 async def _when_available(make: Callable[[], Awaitable[T]], waiting: dict[str, str], stop: asyncio.Event) -> T | None:
-    """What is made, as soon as the parts it needs are available; None when this is to end first.
+    """Return the result of `make` as soon as its services are available; None if the process stops first.
 
     Raises:
         AccessRefusedError: one refuses us.
@@ -223,7 +223,7 @@ async def _when_available(make: Callable[[], Awaitable[T]], waiting: dict[str, s
     while not stop.is_set():
         try:
             return await make()
-        except AccessRefusedError:  # no waiting makes a password right
+        except AccessRefusedError:  # waiting does not correct a password
             raise
         except UnavailableError as error:
             attempt += 1

@@ -1,4 +1,4 @@
-"""The households of `highwater connect`, in the order in which their connectors are listed and users are erased."""
+"""The slices of `highwater connect`, in the order in which their connectors are listed and users are erased."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from highwater.connectors.queries.wiring import SLICE as QUERIES
 from highwater.connectors.redaction import RedactionStep
 from highwater.connectors.wiring import Slice
 
-# What takes a retracted insight or a deleted chunk out of documents.
+# Removes a retracted insight or a deleted chunk from documents.
 REDACTION: Sequence[RedactionStep] = (redact_feeds, redact_queries, redact_jobs)
 _OTHERS = (feeds_slice_of(REDACTION), LEAGUE, QUERIES, JOBS, chunks_slice_of(REDACTION), ALERTS, PAGES)
-# What the sink of users takes away of an erased user.
+# The steps of the sink of users for an erased user.
 ERASURE: Sequence[ErasureStep] = tuple(one.erasure for one in _OTHERS if one.erasure is not None)
 SLICES: Sequence[Slice] = (slice_of(ERASURE), *_OTHERS)

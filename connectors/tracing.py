@@ -1,6 +1,7 @@
-"""Spans to an OpenTelemetry collector by OTLP over HTTP as JSON (https://opentelemetry.io/docs/specs/otlp/), from a thread.
+"""Exports spans to an OpenTelemetry collector by OTLP over HTTP as JSON (https://opentelemetry.io/docs/specs/otlp/),
+from a thread.
 
-Invariant: a collector that is slow or away costs spans, which are counted (`highwater_spans`), and nothing else.
+Invariant: a slow or unavailable collector costs spans, which are counted (`highwater_spans`), and nothing else.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from highwater.streams.tracing import TRACER, AttributeValue, Span, Tracer
 if TYPE_CHECKING:
     import httpx
 
-# Spans in one request, and how long a first one waits for others: OpenTelemetry's batch size, and a fifth of its delay.
+# Spans per request, and how long a first one waits for others: OpenTelemetry's batch size, and a fifth of its delay.
 BATCH_MAX = 512
 DELAY_SECONDS = 1.0
 REQUEST_SECONDS = 10.0
-# Tried so often in all, this far apart; then the batch is counted as failed, since more spans are waiting.
+# Attempts in total, and the pause between them; then the batch is counted as failed, since more spans are waiting.
 ATTEMPTS = 2
 AGAIN_SECONDS = 1.0
-# What is still waiting when a role ends is sent within this.
+# Spans that wait when a role ends are sent within this.
 CLOSE_SECONDS = 3.0
 _PATH = "/v1/traces"
 _VERSION = version("highwater")
@@ -48,12 +49,12 @@ class Exporter:
         self._thread = threading.Thread(target=self._run, name="tracing", daemon=True)
 
     def start(self) -> None:
-        """Begin to collect and send."""
+        """Start collecting and sending."""
         self._tracer.is_on = True
         self._thread.start()
 
     def close(self) -> None:
-        """Send what is waiting, within a bounded time, and end."""
+        """Send what is waiting, within a limited time, and stop."""
         self._tracer.is_on = False
         self._ending.set()
         self._tracer.waiting.set()
@@ -98,7 +99,7 @@ class Exporter:
 
 
 def document(resource: Mapping[str, AttributeValue], spans: Sequence[Span]) -> dict[str, Any]:
-    """An ExportTraceServiceRequest in OTLP's JSON: ids in hexadecimal, times as decimal strings of ns since 1970."""
+    """Return an ExportTraceServiceRequest in OTLP's JSON: ids in hexadecimal, times as decimal strings of ns since 1970."""
     scope = {"name": "highwater", "version": _VERSION}
     return {
         "resourceSpans": [
@@ -139,7 +140,7 @@ def _value(value: AttributeValue) -> dict[str, Any]:
 
 
 def start_tracing(settings: Settings, role: str) -> Exporter | None:
-    """Export the spans of this process; None where no collector is set.
+    """Export the spans of this process; None if no collector is set.
 
     Raises:
         ConfigurationError: OTEL_EXPORTER_OTLP_HEADERS cannot be read.

@@ -1,7 +1,7 @@
-"""What the wiring of every household is made of: a connector, the parts that those of one process share, and a slice.
+"""The parts of every slice's wiring: a connector, the resources that the connectors of one process share, and a slice.
 
-A slice says what a household adds to `highwater connect`, each connector by its name, and what it takes away of an erased user.
-`connectors/slices.py` lists the slices; `connectors/run.py` runs what is named.
+A slice declares what it adds to `highwater connect`, each connector by its name, and its step in a user's erasure.
+`connectors/slices.py` lists the slices; `connectors/run.py` runs the named connectors.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from highwater.connectors.redis.link import RedisLink, open_redis
 from highwater.schemas.errors import ConfigurationError
 from highwater.streams.settings import Settings
 
-# Connections of an engine: one of each group commit, the watch, and reads of as many stages or steps as have CPU.
+# Connections of an engine: one for each group commit, the watch, and reads of as many stages or steps as have CPU.
 _ENGINE_POOL_SIZE = 8
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
@@ -34,20 +34,20 @@ T = TypeVar("T")
 
 
 class Connector(Protocol):
-    """Something that runs until stopped and says why it is not ready."""
+    """Runs until stopped and reports why it is not ready."""
 
     group: str
 
     @property
     def problem(self) -> str | None:
-        """Why it is not ready; None when it is. What it waits for while the rest of the process works is `degraded`."""
+        """Return why it is not ready; None if it is. What it waits for while the rest of the process works is `degraded`."""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until `stop` is set."""
 
 
 class WithWatch:
-    """A connector with something beside it that runs as long."""
+    """A connector with a companion that runs as long."""
 
     def __init__(self, connector: Connector, watch: Callable[[asyncio.Event], Awaitable[None]]) -> None:
         self._connector = connector
@@ -56,21 +56,21 @@ class WithWatch:
 
     @property
     def problem(self) -> str | None:
-        """That of the connector."""
+        """Return the problem of the connector."""
         return self._connector.problem
 
     @property
     def degraded(self) -> str | None:
-        """What of the connector does not run while the rest does."""
+        """Return what does not run while the rest does."""
         return getattr(self._connector, "degraded", None)
 
     @property
     def readings(self) -> Mapping[Place, Reading]:
-        """Where the connector stands, if it is a consumer."""
+        """Return the places of the connector, if it is a consumer."""
         return getattr(self._connector, "readings", {})
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Run both; the failure of one ends the other."""
+        """Run both; a failure of one ends the other."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._connector.run(stop))
             tasks.create_task(_awaited(self._watch(stop)))
@@ -81,7 +81,7 @@ async def _awaited(awaitable: Awaitable[None]) -> None:
 
 
 class Wiring:
-    """The parts that the connectors of one process share, made once."""
+    """The resources that the connectors of one process share, created once."""
 
     def __init__(self, settings: Settings, around: Surroundings, resources: contextlib.AsyncExitStack) -> None:
         self.settings = settings
@@ -91,7 +91,7 @@ class Wiring:
         self._redis: dict[str | None, RedisLink] = {}
 
     async def producer(self) -> AsyncProducer:
-        """The process's one producer."""
+        """Return the process's one producer."""
         if self._producer is None:
             self._producer = AsyncProducer(self.settings.kafka_client(), client_id="highwater-connect")
             self._resources.push_async_callback(self._producer.close)
@@ -102,7 +102,7 @@ class Wiring:
         return await self._link(self.settings.redis)
 
     async def redis_of_cache(self) -> RedisLink:
-        """The link to the Redis of evictable keys, which may be the same."""
+        """Return the link to the Redis of evictable keys, which may be the same."""
         if self.settings.redis_cache is None:
             return await self.redis()
         return await self._link(self.settings.redis_cache, "REDIS_CACHE_URL")
@@ -114,7 +114,7 @@ class Wiring:
         return self._redis[url]
 
     def database(self) -> str:
-        """The address of PostgreSQL.
+        """Return the address of PostgreSQL.
 
         Raises:
             ConfigurationError: none is known.
@@ -124,15 +124,15 @@ class Wiring:
         return self.settings.database
 
     async def pool_of_engine(self) -> Pool:
-        """A pool of an engine's own, on which all is done in transactions."""
+        """Return a pool for one engine, on which everything is done in transactions."""
         return await self.keep(await open_pool(self.database(), size_max=_ENGINE_POOL_SIZE, is_cleaned=False))
 
     def close_at_end(self, close: Callable[[], Awaitable[None]]) -> None:
-        """Have something closed at the end."""
+        """Close something at the end."""
         self._resources.push_async_callback(close)
 
     async def keep(self, pool: AbstractAsyncContextManager[T]) -> T:
-        """Have a pool, of processes or connections, closed at the end."""
+        """Close a pool, of processes or connections, at the end."""
         return await self._resources.enter_async_context(pool)
 
 
@@ -141,7 +141,7 @@ Make: TypeAlias = Callable[[Wiring], Awaitable[Connector]]
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """What a household adds: its connectors by name and kind, and its step of an erasure."""
+    """What a slice adds: its connectors by name and kind, and its step of an erasure."""
 
     sinks: Mapping[str, Make] = field(default_factory=dict)
     workers: Mapping[str, Make] = field(default_factory=dict)

@@ -1,1 +1,1 @@
-"""How Highwater is run: the local stack, and the images and manifests for elsewhere."""
+"""Running Highwater: the local stack, images and manifests."""

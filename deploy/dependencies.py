@@ -1,12 +1,12 @@
-"""The audit of the locked dependencies: their licences and known vulnerabilities, with an answer to each.
+"""The audit of the locked dependencies: their licences and known vulnerabilities, with an assessment of each.
 
     python -m highwater.deploy.dependencies                          # offline: does the answer cover exactly the locks?
-    python -m highwater.deploy.dependencies --refresh --advisories FOLDER_OR_ZIP …   # answer anew, from OSV records
+    python -m highwater.deploy.dependencies --refresh --advisories FOLDER_OR_ZIP …   # answer again, from OSV records
 
-Invariants. `dependencies.json` names exactly the packages of requirements.lock and jars.lock, with their versions. Each has a
-licence of the list below, or the answer says why it may be used; each vulnerability in a locked version has an answer. Nothing
-is fetched: advisories are a copy of a database in the OSV format (PyPA's repository, or OSV's archive of an ecosystem), licences
-are those that the installed packages declare.
+Invariants. `dependencies.json` names exactly the packages of requirements.lock and jars.lock, with their versions. Each
+has a licence of the list below, or the answer says why it may be used; each vulnerability in a locked version has an
+answer. Nothing is fetched: advisories are a copy of a database in the OSV format (PyPA's repository, or OSV's archive
+of an ecosystem), licences are those that the installed packages declare.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ANSWER = Path(__file__).with_suffix(".json")
 PAGE = ROOT / "docs" / "dependencies.md"
 LOCK = ROOT / "requirements.lock"
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==([^\s;\\]+)", re.MULTILINE)
-# Words of which the licence of a permissively licensed package is made, whatever the way in which it is written.
+# Words that make up the names of permissive licences, in any spelling.
 _PERMISSIVE = re.compile(
     r"\b(0BSD|Apache|BSD|CC0|ISC|ISCL|MIT|MIT-0|MIT-CMU|OFL-1\.1|PSF|Public Domain|Python Software Foundation|"
     r"Repoze Public|Unlicense|Zlib)\b"
@@ -53,13 +53,13 @@ class Pin:
     version: str
 
     def __str__(self) -> str:
-        """As the answer names it."""
+        """Return it as the answer names it."""
         return f"{self.name}@{self.version}"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Finding:
-    """A vulnerability that a locked version has, by the advisory's id; `why` says by which part of the record."""
+    """A vulnerability of a locked version, by the advisory's id; `why` names the matching part of the record."""
 
     pin: Pin
     advisory: str
@@ -67,7 +67,7 @@ class Finding:
 
 
 def locked(lock: Path = LOCK) -> list[Pin]:
-    """Every package of both locks."""
+    """Return every package of both locks."""
     pins = {Pin("PyPI", canonicalize_name(name), version) for name, version in _PIN.findall(lock.read_text("utf-8"))}
     for file in read_lock():
         group, artifact, version, *_ = file.coordinate.split(":")
@@ -79,7 +79,7 @@ def locked(lock: Path = LOCK) -> list[Pin]:
 
 
 def faults(pins: list[Pin], answer: Mapping[str, Any], page: str) -> list[str]:
-    """What is wrong with an answer for these pins; nothing where it holds."""
+    """Return what is wrong with an answer for these pins; nothing if it is valid."""
     told = [f"{one} is locked, and the answer does not name it" for one in pins if str(one) not in answer["packages"]]
     known = {str(one) for one in pins}
     told += [f"{name} is answered, and not locked" for name in answer["packages"] if name not in known]
@@ -101,15 +101,16 @@ def faults(pins: list[Pin], answer: Mapping[str, Any], page: str) -> list[str]:
 
 
 def is_permissive(licence: str) -> bool:
-    """Whether a licence, as a package declares it, asks for no more than its notice to be kept."""
+    """Return whether a licence, as a package declares it, only requires its notice to be kept."""
     return bool(_PERMISSIVE.search(licence)) and not _RECIPROCAL.search(licence)
 
 
-# -- answering anew -----------------------------------------------------------------------------------------------------------
+# -- renewing the answer
+# ------------------------------------------------------------------------------------------------------
 
 
 def declared_licence(name: str) -> str | None:
-    """The licence that an installed package declares; None: it is not installed, or declares none that can be read."""
+    """Return the licence that an installed package declares; None: it is not installed, or declares none that can be read."""
     try:
         found = metadata(name)
     except PackageNotFoundError:
@@ -120,13 +121,13 @@ def declared_licence(name: str) -> str | None:
         one.rsplit("::", 1)[-1].strip() for one in found.get_all("Classifier") or () if one.startswith("License")
     ]
     named = [one for one in classified if one not in ("OSI Approved", "DFSG approved")]
-    # A whole licence text stands there too in some packages.
+    # Some packages have a whole licence text there.
     free = " ".join(found.get_all("License") or ()).strip()
     return " / ".join(named) or (free if 0 < len(free) <= _NAME_CHARACTERS_MAX else None)
 
 
 def records(source: Path) -> Iterator[dict[str, Any]]:
-    """The OSV records in a folder or a zip archive, as JSON or YAML; withdrawn ones are left out."""
+    """Yield the OSV records in a folder or a zip archive, as JSON or YAML, without withdrawn ones."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     for suffix, text in _texts(source):
         record = json.loads(text) if suffix == ".json" else yaml.load(text, Loader=loader)  # noqa: S506 - a safe loader
@@ -147,7 +148,7 @@ def _texts(source: Path) -> Iterator[tuple[str, str]]:
 
 
 def findings(pins: list[Pin], advisories: Iterator[dict[str, Any]]) -> list[Finding]:
-    """Which advisories name a locked version."""
+    """Return which advisories name a locked version."""
     by_name: dict[tuple[str, str], list[Pin]] = {}
     for pin in pins:
         by_name.setdefault((pin.ecosystem, pin.name), []).append(pin)
@@ -165,7 +166,7 @@ def findings(pins: list[Pin], advisories: Iterator[dict[str, Any]]) -> list[Find
 
 
 def _affects(affected: Mapping[str, Any], version: str) -> str | None:
-    """Why a version is affected; None: it is not. A version that cannot be compared counts, so that somebody looks at it."""
+    """Return why a version is affected; None: it is not. A version that cannot be compared counts, so that a person checks it."""
     if version in (str(one) for one in affected.get("versions") or ()):
         return "named"
     for span in affected.get("ranges") or ():
@@ -180,7 +181,7 @@ def _affects(affected: Mapping[str, Any], version: str) -> str | None:
 
 
 def _is_within(events: list[Mapping[str, str]], version: Version) -> bool:
-    """Whether a version lies in a range of events (OSV schema, affected[].ranges[].events)."""
+    """Return whether a version is in a range of events (OSV schema, affected[].ranges[].events)."""
     is_inside = False
     for event in sorted(events, key=lambda one: _place(str(next(iter(one.values()))))):
         kind, text = next(iter(event.items()))
@@ -199,7 +200,7 @@ def _place(text: str) -> Version:
 def refreshed(
     pins: list[Pin], old: Mapping[str, Any], found: list[Finding], checked: str, state: str, count: int
 ) -> tuple[dict[str, Any], list[str]]:
-    """The answer anew, and what only a person can add: a licence that no package declares, an answer to a finding."""
+    """Return the renewed answer, and what only a person can add: a licence that no package declares, an answer to a finding."""
     told, packages = [], {}
     earlier = {name.rpartition("@")[0]: licence for name, licence in old["packages"].items()}
     for pin in pins:
@@ -229,7 +230,7 @@ def refreshed(
 
 
 def render(answer: Mapping[str, Any]) -> str:
-    """The answer as a page."""
+    """Return the answer as a page."""
     permissive = sum(is_permissive(licence) for licence in answer["packages"].values())
     count, known = len(answer["packages"]), answer["advisories"]
     lines = [
@@ -263,7 +264,7 @@ def render(answer: Mapping[str, Any]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Check the answer, or write it anew; the exit status."""
+    """Check the answer, or renew it; return the exit status."""
     parser = argparse.ArgumentParser(description="Checks that the audit of the dependencies covers exactly the locks.")
     parser.add_argument("--refresh", action="store_true", help="answers anew; keeps what people wrote")
     parser.add_argument("--advisories", type=Path, nargs="+", default=[], help="folders or zip files of OSV records")

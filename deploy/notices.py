@@ -1,9 +1,9 @@
-"""Writes `THIRD_PARTY.md`: what Highwater uses of others, and under which licence each of it stands.
+"""Writes `THIRD_PARTY.md`: the third-party packages of Highwater, with their licences.
 
     python -m highwater.deploy.notices
 
-Invariant: it names every package of both locks, once. Licences are those of `dependencies.json`, which an audit renews; what a
-package carries under another licence than its own (a Java runtime, fonts, a model) is its entry `carried`.
+Invariant: it names every package of both locks once. Licences are those of `dependencies.json`, which an audit renews;
+contents under another licence than the package's own (a Java runtime, fonts, a model) are its entry `carried`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from highwater.deploy.dependencies import ANSWER, ROOT
 
 PAGE = ROOT / "THIRD_PARTY.md"
 _WIDTH = 140
-# How packages write the licences that most of them have; SPDX's name for each.
+# How packages write the most common licences; SPDX's name for each.
 _SPDX = {
     "3-Clause BSD License": "BSD-3-Clause",
     "Apache License 2.0": "Apache-2.0",
@@ -55,12 +55,12 @@ domain (CC0-1.0), and subjects of commits of 20 public projects with their addre
 
 
 def spdx_of(licence: str) -> str:
-    """The usual name of a licence that a package declares in words of its own; as it stands where it has none."""
+    """Return the usual name of a declared licence; unchanged if there is none."""
     return _SPDX.get(licence, licence)
 
 
 def render(answer: Mapping[str, Any]) -> str:
-    """The page for an answer of the audit."""
+    """Return the page for an answer of the audit."""
     versions = dict(name.rsplit("@", 1) for name in answer["packages"])
     lines = [
         f"| {package} {versions[package]} | {one['name']} {one.get('version', '')}".rstrip()
@@ -92,7 +92,7 @@ def _groups(packages: Mapping[str, str]) -> list[str]:
 
 
 def page() -> str:
-    """The page as it has to be."""
+    """Return the page."""
     return render(json.loads(ANSWER.read_text("utf-8")))
 
 

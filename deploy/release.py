@@ -1,10 +1,10 @@
 """Builds the files of a release into `dist/`: sdist, wheel, bill of materials, release notes and their checksums.
 
     python -m highwater.deploy.release            # refuses a version that is not ready to be tagged
-    python -m highwater.deploy.release --dry-run  # lists the reasons and builds all the same
+    python -m highwater.deploy.release --dry-run  # lists the reasons and builds anyway
 
-Invariant: everything is built from what is committed, never from the work tree, and the wheel is built from the sdist, so that an
-sdist that lacks a file builds nothing. It publishes nothing and makes no tag (docs/releasing.md).
+Invariant: everything is built from the commit, never from the work tree, and the wheel is built from the sdist, so that
+an sdist with a missing file builds nothing. It publishes nothing and creates no tag (docs/releasing.md).
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class ReleaseError(Exception):
 
 
 def notes_of(changelog: str, version: str) -> tuple[str, str]:
-    """What the changelog has in brackets after a version, a date or `unreleased`, and the text of its section.
+    """Return what the changelog has in brackets after a version, a date or `unreleased`, and the text of its section.
 
     Raises:
-        ReleaseError: it has no section of the version.
+        ReleaseError: it has no section for the version.
     """
     headings = list(_HEADING.finditer(changelog))
     for place, heading in enumerate(headings):
@@ -46,7 +46,7 @@ def notes_of(changelog: str, version: str) -> tuple[str, str]:
 
 
 def refusals(state: str, version: str, *, changed: str, tags: list[str]) -> list[str]:
-    """Why a version cannot be tagged yet; empty if it can."""
+    """Return why a version cannot be tagged yet; empty if it can."""
     found = []
     if not _DATE.fullmatch(state):
         found.append(f"CHANGELOG.md: the heading of {version} says {state!r} instead of a date (YYYY-MM-DD)")
@@ -61,7 +61,7 @@ def build(source: Path, into: Path) -> tuple[Path, Path]:
     """Build the sdist of a folder, and the wheel of the sdist.
 
     Raises:
-        subprocess.CalledProcessError: setuptools failed; its output says why.
+        subprocess.CalledProcessError: setuptools failed; its output gives the reason.
     """
     into.mkdir(parents=True, exist_ok=True)
     sdist = _built("sdist", source, into)
@@ -93,7 +93,7 @@ def _git(*arguments: str) -> str:
 
 
 def _run(*command: str, folder: Path = ROOT) -> str:
-    # Without the paths of whoever builds: only what is committed and installed counts.
+    # Without the paths of the building machine: only what is committed and installed counts.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, text=True)  # noqa: S603 - ours
     return done.stdout
@@ -130,7 +130,7 @@ def release(into: Path, *, is_dry_run: bool) -> list[Path]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command; returns its exit status."""
+    """Run the command; return its exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m highwater.deploy.release", description=(__doc__ or "").splitlines()[0]
     )

@@ -1,10 +1,10 @@
-"""Prints a software bill of materials: every locked package and what it carries, as CycloneDX 1.6 in JSON.
+"""Prints a software bill of materials: every locked package and its contents, as CycloneDX 1.6 in JSON.
 
     python -m highwater.deploy.sbom > highwater.cdx.json
 
-Invariant: a function of the locks, the audit and `pyproject.toml` alone. So it has no time, no random serial number and no
-download address; packages are named by purl, files of the local stack also by their SHA-256. The lock has several files
-of a Python package, one for each platform, so their hashes stay there.
+Invariant: a function of the locks, the audit and `pyproject.toml` alone. So it has no time, no random serial number and
+no download address; packages are named by purl, files of the local stack also by their SHA-256. The lock has several
+files per Python package, one for each platform, so their hashes are only there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from highwater.deploy.dependencies import ANSWER, ROOT, Pin, locked
 from highwater.deploy.local.fetch import read_lock
 from highwater.deploy.notices import spdx_of
 
-# Ids of SPDX's list that stand here alone; any other text is a name or an expression.
+# Ids of SPDX's list that can be used alone; any other text is a name or an expression.
 _ID = re.compile(
     r"(0BSD|Apache-2\.0|BSD-[23]-Clause|CC0-1\.0|ISC|MIT|MIT-0|MIT-CMU|MPL-2\.0|OFL-1\.1|PSF-2\.0|PostgreSQL|Unlicense)"
 )
@@ -28,7 +28,7 @@ _EXPRESSION = re.compile(r"[\w.+-]+( (AND|OR|WITH) [\w.+-]+)+")
 
 
 def bill(pins: list[Pin], answer: Mapping[str, Any], version: str) -> dict[str, Any]:
-    """The bill for these packages; `version` is the product's own."""
+    """Return the bill for these packages; `version` is the product's own."""
     product = f"pkg:pypi/highwater@{version}"
     own = {"type": "application", "bom-ref": product, "name": "highwater", "version": version, "purl": product}
     components = [_component(pin, answer) for pin in pins]

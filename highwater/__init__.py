@@ -1,7 +1,7 @@
 """Highwater: event streaming on Kafka; every answer knows the log position that made it.
 
-This package is the one import name. Its folders stand at the top of the repository and are linked here. Nothing is loaded before
-it is asked for: `import highwater` brings in no role, `from highwater import Client` the client alone.
+This package is the one import name. Its folders are at the top of the repository and are linked here. Everything is
+loaded on first use: `import highwater` loads no role, `from highwater import Client` only the client.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ __all__ = ["Client", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load what is asked for by name (PEP 562)."""
+    """Load the requested name (PEP 562)."""
     if name == "Client":
-        from highwater.api.client.client import Client  # noqa: PLC0415 # loaded when it is asked for
+        from highwater.api.client.client import Client  # noqa: PLC0415 # loaded on first use
 
         return Client
     if name == "__version__":

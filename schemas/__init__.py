@@ -1,1 +1,1 @@
-"""The lowest layer: what every event is, where it lives and how it is written. No I/O."""
+"""The lowest layer: events, topics and their encoding. No I/O."""

@@ -13,28 +13,28 @@ _FOLDER = Path(__file__).parent / "avro"
 
 
 def schema_text(name: str) -> str:
-    """The Avro schema of `<subsystem>/<Event>.v1` as it is registered."""
+    """Return the Avro schema of `<subsystem>/<Event>.v1` as it is registered."""
     return (_FOLDER / f"{name}.avsc").read_text(encoding="utf-8")
 
 
 def examples(name: str) -> list[dict[str, Any]]:
-    """The examples kept beside a schema; an embedding is given as a list of numbers."""
+    """Return the examples stored beside a schema; an embedding is a list of numbers."""
     found: list[dict[str, Any]] = json.loads((_FOLDER / f"{name}.examples.json").read_text(encoding="utf-8"))
     return found
 
 
 def schema_names() -> list[str]:
-    """Every schema there is, sorted."""
+    """Return every schema, sorted."""
     return sorted(f"{path.parent.name}/{path.stem}" for path in _FOLDER.glob("*/*.avsc"))
 
 
 @functools.cache
 def own_schema(name: str) -> Readable:
-    """The schema ready to be read with."""
+    """Return the schema for reading."""
     return readable(schema_text(name))
 
 
 @functools.cache
 def parsed_schema(name: str) -> Any:
-    """The schema ready to be written with, times left as integers (milliseconds since 1970-01-01 UTC)."""
+    """Return the schema for writing, times left as integers (milliseconds since 1970-01-01 UTC)."""
     return parsed_for_writing(schema_text(name))

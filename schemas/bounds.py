@@ -1,12 +1,12 @@
-"""How many values a datum of a schema can hold: some from no bytes at all, and so many more with each byte.
+"""How many values a datum of a schema can hold: a number independent of its size, plus a number per byte.
 
-Invariant: what is counted is never less than what the Avro library makes of any bytes, so that a record whose count is small
-ends soon. The count is one pass over the shapes, each visited once, however often it is used: a record that doubles forty times
-over is refused in microseconds, not counted to 2^40.
+Invariant: the count is never less than the number of values that the Avro library creates from any bytes, so that a
+record with a small count is decoded soon. The count is one pass over the shapes, each visited once, however often it is
+used: a record that doubles forty times is refused in microseconds, not counted to 2^40.
 
-A datum is read in pieces of a byte or more (`Shape.reads`). An array holds as many items as there are pieces for: an item that
-takes `r` pieces and holds `a + b · pieces` values makes it `1 + (a / r + b) · pieces`. For `r = 0` (nulls, empty records, fixed
-types of no bytes) there is no bound, since a count of 4 · 10^18 fits ten bytes.
+A datum is read in pieces of a byte or more (`Shape.reads`). An array holds as many items as there are pieces: an item
+that takes `r` pieces and holds `a + b · pieces` values makes it `1 + (a / r + b) · pieces`. For `r = 0` (nulls, empty
+records, fixed types of no bytes) there is no bound, since a count of 4 · 10^18 fits ten bytes.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 
 from highwater.schemas.shapes import Kind, Shape, UnsafeSchemaError, characters_weight
 
-# Ours have up to 20 and 3; a record of a thousand fields is the widest that anybody keeps by hand.
+# Our schemas have up to 20 and 3; a record of a thousand fields is the widest that anybody maintains by hand.
 VALUES_FROM_NOTHING_MAX = 1_000
-# A record of fifteen nulls and a boolean in an array; with more the bytes say little of the work.
+# A record of fifteen nulls and a boolean in an array; beyond that the bytes say little about the work.
 VALUES_PER_BYTE_MAX = 16.0
 
 
@@ -32,8 +32,8 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class ReaderCosts:
-    """What reading into another schema adds: to a record, by its name, the reader's fields with their defaults; to every union
-    and every enum what the reader's largest has to be searched.
+    """The additional cost of reading into another schema: for a record, by its name, the reader's fields with their
+    defaults; for every union and every enum the search in the reader's largest.
     """
 
     records: Mapping[str, int] = field(default_factory=dict)
@@ -42,12 +42,12 @@ class ReaderCosts:
 
 
 NO_READER = ReaderCosts()
-# So many branches, and so many symbols, are searched in the time that a value takes.
+# This many branches, or symbols, are searched in the time of one value.
 _BRANCHES_A_VALUE, _SYMBOLS_A_VALUE = 4, 16
 
 
 def reader_costs(reader: Shape) -> ReaderCosts:
-    """What it costs to read into a schema."""
+    """Return the cost of reading into a schema."""
     records: dict[str, int] = {}
     branches = symbols = 0
     seen: set[int] = set()
@@ -70,21 +70,21 @@ def reader_costs(reader: Shape) -> ReaderCosts:
 
 
 def bounds_of(shape: Shape, costs: ReaderCosts = NO_READER) -> Bounds:
-    """The bounds of a datum that was written as `shape`.
+    """Return the bounds of a datum that was written as `shape`.
 
     Raises:
-        UnsafeSchemaError: it can hold more than any event needs, or without end.
+        UnsafeSchemaError: it can hold more than any event needs, or an unlimited number.
     """
     return _Counter(costs).bounds(shape)
 
 
 def _names(record: Shape) -> set[str]:
-    """By what the Avro library finds a reader's record: its name without namespace, and its aliases."""
+    """Return the names by which the Avro library finds a reader's record: its name without namespace, and its aliases."""
     return {record.name.rpartition(".")[2], *record.aliases}
 
 
 class _Counter:
-    """Bounds by shape, each counted once. Shapes are nested up to `NESTING_MAX`, and so are the calls."""
+    """Bounds by shape, each counted once. Shapes are nested up to `NESTING_MAX`, as are the calls."""
 
     def __init__(self, costs: ReaderCosts) -> None:
         self._costs = costs

@@ -1,12 +1,12 @@
-"""What an event hands on to those it causes: when the chain began, and the trace it belongs to.
+"""What an event passes on to its effects: when its chain began, and its trace.
 
-A consumer notes both for each record it reads; whatever it then publishes names that record as its cause, and takes them from
-there (`envelope.make_headers`). Noted in memory, by position, and bounded: an effect follows its cause within a batch or two.
-One that comes later, or from a process that did not read the cause, begins a chain of its own; nothing but measurements
-depends on it.
+A consumer notes both for each record it reads; everything it then publishes names that record as its cause, and takes
+them from there (`envelope.make_headers`). Notes are in memory, by position, and limited: an effect follows its cause
+within a batch or two. A later effect, or one of a process that did not read the cause, begins a new chain; only
+measurements depend on this.
 
-Headers: `ce_origintime` is the broker's time of the chain's first event; `ce_traceparent` and `ce_tracestate` are those of the
-CloudEvents extension for distributed tracing (W3C Trace Context).
+Headers: `ce_origintime` is the broker's time of the chain's first event; `ce_traceparent` and `ce_tracestate` are those
+of the CloudEvents extension for distributed tracing (W3C Trace Context).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import NamedTuple
 ORIGIN_TIME, TRACEPARENT, TRACESTATE = "ce_origintime", "ce_traceparent", "ce_tracestate"
 # Four full batches of the largest consumer, some 6 MB.
 POSITIONS_MAX = 20_000
-# What a position is noted for; several consumers of a process read one record, each in a span of its own.
+# The key of a note; several consumers of a process read one record, each in its own span.
 reader: ContextVar[str] = ContextVar("reader", default="")
 
 
 class Carried(NamedTuple):
-    """What a cause hands on: the broker's time of the chain's first event in ms since 1970, and the trace, if any."""
+    """What a cause passes on: the broker's time of the chain's first event in ms since 1970, and the trace, if any."""
 
     origin_ms: int
     traceparent: str | None = None
@@ -33,7 +33,7 @@ class Carried(NamedTuple):
 
 
 class Notes:
-    """What was noted of causes, the latest `limit` of them; used from several threads."""
+    """The notes about causes, the latest `limit` of them; used from several threads."""
 
     def __init__(self, limit: int = POSITIONS_MAX) -> None:
         self._limit = limit
@@ -42,7 +42,7 @@ class Notes:
         self._lock = threading.Lock()
 
     def note(self, position: tuple[str, int, int], carried: Carried) -> None:
-        """Note what a position hands on; a trace also for the present reader alone."""
+        """Note what a position passes on; a trace also for the present reader alone."""
         place = (position[0], position[1], position[2])
         with self._lock:
             self._notes[place] = reader.get(), carried
@@ -55,7 +55,7 @@ class Notes:
                     self._of_readers.popitem(last=False)
 
     def note_origins(self, places: Sequence[tuple[str, int, int]], origins_ms: Sequence[int]) -> None:
-        """Note positions that begin a chain of their own, with the broker's time of each in ms since 1970."""
+        """Note positions that begin a new chain, with the broker's time of each in ms since 1970."""
         by = reader.get()
         # A broker stamps whole batches of a producer.
         noted = {origin_ms: (by, Carried(origin_ms)) for origin_ms in set(origins_ms)}
@@ -68,7 +68,7 @@ class Notes:
                 self._notes.popitem(last=False)
 
     def of(self, position: tuple[str, int, int]) -> Carried | None:
-        """What a position hands on: as the present reader noted it, else as any of this process did."""
+        """Return what a position passes on: as the present reader noted it, else as any reader of this process did."""
         place = (position[0], position[1], position[2])
         with self._lock:
             own = self._of_readers.get((reader.get(), place))
@@ -82,7 +82,7 @@ NOTES = Notes()
 
 
 def carried_headers(cause: tuple[str, int, int]) -> list[tuple[str, bytes]]:
-    """The headers that an effect takes over from its cause."""
+    """Return the headers that an effect takes from its cause."""
     found = NOTES.of(cause)
     if found is None:
         return []
@@ -95,7 +95,7 @@ def carried_headers(cause: tuple[str, int, int]) -> list[tuple[str, bytes]]:
 
 
 def origin_ms_of(headers: Iterable[tuple[str, bytes | None]] | None, arrived_ms: int) -> int:
-    """When the chain of a record began: as its header says, else when it arrived. A time after its arrival is none."""
+    """Return when the chain of a record began: by its header, else its arrival. A time after its arrival is ignored."""
     for name, value in headers or ():
         if name == ORIGIN_TIME and value is not None and value.isdigit() and len(value) <= 15:  # below the year 33658
             return min(int(value), arrived_ms)

@@ -1,7 +1,7 @@
 """Avro in the Confluent wire format: byte 0, a big-endian schema id, the Avro body. No I/O.
 
-The codec knows only the ids it was told of; a fresh id is reported as `UnknownSchemaError`, and whoever talks to the
-registry teaches it. What it is taught is read through `readable.py`, so that no schema and no bytes stop the reader.
+The codec knows only the ids that it was taught; an unknown id is reported as `UnknownSchemaError`, and the client of
+the registry teaches it. Taught schemas are read through `readable.py`, so that no schema and no bytes block the reader.
 Format: Confluent Schema Registry documentation, "Wire format".
 """
 
@@ -28,17 +28,18 @@ if TYPE_CHECKING:
 
 _HEADER = struct.Struct(">bI")
 _MAGIC = 0
-# What stands before the Avro body.
+# The prefix of the Avro body.
 PREFIX_BYTES = _HEADER.size
-# Text of the schemas of others that are kept ready, in characters; parsed they take some twenty times as much, and the oldest go
-# first. Versions of ours have 3 KB, so a thousand of them fit; whoever names ever new schemas does not fill the memory.
+# Text of foreign schemas in the cache, in characters; parsed they take some twenty times as much, and the oldest are
+# evicted. Versions of ours have 3 KB, so a thousand of them fit; a producer that keeps naming new schemas does not fill
+# the memory.
 _TAUGHT_BYTES_MAX = 4 << 20
-# What a schema that was refused counts for; its text is not kept.
+# The size that a refused schema counts for; its text is not kept.
 _REFUSAL_BYTES = 1_000
 
 
 def schema_id_of(value: bytes) -> int:
-    """The id of the schema that a value was written with.
+    """Return the id of the schema that a value was written with.
 
     Raises:
         InvalidEventError: the bytes are not in the wire format.
@@ -50,10 +51,10 @@ def schema_id_of(value: bytes) -> int:
 
 
 def read_event(value: bytes, schema_id: int, reading: Reading) -> dict[str, Any]:
-    """The event in a value in the wire format.
+    """Return the event in a value in the wire format.
 
     Raises:
-        InvalidEventError: the bytes do not fit the schema, or hold more than is decoded.
+        InvalidEventError: the bytes do not fit the schema, or hold more values than are decoded.
     """
     if not reading.writer.is_record:
         raise InvalidEventError("not_avro", f"schema {schema_id} is not a record")
@@ -66,7 +67,7 @@ def read_event(value: bytes, schema_id: int, reading: Reading) -> dict[str, Any]
 
 @dataclass(slots=True)
 class _Known:
-    """A schema under an id, or why it is not decoded. `readings` are made as topics ask for them."""
+    """A schema of an id, or why it is not decoded. `readings` are created when topics need them."""
 
     schema: Readable | UnsafeSchemaError
     readings: dict[str | None, Reading | UnsafeSchemaError] = field(default_factory=dict)
@@ -76,20 +77,20 @@ class Codec:
     """Encodes and decodes the values of catalogued topics."""
 
     def __init__(self, ids: Mapping[str, int]) -> None:
-        """`ids` gives, for each topic, the id under which the registry holds its current schema."""
+        """`ids` maps each topic to the id of its current schema in the registry."""
         self._prefix = {topic: _HEADER.pack(_MAGIC, schema_id) for topic, schema_id in ids.items()}
         self._own = {topic: parsed_schema(TOPICS[topic].schema) for topic in ids}
         self._current = dict(ids)
-        self._columns: dict[str, ColumnReader | None] = {}  # made as they are asked for
+        self._columns: dict[str, ColumnReader | None] = {}  # created on demand
         self._known = {schema_id: _Known(own_schema(TOPICS[topic].schema)) for topic, schema_id in ids.items()}
-        self._taught: dict[int, int] = {}  # schema id -> what its text counts for, the oldest first
+        self._taught: dict[int, int] = {}  # schema id -> size of its text, oldest first
         self._taught_bytes = 0
         self._teaching = threading.Lock()
 
     def teach(self, schema_id: int, text: str) -> None:
-        """Make a schema id known; `text` is the Avro schema as the registry holds it.
+        """Add a schema id; `text` is the Avro schema as the registry holds it.
 
-        One that is not to be decoded is remembered as such: `decode` refuses its records by name.
+        A refused one is remembered: `decode` refuses its records by name.
         """
         if schema_id in self._known and schema_id not in self._taught:
             return  # of the catalogue
@@ -108,7 +109,7 @@ class Codec:
                 del self._known[oldest]
 
     def encode(self, topic: str, event: Mapping[str, object]) -> bytes:
-        """The bytes of an event under the topic's current schema.
+        """Return the bytes of an event with the topic's current schema.
 
         Raises:
             InvalidEventError: a field is missing or has the wrong type.
@@ -122,12 +123,13 @@ class Codec:
         return buffer.getvalue()
 
     def decode(self, topic: str, value: bytes | None) -> dict[str, Any]:
-        """The event in a record's value, times as milliseconds.
+        """Return the event in a record's value, times as milliseconds.
 
         Raises:
-            InvalidEventError: the bytes are not Avro in the wire format, or do not fit the topic's schema, or their schema or
-                their size is one that is not decoded.
-            UnknownSchemaError: the id is not known here; ask the registry, teach, and decode again.
+            InvalidEventError: the bytes are not Avro in the wire format, or do not fit the topic's schema, or their
+                schema or
+                their size is refused.
+            UnknownSchemaError: the id is unknown here; ask the registry, teach it, and decode again.
         """
         if value is None:
             raise InvalidEventError("empty_value", "the record has no value")
@@ -144,12 +146,12 @@ class Codec:
         return read_event(value, schema_id, reading)
 
     def decode_many(self, topic: str, values: Sequence[bytes | None]) -> list[dict[str, Any] | None]:
-        """The events in many values of a topic; None for each value that `decode` is to read or to refuse.
+        """Return the events in many values of a topic; None for each value that `decode` has to read or refuse.
 
-        Several times faster than one by one, for values in the topic's current schema, where that is flat.
+        Several times faster than one by one, for values in the topic's current schema, if that is flat.
         """
         if topic not in self._columns:
-            # Loads NumPy, which a process that reads few events at a time does without.
+            # Loads NumPy, which a process with few events at a time does not need.
             from highwater.schemas.columns import column_reader  # noqa: PLC0415 - see above
 
             schema = own_schema(TOPICS[topic].schema) if topic in self._current else None
@@ -158,12 +160,12 @@ class Codec:
         return [None] * len(values) if reader is None else reader.read(values)
 
     def field_names(self, topic: str) -> tuple[str, ...]:
-        """The fields of a topic's events, in order."""
+        """Return the fields of a topic's events, in order."""
         return tuple(field["name"] for field in json.loads(schema_text(TOPICS[topic].schema))["fields"])
 
 
 def _reading(known: _Known, topic: str | None) -> Reading | UnsafeSchemaError:
-    """How events of a schema are read into a topic's (None: as they are)."""
+    """Return how events of a schema are read into a topic's (None: unchanged)."""
     if isinstance(known.schema, UnsafeSchemaError):
         return known.schema
     try:

@@ -1,10 +1,11 @@
-"""Many events of one flat schema read at once: field by field over all of them, instead of event by event.
+"""Decodes many events of one flat schema at once: field by field over all of them, instead of event by event.
 
-Invariant: what is read here is what `Reading.read` gives. An event that is not plainly well-formed (a length past its end, a
-number of ten bytes, a branch that the union does not have, text that is not UTF-8) is left to it, which reads or refuses it.
+Invariant: the result equals that of `Reading.read`. An event that is not plainly well-formed (a length past its end, a
+number of ten bytes, a branch that the union does not have, text that is not UTF-8) is left to it, which reads or
+refuses it.
 
-The bytes of all events stand behind each other in one array; `_Cursor` holds where each of them is read next, so that one array
-operation reads a field of thousands. Source: Apache Avro 1.12 specification, "Binary encoding".
+The bytes of all events are concatenated in one array; `_Cursor` holds where each of them is read next, so that one
+array operation reads a field of thousands. Source: Apache Avro 1.12 specification, "Binary encoding".
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ Flags: TypeAlias = NDArray[np.bool_]
 Columns: TypeAlias = Sequence[Sequence[Any]]
 
 _NUMBERS, _TEXTS = ("int", "long"), ("string", "bytes")
-# Nine bytes hold 63 bits; what needs a tenth is left to the other reader.
+# Nine bytes hold 63 bits; a number with a tenth is left to the other reader.
 _VARINT_BYTES_MAX = 9
 _INT_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """`kind` is a name of Avro; `null_branch` the index of null in the union, None where the field is no union."""
+    """`kind` is an Avro type; `null_branch` the index of null in the union, None if the field is not a union."""
 
     name: str
     kind: str
@@ -38,7 +39,7 @@ class _Field:
 
 
 class ColumnReader:
-    """Reads events of a schema whose fields are numbers, texts, bytes, or a union of one of them with null."""
+    """Decodes events of a schema whose fields are numbers, texts, bytes, or a union of one of them with null."""
 
     def __init__(self, fields: Sequence[_Field], prefix: bytes) -> None:
         self._fields = fields
@@ -46,7 +47,7 @@ class ColumnReader:
         self._prefix = prefix
 
     def read(self, values: Sequence[bytes | None]) -> list[dict[str, Any] | None]:
-        """The event in each value; None for a value that is left to the other reader."""
+        """Return the event in each value; None for a value that is left to the other reader."""
         cursor = _Cursor([value or b"" for value in values], self._prefix)
         try:
             columns = [_read_field(cursor, field) for field in self._fields]
@@ -61,7 +62,7 @@ class ColumnReader:
 
 
 def column_reader(parsed: Any, prefix: bytes) -> ColumnReader | None:
-    """The reader of a parsed schema's events; None for a schema that has other fields. `prefix` stands before each event."""
+    """Return the reader of a parsed schema's events; None for a schema with other fields. `prefix` precedes each event."""
     fields = [_field_of(one["name"], one["type"]) for one in parsed["fields"]]
     known = [field for field in fields if field is not None]
     return ColumnReader(known, prefix) if known and len(known) == len(fields) else None
@@ -76,13 +77,13 @@ def _field_of(name: str, parsed: Any) -> _Field | None:
 
 
 class _Cursor:
-    """Where each event is read next. One that ran into something doubtful stays where it is and counts no more."""
+    """Where each event is read next. A doubtful event stops and no longer counts."""
 
     def __init__(self, values: Sequence[bytes], prefix: bytes) -> None:
         lengths = np.fromiter(map(len, values), dtype=np.int64, count=len(values))
         self._ends = np.cumsum(lengths)
         begins = self._ends - lengths
-        # Behind the last event as many zeros as one number is read ahead.
+        # After the last event as many zeros as one number reads ahead.
         self.joined = b"".join((*values, bytes(_VARINT_BYTES_MAX + len(prefix))))
         self._bytes = np.frombuffer(self.joined, dtype=np.uint8)
         head = self._bytes[begins[:, None] + np.arange(len(prefix))]
@@ -90,7 +91,7 @@ class _Cursor:
         self._at = np.where(self._is_sound, begins + len(prefix), self._ends)
 
     def is_whole(self) -> Flags:
-        """Which events were read to their last byte, all of it plain."""
+        """Return which events were read to their last byte without doubt."""
         is_read: Flags = self._at == self._ends
         return self._is_sound & is_read
 
@@ -99,7 +100,7 @@ class _Cursor:
         self._is_sound &= ~is_doubtful
 
     def numbers(self, where: Flags | None = None) -> Numbers:
-        """A variable-length zig-zag number of each event, 0 where `where` is False."""
+        """Return a zig-zag varint of each event, 0 where `where` is False."""
         found = np.zeros(len(self._at), dtype=np.int64)
         left = np.flatnonzero(self._is_sound if where is None else self._is_sound & where)
         for shift in range(0, 7 * _VARINT_BYTES_MAX, 7):
@@ -115,7 +116,7 @@ class _Cursor:
         return (found >> 1) ^ -(found & 1)
 
     def spans(self, where: Flags | None = None) -> tuple[Numbers, Numbers]:
-        """Begin and end of a run of bytes of each event, told by its length; empty where `where` is False."""
+        """Return begin and end of a length-prefixed run of bytes of each event; empty where `where` is False."""
         length = self.numbers(where)
         self.doubt((length < 0) | (length > self._ends - self._at))
         begin = self._at

@@ -1,7 +1,7 @@
-"""Owns why one Avro schema cannot read what another wrote: the place, the rule, and what breaks it.
+"""Explains why one Avro schema cannot read what another wrote: the place, the rule, and the violation.
 
-Invariant: pure. The rules and their names are those of Avro 1.12 ("Schema Resolution") and of Confluent's `?verbose=true`, so
-that a registry that answers only yes or no is explained in the same words.
+Invariant: pure. The rules and their names are those of Avro 1.12 ("Schema Resolution") and of Confluent's
+`?verbose=true`, so that the explanation for a registry that answers only yes or no is in the same words.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-# What a reader of a number takes from a writer of another.
+# The number types that a reader accepts from a writer with another number type.
 _PROMOTED = {
     "long": {"int"},
     "float": {"int", "long"},
@@ -20,9 +20,9 @@ _PROMOTED = {
     "bytes": {"string"},
 }
 _NAMED = frozenset({"record", "error", "enum", "fixed"})
-# Deeper types are of no schema that people write.
+# No human-written schema has deeper types.
 _DEPTH_MAX = 64
-# The first of many reasons say enough.
+# The first of many reasons are enough.
 REASONS_MAX = 20
 
 Names = Mapping[str, Mapping[str, Any]]
@@ -30,7 +30,7 @@ Names = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One rule that is broken: at which field (a path of names, empty for the whole), and how."""
+    """One violated rule: at which field (a path of names, empty for the whole), and how."""
 
     rule: str
     place: str
@@ -38,17 +38,17 @@ class Reason:
 
     @property
     def text(self) -> str:
-        """For people."""
+        """Return it as text for people."""
         return f"{f'field {self.place}: ' if self.place else ''}{self.detail} ({self.rule})"
 
 
 def incompatibilities(new: str, versions: Sequence[tuple[int, str]], level: str) -> list[str]:
-    """Why a schema may not be the next version under a compatibility level; empty where no rule is broken.
+    """Return why a schema may not be the next version under a compatibility level; empty if no rule is violated.
 
     Args:
         new: the text of the schema, in Avro's JSON.
-        versions: the numbers and texts of the versions, the oldest first.
-        level: `BACKWARD`, `FORWARD` or `FULL`, each also as `…_TRANSITIVE`; others ask for nothing.
+        versions: the numbers and texts of the versions, oldest first.
+        level: `BACKWARD`, `FORWARD` or `FULL`, each also as `…_TRANSITIVE`; other levels have no rules.
     """
     asked = list(versions) if level.endswith("_TRANSITIVE") else list(versions)[-1:]
     direction = level.removesuffix("_TRANSITIVE")
@@ -62,7 +62,7 @@ def incompatibilities(new: str, versions: Sequence[tuple[int, str]], level: str)
 
 
 def unreadable(*, reader: str, writer: str) -> list[Reason]:
-    """Why the reader's schema cannot read what the writer's wrote; a text that is no schema has no reasons."""
+    """Return why the reader's schema cannot read what the writer's wrote; none for a text that is not a schema."""
     try:
         read, written = json.loads(reader), json.loads(writer)
         pair = _Pair(dict(_definitions(read)), dict(_definitions(written)))
@@ -72,7 +72,7 @@ def unreadable(*, reader: str, writer: str) -> list[Reason]:
 
 
 def _definitions(schema: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Named types by their names without the namespace: one schema seldom has two of a name."""
+    """Yield named types by their names without the namespace: one schema seldom has two with one name."""
     if isinstance(schema, list):
         for branch in schema:
             yield from _definitions(branch)
@@ -93,7 +93,7 @@ def _simple(name: object) -> str:
 
 
 class _Pair:
-    """Two schemas with their named types; what is being compared already, as in a type that holds itself, agrees."""
+    """Two schemas with their named types; pairs in comparison, as in recursive types, count as equal."""
 
     def __init__(self, read: Names, written: Names) -> None:
         self._read = read
@@ -113,7 +113,7 @@ class _Pair:
             yield from self._plain(read, written, place, depth)
 
     def _branch(self, read: Any, written: Any, place: str, depth: int) -> Iterator[Reason]:
-        """A branch of the writer's union, or its one type, against whatever the reader has."""
+        """Compare a branch of the writer's union, or its one type, with the reader's type."""
         if not isinstance(read, list):
             yield from self.reasons(read, written, place, depth + 1)
         elif not any(not list(self.reasons(one, written, place, depth + 1)) for one in read):
@@ -164,7 +164,7 @@ class _Pair:
 
 
 def _resolved(schema: Any, names: Names) -> Any:
-    """A type without the wrapping of logical types, and a name as what it stands for."""
+    """Return a type without logical-type wrappers, and a name as the type it refers to."""
     while isinstance(schema, Mapping) and not isinstance(schema["type"], str):
         schema = schema["type"]
     named = schema if isinstance(schema, str) else schema["type"] if isinstance(schema, Mapping) else ""

@@ -1,6 +1,6 @@
 """Record headers after the CloudEvents 1.0 Kafka binding, binary mode, with the position of the causing event.
 
-`ce_causedby` is an extension attribute (lower-case letters only, as CloudEvents asks): `topic/partition/offset`.
+`ce_causedby` is an extension attribute (lower-case letters only, as CloudEvents requires): `topic/partition/offset`.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from highwater.schemas.positions import Position, parse_position
 
 Headers = list[tuple[str, bytes]]
 
-# Stands for the headers of a record where the name of one is not UTF-8, which librdkafka's client cannot show.
+# Replaces the headers of a record with a header name that is not UTF-8, which librdkafka's client cannot represent.
 HEADERS_UNREADABLE = ("dlq_headers_unreadable", b"")
 
-# The end of the year 9999, past which there are no ISO 8601 times of four digits.
+# The end of the year 9999, after which there are no ISO 8601 times with four-digit years.
 TIME_MS_END = 253_402_300_800_000
 _CONTENT_TYPE = ("content-type", b"application/avro")
 _SPEC_VERSION = ("ce_specversion", b"1.0")
 
 
 def iso_from_ms(ms: int) -> str:
-    """UTC ISO 8601 with `Z`, milliseconds only when there are any."""
+    """Return UTC ISO 8601 with `Z`, with milliseconds only if there are any."""
     moment = datetime.fromtimestamp(ms // 1000, UTC).replace(microsecond=ms % 1000 * 1000)
     return moment.isoformat(timespec="milliseconds" if ms % 1000 else "seconds").replace("+00:00", "Z")
 
 
 def iso_from_ms_or_none(ms: int | None) -> str | None:
-    """As `iso_from_ms`; None for a time that is not known."""
+    """Return `iso_from_ms`, or None for an unknown time."""
     return None if ms is None else iso_from_ms(ms)
 
 
 def ms_from_iso(text: str) -> int:
-    """Milliseconds since 1970 of an ISO 8601 time; one without an offset counts as UTC.
+    """Return the milliseconds since 1970 of an ISO 8601 time; one without an offset counts as UTC.
 
     Raises:
         ValueError: the text is not a time.
@@ -49,19 +49,19 @@ def ms_from_iso(text: str) -> int:
     return (delta.days * 86_400 + delta.seconds) * 1000 + delta.microseconds // 1000
 
 
-# What CloudEvents asks of every event; `ce_time` may be left out.
+# The attributes that CloudEvents requires of every event; `ce_time` is optional.
 REQUIRED_ATTRIBUTES = ("ce_specversion", "ce_id", "ce_type", "ce_source")
-# Names the attributes that a dead letter has and its origin had not.
+# Names the attributes that a dead letter has and its original had not.
 ADDED = "dlq_added"
 _URI_REFERENCE = re.compile(r"[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")
 
 
 @lru_cache(maxsize=256)
 def _source_of(source: str) -> bytes:
-    """The value of `ce_source`: a URI reference, as CloudEvents asks.
+    """Return the value of `ce_source`: a URI reference, as CloudEvents requires.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not one.
     """
     if _URI_REFERENCE.fullmatch(source) is None:
         raise ValueError(f"{source!r} is not a URI reference")
@@ -71,10 +71,10 @@ def _source_of(source: str) -> bytes:
 def missing_attributes(
     headers: Iterable[tuple[str, bytes | None]], origin: Position, *, group: str, topic: str, arrived_ms: int | None
 ) -> Headers:
-    """The attributes of CloudEvents that a record of an outsider lacks, for its dead letter in `topic`.
+    """Return the CloudEvents attributes that an outsider's record lacks, for its dead letter in `topic`.
 
-    Those that it has stay as they are: a dead letter holds the original. The last header names what was added, so that a letter
-    that is sent again is without it.
+    Existing ones stay unchanged: a dead letter holds the original. The last header names the added ones, so that they
+    are removed when the letter is sent again.
     """
     letter: Headers = [
         _SPEC_VERSION,
@@ -91,12 +91,12 @@ def missing_attributes(
 
 
 def added_attributes(headers: Iterable[tuple[str, bytes | None]] | None) -> frozenset[str]:
-    """The names of the attributes that a dead letter has and its origin had not."""
+    """Return the names of the attributes that a dead letter has and its original had not."""
     return frozenset((header(headers, ADDED) or "").split(","))
 
 
 def make_headers(*, event_id: str, event_type: str, source: str, now_ms: int, caused_by: Position | None) -> Headers:
-    """The headers of one of our own events."""
+    """Return the headers of one of our own events."""
     headers: Headers = [
         _SPEC_VERSION,
         _CONTENT_TYPE,
@@ -111,13 +111,13 @@ def make_headers(*, event_id: str, event_type: str, source: str, now_ms: int, ca
 
 
 def header(headers: Iterable[tuple[str, bytes | None]] | None, name: str) -> str | None:
-    """The last header of that name as text, undecodable bytes replaced; None when there is none."""
+    """Return the last header with that name as text, undecodable bytes replaced; None without one."""
     found = [value for key, value in headers or () if key == name]
     return found[-1].decode("utf-8", "replace") if found and found[-1] is not None else None
 
 
 def caused_by(headers: Iterable[tuple[str, bytes | None]] | None) -> Position | None:
-    """The position in `ce_causedby`; None when it is absent or malformed, since outsiders may send anything."""
+    """Return the position in `ce_causedby`; None if it is absent or malformed, since outsiders may send anything."""
     text = header(headers, "ce_causedby")
     if text is None:
         return None

@@ -1,6 +1,6 @@
-"""The one root of every error that Highwater raises on purpose.
+"""The root of every error that Highwater raises deliberately.
 
-The class of an error says what happens next; the docstring is its default message and ends with what the operator does.
+The class of an error says what happens next; the docstring is its default message and ends with the operator's action.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class UnavailableError(HighwaterError):
 
     retriable = True
     retry_after_ms = 1000
-    # Whether the process does everything else meanwhile: it is then degraded in /readyz, and still ready.
+    # Whether everything else works meanwhile: the process is then degraded in /readyz, but still ready.
     is_ready_without = False
 
 
@@ -84,7 +84,7 @@ class UnknownSchemaError(HighwaterError):
 
 
 def leaves(error: BaseException) -> list[BaseException]:
-    """What has failed in a group of errors, however deep; of any other error itself."""
+    """Return the single errors in a group, however deep; any other error itself."""
     if not isinstance(error, BaseExceptionGroup):
         return [error]
     return [leaf for inner in error.exceptions for leaf in leaves(inner)]

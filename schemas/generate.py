@@ -1,4 +1,4 @@
-"""Writes the typed records and the names of their topics, one module a subsystem; `--check` fails when one is out of date."""
+"""Generates the typed records and the names of their topics, one module per subsystem; `--check` fails if one is outdated."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def _record(node: dict[str, Any]) -> list[str]:
 
 
 def render(subsystem: str) -> str:
-    """The module of one subsystem."""
+    """Return the module of one subsystem."""
     records = [json.loads(schema_text(name)) for name in schema_names() if name.startswith(f"{subsystem}/")]
     body = "\n".join(line for record in records for line in ("", "", *_record(record)))
     return _HEADER.format(subsystem=subsystem) + body.rstrip("\n") + "\n\n\n" + "\n".join(_topics(subsystem)) + "\n"
 
 
 def _topics(subsystem: str) -> list[str]:
-    """The names of the topics whose events are of this subsystem: `feeds.plan-changed` is `PLAN_CHANGED` in `feeds`."""
+    """Return the names of the topics whose events are of this subsystem: `feeds.plan-changed` is `PLAN_CHANGED` in `feeds`."""
     named = {
         topic.name.split(".", 1)[1].replace("-", "_").upper(): topic
         for topic in TOPICS.values()
@@ -69,7 +69,7 @@ def _topics(subsystem: str) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Write, or with `--check` compare, `schemas/<subsystem>.py`; returns the exit status."""
+    """Write, or with `--check` compare, `schemas/<subsystem>.py`; return the exit status."""
     stale = []
     for subsystem in sorted({name.split("/")[0] for name in schema_names()}):
         path = Path(__file__).parent / f"{subsystem}.py"

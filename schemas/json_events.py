@@ -1,7 +1,7 @@
-"""Events as JSON, at the API and in `publish`: times are ISO 8601 or milliseconds, an embedding an array or base64.
+"""Events as JSON, at the API and in `publish`: times are ISO 8601 or milliseconds, an embedding is an array or base64.
 
-An unknown or missing field is an error that names it; an optional one may be left out. A document is looked through once, its
-values counted up to what a record of Avro may hold, so that no document keeps its reader busy.
+An unknown or missing field is an error that names it; an optional one may be omitted. A document is walked once, its
+values counted up to what an Avro record may hold, so that no document keeps its reader busy.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Fields: TypeAlias = Mapping[str, tuple[Any, bool]]
 
 @functools.cache
 def _fields(topic: str) -> Fields:
-    """The fields of a topic's events."""
+    """Return the fields of a topic's events."""
     return _fields_of(json.loads(schema_text(TOPICS[topic].schema)))
 
 
@@ -45,10 +45,10 @@ def _fields_of(record: Mapping[str, Any]) -> Fields:
 
 
 def event_from_json(topic: str, document: Any) -> dict[str, Any]:
-    """The event that a JSON document stands for, in the form the codec encodes.
+    """Return the event of a JSON document, in the form that the codec encodes.
 
     Raises:
-        InvalidEventError: names the field that is unknown, missing or of the wrong form.
+        InvalidEventError: names the field that is unknown, missing or malformed.
     """
     if not isinstance(document, dict):
         raise InvalidEventError("not_an_object", "an event is a JSON object")
@@ -58,7 +58,7 @@ def event_from_json(topic: str, document: Any) -> dict[str, Any]:
 
 
 def _record(about: str, fields: Fields, document: Mapping[str, Any], within: str) -> dict[str, Any]:
-    """The record that an object stands for; `within` is the path of its fields."""
+    """Return the record of an object; `within` is the path of its fields."""
     for name in document:
         if name not in fields:
             unknown = f"{within}{str(name)[:100]}"
@@ -76,7 +76,7 @@ def _record(about: str, fields: Fields, document: Mapping[str, Any], within: str
 
 
 def _check_size(name: str, value: Any) -> None:
-    """A field holds no more values, and none deeper, than a record of Avro may."""
+    """Check that a field holds no more and no deeper values than an Avro record may."""
     if not isinstance(value, list | dict):
         return
     count = 0
@@ -99,7 +99,7 @@ def _kind_name(kind: Any) -> str:
 
 
 def _array(name: str, items: Any, value: Any) -> list[Any]:
-    """An array of strings or of records."""
+    """Return an array of strings or of records."""
     item_type, told = (str, "strings") if items == "string" else (dict, "objects")
     if not isinstance(value, list) or not all(isinstance(item, item_type) for item in value):
         raise InvalidEventError("wrong_type", f"field {name!r} must be an array of {told}", field=name)
@@ -164,7 +164,7 @@ def _vector(name: str, value: Any) -> bytes:
 
 
 def event_to_json(topic: str, event: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON form of a decoded event: times as ISO 8601, bytes as base64, other values as they are."""
+    """Return the JSON form of a decoded event: times as ISO 8601, bytes as base64, other values unchanged."""
     fields = _fields(topic)
     document: dict[str, Any] = {}
     for name, value in event.items():
@@ -182,4 +182,4 @@ def _iso_or_number(ms: int) -> str | int:
     try:
         return iso_from_ms(ms)
     except (ValueError, OverflowError, OSError):
-        return ms  # beyond the year 9999: shown as it is
+        return ms  # beyond the year 9999: shown as a number

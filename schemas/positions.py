@@ -1,4 +1,4 @@
-"""A log position: `topic/partition/offset`, the one name that replay, state version, ETag and freshness share."""
+"""A log position: `topic/partition/offset`, the name that replay, state version, ETag and freshness share."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 from highwater.schemas.errors import InvalidEventError
 
-# Topic names are what Kafka allows (letters, digits, `.`, `_`, `-`; at most 249); offsets fit 63 bits.
+# Topic names as Kafka allows them (letters, digits, `.`, `_`, `-`; at most 249); offsets fit 63 bits.
 _POSITION = re.compile(r"([a-zA-Z0-9._-]{1,249})/(\d{1,6})/(\d{1,18})")
 
 
 class Position(NamedTuple):
-    """The place of one event in the log."""
+    """The position of one event in the log."""
 
     topic: str
     partition: int
@@ -31,12 +31,12 @@ class Cause(NamedTuple):
 
     @property
     def order(self) -> tuple[int, int, str]:
-        """What causes are compared by: events sent together have one broker's time, and of one partition 10 follows 9."""
+        """Return the sort key of causes: events sent together have one broker's time, and within a partition 10 follows 9."""
         return self.arrived_ms, len(self.position), self.position
 
 
 def parse_position(text: str) -> Position:
-    """Read `topic/partition/offset`.
+    """Parse `topic/partition/offset`.
 
     Raises:
         InvalidEventError: the text has another form.
@@ -48,7 +48,7 @@ def parse_position(text: str) -> Position:
 
 
 def highest_positions(text: str) -> dict[tuple[str, int], int]:
-    """Read a comma list of positions (`X-Min-Position`): the highest offset per (topic, partition) counts."""
+    """Parse a comma-separated list of positions (`X-Min-Position`): the highest offset per (topic, partition) counts."""
     return _highest(parse_position(part) for part in text.split(",") if part.strip())
 
 

@@ -1,12 +1,13 @@
-"""The one door to the Avro library's reader: a schema goes through it once, and then every record that names the schema.
+"""The only access to the Avro library's reader: a schema passes through it once, and then every record that names the
+schema.
 
-Invariants. The library never sees a schema that was refused. Whatever the bytes are, a record has one outcome within a bounded
-time and a bounded memory: the datum, or an `InvalidEventError` that names the reason (`unsafe_schema`, `too_many_values`,
-`not_avro`).
+Invariants. The library never sees a refused schema. For any bytes a record has one outcome within limited time and
+memory: the datum, or an `InvalidEventError` that names the reason (`unsafe_schema`, `too_many_values`, `not_avro`).
 
-What the library does not bound is bounded here. Reading `count` items of no bytes never ends: such a schema is refused
-(`bounds.py`). Skipping what the reader does not want looks for no end of the bytes: there the bytes are read through `_Counted`,
-which does. It takes an index of -1 for the last branch or symbol: `_Strict` does not.
+This module limits what the library does not. Reading `count` items of no bytes never ends: such a schema is refused
+(`bounds.py`). Skipping fields that the reader does not need ignores the end of the bytes: there the bytes are read
+through `_Counted`, which checks it. The library accepts an index of -1 for the last branch or symbol: `_Strict` does
+not.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from highwater.schemas.bounds import Bounds, ReaderCosts, bounds_of, reader_cost
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.shapes import Kind, Shape, UnsafeSchemaError, clean_schema
 
-# A third of a second of decoding and 60 MB at worst. The fullest events of ours, novelty packed to 200 KB, could hold 470,000 by
-# their size, so that they are never counted.
+# A third of a second of decoding and 60 MB at worst. Our fullest events, novelty packed to 200 KB, could hold 470,000
+# by their size, so that they are never counted.
 VALUES_MAX = 500_000
-# Where the schema of a value is no record, one of this name with this one field stands around it.
+# If the schema of a value is not a record, one with this name and this one field wraps it.
 _WRAPPER, _WRAPPED = "highwater.Wrapped", "value"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Readable:
-    """A schema that may be decoded, and as the Avro library takes it, times left as the integers that they are written as.
+    """A schema that may be decoded, as the Avro library needs it, times left as the integers that they are written as.
 
     `as_writer` is what data were written with, `as_reader` what others are read into.
     """
@@ -46,10 +47,10 @@ class Readable:
 
 
 def readable(text: str) -> Readable:
-    """The schema in a text, ready to be read with.
+    """Return the schema in a text for reading.
 
     Raises:
-        UnsafeSchemaError: it is not to be decoded.
+        UnsafeSchemaError: it must not be decoded.
     """
     clean = clean_schema(text)
     is_record = clean.shape.kind is Kind.RECORD
@@ -59,7 +60,7 @@ def readable(text: str) -> Readable:
         document = {"type": "record", "name": _WRAPPER, "fields": [{"name": _WRAPPED, "type": document}]}
     try:
         as_writer, as_reader = parse_schema(document), parse_schema(document)
-    except Exception as error:  # the library raises whatever a schema provokes, down to KeyError and TypeError
+    except Exception as error:  # the library raises whatever a schema provokes, including KeyError and TypeError
         raise UnsafeSchemaError(f"the schema cannot be parsed: {error or type(error).__name__}"[:500]) from error
     form = to_parsing_canonical_form(as_reader)
     _make_strict(as_writer)
@@ -67,10 +68,10 @@ def readable(text: str) -> Readable:
 
 
 def parsed_for_writing(text: str) -> Any:
-    """A schema for the Avro library's writer, times left as integers (milliseconds since 1970-01-01 UTC).
+    """Return a schema for the Avro library's writer, times left as integers (milliseconds since 1970-01-01 UTC).
 
     Raises:
-        UnsafeSchemaError: it is not one that could be read.
+        UnsafeSchemaError: it could not be read.
     """
     clean = clean_schema(text)
     bounds_of(clean.shape)
@@ -87,7 +88,7 @@ class Reading:
     _uncounted_bytes_max: int = field(init=False)
 
     def __post_init__(self) -> None:
-        """Count what the reader adds.
+        """Add the reader's cost.
 
         Raises:
             UnsafeSchemaError: together they hold more than any event needs.
@@ -99,7 +100,7 @@ class Reading:
         object.__setattr__(self, "_uncounted_bytes_max", size)
 
     def read(self, value: bytes, begin: int, *, values_max: int = VALUES_MAX) -> Any:
-        """The datum in the bytes from `begin` to their end.
+        """Return the datum in the bytes from `begin` to their end.
 
         Raises:
             InvalidEventError: `not_avro`, the bytes do not fit; `too_many_values`, they hold more than is decoded.
@@ -113,7 +114,9 @@ class Reading:
             )
         except InvalidEventError:
             raise
-        except Exception as error:  # the library raises whatever the bytes provoke, down to IndexError and MemoryError
+        except (
+            Exception
+        ) as error:  # the library raises whatever the bytes provoke, including IndexError and MemoryError
             raise InvalidEventError("not_avro", f"{error or type(error).__name__}"[:500]) from error
         if body.tell() != len(value):
             raise InvalidEventError("not_avro", f"{len(value) - body.tell()} bytes are left over after the event")
@@ -121,7 +124,7 @@ class Reading:
 
 
 class _Counted(io.BytesIO):
-    """Bytes that are read in a limited number of pieces and end where they end."""
+    """Bytes that are read in a limited number of pieces and only to their end."""
 
     def __init__(self, value: bytes, bounds: Bounds, values_max: int) -> None:
         super().__init__(value)
@@ -129,7 +132,7 @@ class _Counted(io.BytesIO):
         self._left = max(0, int((values_max - bounds.from_nothing) / max(1.0, bounds.per_byte)))
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """The next piece, whole."""
+        """Return the next piece, complete."""
         self._left -= 1
         if self._left < 0:
             raise InvalidEventError("too_many_values", f"the record may hold more than {self._values_max:,} values")
@@ -142,10 +145,10 @@ class _Counted(io.BytesIO):
 
 
 class _Strict(list[Any]):
-    """Branches of a union, or symbols of an enum: an index below 0 is none of them.
+    """Branches of a union, or symbols of an enum: an index below 0 is invalid.
 
-    The library adds the length to an index below 0 before it asks; to that end the list says that it has none. Nothing else asks
-    for the length of a writer's list; a reader's is another one, a plain list.
+    The library adds the length to an index below 0 before the lookup; therefore the list reports a length of zero.
+    Nothing else reads the length of a writer's list; a reader's is another, plain list.
     """
 
     def __len__(self) -> int:
@@ -158,7 +161,7 @@ class _Strict(list[Any]):
 
 
 def _make_strict(parsed: dict[str, Any]) -> None:
-    """Replace the lists of a parsed record that are looked into by an index of the bytes."""
+    """Replace the lists of a parsed record that are indexed by the bytes."""
     for one in parsed["fields"]:
         one["type"] = _strict(one["type"])
 

@@ -1,9 +1,9 @@
-"""What a writer's schema is made of, read from its text without the Avro library.
+"""The shape of a writer's schema, read from its text without the Avro library.
 
-Invariant: the Avro library sees only what was written here. It trusts a schema (a recursive one ends the process, and so do
-twenty thousand nested unions; a property of its own name is taken for its own work), so a schema of somebody else is read here
-first, with its text and its nesting bounded, and handed on with nothing in it but what the specification knows (Avro 1.12,
-"Schema").
+Invariant: the Avro library sees only what this module wrote. It trusts a schema (a recursive one ends the process, and
+so do twenty thousand nested unions; a property with one of its internal names is taken for its own work), so a foreign
+schema is read here first, with limited text and nesting, and passed on with only the properties that the specification
+defines (Avro 1.12, "Schema").
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 
 from highwater.schemas.errors import InvalidEventError
 
-# The largest schema of ours has 3 KiB; a hundred fields with a sentence each are 20.
+# Our largest schema has 3 KiB; a hundred fields with a sentence each are 20.
 TEXT_BYTES_MAX = 64 * 1024
-# Levels of types within types, by name or in place; ours have 5. The library goes one call deeper with each.
+# Levels of nested types, by name or in place; ours have 5. The library uses one more call for each.
 NESTING_MAX = 32
-# The largest event; a fixed type of more bytes is in none.
+# The largest event; a fixed type with more bytes cannot occur.
 FIXED_BYTES_MAX = 9 * 1024 * 1024
 
 _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
@@ -32,12 +32,12 @@ class UnsafeSchemaError(InvalidEventError):
     """A record was written under a schema that is not decoded. It is dead-lettered; the producer writes another schema."""
 
     def __init__(self, message: str) -> None:
-        # A name may hold a lone surrogate, which no header and no log takes.
+        # A name may contain a lone surrogate, which no header and no log accepts.
         super().__init__("unsafe_schema", message.encode("utf-8", "backslashreplace").decode())
 
 
 class Kind(StrEnum):
-    """What a type is, as far as counting its values goes."""
+    """The kind of a type for counting its values."""
 
     NULL = "null"
     PLAIN = "plain"
@@ -51,7 +51,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Field:
-    """A field of a record. `default_weight` is None where it has no default."""
+    """A field of a record. `default_weight` is None without a default."""
 
     name: str
     shape: Shape
@@ -63,8 +63,8 @@ class Field:
 class Shape:
     """A type. One that is used by name in several places is one object, so that it is counted once.
 
-    `reads` is the fewest pieces of at least a byte that a datum is read in; 0 means that it takes no byte. `parts` are the types
-    of items, values or branches; those of a record stand in `fields`.
+    `reads` is the minimum number of pieces of at least a byte in which a datum is read; 0 means that it takes no byte.
+    `parts` are the types of items, values or branches; those of a record are in `fields`.
     """
 
     kind: Kind
@@ -79,17 +79,18 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class CleanSchema:
-    """A schema with its shape, and as it is given to the Avro library: full names, no logical types, no unknown property."""
+    """A schema with its shape, and its form for the Avro library: full names, no logical types, no unknown property."""
 
     shape: Shape
     document: Any
 
 
 def clean_schema(text: str, *, keeps_times: bool = False) -> CleanSchema:
-    """Read a schema's text. `keeps_times` leaves the logical types of times in the clean form, for whoever shows them as times.
+    """Read a schema's text. `keeps_times` keeps the logical types of times in the clean form, for code that shows them
+    as times.
 
     Raises:
-        UnsafeSchemaError: it is too large, too deep, recursive, or no Avro schema.
+        UnsafeSchemaError: it is too large, too deep, recursive, or not an Avro schema.
     """
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > TEXT_BYTES_MAX:
@@ -109,12 +110,12 @@ def clean_schema(text: str, *, keeps_times: bool = False) -> CleanSchema:
 
 
 def characters_weight(text: str) -> int:
-    """How many values a name or a text counts for beside itself: whoever writes JSON repeats it with every value."""
+    """Return how many values a name or a text counts for: JSON repeats it with every value."""
     return len(text) // 32
 
 
 class _Reader:
-    """Reads one schema; remembers the types it has named so far."""
+    """Reads one schema; remembers the types named so far."""
 
     def __init__(self, *, keeps_times: bool) -> None:
         self._keeps_times = keeps_times
@@ -122,7 +123,7 @@ class _Reader:
         self._open: set[str] = set()
 
     def read(self, node: Any, namespace: str, level: int) -> tuple[Shape, Any]:
-        """The type in a node of JSON, and the clean form of it."""
+        """Return the type in a JSON node, and its clean form."""
         if level > NESTING_MAX:
             raise UnsafeSchemaError(f"the schema is nested deeper than {NESTING_MAX} levels")
         if isinstance(node, str):
@@ -172,7 +173,7 @@ class _Reader:
         if full in self._named or full in self._open:
             raise UnsafeSchemaError(f"the schema defines {full[:100]} twice")
         aliases = _texts(node.get("aliases", []), "aliases")
-        # A name without a namespace stays without one, wherever the type is defined.
+        # A name without a namespace has none, wherever the type is defined.
         clean: dict[str, Any] = {"type": kind, "name": full, **({} if "." in full else {"namespace": ""})}
         if aliases:
             clean["aliases"] = list(aliases)
@@ -218,7 +219,7 @@ class _Reader:
         return _composed(Kind.RECORD, reads, shapes, fields=tuple(fields.values()), name=full, aliases=aliases)
 
 
-# Doubling records have 2^n reads; a lower bound may be low, and stays a small number so.
+# Doubling records have 2^n reads; a lower bound may be low, and so stays a small number.
 _READS_COUNTED_MAX = 1_000_000
 _NULL = Shape(Kind.NULL, 0)
 _PLAIN = Shape(Kind.PLAIN, 1)
@@ -232,7 +233,7 @@ def _composed(kind: Kind, reads: int, parts: tuple[Shape, ...], **more: Any) -> 
 
 
 def _full_name(node: dict[str, Any], namespace: str) -> tuple[str, str]:
-    """The full name of a type, and the namespace of what is defined within it."""
+    """Return the full name of a type, and the namespace for its inner definitions."""
     name, space = node.get("name"), node.get("namespace", namespace)
     if not isinstance(name, str) or not name or not isinstance(space, str | None):
         raise UnsafeSchemaError("a type of the schema has no name")
@@ -266,7 +267,7 @@ def _texts(node: Any, what: str) -> tuple[str, ...]:
 
 
 def _weight(default: Any) -> int:
-    """How many values a default holds; one that JSON cannot say again is refused."""
+    """Return how many values a default holds; one that JSON cannot represent is refused."""
     count = 0
     level: Sequence[Any] = [default]
     for _ in range(NESTING_MAX):

@@ -1,6 +1,7 @@
-"""A topic's name with the type of its events: what joins a topic to its schema for the type checker.
+"""A topic's name with the type of its events: connects a topic to its schema for the type checker.
 
-The names stand beside the records in `schemas/<subsystem>.py`, written from the catalogue. At run time a name is a plain `str`.
+The names are beside the records in `schemas/<subsystem>.py`, generated from the catalogue. At run time a name is a
+plain `str`.
 """
 
 from __future__ import annotations
@@ -14,23 +15,23 @@ EventT_co = TypeVar("EventT_co", bound=Mapping[str, object], covariant=True)
 
 
 class ReadTopic(str, Generic[EventT_co]):
-    """The name of a topic whose events are among `EventT_co`: who reads several topics reads the union of their records."""
+    """The name of a topic whose events are among `EventT_co`: a reader of several topics reads the union of their records."""
 
     __slots__ = ()
 
 
 class TopicName(ReadTopic[EventT], Generic[EventT]):
-    """The name of a topic whose events are `EventT` and nothing else, so that no other record is sent under it."""
+    """The name of a topic whose events are exactly `EventT`, so that no other record is sent to it."""
 
     __slots__ = ()
 
     if not TYPE_CHECKING:
 
         def __class_getitem__(cls, _event: Any) -> type[str]:
-            """A plain string: nothing that takes a name has to know of this class."""
+            """Return a plain string type: code that takes a name need not know this class."""
             return str
 
 
 def event_of(name: TopicName[EventT], topic: str, value: Mapping[str, object]) -> EventT | None:
-    """The value of an event of `topic`, as the record of the topic `name`; None where that is another topic."""
+    """Return the value of an event of `topic`, as the record of the topic `name`; None if that is another topic."""
     return cast("EventT", value) if topic == name else None

@@ -1,8 +1,9 @@
 """The catalogue of topics: the only place where a topic's name, key, schema, size and readers are declared.
 
 Topics are created from it, checked against it, and documented from it. A partition count is never changed silently,
-because the place of a key, and with it the order of its events, depends on it. Topics with keys all have the same number: it is
-the installation's (HIGHWATER_PARTITIONS), and a process learns it once, from its settings, before it asks for any.
+because the partition of a key, and with it the order of its events, depends on it. Topics with keys all have the same
+number: it is the installation's (HIGHWATER_PARTITIONS), and a process learns it once, from its settings, before it uses
+any.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from dataclasses import dataclass
 DAY_MS = 86_400_000
 MIB = 1 << 20
 
-# Of an installation that does not say otherwise. Eight: enough for four workers of two partitions each, few enough that one
-# worker recovers all of them in seconds.
+# The default. Eight: enough for four workers of two partitions each, few enough that one worker recovers all of them in
+# seconds.
 PARTITIONS = 8
-# A broker carries some 4,000 partitions: three with every topic and changelog three times on them carry 64 of each.
+# A broker carries some 4,000 partitions: three brokers with every topic and changelog replicated three times carry 64
+# of each.
 PARTITIONS_MAX = 64
-# An insight may carry 1 MiB of text and a vector; 8 MiB lets an oversized one arrive and be dead-lettered with a reason.
+# An insight may have 1 MiB of text and a vector; 8 MiB lets an oversized one arrive and be dead-lettered with a reason.
 MESSAGE_BYTES_MAX = 8 * MIB
 # A dead letter repeats the original bytes and adds headers.
 DEAD_LETTER_BYTES_MAX = 9 * MIB
@@ -31,7 +33,7 @@ _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 class Topic:
     """One topic. `schema` names an Avro file `<subsystem>/<Event>.v1`.
 
-    `key` names the field whose value is the key, or several, joined by `|` as their values are.
+    `key` names the field whose value is the key, or several, joined by `|` like their values.
     """
 
     name: str
@@ -40,7 +42,7 @@ class Topic:
     producers: tuple[str, ...]
     consumers: tuple[str, ...]
     outsider: bool = False
-    fixed_partitions: int | None = None  # None: as many as the installation has
+    fixed_partitions: int | None = None  # None: the number of the installation
     retention_ms: int = -1
     cleanup: str = "delete"
     message_bytes_max: int = MESSAGE_BYTES_MAX
@@ -48,30 +50,30 @@ class Topic:
 
     @property
     def partitions(self) -> int:
-        """How many partitions it has."""
+        """Return the number of its partitions."""
         return keyed_partitions() if self.fixed_partitions is None else self.fixed_partitions
 
     @property
     def is_catalogued(self) -> bool:
-        """Whether the catalogue declares it; else it belongs to another application (`foreign_topic`)."""
+        """Return whether the catalogue declares it; else it belongs to another application (`foreign_topic`)."""
         return self.name.removesuffix(DEAD_LETTER_SUFFIX) in TOPICS
 
     @property
     def subject(self) -> str:
-        """The registry subject of the value (TopicNameStrategy)."""
+        """Return the registry subject of the value (TopicNameStrategy)."""
         return f"{self.name}-value"
 
     @property
     def dead_letter(self) -> str:
-        """Where events of this topic that cannot be processed go."""
+        """Return the topic of events of this topic that cannot be processed."""
         return self.name + DEAD_LETTER_SUFFIX
 
     def key_of(self, event: Mapping[str, object]) -> str:
-        """The key of an event of this topic."""
+        """Return the key of an event of this topic."""
         return "|".join(str(event[name]) for name in self.key.split("|"))
 
     def config(self) -> dict[str, str]:
-        """What the broker must say of this topic; compared key by key."""
+        """Return the broker configuration of this topic; compared key by key."""
         return {
             "cleanup.policy": self.cleanup,
             "retention.ms": str(self.retention_ms),
@@ -81,27 +83,27 @@ class Topic:
 
 
 class _Installation:
-    """What this process was told of the installation that it belongs to."""
+    """What this process knows of its installation."""
 
     partitions = PARTITIONS
 
 
 def keyed_partitions() -> int:
-    """How many partitions each topic with a key has in this installation."""
+    """Return the number of partitions of each topic with a key in this installation."""
     return _Installation.partitions
 
 
 def use_partitions(count: int) -> None:
-    """Say how many they are: called where a process reads its settings, before anything else."""
+    """Set the number of partitions: called when a process reads its settings, before anything else."""
     _Installation.partitions = count
 
 
 def partitions_refusal(counts: Mapping[str, int], wanted: int) -> str | None:
-    """What to say when the broker has another number than this process; None when it has the same, or no topics yet.
+    """Return the message if the broker has another number than this process; None if it has the same, or no topics yet.
 
     Args:
-        counts: partitions of each topic on the broker, those of others too.
-        wanted: how many this process thinks that a topic with a key has.
+        counts: partitions of each topic on the broker, including foreign ones.
+        wanted: the number of this process for a topic with a key.
     """
     found = {counts[name] for name, topic in TOPICS.items() if topic.fixed_partitions is None and name in counts}
     if found <= {wanted}:
@@ -278,7 +280,7 @@ _TOPICS = (
         "topic",
         ("operator", "api"),
         (),
-        fixed_partitions=1,  # what people did, in the order in which they did it
+        fixed_partitions=1,  # actions of people, in their order
         about="a dead letter was sent again, edited or deleted, and by whom",
     ),
     Topic(
@@ -287,7 +289,7 @@ _TOPICS = (
         "action",
         ("operator", "api", "outbox"),
         (),
-        fixed_partitions=1,  # refused and privileged actions in the order in which they happened; kept for good
+        fixed_partitions=1,  # refused and privileged actions in their order; kept forever
         about="a refused or privileged action, and who requested it",
     ),
     Topic(
@@ -360,7 +362,7 @@ _TOPICS = (
         "basis_id",
         ("outbox",),
         (),
-        fixed_partitions=1,  # a handful in the life of a store, in their order
+        fixed_partitions=1,  # a handful over the lifetime of a store, in order
         about="the embedding model version changed; vectors of two versions are never compared",
     ),
     Topic(
@@ -547,7 +549,7 @@ _TOPICS = (
         "sweep",
         ("worker",),
         ("namespaces",),
-        fixed_partitions=1,  # one an hour, each done before the next
+        fixed_partitions=1,  # one an hour, each completed before the next
         about="once an hour: find orphans whose grace period has ended, and cold chunks",
     ),
     Topic(
@@ -580,7 +582,7 @@ TOPICS: Mapping[str, Topic] = {topic.name: topic for topic in _TOPICS}
 
 
 def dead_letter_topic(topic: Topic) -> Topic:
-    """The dead-letter topic of a consumed topic: original bytes, so it has no schema and keeps its key as it was."""
+    """Return the dead-letter topic of a consumed topic: original bytes, so it has no schema and keeps the original keys."""
     return Topic(
         name=topic.dead_letter,
         schema="",
@@ -594,15 +596,15 @@ def dead_letter_topic(topic: Topic) -> Topic:
 
 
 def all_topics() -> tuple[Topic, ...]:
-    """Every topic that `highwater init` creates: the catalogue and a dead-letter topic beside each."""
+    """Return every topic that `highwater init` creates: the catalogue and a dead-letter topic for each."""
     return _TOPICS + tuple(dead_letter_topic(topic) for topic in _TOPICS)
 
 
 def foreign_topic(name: str) -> Topic:
-    """A topic of another application: nothing is declared of it, and its values are shown as they are."""
+    """Return a topic of another application: nothing is declared about it, and its values are shown unchanged."""
     return Topic(name, "", "", producers=(), consumers=())
 
 
 def is_topic_name(text: str) -> bool:
-    """Whether Kafka allows a topic of this name."""
+    """Return whether Kafka allows a topic with this name."""
     return _NAME.fullmatch(text) is not None and text not in (".", "..")

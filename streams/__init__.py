@@ -1,1 +1,1 @@
-"""What is decided, and from what: settings, the clock, metrics, and per subsystem the pure rules and their agents."""
+"""Pure decisions and their inputs: settings, the clock, metrics, and per subsystem the rules and their agents."""

@@ -1,7 +1,7 @@
-"""How Kafka and the registry are reached: what each client library is given to prove who we are and to check who answers.
+"""Access to Kafka and the registry: the options by which each client library authenticates and checks the other side.
 
-Invariant: every client of the two is built from these values, so a setting holds for all clients; what cannot be used is
-refused before anything is dialled, under the name of its setting.
+Invariant: every client of the two is created from these values, so a setting applies to all clients; invalid values are
+refused before any connection, by the name of their setting.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 from highwater.schemas.errors import ConfigurationError
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-# What all client libraries in use can do; a mechanism that only some know would stop the others later.
+# What all client libraries in use support; a mechanism that only some know would stop the others later.
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
-# Field of `KafkaAccess` -> librdkafka's name of it.
+# Field of `KafkaAccess` -> librdkafka's name.
 _LIBRDKAFKA: Mapping[str, str] = {
     "brokers": "bootstrap.servers",
     "protocol": "security.protocol",
@@ -33,25 +33,27 @@ _LIBRDKAFKA: Mapping[str, str] = {
 }
 
 
-# What a registry answers to credentials that it does not accept (RFC 9110), and what to do about that.
+# A registry's statuses for refused credentials (RFC 9110), and the remedy.
 REGISTRY_REFUSED = (401, 403)
 REGISTRY_CREDENTIALS = "correct SCHEMA_REGISTRY_USERNAME and SCHEMA_REGISTRY_PASSWORD"
 
 
 def registry_untrusted(refusal: str) -> str:
-    """What is said of a registry that TLS refuses."""
+    """Return the message about a registry that TLS refuses."""
     return f"the schema registry at SCHEMA_REGISTRY_URL is not trusted (SCHEMA_REGISTRY_SSL_CA_LOCATION): {refusal}"
 
 
 @functools.cache
 def trusts_nobody() -> ssl.SSLContext:
-    """What a client of plain HTTP is given: it meets no certificate, and httpx would read the public authorities (25 ms)."""
+    """Return the context for a plain HTTP client: it meets no certificate, and httpx would load the public authorities
+    (25 ms).
+    """
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaAccess:
-    """How the brokers are reached. Certificates and keys are paths of PEM files."""
+    """The access to the brokers. Certificates and keys are paths of PEM files."""
 
     brokers: str
     protocol: str | None = None
@@ -65,21 +67,21 @@ class KafkaAccess:
 
     @classmethod
     def of_client(cls, client: Mapping[str, str]) -> KafkaAccess:
-        """The access that librdkafka's options were made from."""
+        """Return the access behind librdkafka's options."""
         return cls(**{name: client[option] for name, option in _LIBRDKAFKA.items() if option in client})
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether the connection is TLS."""
+        """Return whether the connection is TLS."""
         return (self.protocol or "PLAINTEXT").endswith("SSL")
 
     @property
     def is_authenticated(self) -> bool:
-        """Whether a name and a password are sent."""
+        """Return whether a name and a password are sent."""
         return (self.protocol or "PLAINTEXT").startswith("SASL")
 
     def checked(self) -> KafkaAccess:
-        """This access, the protocol and the mechanism in capitals.
+        """Return this access, the protocol and the mechanism in capitals.
 
         Raises:
             ConfigurationError: a protocol or mechanism is unknown, a credential is missing, or a file cannot be used.
@@ -105,12 +107,12 @@ class KafkaAccess:
         return access
 
     def librdkafka(self) -> dict[str, str]:
-        """The connection options of confluent-kafka's clients."""
+        """Return the connection options of confluent-kafka's clients."""
         values = {option: getattr(self, name) for name, option in _LIBRDKAFKA.items()}
         return {option: value for option, value in values.items() if value is not None}
 
     def aiokafka(self) -> dict[str, Any]:
-        """The connection options of aiokafka's clients."""
+        """Return the connection options of aiokafka's clients."""
         return {
             "bootstrap_servers": self.brokers,
             "security_protocol": self.protocol or "PLAINTEXT",
@@ -121,7 +123,7 @@ class KafkaAccess:
         }
 
     def context(self) -> ssl.SSLContext | None:
-        """How Python's own TLS checks the brokers, and names itself; None without TLS.
+        """Return the TLS context for the brokers; None without TLS.
 
         Raises:
             ConfigurationError: a certificate or key cannot be loaded.
@@ -136,7 +138,7 @@ class KafkaAccess:
 
 @dataclass(frozen=True, slots=True)
 class RegistryAccess:
-    """How the schema registry is reached; `url` holds no credentials."""
+    """The access to the schema registry; `url` holds no credentials."""
 
     url: str
     username: str | None = None
@@ -147,7 +149,7 @@ class RegistryAccess:
 
     @classmethod
     def of(cls, address: str, **more: str | None) -> RegistryAccess:
-        """The access of an address, whose name and password are used where `more` has none."""
+        """Return the access of an address, whose name and password are used if `more` has none."""
         parts = urlsplit(address)
         known = {name: value for name, value in more.items() if value is not None}
         if parts.username is not None:
@@ -158,7 +160,7 @@ class RegistryAccess:
 
     @classmethod
     def required(cls, address: RegistryAccess | str | None) -> RegistryAccess:
-        """The access; a bare address is one without more.
+        """Return the access; a plain address becomes one.
 
         Raises:
             ConfigurationError: no address is known.
@@ -168,7 +170,7 @@ class RegistryAccess:
         return cls.of(address) if isinstance(address, str) else address
 
     def checked(self) -> RegistryAccess:
-        """This access.
+        """Return this access after checks.
 
         Raises:
             ConfigurationError: a file cannot be used, or is given for an address without TLS.
@@ -182,7 +184,7 @@ class RegistryAccess:
 
     @property
     def address(self) -> str:
-        """The address with the credentials in it, as tools take it that know nothing else."""
+        """Return the address including the credentials, for tools that accept nothing else."""
         if self.credentials is None:
             return self.url
         user = ":".join(quote(part, safe="") for part in self.credentials)
@@ -190,16 +192,16 @@ class RegistryAccess:
 
     @property
     def credentials(self) -> tuple[str, str] | None:
-        """Name and password for basic authentication (RFC 7617)."""
+        """Return name and password for basic authentication (RFC 7617)."""
         return None if self.username is None else (self.username, self.password or "")
 
     def httpx(self) -> dict[str, Any]:
-        """The options of an httpx client."""
+        """Return the options of an httpx client."""
         context = self.context()
         return {"auth": self.credentials, "verify": context or trusts_nobody(), "trust_env": False}
 
     def context(self) -> ssl.SSLContext | None:
-        """How Python's own TLS checks the registry, and names itself; None without TLS.
+        """Return the TLS context for the registry; None without TLS.
 
         Raises:
             ConfigurationError: a certificate or key cannot be loaded.
@@ -213,9 +215,9 @@ class RegistryAccess:
 
 
 def tls_refusal(error: BaseException) -> str | None:
-    """What TLS found wrong with the other side, in one line; None for an error of another kind.
+    """Return what TLS found wrong with the other side, in one line; None for another kind of error.
 
-    Looked for in the causes too: an HTTP client wraps what its sockets raise.
+    Causes are searched too: an HTTP client wraps the errors of its sockets.
     """
     seen: list[BaseException] = []
     found: BaseException | None = error

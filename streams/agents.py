@@ -1,8 +1,8 @@
-"""What the agents of all subsystems share: events and ticks of a partition as one stream, rows, and an index of due keys.
+"""The common part of all agents: events and ticks of a partition as one stream, rows, and an index of due keys.
 
-The invariant: gather from tables, decide by a pure function, send, await every acknowledgement, then write the rows. An event
-is acknowledged only after that; an agent that cannot go on holds its event and ends the worker, since the library counts an
-event whose agent raised as done.
+Invariant: gather from tables, decide by a pure function, send, await every acknowledgement, then write the rows. An
+event is acknowledged only after that; an agent that cannot continue holds its event and ends the worker, since the
+library counts an event whose agent raised as done.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from highwater.streams.ticks import Admission, LastTick, Verdict, admit
 from highwater.streams.tracing import TRACER, Hop, begin_hop, end_hop
 from highwater.streams.whole_tables import MARK_KEY, require_whole
 
-# The group of the worker in Kafka, also the beginning of its changelogs' names: never changed, or state and offsets are lost.
+# The worker's group in Kafka, also the prefix of its changelogs' names: never changed, or state and offsets are lost.
 GROUP = "highwater-feeds"
-# Rows handled before other tasks get a turn: about 10 ms, so that acknowledgements and probes are not held up.
+# Rows processed before other tasks get a turn: about 10 ms, so that acknowledgements and probes are not delayed.
 ROWS_PER_TURN = 100
 
 _log = get_log("agents")
@@ -50,13 +50,13 @@ class Wiring:
     heartbeats: Heartbeats
     fail: Callable[[str], None]
     note_tick: Callable[[Noted], None]
-    # Where changelogs begin that do not begin at 0, by table and partition.
+    # The beginnings of changelogs that do not begin at 0, by table and partition.
     log_starts: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """A tick that was heard, and what became of it; `now` in ms since 1970."""
+    """A received tick, and its outcome; `now` in ms since 1970."""
 
     partition: int
     now: int
@@ -64,17 +64,17 @@ class Noted:
 
 
 OnEvent: TypeAlias = Callable[[Any, Record], Awaitable[None]]
-# Events of a partition in their order, and the partition.
+# Events of a partition in order, and the partition.
 OnEvents: TypeAlias = Callable[[Sequence[Any], int], Awaitable[None]]
 
 
 def on(topic: TopicName[EventT], handler: Callable[[EventT, Record], Awaitable[None]]) -> tuple[str, OnEvent]:
-    """A topic with what is done at its events; the type checker holds one against the other."""
+    """Return a topic with the handler of its events; the type checker matches the two."""
     return topic, handler
 
 
 def fold(topic: TopicName[EventT], handler: Callable[[Sequence[EventT], int], Awaitable[None]]) -> tuple[str, OnEvents]:
-    """A topic with what is done at many of its events at once: the same as at one after the other."""
+    """Return a topic with the handler of many of its events at once: equivalent to one after the other."""
     return topic, handler
 
 
@@ -83,10 +83,11 @@ class TableAgent(ABC):
 
     name: str
     topics: Sequence[str]
-    # Topics that another agent of the same worker reads as well and answers for, so that poison is put aside once.
+    # Topics that another agent of the same worker reads as well and handles errors for, so that a bad event is
+    # dead-lettered once.
     shared_topics: Sequence[str] = ()
     handlers: Mapping[str, OnEvent]
-    # Topics whose records come in batches; each has a handler as well, for a record that comes alone.
+    # Topics whose records come in batches; each also has a handler for a single record.
     folded_topics: Sequence[str] = ()
     folds: Mapping[str, OnEvents]
 
@@ -98,23 +99,23 @@ class TableAgent(ABC):
         self._indexes: dict[int, DueIndex] = {}
         self._now: dict[int, int] = {}
         self._epochs: dict[tuple[str, int], dict[int, Epoch]] = {}
-        self._whole: set[int] = set()  # partitions of which no row is missing
+        self._whole: set[int] = set()  # partitions with no missing row
         self.is_at_event = False
 
     @property
     def degraded(self) -> dict[str, str]:
-        """Partitions from which nothing but bad events comes: name -> what to do."""
+        """Return the partitions with only bad events: name -> what to do."""
         return self._intake.degraded
 
     def forget_indexes(self) -> None:
-        """Partitions moved: rows may have been changed by another worker, so the indexes are derived anew."""
+        """Drop the indexes after a rebalance: another worker may have changed rows, so the indexes are derived again."""
         self._indexes.clear()
         self._now.clear()
         self._epochs.clear()
         self._whole.clear()
 
     async def run(self, stream: Any) -> None:
-        """Deal with every event of the stream, one at a time."""
+        """Process every event of the stream, one at a time."""
         async for event in stream.events():
             record = event.message
             self.is_at_event = True
@@ -124,7 +125,7 @@ class TableAgent(ABC):
             except RowsLostError as error:
                 self._wiring.fail(str(error))
                 await asyncio.Event().wait()
-            except Exception as error:  # noqa: BLE001 (whatever it is, going on would lose the event)
+            except Exception as error:  # noqa: BLE001 (after any error, continuing would lose the event)
                 _log.exception("agent_stopped", agent=self.name, position=str(position_of(record)))
                 self._wiring.fail(f"agent {self.name} cannot get past {position_of(record)}: {error!r}")
                 await asyncio.Event().wait()
@@ -142,7 +143,7 @@ class TableAgent(ABC):
             return
         start_ns = wall_ns()
         hop, arrived_ms = None, appended_ms(record)
-        if arrived_ms is not None:  # not where the log is a file: what is decided there again belongs to no trace
+        if arrived_ms is not None:  # not if the log is a file: decisions repeated there belong to no trace
             _, hop = begin_hop(self.name, position_of(record), header_list(record.headers), arrived_ms)
         try:
             event = await self._intake.decode(record)
@@ -157,7 +158,7 @@ class TableAgent(ABC):
         self._wiring.heartbeats.moved(self.name, monotonic_seconds())
 
     async def _deal_with_batch(self, batch: Batch) -> None:
-        """The same as `_deal_with` of each record in its order. Only plain events are folded; the others go that way."""
+        """Process each record in order, like `_deal_with`. Only plain events are folded; the others are processed singly."""
         events = self._wiring.codec.decode_many(batch.topic, [record.value for record in batch.records])
         plain: list[Any] = []
         hops: list[Hop] = []
@@ -191,7 +192,7 @@ class TableAgent(ABC):
                 yield hop
 
     def _is_overtaken_in(self, batch: Batch, record: Any, in_force: dict[bytes, int]) -> bool:
-        """`_is_overtaken` of a record in a batch. Of the epochs in force the header is known, with its shard."""
+        """Return `_is_overtaken` for a record in a batch. For the current epochs the header is known, with its shard."""
         header = relay_epochs.header_of(record.headers) if record.headers else None
         if header is None or header in in_force:
             return False
@@ -206,7 +207,7 @@ class TableAgent(ABC):
         return False
 
     def _is_overtaken(self, record: Record) -> bool:
-        """Whether a record comes from a relay that was overtaken; if not, its epoch is remembered."""
+        """Return whether a record comes from a relay that was overtaken; if not, remember its epoch."""
         stamp = relay_epochs.stamp_of(record.topic, record.headers)
         if stamp is None:
             return False
@@ -228,7 +229,7 @@ class TableAgent(ABC):
         return False
 
     def _admit(self, tick: Tick, record: Record) -> bool:
-        """Whether a tick is to be applied (`streams/ticks.py`)."""
+        """Return whether a tick is to be applied (`streams/ticks.py`)."""
         last, now = self._last_tick(), tick["now"]
         verdict = admit(tick, appended_ms(record), record.offset, last)
         if verdict.admission is Admission.REFUSED:
@@ -244,11 +245,11 @@ class TableAgent(ABC):
         return verdict.is_admitted
 
     def _newest_now(self, partition: int) -> int:
-        """The newest tick known in the partition of the event at hand; 0 before the very first."""
+        """Return the newest tick known in the partition of the current event; 0 before the first one."""
         return self._now.get(partition) or self._last_tick().now
 
     def _last_tick(self) -> LastTick:
-        """The last tick applied in the partition of the event at hand."""
+        """Return the last tick applied in the partition of the current event."""
         row = self._ticks.get(self.name.encode())
         return LastTick() if row is None else LastTick(*orjson.loads(row))
 
@@ -259,7 +260,7 @@ class TableAgent(ABC):
         self._wiring.heartbeats.heard(self.name, record.partition, tick["number"])
 
     def _index(self, partition: int) -> DueIndex:
-        """The index of a partition, derived from its rows at the first use after an assignment."""
+        """Return the index of a partition, derived from its rows at the first use after an assignment."""
         index = self._indexes.get(partition)
         if index is None:
             index = self._indexes[partition] = self._derive_index(partition)
@@ -267,10 +268,10 @@ class TableAgent(ABC):
 
     @abstractmethod
     def _derive_index(self, partition: int) -> DueIndex:
-        """The index that a partition's rows give."""
+        """Derive the index from a partition's rows."""
 
     def _correct_times(self, partition: int, now: int) -> None:
-        """The last tick was of the future: what rows waited for by it is found anew, by rows whose times it did not set."""
+        """After a tick from the future, recompute when rows are due, from rows whose times it did not set."""
         for key, row in list(items_of(self._rows, partition)):
             corrected = self._corrected(row, now)
             if corrected is not None:
@@ -278,13 +279,13 @@ class TableAgent(ABC):
         self._indexes.pop(partition, None)
 
     def _corrected(self, row: bytes, now: int) -> bytes | None:
-        """The row without times of the future; None where it has none that could hold anything up."""
+        """Return the row without times in the future; None if it has none that could delay anything."""
         return None
 
     async def _send(
         self, topic: TopicName[EventT], key: str, event: EventT, cause: Position, now: int
     ) -> Awaitable[Any]:
-        """Send one of our events. Its id follows from its cause, so that a repetition carries the same id."""
+        """Send one of our events. Its id is derived from its cause, so that a repeat has the same id."""
         headers = make_headers(
             event_id=f"{cause}#{topic}#{key}",
             event_type=topic,
@@ -298,12 +299,14 @@ class TableAgent(ABC):
 
 
 def epochs_key(agent: str, topic: str) -> bytes:
-    """The key of the row, among those of ticks, that holds the epochs of relays which an agent read in a topic."""
+    """Return the key of the row, among those of ticks, that holds the relay epochs that an agent read in a topic."""
     return b"epochs\0" + agent.encode() + b"\0" + topic.encode()
 
 
 def items_of(table: Any, partition: int) -> Iterator[tuple[bytes, bytes]]:
-    """The rows of one partition of a table. The library lists all partitions at once only, without saying which is which."""
+    """Yield the rows of one partition of a table. The library only lists all partitions at once, without saying which
+    is which.
+    """
     store = table.data
     for key, value in store._db_for_partition(partition).items():  # noqa: SLF001 (as above; the version is pinned)
         if key not in (store.offset_key, MARK_KEY):

@@ -1,10 +1,12 @@
-"""Every alert: when it fires, how bad that is, and which page says what to do. Prometheus reads what is made of it.
+"""Every alert: when it fires, its severity, and its runbook. Files for Prometheus are generated from it.
 
-`python -m highwater.api.cli.alert_rules` writes `deploy/prometheus/alerts.yml`, its tests and the dashboard; contract tests hold
-that each metric exists, that each alert has its page in `docs/runbooks/`, and that each fires on its example.
+`python -m highwater.api.cli.alert_rules` writes `deploy/prometheus/alerts.yml`, its tests and the dashboard; contract
+tests check that each metric exists, that each alert has its page in `docs/runbooks/`, and that each fires on its
+example.
 
-Invariants. An alert is about something that somebody has to do; what mends itself has a `minutes` long enough to do so. A page
-wakes somebody: readers are served nothing, or what is old, or events are held up. Everything else is a ticket.
+Invariants. An alert requires somebody's action; for a problem that resolves by itself `minutes` is long enough for
+that. A page wakes somebody: readers are served nothing, or stale data, or events are blocked. Everything else is a
+ticket.
 """
 
 from __future__ import annotations
@@ -14,12 +16,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 GROUP = "highwater"
-# How the roles are collected: one job for all (docs/operating.md).
+# How the roles are scraped: one job for all (docs/operating.md).
 JOB = "highwater"
 
 
 class Severity(StrEnum):
-    """Who is told: `page` wakes somebody, `ticket` waits for the morning."""
+    """Who is notified: `page` wakes somebody, `ticket` waits for the morning."""
 
     PAGE = "page"
     TICKET = "ticket"
@@ -33,10 +35,10 @@ class Alert:
         name: also that of its page, in lower case with hyphens.
         expr: PromQL; it fires while there is a result.
         minutes: how long there must be one.
-        severity: who is told.
-        summary: one line for whoever is told; `$labels` as in Prometheus.
-        example: series on which it fires, in the notation of `promtool test rules`, a sample a minute.
-        fires_at: minutes of the example after which it does; by default a minute after `minutes`.
+        severity: who is notified.
+        summary: one line for the notified person; `$labels` as in Prometheus.
+        example: series on which it fires, in the notation of `promtool test rules`, a sample per minute.
+        fires_at: minutes of the example after which it fires; by default a minute after `minutes`.
     """
 
     name: str
@@ -49,13 +51,13 @@ class Alert:
 
     @property
     def page(self) -> str:
-        """The name of its page, without the folder."""
+        """Return the name of its page, without the folder."""
         words = "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in self.name).strip("-")
         return f"{words}.md"
 
     @property
     def evaluated_at(self) -> int:
-        """The minute of the example at which it must fire."""
+        """Return the minute of the example at which it must fire."""
         return self.fires_at or self.minutes + 1
 
 

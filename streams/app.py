@@ -1,6 +1,6 @@
 """The worker: a Faust app with its tables and agents, the ticker that drives it, and the watch over both.
 
-The invariant: it decides, or it ends. A worker that cannot make progress says so in one line, is unready at once and exits
+Invariant: it decides, or it ends. A worker that cannot make progress logs one line, is unready at once and exits
 non-zero, so that a supervisor starts another; local state is a cache of the changelogs and never the truth.
 """
 
@@ -52,30 +52,32 @@ AGENT_KINDS: Mapping[type[TableAgent], str] = {
     NamespaceAgent: "namespaces",
 }
 
-# A dead member's partitions move after this long; three missed heartbeats must fit, and a pause of a second must not.
+# A dead member's partitions are reassigned after this long; three missed heartbeats must fit, and a pause of a second
+# must not.
 _SESSION_SECONDS = 6.0
 _HEARTBEAT_SECONDS = 1.5
-# A fetch that finds nothing ends after this long, the first ones and those after many that found nothing; a rebalance and a stop
-# wait for one that is in progress. Each goes to the thread of the client and back.
+# A fetch that finds nothing ends after this long, the first ones and those after many empty ones; a rebalance and a
+# stop wait for one that is in progress. Each is a round trip to the client's thread.
 _FETCH_SECONDS_MAX, _RESTING_FETCH_SECONDS_MAX = 0.2, 0.8
 _EMPTY_FETCHES_BEFORE_REST = 20
-# A broker answers in milliseconds, with three replicas in tenths of a second. A connection without an answer is replaced after
-# this long, which is half of what the watch allows a tick, so that one that is half-open ends no worker.
+# A broker answers in milliseconds, with three replicas in tenths of a second. A connection without an answer is
+# replaced after this long, half of what the watch allows a tick, so that a half-open one does not end the worker.
 _ANSWER_SECONDS_MAX = 30.0
 # A record waits for the broker without end: a refusal ends the worker, a silence does not.
 _FOREVER_SECONDS = 10 * 365 * 86_400.0
-# Changelog records waiting for the producer before the streams pause; the library's 100 is less than one novelty record.
+# Changelog records waiting for the producer before the streams pause; the library's 100 is less than one novelty
+# record.
 _CHANGELOG_BUFFER_MAX = 5_000
 # One run of the rebuild, two retries (streams/retry.py), and as long again in the queue before it.
 _DEADLINE_REBUILDS = 4
 
 
 class _Consumer(FoldingConsumer):
-    """The library's consumer, of which a rebalance loses no event.
+    """The library's consumer, without its loss of events in a rebalance.
 
-    A rebalance throws away what was fetched and goes back to the committed offsets. The library goes on fetching meanwhile, and
-    what came between the way back and the throwing away was never seen until the next restart. Here offsets move only while the
-    flow is stopped and no fetch is under way, and what a stop overtook is thrown away.
+    A rebalance discards fetched records and seeks to the committed offsets. The library keeps fetching meanwhile, and
+    records between the seek and the discarding were never seen until the next restart. Here offsets move only while the
+    flow is stopped and no fetch is in progress, and records that a stop overtook are discarded.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -86,7 +88,7 @@ class _Consumer(FoldingConsumer):
         self._is_still.set()
 
     def stop_flow(self) -> None:
-        """Deliver nothing more, nor what is being fetched."""
+        """Deliver nothing more, including the current fetch."""
         self._stops += 1
         super().stop_flow()
 
@@ -103,12 +105,12 @@ class _Consumer(FoldingConsumer):
         return self._in_batches(records) if stops == self._stops else {}
 
     async def seek_wait(self, partitions: Any) -> None:
-        """Go to offsets of changelogs; the flow is stopped."""
+        """Seek to offsets of changelogs; the flow is stopped."""
         await self._is_still.wait()
         await super().seek_wait(partitions)
 
     async def earliest_offsets(self, *partitions: Any) -> Mapping[Any, int]:
-        """Where logs begin; asked before a table is restored, so what a changelog has lost is noted here."""
+        """Return the beginnings of logs; called before a table is restored, so lost changelog records are noted here."""
         found: Mapping[Any, int] = await super().earliest_offsets(*partitions)
         for place, start in found.items():
             table = self.transport.tables.get(place.topic)
@@ -117,9 +119,9 @@ class _Consumer(FoldingConsumer):
         return found
 
     async def perform_seek(self) -> None:
-        """Go back to the committed offsets, 0 included; the caller empties the queues, then lets the flow go on.
+        """Seek to the committed offsets, 0 included; the caller empties the queues, then restarts the flow.
 
-        aiokafka's `seek_to_committed` passes over an offset of 0, so that the first events of a log would be left out.
+        aiokafka's `seek_to_committed` skips an offset of 0, so that the first events of a log would be left out.
         """
         self.stop_flow()
         await self._is_still.wait()
@@ -129,10 +131,10 @@ class _Consumer(FoldingConsumer):
                 await self._seek(place, 0)
 
     async def wait_empty(self) -> None:
-        """Wait until no agent is at an event, then commit.
+        """Wait until no agent processes an event, then commit.
 
-        The library waits for every message that any agent has begun, but what waits in the queues of the others was thrown away
-        just before: a tick that only some had seen held a rebalance up until the watch ended the worker.
+        The library waits for every message that any agent has begun, but messages in the queues of the others were
+        discarded just before: a tick that only some had seen delayed a rebalance until the watch ended the worker.
         """
         while not self.should_stop and any(agent.is_at_event for agent in self.transport.agents):
             await self._wait_for_ack(timeout=1)
@@ -140,11 +142,11 @@ class _Consumer(FoldingConsumer):
 
 
 class _Producer(driver.Producer):  # type: ignore[misc]
-    """The library's producer, which waits for a silent broker however long, and whose repetitions the broker takes once.
+    """The library's producer, which waits for a silent broker without limit, and whose retries the broker stores once.
 
-    aiokafka has one limit for the answer to a request, for the wait of a record for room in a batch, and for the age of a batch.
-    Here only the first has an end. What a broker did not answer is sent again on another connection; idempotence keeps the copy
-    in the first one from being appended later, over a newer row of a changelog.
+    aiokafka has one limit for the answer to a request, for the wait of a record for room in a batch, and for the age of
+    a batch. Here only the first is limited. An unanswered request is sent again on another connection; idempotence
+    prevents the first copy from being appended later, over a newer row of a changelog.
     """
 
     def _settings_extra(self) -> Mapping[str, Any]:
@@ -180,8 +182,8 @@ def build_app(
     policy: Policy | None = None,
     app_id: str = GROUP,
 ) -> Worker:
-    """The app with its tables and agents, not started. `learn` teaches the codec an unknown schema id, and
-    `read_changelogs` reads what tables are restored from.
+    """Build the app with its tables and agents, not started. `learn` teaches the codec an unknown schema id, and
+    `read_changelogs` reads the records that restore tables.
 
     Raises:
         ConfigurationError: no broker is known, or a security setting or the policy cannot be used.
@@ -222,7 +224,7 @@ def build_app(
             wiring, Intake(app_id, codec, learn, send), _table(app, table_name, settings.partitions), ticks
         )
         topic = app.topic(*kind.topics, **raw)
-        # concurrency=1: with more, an offset may be committed past an event still being dealt with.
+        # concurrency=1: with more, an offset may be committed past an event still being processed.
         app.agent(topic, name=f"{app_id}.{agent.name}", concurrency=1)(agent.run)
         worker.agents.append(agent)
     app.transport.agents = worker.agents
@@ -239,7 +241,7 @@ def build_app(
 def agent_makers(
     settings: Settings, policy: Policy
 ) -> Mapping[type[TableAgent], Callable[[Wiring, Intake, Any, Any], TableAgent]]:
-    """How each agent is made, given what its subsystem decides by."""
+    """Return the factory of each agent, with the options of its subsystem."""
     feeds = FeedsOptions(
         policy=policy,
         dirty_channels_max=settings.dirty_channels_max,
@@ -258,36 +260,38 @@ def agent_makers(
 
 
 class _ChangelogSensor(faust.Sensor):  # type: ignore[misc]
-    """A record the broker refused for good: a table would silently differ from its changelog, so the worker ends."""
+    """A record that the broker refused permanently: a table would silently differ from its changelog, so the worker ends."""
 
     def __init__(self, fail: Callable[[str], None]) -> None:
         super().__init__()
         self._fail = fail
 
     def on_send_error(self, producer: Any, exc: BaseException, state: Any) -> None:
-        """The library only logs a changelog record that could not be written."""
+        """End the worker: the library only logs a changelog record that could not be written."""
         self._fail(f"a changelog record was not acknowledged: {exc!r}")
 
 
 def changelogs_of(app: Any) -> dict[str, str]:
-    """The changelog of each table by name."""
+    """Return the changelog of each table by name."""
     return {name: table.changelog_topic.get_topic_name() for name, table in app.tables.items()}
 
 
-# What is written to a partition of a table before it goes to a file, and is kept in memory and in a log until then. RocksDB's 64
-# MiB, of which it keeps up to three, would be filled by the same few values again and again, in each partition of each table.
+# The write buffer of a table's partition, in memory and in a log. RocksDB's 64 MiB, of which it keeps up to three,
+# would be filled by the same few values repeatedly, in each partition of each table.
 _TABLE_BUFFER_BYTES = 1 << 20
 
 
 def _table(app: Any, name: str, partitions: int) -> Any:
-    """A table of bytes with a compacted changelog of as many partitions as its source topics (else PartitionsMismatch)."""
+    """Declare a table of bytes with a compacted changelog of as many partitions as its source topics (else
+    PartitionsMismatch).
+    """
     return app.Table(
         name,
         key_type=bytes,
         value_type=bytes,
         partitions=partitions,
         options={"write_buffer_size": _TABLE_BUFFER_BYTES, "max_write_buffer_number": 2},
-        # Compaction leaves the open segment alone, and an open segment is read in full at recovery: keep it small.
+        # Compaction ignores the open segment, and an open segment is read completely at recovery: keep it small.
         extra_topic_configs={
             "segment.ms": str(3_600_000),
             "segment.bytes": str(64 << 20),
@@ -323,7 +327,7 @@ def _app_settings(settings: Settings, state_dir: Path) -> dict[str, Any]:
         "topic_partitions": settings.partitions,
         "topic_replication_factor": settings.replication_factor,
         "topic_disable_leader": True,
-        # A standby doubles the write load of every worker; recovery takes seconds at the sizes one worker holds.
+        # A standby doubles the write load of every worker; recovery takes seconds at the sizes that one worker holds.
         "table_standby_replicas": 0,
         "producer_acks": -1,
         "producer_max_request_size": MESSAGE_BYTES_MAX,
@@ -340,7 +344,7 @@ def _app_settings(settings: Settings, state_dir: Path) -> dict[str, Any]:
 
 
 def _credentials(access: KafkaAccess) -> Any:
-    """The access in the library's terms; None = plain text."""
+    """Return the access in the library's terms; None = plain text."""
     if access.is_authenticated:
         return SASLCredentials(
             username=access.username,
@@ -361,7 +365,8 @@ def run_worker(
     data_dir: Path | None = None,
     app_id: str = GROUP,
 ) -> int:
-    """Run one worker process; the exit code. `data_dir` defaults to the settings' folder; state goes below `faust/`.
+    """Run one worker process; return the exit code. `data_dir` defaults to the settings' folder; state is stored below
+    `faust/`.
 
     Raises:
         ConfigurationError: a setting cannot be used.

@@ -1,8 +1,9 @@
-"""How far one deployment reaches: what each part costs by measured constants, which part breaks first, and what replaces it.
+"""The capacity of one deployment: what each part costs by measured constants, which part reaches its limit first, and
+what replaces it.
 
-Constants are of one run on two cores; `tests/acceptance/operating/test_capacity.py` holds them against a fresh one (on demand).
-Limits are of one part as it is deployed today, with the reason beside each. What people do is assumed, and named in `Load`. Pure;
-rates are a second's, sizes are bytes.
+Constants are from one run on two cores; `tests/acceptance/operating/test_capacity.py` compares them with a fresh one
+(on demand). Limits are those of one part as deployed today, with the reason beside each. People's behaviour is assumed,
+and named in `Load`. Pure; rates are per second, sizes are bytes.
 """
 
 from __future__ import annotations
@@ -20,33 +21,33 @@ FULL = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What a unit of work costs. CPU in seconds of one core."""
+    """The cost of a unit of work. CPU in seconds of one core."""
 
-    sink_cpu_seconds: float  # an insight: decoded, embedded by the built-in function, stored, told
+    sink_cpu_seconds: float  # an insight: decoded, embedded by the built-in function, stored, published
     worker_cpu_seconds: float  # an insight: the planner's share
     database_bytes: float  # an insight with its vector and indexes
     log_bytes: float  # an insight in all topics, one replica
     rebuild_cpu_seconds: float  # a rebuild of some hundred insights, with titles and vectors
     user_database_bytes: float  # a user: state, subscriptions, one version of clusters
-    read_cpu_seconds: float  # a read of a feed, of whatever outcome
+    read_cpu_seconds: float  # a read of a feed, whatever its outcome
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is asked of the product, and how people are assumed to behave."""
+    """The load on the product, and the assumed behaviour of people."""
 
     users: int
     channels: int
     insights_per_day: int
-    active_share: float = 0.2  # users that come on a day
-    reads_per_active_user: float = 30.0  # of a day
-    rebuilds_per_active_user: float = 2.0  # of a day: cooldowns are hours
-    peak: float = 4.0  # the busiest hour against the mean
+    active_share: float = 0.2  # users active per day
+    reads_per_active_user: float = 30.0  # per day
+    rebuilds_per_active_user: float = 2.0  # per day: cooldowns are hours
+    peak: float = 4.0  # the busiest hour relative to the mean
     window_days: int = 30  # HIGHWATER_WINDOW_DAYS
-    retention_days: int = 365  # of the log, from which everything can be made again
+    retention_days: int = 365  # of the log, from which everything can be rebuilt
 
     def times(self, factor: float) -> Load:
-        """The same people and channels, so many times."""
+        """Return the same people and channels, multiplied by a factor."""
         return replace(
             self,
             users=round(self.users * factor),
@@ -57,7 +58,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a deployment under a load: how much of its limit is used, and what takes its place beyond it."""
+    """A part of a deployment under a load: the used share of its limit, and what replaces it beyond that."""
 
     name: str
     demand: float
@@ -68,12 +69,13 @@ class Part:
 
     @property
     def share(self) -> float:
-        """Of the limit."""
+        """Return the share of the limit."""
         return self.demand / self.limit
 
 
-# One run of 30 users, 20 channels and 2,000 insights (the load of 30,000 users by a thousand), on two cores that others kept busy
-# (load 40): CPU is that of the processes, sizes are those of the files. The worker's share is high, since it holds its ticks.
+# One run of 30 users, 20 channels and 2,000 insights (the load of 30,000 users divided by a thousand), on two busy
+# cores (load 40): CPU is that of the processes, sizes are those of the files. The worker's share is high, since it
+# includes its ticks.
 MEASURED = Costs(
     sink_cpu_seconds=0.14e-3,
     worker_cpu_seconds=1.1e-3,
@@ -86,7 +88,7 @@ MEASURED = Costs(
 
 
 def parts(load: Load, costs: Costs = MEASURED) -> list[Part]:
-    """Each part under a load, the fullest first."""
+    """Return each part under a load, the most loaded first."""
     insights = load.insights_per_day / _DAY_SECONDS * load.peak
     active = load.users * load.active_share
     rebuilds = active * load.rebuilds_per_active_user / _DAY_SECONDS * load.peak
@@ -134,19 +136,19 @@ def parts(load: Load, costs: Costs = MEASURED) -> list[Part]:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A power of ten of users: the load there, and its parts."""
+    """A power of ten of users: the load, and the parts."""
 
     load: Load
     parts: Sequence[Part]
 
     @property
     def breaks(self) -> list[Part]:
-        """The parts that do not reach so far, the worst first."""
+        """Return the parts beyond their limits, the worst first."""
         return [part for part in self.parts if part.share > FULL]
 
 
 def steps(load: Load, costs: Costs = MEASURED, users_max: int = 10**8) -> list[Step]:
-    """The load itself, then each power of ten of users above it, with channels and insights in proportion."""
+    """Return the load itself, then each power of ten of users above it, with channels and insights in proportion."""
     found = [Step(load, parts(load, costs))]
     power = 10 ** len(str(load.users))
     while power <= users_max:
@@ -157,6 +159,6 @@ def steps(load: Load, costs: Costs = MEASURED, users_max: int = 10**8) -> list[S
 
 
 def reach(load: Load, costs: Costs = MEASURED) -> int:
-    """Users up to which nothing breaks, in the same proportions."""
+    """Return the maximum number of users within all limits, in the same proportions."""
     worst = parts(load, costs)[0].share
     return int(load.users * FULL / worst) if worst else load.users

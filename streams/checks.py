@@ -1,4 +1,4 @@
-"""What any event must satisfy: ids, times and texts that every store, URL and terminal can take.
+"""Rules for any event: ids, times and texts that every store, URL and terminal accepts.
 
 Decided from the event alone, never from the clock, so that a replay of the log accepts and refuses the same events.
 """
@@ -12,30 +12,30 @@ from typing import Any, TypeAlias
 
 from highwater.schemas.errors import InvalidEventError
 
-# Refuses the value of a field, given with the field's name.
+# Refuses the value of a field; takes the field's name and value.
 Check: TypeAlias = Callable[[str, Any], None]
 # Ids are keys of Kafka records, rows and URLs; 512 bytes is far above any in use and keeps index entries small.
 ID_BYTES_MAX = 512
-# Years 1 to 9999: what a datetime, and so every reader of ours, can hold; but for the first moment of all, which the driver of
-# PostgreSQL takes for minus infinity.
+# Years 1 to 9999: the range of datetime, and so of all our readers; except for its very first moment, which
+# PostgreSQL's driver reads as minus infinity.
 TS_MS_MIN, TS_MS_MAX = -62_135_596_799_999, 253_402_300_799_999
 
-# Unicode categories Cc and Cs: what no store, URL or terminal takes as it is.
+# Unicode categories Cc and Cs: no store, URL or terminal accepts these unescaped.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-# Surrogates have no UTF-8, so PostgreSQL takes them as little as NUL, which `check_text` refuses.
+# Surrogates have no UTF-8 form, so PostgreSQL rejects them like NUL, which `check_text` refuses.
 _SURROGATE = re.compile("[\ud800-\udfff]")
-# Control and format characters (zero-width spaces and joiners, marks of direction, soft hyphens).
+# Control and format characters (zero-width spaces and joiners, direction marks, soft hyphens).
 _INVISIBLE = frozenset({"Cc", "Cf"})
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
 def is_uuid(value: str) -> bool:
-    """Whether an id is a UUID in its one canonical form: lower case with hyphens."""
+    """Return whether an id is a UUID in its canonical form: lower case with hyphens."""
     return _UUID.fullmatch(value) is not None
 
 
 def check_uuid(name: str, value: str) -> None:
-    """An id that the system takes for a UUID is one in its canonical form.
+    """Check that an id that must be a UUID is one in its canonical form.
 
     Raises:
         InvalidEventError: it is not.
@@ -45,7 +45,7 @@ def check_uuid(name: str, value: str) -> None:
 
 
 def check_id(name: str, value: str) -> None:
-    """An id is 1 to 512 bytes of UTF-8 without control characters.
+    """Check that an id is 1 to 512 bytes of UTF-8 without control characters.
 
     Raises:
         InvalidEventError: it is not.
@@ -54,7 +54,7 @@ def check_id(name: str, value: str) -> None:
 
 
 def check_name(name: str, value: str, bytes_max: int) -> None:
-    """A name is 1 to `bytes_max` bytes of UTF-8 without control characters.
+    """Check that a name is 1 to `bytes_max` bytes of UTF-8 without control characters.
 
     Raises:
         InvalidEventError: it is not.
@@ -68,23 +68,23 @@ def check_name(name: str, value: str, bytes_max: int) -> None:
 
 
 def check_text(name: str, value: str, bytes_max: int) -> None:
-    """A text is at most `bytes_max` bytes of UTF-8 without NUL.
+    """Check that a text is at most `bytes_max` bytes of UTF-8 without NUL.
 
     Raises:
         InvalidEventError: it is not.
     """
-    # A character takes at most four bytes, so most texts need no encoding to be seen short enough.
+    # A character takes at most four bytes, so most texts need no encoding for this check.
     if len(value) * 4 > bytes_max and len(value.encode("utf-8", "surrogatepass")) > bytes_max:
         raise InvalidEventError("too_long", f"{name} is longer than {bytes_max} bytes", field=name)
     if "\x00" in value:
         raise InvalidEventError("control_character", f"{name} holds a NUL character", field=name)
 
 
-def check_said(name: str, value: str, bytes_max: int) -> None:
-    """What somebody said is a text that is not empty and holds whole characters only.
+def check_user_text(name: str, value: str, bytes_max: int) -> None:
+    """Check that a user's text is not empty and contains only complete characters.
 
     Raises:
-        InvalidEventError: it is not.
+        InvalidEventError: it is invalid.
     """
     check_text(name, value, bytes_max)
     if _SURROGATE.search(value):
@@ -93,25 +93,26 @@ def check_said(name: str, value: str, bytes_max: int) -> None:
 
 
 def check_not_blank(name: str, value: str) -> None:
-    """A text shows something.
+    """Check that a text has a visible character.
 
     Raises:
-        InvalidEventError: it does not.
+        InvalidEventError: it has none.
     """
     if is_blank(value):
         raise InvalidEventError("empty_text", f"{name} is empty", field=name)
 
 
 def is_blank(value: str) -> bool:
-    """Whether a text shows nothing: it is empty, or all of it is white space, control or format characters."""
+    """Return whether a text is blank: empty, or only white space, control or format characters."""
     return all(character.isspace() or unicodedata.category(character) in _INVISIBLE for character in value)
 
 
 def check_time(name: str, value: int) -> None:
-    """A time lies after the beginning of the year 1, which programs write for "no time", and before the year 10000.
+    """Check that a time is after the beginning of the year 1, which programs write for "no time", and before the year
+    10000.
 
     Raises:
-        InvalidEventError: it does not.
+        InvalidEventError: it is not.
     """
     if not TS_MS_MIN <= value <= TS_MS_MAX:
         raise InvalidEventError(
@@ -120,7 +121,7 @@ def check_time(name: str, value: int) -> None:
 
 
 def unless_null(check: Check) -> Check:
-    """The check of a field that may be null."""
+    """Return the check of a field that may be null."""
 
     def checked(name: str, value: Any) -> None:
         if value is not None:
@@ -130,7 +131,7 @@ def unless_null(check: Check) -> Check:
 
 
 def one_of(allowed: Collection[str], reason: str) -> Check:
-    """The check of a field that has one of a few values."""
+    """Return the check of a field with a few allowed values."""
 
     def check(name: str, value: str) -> None:
         if value not in allowed:
@@ -140,10 +141,10 @@ def one_of(allowed: Collection[str], reason: str) -> Check:
 
 
 def check_fields(checks: Mapping[str, Check], event: Mapping[str, object]) -> None:
-    """Check the fields that an event has, in the order of the checks, so that of several faults the first field's is named.
+    """Check the fields of an event, in the order of the checks, so that of several faults the first field's is named.
 
     Raises:
-        InvalidEventError: with the field at fault and a reason a program can rely on.
+        InvalidEventError: names the field at fault and a machine-readable reason.
     """
     for name, check in checks.items():
         if name in event:

@@ -1,7 +1,7 @@
-"""The product's clock: the only module that asks what time it is.
+"""The product's clock: the only module that reads the time.
 
-The clock file holds an offset in seconds and is re-read each second, so that a rehearsal or a test can move the time of
-every process while it runs. Waiting is measured on the monotonic clock and is never moved.
+The clock file holds an offset in seconds and is read again each second, so that a rehearsal or a test can move the time
+of every process while it runs. Waits are measured on the monotonic clock, which is never moved.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ProductClock:
         self._read_at = float("-inf")
 
     def __call__(self) -> int:
-        """Now, in milliseconds since 1970."""
+        """Return the current time, in milliseconds since 1970."""
         if self._file is not None and time.monotonic() - self._read_at >= _REREAD_SECONDS:
             self._read_at = time.monotonic()
             self._offset_ms = self._read_offset(self._file)
@@ -34,11 +34,11 @@ class ProductClock:
 
     @property
     def offset_ms(self) -> int:
-        """The offset in the last answer."""
+        """Return the offset in the last answer."""
         return self._offset_ms
 
     def _read_offset(self, path: Path) -> int:
-        """The offset in the file; a missing file is no offset, an unreadable one keeps the last (it is being written)."""
+        """Return the offset in the file; a missing file is no offset, an unreadable one keeps the last (it is being written)."""
         try:
             return int(float(path.read_text(encoding="ascii").strip() or "0") * 1000)
         except FileNotFoundError:
@@ -48,51 +48,53 @@ class ProductClock:
 
 
 def offset_ms_of(clock: Clock) -> int:
-    """How much of a clock's last answer is the offset in the file; a clock of another kind has none."""
+    """Return the part of a clock's last answer that is the offset in the file; 0 for another kind of clock."""
     return clock.offset_ms if isinstance(clock, ProductClock) else 0
 
 
 def to_datetime(ms: int) -> datetime:
-    """A UTC datetime of milliseconds since 1970, exact."""
+    """Return a UTC datetime of milliseconds since 1970, exact."""
     return datetime.fromtimestamp(ms // 1000, UTC).replace(microsecond=ms % 1000 * 1000)
 
 
 def to_ms(moment: datetime) -> int:
-    """Milliseconds since 1970 of an aware datetime, exact."""
+    """Return the milliseconds since 1970 of an aware datetime, exact."""
     delta = moment - datetime(1970, 1, 1, tzinfo=UTC)
     return (delta.days * 86_400 + delta.seconds) * 1000 + delta.microseconds // 1000
 
 
 def to_ns(moment: datetime) -> int:
-    """Nanoseconds since 1970 of an aware datetime, exact to the microsecond that it has."""
+    """Return the nanoseconds since 1970 of an aware datetime, exact to its microsecond."""
     return to_ms(moment) * 1_000_000 + moment.microsecond % 1_000 * 1_000
 
 
 def to_ms_or_none(moment: datetime | None) -> int | None:
-    """The same; None for a moment that has not come."""
+    """Return the same, or None for None."""
     return None if moment is None else to_ms(moment)
 
 
 def fresh_id() -> str:
-    """A fresh random identifier, for shells; the core takes ids as arguments."""
+    """Return a random id, for shells; the core takes ids as arguments."""
     return uuid.uuid4().hex
 
 
 def fresh_number() -> int:
-    """A fresh random number that fits PostgreSQL's int, above 0."""
+    """Return a random number that fits PostgreSQL's int, above 0."""
     return uuid.uuid4().int % (2**31 - 1) + 1
 
 
 def monotonic_seconds() -> float:
-    """For measuring durations and waits; not a time of day."""
+    """Return seconds for measuring durations and waits; not a time of day."""
     return time.monotonic()
 
 
 def lease_seconds() -> float:
-    """For what ends by itself: like `monotonic_seconds`, and it also goes on while the machine sleeps."""
+    """Return seconds for leases: like `monotonic_seconds`, but also counting while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def wall_ns() -> int:
-    """Nanoseconds since 1970 by the machine's clock, never moved: for spans of traces, which are compared over processes."""
+    """Return nanoseconds since 1970 by the machine's clock, never moved: for spans of traces, which are compared over
+    processes.
+    """
     return time.time_ns()

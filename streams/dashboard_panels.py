@@ -1,6 +1,6 @@
-"""What the Grafana dashboard shows: questions an operator asks, in the order in which trouble shows, as PromQL.
+"""The panels of the Grafana dashboard: an operator's questions, in the order in which trouble shows, as PromQL.
 
-Each metric is one of the catalogue (`streams/telemetry.py`); a contract test holds that.
+Each metric is in the catalogue (`streams/telemetry.py`); a contract test checks that.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A graph; `queries` are PromQL and legend each, `unit` is Grafana's name of it."""
+    """A graph; `queries` are pairs of PromQL and legend, `unit` is Grafana's name."""
 
     title: str
     about: str
@@ -21,7 +21,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Panels of one question."""
+    """The panels of one question."""
 
     title: str
     panels: Sequence[Panel]

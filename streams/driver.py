@@ -1,20 +1,22 @@
-"""Runs the agents without a broker: give them events and virtual time, then check what they sent and what their tables contain.
+"""Runs the agents without a broker: give them events and virtual time, then check what they sent and what their tables
+contain.
 
-Invariant: these are the product's own agents, called as the stream library calls them (`TableAgent.run`), so what a test shows
-here is true in a worker. Nothing waits, and nothing reads a clock. Tests of agents use it; `highwater verify` replays the log
-with it.
+Invariant: these are the product's own agents, called as the stream library calls them (`TableAgent.run`), so the result
+of a test here is valid for a worker. Nothing waits, and nothing reads a clock. Tests of agents use it; `highwater
+verify` replays the log with it.
 
     driver = Driver("channels")
     await driver.publish("feeds.channel-advanced", {"channel_id": "c1", "head": 3, "arrived_at": now})
-    await driver.tick(now)                           # virtual time is what ticks say
-    assert [told["head"] for told in driver.sent("feeds.channel-dirty")] == [3]
+    await driver.tick(now)                           # ticks set the virtual time
+    assert [event["head"] for event in driver.sent("feeds.channel-dirty")] == [3]
     driver.restart()                                 # another worker takes over: tables stay, memory goes
     assert driver.row("channel_heads", "c1")         # a table's row as bytes, as its changelog has it
 
-docs/driver.md shows more, and the tests run its examples. Whatever an agent sends is acknowledged at once; between `hold` and
-`release` nothing is acknowledged and the agent waits, as it does for a slow broker.
+docs/driver.md shows more, and the tests run its examples. All that an agent sends is acknowledged at once; between
+`hold` and `release` nothing is acknowledged and the agent waits, as it does for a slow broker.
 
-An event of a topic without a key (`feeds.novelty`) needs a partition: `publish(…, partition=driver.partition_of("u1"))`.
+An event of a topic without a key (`feeds.novelty`) needs a partition: `publish(…,
+partition=driver.partition_of("u1"))`.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ from highwater.streams.heartbeat import Heartbeats
 from highwater.streams.intake import Intake, Learn, Record
 from highwater.streams.settings import Settings, read_settings
 
-# What hears of a row that was written: partition, key, and the row, None when it was deleted.
+# Called with a written row: partition, key, and the row, None if it was deleted.
 Watch = Callable[[int, bytes, bytes | None], None]
 
 _TICKS = "ticks"
@@ -84,7 +86,7 @@ class Table:
 
     @property
     def data(self) -> Table:
-        """The store of the table: the table itself."""
+        """Return the store of the table: the table itself."""
         return self
 
     def _db_for_partition(self, partition: int) -> dict[bytes, bytes]:
@@ -158,7 +160,7 @@ class Driver:
         self.now_ms = 0
         self.restart()
 
-    # -- what goes in --------------------------------------------------------------------------------------------------
+    # -- inputs --------------------------------------------------------------------------------------------------------
 
     async def publish(
         self,
@@ -263,21 +265,21 @@ class Driver:
             for topic in agent.topics:
                 self._readers.setdefault(topic, []).append(agent)
 
-    # -- what comes out ------------------------------------------------------------------------------------------------
+    # -- outputs -------------------------------------------------------------------------------------------------------
 
     @property
     def topics(self) -> frozenset[str]:
-        """The topics that the agents read."""
+        """Return the topics that the agents read."""
         return frozenset(self._readers)
 
     @property
     def sources(self) -> Mapping[str, Sequence[str]]:
-        """The topics of the agents that write each table, by table."""
+        """Return the topics of the agents that write each table, by table."""
         return {self._table_of[name]: agent.topics for name, agent in self.agents.items()}
 
     @property
     def tables(self) -> Mapping[str, Table]:
-        """The tables of the agents, and `ticks`, by name."""
+        """Return the tables of the agents, and `ticks`, by name."""
         return {name: self._tables[name] for name in (*self._table_of.values(), _TICKS)}
 
     def sent(self, topic: str) -> list[Mapping[str, Any]]:
@@ -333,7 +335,7 @@ class _Batch(Batch):
     records: Sequence[Record]
 
     def alone(self, record: Record) -> Record:
-        """The record."""
+        """Return the record."""
         return record
 
 
@@ -349,12 +351,12 @@ class _Stream:
     record: Record | _Batch
 
     async def events(self) -> AsyncIterator[_Event]:
-        """The record, once."""
+        """Yield the record, once."""
         yield _Event(self.record)
 
 
 async def _learn_nothing(_schema_id: int) -> None:
-    """The codec knows all ids."""
+    """Do nothing: the codec knows all ids."""
 
 
 def _fail(reason: str) -> None:

@@ -1,8 +1,8 @@
-"""An index of keys by the time at which they want attention, oldest first.
+"""An index of keys by due time, oldest first.
 
-The invariant: at most one time a key; taking costs what is taken, never a look at all keys. The index is derived from table
-rows and lives in memory only: stored due times would be a second truth, stale after a change of policy, and would cost a
-changelog record at each change of mind.
+Invariant: at most one time per key; taking costs only what is taken, never a scan of all keys. The index is derived
+from table rows and only in memory: stored due times would be a second truth, outdated after a change of policy, and
+would cost a changelog record per change.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 
-# Keys share a bucket per second, so the heap holds at most one number a second (86,400 for a day) and rescheduling leaves
-# no stale entries behind; exact times are kept beside and compared when the last bucket is opened.
+# Keys share a bucket per second, so the heap holds at most one number per second (86,400 for a day) and rescheduling
+# leaves no stale entries; exact times are stored separately and compared when the last bucket is opened.
 _BUCKET_MS = 1000
 
 
 class DueIndex:
-    """Keys with a time in milliseconds. Not safe across threads; owned by the agent of one partition."""
+    """Keys with a time in milliseconds. Not thread-safe; owned by the agent of one partition."""
 
     def __init__(self) -> None:
         self._at: dict[str, int] = {}
@@ -30,7 +30,7 @@ class DueIndex:
         return key in self._at
 
     def at(self, key: str) -> int | None:
-        """When the key is due; None when it is not in the index."""
+        """Return when the key is due; None if it is not in the index."""
         return self._at.get(key)
 
     def put(self, key: str, at_ms: int) -> None:
@@ -46,13 +46,13 @@ class DueIndex:
             bucket.add(key)
 
     def drop(self, key: str) -> None:
-        """Forget a key; an unknown one is no error. The bucket stays, perhaps empty, until its time has come."""
+        """Remove a key; an unknown one is not an error. The bucket stays, perhaps empty, until its time has come."""
         at_ms = self._at.pop(key, None)
         if at_ms is not None:
             self._buckets[at_ms // _BUCKET_MS].discard(key)
 
     def take(self, now_ms: int, most: int) -> list[str]:
-        """Remove and give at most `most` keys that are due at `now_ms`, oldest first, ties in order of the key."""
+        """Remove and return up to `most` keys that are due at `now_ms`, oldest first, ties in order of the key."""
         taken: list[str] = []
         for number in self._open_buckets(now_ms):
             bucket = self._buckets[number]
@@ -66,13 +66,13 @@ class DueIndex:
         return taken
 
     def _open_buckets(self, now_ms: int) -> Iterator[int]:
-        """Numbers of buckets that may hold due keys, ascending; a bucket seen and found empty is thrown away."""
+        """Yield numbers of buckets that may hold due keys, ascending; an empty bucket is removed."""
         kept: int | None = None
         while self._heap and self._heap[0] * _BUCKET_MS <= now_ms and kept is None:
             number = self._heap[0]
             yield number
             if self._buckets[number]:
-                kept = number  # only the newest bucket keeps keys whose exact time is still to come
+                kept = number  # only the newest bucket keeps keys whose exact time is in the future
             else:
                 del self._buckets[number]
                 heapq.heappop(self._heap)

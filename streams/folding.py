@@ -1,9 +1,9 @@
-"""Many records of one partition as one event of the stream library, so that an agent may fold them.
+"""Batches of records of one partition as single events of the stream library, so that an agent may fold them.
 
-Invariant: an agent deals with such a batch as with its records one after the other, and the library with it as with one event.
-So what holds for an event holds for a batch: it waits in the same queue, is thrown away by the same rebalance, and is
-acknowledged and committed as a whole, after every batch before it. The library's way to an agent (its message, its queue, its
-acknowledgement) costs some 150 us; a batch goes it once.
+Invariant: an agent processes such a batch like its records one after the other, and the library processes it like one
+event. So a batch behaves like an event: it waits in the same queue, is discarded by the same rebalance, and is
+acknowledged and committed as a whole, after every batch before it. The library's overhead per event (its message, its
+queue, its acknowledgement) is some 150 us; a batch pays it once.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any, NamedTuple, TypeAlias
 
 from highwater.streams.intake import Record
 
-# Records of a batch. At 8 partitions of 250 keys a row is written for 80 records; an agent is at a batch for some 0.1 s, for
-# which ticks and a rebalance wait. Of as many different keys it is at it for 3 s, half of a session.
+# Records per batch. With 8 partitions of 250 keys a row is written for 80 records; an agent takes some 0.1 s for a
+# batch, during which ticks and a rebalance wait. With only different keys it takes 3 s, half of a session.
 BATCH_RECORDS_MAX = 20_000
-# Records of a partition that may wait for its agent before no more are handed over: the batch in hand, and one behind it.
+# Records of a partition that may wait for its agent before no more are passed on: the current batch, and the next one.
 WAITING_RECORDS_MAX = 20_000
 
 Place: TypeAlias = tuple[str, int]
 
 
 class Batch(ABC):
-    """Consecutive records of one partition, two or more, as an agent is given them."""
+    """Consecutive records of one partition, two or more, as an agent gets them."""
 
     topic: str
     partition: int
@@ -33,7 +33,7 @@ class Batch(ABC):
 
     @abstractmethod
     def alone(self, record: Any) -> Record:
-        """One of them as an agent is given a single one."""
+        """Return one of them as an agent gets a single record."""
 
 
 class _Handed(NamedTuple):
@@ -42,25 +42,25 @@ class _Handed(NamedTuple):
 
 
 class Handover:
-    """What of folded topics was handed to agents and not yet committed, by partition, oldest first."""
+    """Batches of folded topics that were passed to agents and not committed yet, by partition, oldest first."""
 
     def __init__(self, topics: Collection[str]) -> None:
         self.topics = frozenset(topics)
         self._handed: dict[Place, deque[_Handed]] = {}
 
     def note(self, place: Place, last: int, count: int) -> None:
-        """Records up to the offset `last` were handed over; an agent acknowledges them by that offset."""
+        """Note a batch up to the offset `last`; an agent acknowledges it by that offset."""
         self._handed.setdefault(place, deque()).append(_Handed(last, count))
 
     def following(self, place: Place, acknowledged: Collection[int]) -> int | None:
-        """The offset to commit: behind the last batch before which all are acknowledged. None while there is nothing new."""
+        """Return the offset to commit: after the last batch before which all are acknowledged. None if there is nothing new."""
         handed, found = self._handed.get(place), None
         while handed and handed[0].last in acknowledged:
             found = handed.popleft().last + 1
         return found
 
     def full(self, acknowledged: Mapping[Place, Collection[int]]) -> set[Place]:
-        """Partitions of which enough waits."""
+        """Return the partitions with enough waiting records."""
         return {
             place
             for place, handed in self._handed.items()
@@ -68,12 +68,12 @@ class Handover:
         }
 
     def forget(self) -> None:
-        """Offsets move: what was handed over and is not committed is read again."""
+        """Forget everything when offsets move: uncommitted batches are read again."""
         self._handed.clear()
 
 
 def in_batches(records: Sequence[Any]) -> Iterator[Any]:
-    """Records of a partition in batches (lists); one that is alone as it is."""
+    """Yield records of a partition in batches (lists); a single one unchanged."""
     for start in range(0, len(records), BATCH_RECORDS_MAX):
         batch = records[start : start + BATCH_RECORDS_MAX]
         yield batch if len(batch) > 1 else batch[0]

@@ -1,7 +1,7 @@
-"""The stream library's consumer that hands over the records of folded topics in batches (`streams/folding.py`).
+"""The stream library's consumer, extended to pass on the records of folded topics in batches (`streams/folding.py`).
 
-Invariant: a batch is committed behind its last record, once an agent has acknowledged it and all before it. What was handed
-over before offsets moved is forgotten: it is read again.
+Invariant: a batch is committed after its last record, once an agent has acknowledged it and all before it. Batches from
+before offsets moved are forgotten: they are read again.
 """
 
 from __future__ import annotations
@@ -19,23 +19,24 @@ from highwater.streams.clock import monotonic_seconds
 from highwater.streams.folding import BATCH_RECORDS_MAX, Batch, Handover, in_batches
 from highwater.streams.intake import Record
 
-# A fetch that leaves out partitions of which enough waits ends after this long, so that they are fetched soon again.
+# A fetch that leaves out partitions with enough waiting records ends after this long, so that they are fetched again
+# soon.
 _FULL_FETCH_SECONDS_MAX = 0.02
 
 
 class BatchMessage(ConsumerMessage, Batch):  # type: ignore[misc]
-    """Records of one partition as one message of the library; it stands at the offset of the last."""
+    """Records of one partition as one message of the library; its offset is that of the last."""
 
     records: Sequence[Any]
 
     def alone(self, record: Any) -> Record:
-        """One of them as the library would have given it."""
+        """Return one of them as the library would have passed it on."""
         message: Record = message_of(self.tp, record, self.generation_id)
         return message
 
 
 def message_of(tp: Any, record: Any, generation_id: int | None, of: type[ConsumerMessage] = ConsumerMessage) -> Any:
-    """The library's message of a packed record; `of` is the class."""
+    """Return the library's message of a packed record; `of` is the class."""
     return of(
         tp.topic,
         tp.partition,
@@ -52,9 +53,9 @@ def message_of(tp: Any, record: Any, generation_id: int | None, of: type[Consume
 
 
 class Thread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
-    """The library's client in its thread, which unpacks of each partition what a batch holds and leaves the rest packed.
+    """The library's client in its thread, which unpacks only a batch per partition and leaves the rest packed.
 
-    The library unpacks all that was fetched: of a backlog of small records that is hundreds of MB a partition.
+    The library unpacks everything that was fetched: of a backlog of small records that is hundreds of MB per partition.
     """
 
     async def _fetch_records(
@@ -87,9 +88,9 @@ class Thread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
 
 
 async def _unpacked(fetcher: Any, partitions: Any, folded_topics: Collection[str]) -> dict[Any, Any]:
-    """Records that were fetched, by partition; of what the broker refused the error is raised once nothing else is found.
+    """Return fetched records by partition; an error of the broker is raised once no other records are found.
 
-    Those of folded topics are left as the parser gives them, without the object that the client makes of each.
+    Those of folded topics stay as the parser returns them, without a client object for each.
     """
     found: dict[Any, Any] = {}
     packed = fetcher._records  # noqa: SLF001
@@ -117,7 +118,7 @@ def _as_it_is(_place: Any, record: Any) -> Any:
 
 
 class FoldingConsumer(driver.Consumer):  # type: ignore[misc]
-    """Batches of the topics that its transport names in `folded_topics`."""
+    """Passes on batches of the topics that its transport names in `folded_topics`."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -125,7 +126,7 @@ class FoldingConsumer(driver.Consumer):  # type: ignore[misc]
 
     @property
     def folded_topics(self) -> Collection[str]:
-        """Topics whose records come in batches."""
+        """Return the topics whose records come in batches."""
         return self._handover.topics
 
     def _new_consumer_thread(self) -> Any:
@@ -138,16 +139,16 @@ class FoldingConsumer(driver.Consumer):  # type: ignore[misc]
         wait, others = min(timeout, _FULL_FETCH_SECONDS_MAX), active_partitions - full
         if others:
             return await super()._getmany(others, wait)
-        await asyncio.sleep(wait)  # the library takes no partitions for all
+        await asyncio.sleep(wait)  # the library means all partitions by none
         return {}
 
     def _in_batches(self, records: Mapping[Any, Sequence[Any]]) -> Mapping[Any, Any]:
-        """What was fetched, by partition, that of folded topics in batches."""
+        """Return fetched records by partition, those of folded topics in batches."""
         topics = self._handover.topics
         return {place: in_batches(found) if place.topic in topics else found for place, found in records.items()}
 
     def _to_message(self, tp: Any, record: Any) -> Any:
-        """What the library hands to agents of a record, or of a batch."""
+        """Return what the library passes to agents for a record, or for a batch."""
         if tp.topic not in self._handover.topics:
             return super()._to_message(tp, record)
         generation_id = self.app.consumer_generation_id
@@ -160,12 +161,12 @@ class FoldingConsumer(driver.Consumer):  # type: ignore[misc]
         return message
 
     async def _add_gap(self, tp: Any, offset_from: int, offset_to: int) -> None:
-        """Note offsets that no message has. Those within a batch are no gap."""
+        """Note offsets without a message. Those within a batch are not a gap."""
         if tp.topic not in self._handover.topics:
             await super()._add_gap(tp, offset_from, offset_to)
 
     def _new_offset(self, tp: Any) -> int | None:
-        """The offset to commit; None while there is nothing new."""
+        """Return the offset to commit; None if there is nothing new."""
         if tp.topic not in self._handover.topics:
             found: int | None = super()._new_offset(tp)
             return found
@@ -176,6 +177,6 @@ class FoldingConsumer(driver.Consumer):  # type: ignore[misc]
         return following
 
     async def perform_seek(self) -> None:
-        """Go back to the committed offsets; the flow is stopped."""
+        """Seek to the committed offsets; the flow is stopped."""
         self._handover.forget()
         await super().perform_seek()

@@ -1,7 +1,7 @@
 """The health port of a role: /healthz, /readyz and /metrics over plain HTTP/1.1, answered from the role's own loop.
 
-The invariant: ready means able to do its work now; whatever is not ready is named. The server needs no framework: three fixed
-answers, one request a connection, bounded input.
+Invariant: ready means able to work now; everything that is not ready is named. The server needs no framework: three
+fixed answers, one request per connection, limited input.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from highwater.streams.metric_roles import exposition
 
-# A probe's request is a few hundred bytes and sent at once; more, or slower, is not a probe.
+# A probe's request is a few hundred bytes and sent at once; a longer or slower one is not a probe.
 _REQUEST_BYTES_MAX = 8192
 _REQUEST_SECONDS_MAX = 5.0
 
@@ -29,10 +29,11 @@ async def serve_health(host: str, port: int, readiness: Readiness, degraded: Rea
     """Listen; the caller closes the server.
 
     Args:
-        host: where to listen.
-        port: where to listen.
+        host: the address to listen on.
+        port: the port to listen on.
         readiness: what is not ready: name -> reason.
-        degraded: what works in part: name -> what does not, and the command that mends it. It does not make the role unready.
+        degraded: what works in part: name -> what does not, and the command that corrects it. It does not make the role
+            unready.
     """
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -42,7 +43,7 @@ async def serve_health(host: str, port: int, readiness: Readiness, degraded: Rea
                 writer.write(_response(head, readiness, degraded))
                 await writer.drain()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
-            pass  # a probe that went away or never was one
+            pass  # a probe that disconnected or was never one
         finally:
             writer.close()
 

@@ -1,7 +1,7 @@
-"""The end-to-end heartbeat of a worker: every tick it publishes must come back to every agent.
+"""The end-to-end heartbeat of a worker: every tick it publishes must reach every agent.
 
-The invariant: silence has a limit. A tick travels through broker, fetcher, stream, agent and table, so a tick that was heard
-proves them all, and one that was not heard in time makes the worker unready and ends it.
+Invariant: silence has a limit. A tick travels through broker, fetcher, stream, agent and table, so a received tick
+proves them all, and one that does not arrive in time makes the worker unready and ends it.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection
 
-# A tick waits behind the events before it. An agent that deals with events is alive, so its silence counts from the last
-# one; but a single partition that is stuck while others flow must show too, after this many limits.
+# A tick waits behind the events before it. An agent that processes events is alive, so its silence counts from the last
+# one; but a single partition that is stuck while others flow must also be detected, after this many limits.
 BUSY_LIMITS = 10
 
-# Ticks under way per partition: a busy agent is given no more than it can be behind by, so ticks never pile up.
+# Ticks in flight per partition: a busy agent gets no more than it may be behind by, so ticks never accumulate.
 TICKS_UNDER_WAY_MAX = 3
 
 
 class Heartbeats:
-    """Which ticks are under way to which agents. Seconds are on the monotonic clock, given by the caller."""
+    """The ticks in flight to each agent. Seconds are on the monotonic clock, passed by the caller."""
 
     def __init__(self, agents: Collection[str]) -> None:
         self._agents = tuple(agents)
@@ -26,32 +26,32 @@ class Heartbeats:
         self._moved_at: dict[str, float] = {}
 
     def sent(self, partition: int, number: int, at_seconds: float) -> None:
-        """A tick is about to be published; counted from before the send, so a broker that is away is silence too."""
+        """Note a tick before it is published, so that an unavailable broker counts as silence too."""
         for agent in self._agents:
             self._under_way.setdefault((agent, partition), deque()).append((number, at_seconds))
 
     def heard(self, agent: str, partition: int, number: int) -> None:
-        """An agent has dealt with a tick, and with it with all before."""
+        """Note that an agent has processed a tick, and with it all earlier ones."""
         under_way = self._under_way.get((agent, partition))
         while under_way and under_way[0][0] <= number:
             under_way.popleft()
 
     def moved(self, agent: str, at_seconds: float) -> None:
-        """An agent has dealt with any event."""
+        """Note that an agent has processed any event."""
         self._moved_at[agent] = at_seconds
 
     def forget(self) -> None:
-        """Partitions move: ticks under way may go to another worker, which answers for its own."""
+        """Forget everything at a rebalance: ticks in flight may go to another worker, which watches its own."""
         self._under_way.clear()
 
     def is_full(self, partition: int) -> bool:
-        """Whether a partition has all the ticks under way that it may have."""
+        """Return whether a partition has the maximum number of ticks in flight."""
         return any(len(self._under_way.get((agent, partition), ())) >= TICKS_UNDER_WAY_MAX for agent in self._agents)
 
     def late(self, at_seconds: float, limit_seconds: float, answered_at: float = float("-inf")) -> dict[str, str]:
-        """What was silent for longer than the limit: name -> reason.
+        """Return what was silent for longer than the limit: name -> reason.
 
-        `answered_at` is when a broker that was silent answered again: a tick could not be heard before that, so its silence is
+        `answered_at` is when a silent broker answered again: a tick could not arrive before that, so its silence is
         counted from there.
         """
         found: dict[str, str] = {}
@@ -67,18 +67,18 @@ class Heartbeats:
 
 
 class Progress:
-    """Whether something that must move has moved; for starting, rebalancing and recovery."""
+    """Whether something that must progress did; for starting, rebalancing and recovery."""
 
     def __init__(self, at_seconds: float) -> None:
         self._last: object = None
         self._moved_at = at_seconds
 
     def look(self, state: object, at_seconds: float) -> float:
-        """Seconds since `state` last differed from the one before."""
+        """Return the seconds since `state` last changed."""
         if state != self._last:
             self._last, self._moved_at = state, at_seconds
         return at_seconds - self._moved_at
 
     def forgive(self, at_seconds: float) -> None:
-        """What must move could not until now."""
+        """Restart the count: it could not progress until now."""
         self._moved_at = max(self._moved_at, at_seconds)

@@ -1,6 +1,7 @@
-"""The figures whose history is kept for a day, and how samples become the values of a chart. Pure; times in ms since 1970.
+"""The metrics whose history is kept for a day, and how samples become the values of a chart. Pure; times in ms since
+1970.
 
-Invariant: a minute without a sample has no value. Nothing is drawn or computed across a time in which nothing was recorded.
+Invariant: a minute without a sample has no value. Nothing is drawn or computed across a time without records.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Figures: TypeAlias = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A figure with a history.
+    """A metric with a history.
 
     Args:
         name: as in `GET /api/history?metric=`.
@@ -72,7 +73,7 @@ METRICS: Mapping[str, Metric] = {
 }  # fmt: skip
 
 
-# Figures of one thing each, which the charts of all do not show: metric -> group or topic -> label -> value.
+# Values of single groups or topics, which the charts of all do not show: metric -> group or topic -> label -> value.
 GROUP_LAG = Metric(
     "group_lag", "Lag by partition", "events", "partition",
     "Events that the group has not processed yet: in all, and of the 16 partitions that are furthest behind.",
@@ -83,33 +84,34 @@ TOPIC_RATE = Metric(
     absent=0.0,
 )  # fmt: skip
 ALL_PARTITIONS, OTHER_PARTITIONS = "all partitions", "other partitions"
-# A chart shows six lines. With this many of each group a minute is at most some 40 kB, if every group were behind everywhere.
+# A chart shows six lines. With this many of each group a minute is at most some 40 kB, if every group had lag
+# everywhere.
 PARTITIONS_KEPT = 16
-# Groups, and topics, of other applications whose figures are recorded: those that were looked at last, for a day.
+# Groups, and topics, of other applications that are recorded: the most recently requested ones, for a day.
 WATCHED_MAX = 20
 
 
 class Sample(NamedTuple):
-    """The figures of one metric, recorded in the minute that began then."""
+    """The values of one metric, recorded in the minute that began then."""
 
     at_ms: int
     figures: Figures
 
 
 class Counters(NamedTuple):
-    """Counters at a moment, by name; `at_seconds` is of a clock that only grows."""
+    """Counters at a time, by name; `at_seconds` is of a monotonic clock."""
 
     at_seconds: float
     counts: Mapping[str, float]
 
 
 def step_of(at_ms: int, step_ms: int = SAMPLE_MS) -> int:
-    """The beginning of the step that a moment is in."""
+    """Return the beginning of the step that contains a time."""
     return at_ms - at_ms % step_ms
 
 
 def rates(before: Counters | None, after: Counters) -> dict[str, float]:
-    """The growth of each counter per second, where it grew; a counter that fell was reset and says nothing."""
+    """Return the growth of each counter per second, where it grew; a counter that fell was reset and is left out."""
     if before is None or after.at_seconds <= before.at_seconds:
         return {}
     seconds = after.at_seconds - before.at_seconds
@@ -120,7 +122,9 @@ def rates(before: Counters | None, after: Counters) -> dict[str, float]:
 def rate_figures(
     before: Counters, after: Counters, others: Sequence[str]
 ) -> dict[str, Figures | Mapping[str, Figures]]:
-    """The rates of our topics together, and of each of the others alone: 0 where it did not grow since the sample before."""
+    """Return the rates of our topics together, and of each of the others separately: 0 if it did not grow since the
+    last sample.
+    """
     grown = rates(before, after)
     own = {name: rate for name, rate in grown.items() if name not in others}
     known = [name for name in others if after.counts.get(name, -1.0) >= before.counts.get(name, math.inf)]
@@ -128,7 +132,7 @@ def rate_figures(
 
 
 def ratio(before: Counters | None, after: Counters, hits: str, reads: str) -> float | None:
-    """The share of the hits in what was read between two moments; None when nothing was read."""
+    """Return the hit ratio of the reads between two times; None without reads."""
     if before is None:
         return None
     read = after.counts[reads] - before.counts[reads]
@@ -137,7 +141,8 @@ def ratio(before: Counters | None, after: Counters, hits: str, reads: str) -> fl
 
 
 def partition_lags(lags: Mapping[str, int]) -> dict[str, float]:
-    """What a sample keeps of a group: its lag in all, and by partition (`topic/partition`) where it is behind.
+    """Return what a sample keeps of a group: its total lag, and the lag by partition (`topic/partition`) where there is
+    any.
 
     Of more than `PARTITIONS_KEPT` partitions those with the smallest lag are summed up.
     """
@@ -150,13 +155,13 @@ def partition_lags(lags: Mapping[str, int]) -> dict[str, float]:
 
 
 def _value(metric: Metric, figures: Figures, label: str) -> float | None:
-    """The value of a label in a sample; one that is in the sum of others is unknown."""
+    """Return the value of a label in a sample; one that is in the sum of others is unknown."""
     absent = None if OTHER_PARTITIONS in figures and label != OTHER_PARTITIONS else metric.absent
     return figures.get(label, absent)
 
 
 def merged(metric: Metric, samples: Sequence[Figures]) -> dict[str, float]:
-    """One sample of several."""
+    """Merge several samples into one."""
     found = {}
     for label in sorted({label for figures in samples for label in figures}):
         values = [value for figures in samples if (value := _value(metric, figures, label)) is not None]
@@ -167,7 +172,7 @@ def merged(metric: Metric, samples: Sequence[Figures]) -> dict[str, float]:
 
 
 class Grid(NamedTuple):
-    """The steps of a chart: where the first begins, their length and their number."""
+    """The steps of a chart: the beginning of the first, their length and their number."""
 
     from_ms: int
     step_ms: int
@@ -175,27 +180,27 @@ class Grid(NamedTuple):
 
     @property
     def to_ms(self) -> int:
-        """Where the last step ends."""
+        """Return the end of the last step."""
         return self.from_ms + self.steps * self.step_ms
 
 
 def grid_of(from_ms: int, to_ms: int) -> Grid:
-    """Steps of whole minutes that cover the span with at most `VALUES_MAX` values."""
+    """Return steps of whole minutes that cover the span with at most `VALUES_MAX` values."""
     step = SAMPLE_MS * max(1, -(-(to_ms - from_ms) // (SAMPLE_MS * VALUES_MAX)))
     begin = step_of(from_ms, step)
     count = max(1, -(-(to_ms - begin) // step))
-    if count > VALUES_MAX:  # the span began within a step: its end is what people look at
+    if count > VALUES_MAX:  # the span began within a step: its end is what people check
         begin, count = begin + (count - VALUES_MAX) * step, VALUES_MAX
     return Grid(begin, step, count)
 
 
 def of_label(samples: Iterable[Sample], label: str) -> list[Sample]:
-    """The samples with one label alone, whose value is 0 where a sample does not hold it."""
+    """Return the samples with only one label, whose value is 0 if a sample does not hold it."""
     return [Sample(at_ms, {label: figures.get(label, 0.0)}) for at_ms, figures in samples]
 
 
 def values_of(metric: Metric, samples: Iterable[Sample], grid: Grid) -> dict[str, list[float | None]]:
-    """For each label a value per step of the grid; None where nothing was recorded."""
+    """Return for each label a value per step of the grid; None where nothing was recorded."""
     steps: dict[int, list[Figures]] = {}
     for at_ms, figures in samples:
         place = (at_ms - grid.from_ms) // grid.step_ms

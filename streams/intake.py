@@ -1,8 +1,9 @@
 """From a record's bytes to an event, or to the dead-letter topic.
 
-The invariant: poison never stops a stream and is never lost. Original key, bytes and headers go to `<topic>.dlq` with origin
-and reason, and the stream goes on when the broker has them, however long the run: an agent holds the tables and the clock of
-all keys of its partitions, so a stop would be everybody's. A long run is reported with the topic and the command that lists it.
+Invariant: a bad record never stops a stream and is never lost. Original key, bytes and headers go to `<topic>.dlq` with
+origin and reason, and the stream continues when the broker has them, however many follow: an agent holds the tables and
+the clock of all keys of its partitions, so a stop would affect all of them. A long run is reported with the topic and
+the command that lists it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from highwater.schemas.topics import TOPICS
 from highwater.streams.retry import UNAVAILABLE
 from highwater.streams.telemetry import EVENTS_CONSUMED, EVENTS_DEAD_LETTERED, get_log
 
-# As many dead letters of a partition without a good event between them: the producer is broken, not the event.
+# With this many dead letters of a partition without a good event between them, the producer is broken, not the event.
 DEAD_LETTERS_REPORTED = 100
 # A header is for reading; a decoder's message may quote the whole event.
 _DETAIL_CHARACTERS_MAX = 500
@@ -30,7 +31,7 @@ _log = get_log("intake")
 
 
 class Send(Protocol):
-    """Hand a record to the producer; the inner awaitable is the broker's acknowledgement (partition, offset)."""
+    """Pass a record to the producer; the inner awaitable is the broker's acknowledgement (partition, offset)."""
 
     async def __call__(
         self, topic: str, *, key: bytes | None, value: bytes | None, headers: Headers, partition: int | None = None
@@ -39,7 +40,7 @@ class Send(Protocol):
 
 
 class Record(Protocol):
-    """What the intake reads of a consumed record."""
+    """The fields that the intake reads of a consumed record."""
 
     topic: str
     partition: int
@@ -47,16 +48,16 @@ class Record(Protocol):
     key: bytes | None
     value: bytes | None
     headers: Any
-    timestamp: float | None  # the broker's, in seconds
+    timestamp: float | None  # the broker's time, in seconds
 
 
 def appended_ms(record: Record) -> int | None:
-    """The broker's time of a record; None where no broker was asked."""
+    """Return the broker's time of a record; None without a broker."""
     return None if record.timestamp is None else round(record.timestamp * 1000)
 
 
 def position_of(record: Record) -> Position:
-    """Where the record lies in the log."""
+    """Return the record's position in the log."""
     return Position(record.topic, record.partition, record.offset)
 
 
@@ -72,7 +73,7 @@ class Intake:
 
     @property
     def degraded(self) -> dict[str, str]:
-        """Partitions from which nothing but bad events comes: name -> what to do."""
+        """Return the partitions with only bad events: name -> what to do."""
         return {
             f"{topic}/{partition}": (
                 f"the last {count} events could not be processed and were dead-lettered; see `highwater dlq list {topic}` "
@@ -83,7 +84,8 @@ class Intake:
         }
 
     async def decode(self, record: Record) -> Mapping[str, Any]:
-        """The event in a record. An unknown schema id is asked for, for as long as the registry is away.
+        """Return the event in a record. An unknown schema id is requested from the registry, waiting while it is
+        unavailable.
 
         Raises:
             InvalidEventError: the bytes are not an event of this topic.
@@ -105,18 +107,18 @@ class Intake:
             return self._codec.decode(record.topic, record.value)
 
     def accept(self, record: Record) -> None:
-        """The event of a record was dealt with."""
+        """Note that the event of a record was processed."""
         self.accept_many(record.topic, record.partition, 1)
 
     def accept_many(self, topic: str, partition: int, count: int) -> None:
-        """So many events of a partition were dealt with."""
+        """Note that this many events of a partition were processed."""
         self._in_a_row.pop((topic, partition), None)
         EVENTS_CONSUMED.labels(self._group, topic).inc(count)
 
     async def dead_letter(self, record: Record, error: InvalidEventError | UnknownSchemaError) -> None:
-        """Put a record aside and wait until the broker has it."""
+        """Dead-letter a record and wait until the broker has it."""
         reason = error.reason if isinstance(error, InvalidEventError) else "unknown_schema"
-        # A repeated dlq_* is replaced.
+        # An existing dlq_* header is replaced.
         headers = [(name, value) for name, value in header_list(record.headers) if not name.startswith("dlq_")]
         topic, origin = TOPICS[record.topic].dead_letter, position_of(record)
         headers += missing_attributes(headers, origin, group=self._group, topic=topic, arrived_ms=appended_ms(record))
@@ -136,5 +138,5 @@ class Intake:
 
 
 def header_list(headers: Any) -> Headers:
-    """Headers as a list: a consumed record has a list, a tuple, a mapping or nothing."""
+    """Return headers as a list: a consumed record has a list, a tuple, a mapping or nothing."""
     return list(headers.items() if isinstance(headers, Mapping) else headers or ())

@@ -1,6 +1,6 @@
-"""What becomes of a log line before it is written: repeated ones are limited, and those of libraries are one line each.
+"""Processes log lines before they are written: repeated ones are limited, and those of libraries are one line each.
 
-Invariant: a line that is left out is counted, and the next one of its kind says how many there were.
+Invariant: an omitted line is counted, and the next one of its kind reports how many there were.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import structlog
 
 from highwater.streams.clock import monotonic_seconds
 
-# Of one kind in a minute: enough to see what goes on and how often, and a day of a loop that fails is below 10 MB.
+# Lines of one kind per minute: enough to see what happens and how often, and a day of a failing loop is below 10 MB.
 LINES_MAX = 30
 PERIOD_SECONDS = 60.0
-# Kinds that are counted at once; the least recent is forgotten, and its lines begin anew.
+# Kinds that are counted at once; the least recent is forgotten, and its lines start again.
 _KINDS_MAX = 1_000
 _NUMBERS = re.compile(r"\d+")
 
@@ -33,7 +33,7 @@ class RepeatLimit:
         self._lock = threading.Lock()
 
     def left_out(self, kind: object, now_seconds: float) -> int | None:
-        """None: leave this line out. Else how many of its kind were left out before it."""
+        """Return None if this line is to be omitted, else how many of its kind were omitted before it."""
         with self._lock:
             began, lines = self._kinds.pop(kind, (now_seconds, 0))
             before = 0
@@ -53,7 +53,7 @@ class LimitOwn:
         self._limit = limit
 
     def __call__(self, _logger: Any, level: str, event: EventDict) -> EventDict:
-        """Let it through, or drop it."""
+        """Pass it on, or drop it."""
         before = self._limit.left_out((event.get("owner"), level, event.get("event")), monotonic_seconds())
         if before is None:
             raise structlog.DropEvent
@@ -68,7 +68,7 @@ class LimitLibraries(logging.Filter):
         self._limit = limit
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Let it through, or drop it."""
+        """Pass it on, or drop it."""
         kind = record.name, record.levelno, _NUMBERS.sub("#", record.getMessage())
         before = self._limit.left_out(kind, monotonic_seconds())
         record.left_out = before or 0
@@ -76,7 +76,9 @@ class LimitLibraries(logging.Filter):
 
 
 def of_library(_logger: Any, _level: str, event: EventDict) -> EventDict:
-    """A library's line with its name, on one line; of a warning's exception what it says, since its stack is not our reader's."""
+    """Return a library's line with its name, on one line; a warning's exception without its stack trace, which does not
+    help our readers.
+    """
     record: logging.LogRecord = event["_record"]
     event["owner"] = record.name
     event["event"] = " ".join(str(event["event"]).split())
@@ -87,7 +89,7 @@ def of_library(_logger: Any, _level: str, event: EventDict) -> EventDict:
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
-    """The exceptions in a group, or the one there is."""
+    """Yield the exceptions in a group, or the single one."""
     if isinstance(error, BaseExceptionGroup):
         for part in error.exceptions:
             yield from leaves(part)

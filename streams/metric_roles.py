@@ -1,6 +1,7 @@
-"""Which role reports which metric, so that `/metrics` of a process shows what it does and no zeros of what others do.
+"""Which role reports which metric, so that `/metrics` of a process shows what it does and no zeros of other roles.
 
-Invariant: a metric that has moved is shown by whichever process moved it; this list only leaves out what cannot move there.
+Invariant: a metric that has changed is shown by the process that changed it; this list only leaves out metrics that
+cannot change there.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from prometheus_client.registry import Collector
 
 
 class Role(StrEnum):
-    """A kind of process, as the command names it."""
+    """A kind of process, by its command name."""
 
     API = "api"
     CONNECT = "connect"
@@ -35,7 +36,7 @@ queries_fenced raw_log_failures alerts insight_conflicts rebuild_demands_skipped
 vectors_waiting vectors_seconds_left job_step_seconds llm_calls llm_tokens llm_cost_usd freshness_seconds
 """
 _WORKER = "decisions ticks ticks_refused clock_error_seconds tick_lag_seconds"
-# A page or feed that nobody has made yet is made by the API when it is asked for; so are vectors of questions.
+# The API builds a missing page or feed when it is requested, and computes vectors of questions.
 _API_AND_CONNECT = (
     "redis_up model_calls feeds_built document_loads bump_acknowledged_seconds semantic_cache local_texts"
 )
@@ -64,14 +65,14 @@ ROLES_OF: dict[str, frozenset[Role]] = {
 
 
 class _OfRole(Collector):
-    """What a role reports of what is registered."""
+    """The registered metrics of a role."""
 
     def __init__(self, role: Role, registered: Collector) -> None:
         self._role = role
         self._registered = registered
 
     def collect(self) -> Iterator[Metric]:
-        """Each metric of the role, of the interpreter, or that has moved."""
+        """Yield each metric of the role, of the interpreter, or that has changed."""
         for metric in self._registered.collect():
             roles = ROLES_OF.get(metric.name)
             if roles is None or self._role in roles or _has_moved(metric):
@@ -86,12 +87,12 @@ _role: Role | None = None
 
 
 def begin_role(role: Role) -> None:
-    """Say what this process is; until then it reports everything."""
+    """Set the role of this process; until then it reports everything."""
     global _role  # noqa: PLW0603 - one process is one role, as its registry of metrics is one
     _role = role
 
 
 def exposition(role: Role | None = None) -> bytes:
-    """The metrics of this process as Prometheus reads them; of the role given, else of what the process is."""
+    """Return the metrics of this process in Prometheus' format; of the given role, else of the process's role."""
     role = role or _role
     return generate_latest(REGISTRY if role is None else _OfRole(role, REGISTRY))

@@ -1,7 +1,7 @@
-"""Whether writes are to wait: what has piled up behind the log, against bounds.
+"""Whether writes have to wait: the backlog behind the log, against limits.
 
-A write that is acknowledged and then served minutes later helps nobody, and a backlog without end fills a disk. So the API
-refuses writes while the product catches up, with the time to come again. Reads go on. Pure.
+A write that is acknowledged and then served minutes later helps nobody, and an unlimited backlog fills a disk. So the
+API refuses writes while the product catches up, with the time to retry. Reads continue. Pure.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-# Half a minute would leave a relay that has recovered without work; a second would only be asked again.
+# Half a minute would leave a recovered relay without work; a second would only be repeated.
 RETRY_AFTER_SECONDS = 5
-# What undoes, ends or takes back: it lightens the load, or somebody's right depends on it.
+# Actions that undo, end or retract: they reduce the load, or somebody's right depends on them.
 NEVER_SHED = frozenset(
     {
         "feeds.user-erased",
@@ -26,7 +26,7 @@ NEVER_SHED = frozenset(
 
 
 class Reason(StrEnum):
-    """What has passed its bound."""
+    """What has exceeded its limit."""
 
     OUTBOX_ROWS = "outbox_rows"
     OUTBOX_AGE = "outbox_age"
@@ -34,7 +34,7 @@ class Reason(StrEnum):
 
 
 class Bounds(NamedTuple):
-    """Where writes begin to wait."""
+    """The limits at which writes begin to wait."""
 
     outbox_rows: int
     outbox_age_seconds: float
@@ -42,7 +42,7 @@ class Bounds(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What waits: the outbox, and behind each sink the events that it has not accounted for."""
+    """The backlog: the outbox, and for each sink the events that it has not accounted for."""
 
     outbox_rows: int = 0
     outbox_age_seconds: float = 0.0
@@ -57,7 +57,7 @@ class Shed(NamedTuple):
 
 
 def judge(load: Load, bounds: Bounds, topic: str, sink: str) -> Shed | None:
-    """Why a write to a topic that a sink stores has to wait; None: it has not."""
+    """Return why a write to a topic that a sink stores has to wait; None: it need not."""
     if topic in NEVER_SHED:
         return None
     if load.outbox_rows > bounds.outbox_rows:

@@ -1,7 +1,7 @@
-"""Before a worker starts: the broker answers, its topics are there, and the changelogs are too.
+"""Checks before a worker starts: the broker answers, and its topics and changelogs exist.
 
-The invariant: a worker starts only on a complete set of topics. It waits for a broker that is away, says once what is missing,
-and creates nothing but its own changelogs.
+Invariant: a worker starts only on a complete set of topics. It waits while a broker is unavailable, logs once what is
+missing, and creates nothing but its own changelogs.
 """
 
 from __future__ import annotations
@@ -33,19 +33,20 @@ from highwater.streams.retry import unavailable_seconds
 from highwater.streams.settings import Settings
 from highwater.streams.telemetry import get_log
 
-# A metadata answer may lag behind a creation by this much; asked again until it is complete.
+# A metadata answer may lag behind a creation by this much; requested again until it is complete.
 _SETTLE_SECONDS = 0.1
-# A broker answers in milliseconds; one that takes longer than this is as good as away.
+# A broker answers in milliseconds; one that takes longer than this counts as unavailable.
 _ANSWER_SECONDS_MAX = 5.0
 
 _log = get_log("worker")
 
 
 def claim_state_dir(root: Path, partitions: int) -> tuple[Path, IO[str]]:
-    """The first free folder for local state below `root`, held until the returned file is closed or the process ends.
+    """Return the first free folder for local state below `root`, locked until the returned file is closed or the
+    process ends.
 
-    Several workers of one machine may share a data folder: each takes the lowest number that is free, and so finds its
-    state again after a restart. RocksDB itself would wait 30 s for a folder in use and then end the worker.
+    Several workers of one machine may share a data folder: each takes the lowest free number, and so finds its state
+    again after a restart. RocksDB itself would wait 30 s for a folder in use and then end the worker.
 
     Raises:
         ConfigurationError: as many workers as there are partitions run here already.
@@ -66,7 +67,7 @@ def claim_state_dir(root: Path, partitions: int) -> tuple[Path, IO[str]]:
 async def prepare(
     settings: Settings, group: str, sources: Collection[str], changelogs: Mapping[str, Mapping[str, str]]
 ) -> None:
-    """Make sure of topics and offsets; a broker that goes away meanwhile is waited for, and said once.
+    """Check topics and offsets; wait while a broker is unavailable, and log that once.
 
     Raises:
         CatalogueMismatchError: a source topic is missing or has another number of partitions.
@@ -87,7 +88,7 @@ async def prepare(
 
 
 async def is_answering(access: KafkaAccess) -> bool:
-    """Whether a broker answers a request on a connection of its own within seconds."""
+    """Return whether a broker answers a request on a separate connection within seconds."""
     try:
         admin = AIOKafkaAdminClient(**access.aiokafka(), request_timeout_ms=int(_ANSWER_SECONDS_MAX * 1000))
         try:
@@ -104,7 +105,7 @@ async def is_answering(access: KafkaAccess) -> bool:
 async def prepare_topics(
     settings: Settings, sources: Collection[str], changelogs: Mapping[str, Mapping[str, str]]
 ) -> None:
-    """Wait for the broker, check the source topics, and create what is missing of the changelogs.
+    """Wait for the broker, check the source topics, and create missing changelogs.
 
     Raises:
         CatalogueMismatchError: a source topic is missing or has another number of partitions.
@@ -126,7 +127,7 @@ async def prepare_topics(
 
 
 def topics_refusal(counts: Mapping[str, int], sources: Collection[str], wanted: int) -> str | None:
-    """Why a worker cannot run on topics of so many partitions each, changelogs among them; None when it can."""
+    """Return why a worker cannot run on topics with these partition counts, including changelogs; None if it can."""
     missing = sorted(set(sources) - set(counts))
     if missing:
         return f"topics are missing: {', '.join(missing)}; run `highwater init`"
@@ -144,10 +145,10 @@ def topics_refusal(counts: Mapping[str, int], sources: Collection[str], wanted: 
 
 
 async def prepare_offsets(settings: Settings, group: str, sources: Collection[str]) -> None:
-    """Give every source partition of the group a committed offset, the start of the log where it has none yet.
+    """Give every source partition of the group a committed offset, the start of the log if it has none yet.
 
-    The library throws away what it had fetched when a rebalance begins and goes back to the committed offset; without one
-    it stays where it was, and the events thrown away are never seen. (Seen in one of three first rebalances.)
+    The library discards fetched records when a rebalance begins and seeks to the committed offset; without one it keeps
+    its place, and the discarded events are never seen. (Seen in one of three first rebalances.)
     """
     places = [TopicPartition(topic, partition) for topic in sorted(sources) for partition in range(settings.partitions)]
     consumer = AIOKafkaConsumer(group_id=group, enable_auto_commit=False, **settings.kafka_access().aiokafka())
@@ -185,7 +186,7 @@ async def _connect(settings: Settings) -> Any:
 
 
 async def _settled(admin: Any, names: Collection[str]) -> dict[str, int]:
-    """Number of partitions of the topics that are there, asked for until the broker can say it of each."""
+    """Return the partition counts of existing topics, requested until the broker knows each."""
     while True:
         found = await admin.describe_topics(list(names))
         if all(is_settled(topic["error_code"]) for topic in found):
@@ -194,17 +195,17 @@ async def _settled(admin: Any, names: Collection[str]) -> dict[str, int]:
 
 
 def is_settled(error_code: int) -> bool:
-    """Whether what a broker says of a topic lasts: it is there, or it is not.
+    """Return whether a broker's answer about a topic is final: it exists, or it does not.
 
-    Just after it was silent a broker says of each of its topics that it has no leader. aiokafka calls an unknown topic retriable
-    too, since somebody may be about to create it; here nobody does.
+    Just after a silence a broker reports that each of its topics has no leader. aiokafka calls an unknown topic
+    retriable too, since somebody may be about to create it; here nobody does.
     """
     error = for_code(error_code)
     return error_code == 0 or error is UnknownTopicOrPartitionError or not error.retriable
 
 
 async def _counts(admin: Any, names: Collection[str]) -> dict[str, int]:
-    """Number of partitions with a leader, 0 for a topic that is not there."""
+    """Return the number of partitions with a leader, 0 for a missing topic."""
     return dict.fromkeys(names, 0) | await _partitions(admin, names)
 
 

@@ -1,7 +1,7 @@
-"""Why brokers refuse us, when they do: a certificate that is not trusted, or credentials that they do not accept.
+"""Why brokers refuse us: an untrusted certificate, or refused credentials.
 
-Client libraries retry both for ever and say only that no broker answers. Asked after such a failure, never before: it costs
-a connection.
+Client libraries retry both forever and report only that no broker answers. Called after such a failure, never before:
+it costs a connection.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from aiokafka.errors import (
 
 from highwater.streams.access import KafkaAccess, tls_refusal
 
-# A broker answers a handshake in milliseconds; one that does not is away, which its own client has reported already.
+# A broker answers a handshake in milliseconds; one that does not is unavailable, which its own client has reported
+# already.
 _HANDSHAKE_SECONDS = 3.0
-# A broker says goodbye at once; where TLS failed there is nobody to wait for.
+# A broker closes the connection at once; after a TLS failure there is nothing to wait for.
 _CLOSING_SECONDS_MAX = 0.5
 _REFUSED = (AuthenticationFailedError, SaslAuthenticationFailed, UnsupportedSaslMechanismError, IllegalSaslStateError)
 
 
 async def kafka_refusal(access: KafkaAccess) -> str | None:
-    """Why the first broker that answers refuses us, with the setting's name; None when none does, or when it does not."""
+    """Return why the first answering broker refuses us, with the setting's name; None if none answers or refuses."""
     options = access.aiokafka()
     for address in options.pop("bootstrap_servers").split(","):
         host, _, port = address.strip().rpartition(":")
@@ -53,7 +54,7 @@ def _setting(refusal: str) -> str:
 
 
 async def _shake_hands(host: str, port: int, options: Mapping[str, Any]) -> None:
-    """Connect and log in, and leave again: what is left to the loop's end would be closed by the garbage collector."""
+    """Connect, log in, and disconnect: what is left to the loop's end would be closed by the garbage collector."""
     connection = AIOKafkaConnection(host, port, client_id="highwater-refusal", **options)
     try:
         async with asyncio.timeout(_HANDSHAKE_SECONDS):

@@ -1,12 +1,13 @@
 """Which records of the log come from a relay that was overtaken.
 
-A shard of the outbox is one relay's at a time, by a lease with an epoch that only grows. The lease fences what a relay does in
-PostgreSQL, not what its producer still holds: one that was stopped may publish its old rows after the next relay has published
-newer ones. So each record says the shard and epoch it was published under, and a reader passes over what has a lower epoch than
-it has read before of the same shard in the same partition.
+A shard of the outbox belongs to one relay at a time, by a lease with an epoch that only grows. The lease fences a
+relay's writes in PostgreSQL, but not the records in its producer: a paused relay may publish old rows after the next
+relay has published newer ones. So each record has the shard and epoch it was published under, and a reader skips
+records with a lower epoch than it has read before for the same shard in the same partition.
 
-Nothing is lost by that. A relay deletes a row after its acknowledgement and only under its own epoch. A record that lies behind
-one of a higher epoch was acknowledged after the lease was taken over, so its row was still there for the next relay to publish.
+Nothing is lost by that. A relay deletes a row after its acknowledgement and only under its own epoch. A record after
+one of a higher epoch was acknowledged after the lease was taken over, so its row still existed for the next relay to
+publish.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _NUMBERS_MAX = 2**63 - 1
 
 
 class Epoch(NamedTuple):
-    """The highest epoch of a shard that was read in a partition, and the first offset that had it."""
+    """The highest epoch of a shard that was read in a partition, and its first offset."""
 
     epoch: int
     offset: int
@@ -35,18 +36,18 @@ class Stamp(NamedTuple):
 
 
 def to_header(shard: int, epoch: int) -> bytes:
-    """The value of the header."""
+    """Return the value of the header."""
     return b"%d/%d" % (shard, epoch)
 
 
 def is_stamped(topic: str) -> bool:
-    """Whether the outbox writes a topic, so that its records say their relay."""
+    """Return whether the outbox writes a topic, so that its records have a relay header."""
     known = TOPICS.get(topic)
     return known is not None and "outbox" in known.producers
 
 
 def header_of(headers: Iterable[tuple[str, bytes | None]]) -> bytes | None:
-    """The header of a record, whatever its topic."""
+    """Return the header of a record, whatever its topic."""
     for name, value in headers:
         if name == HEADER:
             return value
@@ -56,9 +57,9 @@ def header_of(headers: Iterable[tuple[str, bytes | None]]) -> bytes | None:
 def stamp_of(
     topic: str, headers: Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]] | None
 ) -> Stamp | None:
-    """What a record says of its relay; None where it says nothing, and in topics that the outbox does not write.
+    """Return a record's relay and epoch; None without them, and for topics that the outbox does not write.
 
-    Anybody may write into the other topics, and must not be able to have our records passed over.
+    Anybody may write to the other topics, and must not be able to make readers skip our records.
     """
     if not headers or not is_stamped(topic):
         return None
@@ -72,20 +73,22 @@ def stamp_of(
 
 
 def is_overtaken(held: Epoch | None, stamp: Stamp, offset: int) -> bool:
-    """Whether a record lies behind one of a higher epoch. What lies before that one is read again, and is not."""
+    """Return whether a record comes after one of a higher epoch. A record before that one is a repeated read, and is
+    not overtaken.
+    """
     return held is not None and stamp.epoch < held.epoch and offset > held.offset
 
 
 def raised(held: Epoch | None, stamp: Stamp, offset: int) -> Epoch | None:
-    """The epoch to remember from this record on; None where what is held stays."""
+    """Return the epoch to remember from this record on; None if it does not change."""
     return Epoch(stamp.epoch, offset) if held is None or stamp.epoch > held.epoch else None
 
 
 def encode(epochs: Mapping[int, Epoch]) -> list[Any]:
-    """As JSON can hold it."""
+    """Return it as JSON."""
     return [[shard, *epoch] for shard, epoch in sorted(epochs.items())]
 
 
 def decode(facts: Iterable[Iterable[int]]) -> dict[int, Epoch]:
-    """What `encode` gave."""
+    """Parse the result of `encode`."""
     return {shard: Epoch(epoch, offset) for shard, epoch, offset in facts}

@@ -1,4 +1,4 @@
-"""Whether what comes again under a known id says something else: it changes nothing, so its sender has to be told."""
+"""Whether a repeat of a known id has different content: it changes nothing, so its sender has to be informed."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import NamedTuple
 
 
 class Said(NamedTuple):
-    """What is said under an id, as a value, and the position of the event that says it."""
+    """The content for an id, as a value, and the position of its event."""
 
     content: object
     position: str
 
 
 def conflicting(events: Sequence[tuple[str, Said]], stored: Mapping[str, Said]) -> list[int]:
-    """The places of those events, in the order of the log, that say something else than the first one of their id.
+    """Return the indexes of events, in the order of the log, whose content differs from the first one with their id.
 
     Args:
-        events: an id each, and what is said under it.
-        stored: what is known of these ids; one that is not in it is new with its first event here.
+        events: an id each, and its content.
+        stored: what is known of these ids; a missing one is new with its first event here.
     """
     known = dict(stored)
     places = []

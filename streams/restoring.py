@@ -1,8 +1,8 @@
-"""Restoring tables: records of their changelogs into the local stores, in a thread of its own.
+"""Restores tables: writes records of their changelogs to the local stores, in a thread of its own.
 
-Invariant: a store says up to which offset of its changelog it goes, and says so in the same write as the rows, so that a worker
-that is killed continues where it was. Rows are written in the order of the log: the last one of a key stays, a tombstone
-deletes it.
+Invariant: a store records up to which offset of its changelog it goes, in the same write as the rows, so that a killed
+worker continues from there. Rows are written in the order of the log: the last one of a key stays, a tombstone deletes
+it.
 """
 
 from __future__ import annotations
@@ -38,35 +38,35 @@ class TombstonesGoneError(HighwaterError):
 
 
 class Span(NamedTuple):
-    """What of a changelog's partition is to be read: offsets, both included."""
+    """The part of a changelog's partition to be read: offsets, both included."""
 
     first: int
     last: int
 
 
 class ChangelogRecord(Protocol):
-    """A record as librdkafka gives it; a value of None is a tombstone."""
+    """A record as librdkafka returns it; a value of None is a tombstone."""
 
     def topic(self) -> str:
-        """The changelog."""
+        """Return the changelog."""
 
     def partition(self) -> int:
-        """The partition."""
+        """Return the partition."""
 
     def offset(self) -> int:
-        """Where it lies."""
+        """Return the offset."""
 
     def key(self) -> bytes | None:
-        """The key of its row."""
+        """Return the key of its row."""
 
     def value(self) -> bytes | None:
-        """The row."""
+        """Return the row."""
 
 
 class Batch(NamedTuple):
-    """Records, in order within each partition; of partitions that were read to where their log ended then, the offset behind it.
+    """Records, in order within each partition; for partitions that were read to their current end, the offset after it.
 
-    That end may be before one that was told earlier: a broker that has just become the leader does not know yet how much is safe.
+    That end may be before an earlier one: a broker that has just become the leader does not know yet how much is safe.
     """
 
     records: Sequence[ChangelogRecord]
@@ -80,18 +80,18 @@ class Store(Protocol):
         """Write all or nothing."""
 
 
-# Sorts behind every key of a table: keys are texts, which hold no byte of this value, or begin with a text.
+# Sorts after every key of a table: keys are texts, which contain no byte of this value, or begin with a text.
 _BEHIND_ALL_KEYS = b"\xff" * 16
 
 
 def emptied(store: Store) -> None:
-    """Delete all rows of a store, and with them the offset: it is as if it was new."""
+    """Delete all rows of a store, and with them the offset, as if it were new."""
     batch = WriteBatch(raw_mode=True)
     batch.delete_range(b"", _BEHIND_ALL_KEYS)
     store.write(batch)
 
 
-# Opens a client and gives batches without end, an empty one where nothing comes for a tenth of a second.
+# Opens a client and yields batches without end, an empty one if nothing comes for a tenth of a second.
 ReadChangelogs: TypeAlias = Callable[[Mapping[Place, Span]], Generator[Batch, None, None]]
 
 
@@ -103,7 +103,7 @@ class Restoration:
         spans: what is to be read.
         stores: of each partition.
         offset_key: the key in a store of the offset up to which it goes, in decimal.
-        offsets: is kept at the last offset written, for whoever shows progress; never above the end of its span.
+        offsets: kept at the last offset written, to show progress; never above the end of its span.
     """
 
     read: ReadChangelogs
@@ -116,11 +116,11 @@ class Restoration:
     _over: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> bool:
-        """Read and write until every span was read; False where it was stopped before. Blocks.
+        """Read and write until every span was read; return False if it was stopped before. Blocks.
 
         Raises:
             BeginningMovedError: records were deleted before they were read.
-            TombstonesGoneError: stores are so old that what they lack can no longer be read.
+            TombstonesGoneError: stores are so old that their missing records can no longer be read.
             UnavailableError: the broker refuses a read.
         """
         try:
@@ -129,22 +129,22 @@ class Restoration:
             self._over.set()
 
     def stop(self) -> None:
-        """End `run` in its thread, and wait until it writes no more: the time of one batch."""
+        """Stop `run` in its thread, and wait until it writes no more: the time of one batch."""
         self._stopping.set()
         self._over.wait()
 
     @property
     def total(self) -> int:
-        """Offsets in all spans; a compacted log has fewer records."""
+        """Return the number of offsets in all spans; a compacted log has fewer records."""
         return sum(span.last - span.first + 1 for span in self.spans.values())
 
     @property
     def remaining(self) -> int:
-        """Offsets that are still to be read."""
+        """Return the number of offsets still to be read."""
         return sum(max(0, span.last - self.offsets.get(place, span.first - 1)) for place, span in self.spans.items())
 
     def seconds_left(self, at_seconds: float) -> float | None:
-        """How much longer at the speed so far; None before there is one."""
+        """Return the remaining time at the speed so far; None before there is one."""
         return seconds_left(self.total - self.remaining, self.remaining, at_seconds - self.began_seconds)
 
     def _run(self) -> bool:
@@ -160,7 +160,7 @@ class Restoration:
                 for (
                     place,
                     end,
-                ) in batch.ends.items():  # the last offset may hold a mark of a transaction, which nobody is given
+                ) in batch.ends.items():  # the last offset may hold a transaction marker, which is never delivered
                     if end > self.spans[place].last:
                         self.offsets[place] = self.spans[place].last
                         left.discard(place)
@@ -169,7 +169,7 @@ class Restoration:
         return not left
 
     def _write(self, records: Sequence[ChangelogRecord]) -> Mapping[Place, int]:
-        """Write records; the last offset of each partition."""
+        """Write records; return the last offset of each partition."""
         writes: dict[Place, WriteBatch] = {}
         offsets: dict[Place, int] = {}
         for record in records:
@@ -190,13 +190,13 @@ class Restoration:
 
 
 def seconds_left(done: int, remaining: int, elapsed_seconds: float) -> float | None:
-    """How much longer something takes at the speed so far; None before there is one."""
+    """Return the remaining time at the speed so far; None before there is one."""
     if remaining <= 0:
         return 0.0
     return elapsed_seconds * remaining / done if done > 0 else None
 
 
 def progress_text(remaining: int, seconds: float | None) -> str:
-    """How far a restoration is, for people."""
+    """Return the progress of a restoration, for people."""
     about = "" if seconds is None else f", about {max(1.0, seconds):.0f} s"
     return f"restoring, {remaining} changelog records to go{about}"

@@ -1,6 +1,6 @@
-"""The one catalogue of settings. Everything that can be configured is named here, read once, and typed.
+"""The catalogue of settings. Everything configurable is declared here, read once, and typed.
 
-An unknown `HIGHWATER_*` name or an unreadable value stops the program with one line that names it.
+An unknown `HIGHWATER_*` name or an invalid value stops the program with one line that names it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from highwater.schemas.errors import ConfigurationError
 from highwater.schemas.topics import PARTITIONS, PARTITIONS_MAX
 from highwater.streams.access import KafkaAccess, RegistryAccess
 
-# The standard library's, which `telemetry.configure_logging` takes over: `--help` reads settings and is to stay quick.
+# The standard library's, which `telemetry.configure_logging` takes over: `--help` reads settings and must stay quick.
 _log = logging.getLogger("highwater.settings")
 PREFIX = "HIGHWATER_"
-# What makes vectors (`connectors/models/opening.py`).
+# The embedders (`connectors/models/opening.py`).
 EMBEDDERS = ("builtin", "local", "service")
-# What counts beside the scores of hybrid searches (`connectors/models/opening.py`).
+# The rerankers of hybrid searches (`connectors/models/opening.py`).
 RERANKERS = ("local", "service")
 
 
@@ -71,7 +71,7 @@ def _words(raw: str) -> tuple[str, ...]:
 
 
 def _within(low: float, high: float, more: str = "") -> Callable[[str], float]:
-    """A parser of numbers from `low` to `high`; `more` ends what is said of others."""
+    """Return a parser of numbers from `low` to `high`; `more` ends the error message."""
 
     def parse(raw: str) -> float:
         value = float(raw)
@@ -106,18 +106,19 @@ def _trace_page(raw: str) -> str:
     return _http_address(raw)
 
 
-# A field of the catalogue; ruff's RUF009 is about defaults shared between instances, which these immutable ones may be.
+# A field of the catalogue; ruff's RUF009 is about defaults shared between instances, which is fine for these immutable
+# ones.
 def _setting(
     name: str, parse: Callable[[str], Any], default: Any, about: str, secret: bool = False, lenient: bool = False
 ) -> Any:
-    """One setting; a `lenient` one that cannot be read keeps its default, with a warning (R4.10)."""
+    """Declare one setting; an invalid `lenient` one keeps its default, with a warning (R4.10)."""
     told = {"name": name, "parse": parse, "about": about, "secret": secret, "lenient": lenient}
     return field(default=default, metadata=told, repr=not secret)
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Every setting with its value; the name in the environment stands beside each."""
+    """Every setting with its value; the name in the environment is beside each."""
 
     kafka: str | None = _setting("KAFKA_BOOTSTRAP_SERVERS", _text, None, "brokers; unset = the embedded one")
     kafka_security_protocol: str | None = _setting("KAFKA_SECURITY_PROTOCOL", _text, None, "as in the Kafka clients")
@@ -153,7 +154,7 @@ class Settings:
         "SCHEMA_REGISTRY_SSL_KEY_LOCATION", _text, None, "PEM file of its key"
     )
     database: str | None = _setting("DATABASE_URL", _text, None, "PostgreSQL; unset = the embedded one", True)
-    # With a look each second a read waits for 5 s: most clients and balancers give up after 10 to 60.
+    # With a check each second a read waits for 5 s: most clients and balancers give up after 10 to 60.
     database_silence_seconds: float = _setting(
         "HIGHWATER_DATABASE_SILENCE_SECONDS",
         _positive_float,
@@ -221,7 +222,7 @@ class Settings:
     job_concurrency: int = _setting(
         "HIGHWATER_JOB_CONCURRENCY", _positive_int, 16, "maximum jobs of a kind that one process works on at once"
     )
-    # Three quarters of the slots of one process: the last quarter is free for others, also with a single worker.
+    # Three quarters of the slots of one process: the last quarter is free for others, even with a single worker.
     job_concurrency_per_organization: int = _setting(
         "HIGHWATER_JOB_CONCURRENCY_PER_ORGANIZATION",
         _positive_int,
@@ -512,21 +513,21 @@ class Settings:
     )
     log_level: str = _setting("HIGHWATER_LOG_LEVEL", _text, "info", "debug, info, warning or error")
     log_format: str = _setting("HIGHWATER_LOG_FORMAT", _text, "json", "json or console")
-    # A relay publishes some thousand rows a second: half a minute of them, or nobody relays.
+    # A relay publishes some thousand rows a second: half a minute of them, or no relay runs.
     shed_outbox_rows: int = _setting(
         "HIGHWATER_SHED_OUTBOX_ROWS",
         _positive_int,
         50_000,
         "events in the outbox above which writes are rejected (429)",
     )
-    # A relay whose host is lost is followed within HIGHWATER_LEASE_SECONDS, which must shed nothing.
+    # A relay whose host is lost is replaced within HIGHWATER_LEASE_SECONDS, during which no write may be refused.
     shed_outbox_seconds: float = _setting(
         "HIGHWATER_SHED_OUTBOX_SECONDS",
         _positive_float,
         120.0,
         "age of the oldest event in the outbox above which writes are rejected (429)",
     )
-    # Minutes of the insights sink on two cores: what is behind it is served late, but within the patience of a queue.
+    # Minutes of the insights sink on two cores: events behind it are served late, but within an acceptable wait.
     shed_lag_events: int = _setting(
         "HIGHWATER_SHED_LAG_EVENTS",
         _positive_int,
@@ -539,7 +540,7 @@ class Settings:
     otlp_headers: str | None = _setting(
         "OTEL_EXPORTER_OTLP_HEADERS", _text, None, "headers for it, name=value separated by commas", True
     )
-    # A trace costs a span for each hop; callers that send a sampled `traceparent` are traced whatever this says.
+    # A trace costs a span per hop; callers that send a sampled `traceparent` are traced in any case.
     trace_ratio: float = _setting(
         "OTEL_TRACES_SAMPLER_ARG", _within(0, 1), 0.01, "share of writes without a traceparent that begin a trace"
     )
@@ -558,7 +559,7 @@ class Settings:
     )
 
     def kafka_access(self) -> KafkaAccess:
-        """How the brokers are reached.
+        """Return the access to the brokers.
 
         Raises:
             ConfigurationError: no broker is known, or a setting of its security cannot be used.
@@ -578,16 +579,17 @@ class Settings:
         ).checked()
 
     def kafka_client(self) -> dict[str, str]:
-        """The connection settings of a librdkafka client.
+        """Return the connection settings of a librdkafka client.
 
         Raises:
             ConfigurationError: no broker is known, or a setting of its security cannot be used.
         """
-        # Nagle's algorithm holds a small request back until the one before is acknowledged, which takes Linux up to 40 ms.
+        # Nagle's algorithm delays a small request until the previous one is acknowledged, which takes Linux up to 40
+        # ms.
         return self.kafka_access().librdkafka() | {"socket.nagle.disable": "true"}
 
     def registry_access(self) -> RegistryAccess | None:
-        """How the registry is reached; None where no address is known.
+        """Return the access to the registry; None if no address is known.
 
         Raises:
             ConfigurationError: a setting of its security cannot be used.
@@ -608,7 +610,7 @@ class Settings:
 
 
 def _secret(name: str, value: str | None, path: Path | None) -> str | None:
-    """A secret that is set, or the first line of the file that holds it.
+    """Return a configured secret, or the first line of its file.
 
     Raises:
         ConfigurationError: both are set, or the file cannot be read.
@@ -623,15 +625,15 @@ def _secret(name: str, value: str | None, path: Path | None) -> str | None:
         raise ConfigurationError(f"{name}_FILE={path} cannot be read: {error}") from error
 
 
-# Name in the environment -> what it is for. The documentation and docker-compose are checked against it.
+# Name in the environment -> description. The documentation and docker-compose are checked against it.
 SETTINGS: Mapping[str, str] = {f.metadata["name"]: f.metadata["about"] for f in fields(Settings)}
 
 
 def read_settings(environment: Mapping[str, str]) -> Settings:
-    """The settings in an environment.
+    """Read the settings in an environment.
 
     Raises:
-        ConfigurationError: an unknown `HIGHWATER_*` name, or a value that cannot be read; a lenient one is left at its default.
+        ConfigurationError: an unknown `HIGHWATER_*` name, or an invalid value; a lenient one keeps its default.
     """
     for name in environment:
         if name.startswith(PREFIX) and name not in SETTINGS:
@@ -653,7 +655,8 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
 
 
 def environment_with_file(path: Path = Path(".env")) -> dict[str, str]:
-    """The process environment over the names in a `.env` file (`NAME=value` lines; `#` starts a comment line).
+    """Return the process environment, with the names in a `.env` file as defaults (`NAME=value` lines; `#` starts a
+    comment line).
 
     Raises:
         ConfigurationError: a line has another form.

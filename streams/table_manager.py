@@ -1,8 +1,8 @@
-"""The stream library's tables, restored by a reader of ours.
+"""The stream library's tables, restored by our own reader.
 
-Invariant: the library decides which partitions are to be restored and what is refused; what is read for it goes up to the end
-that it has asked for, so that it finds nothing left to read. Its own reading handles an event at a time (72 us a record; ours
-2).
+Invariant: the library decides which partitions are restored and what is refused; our reader reads up to the end that
+the library has requested, so that it finds nothing left to read. Its own reader processes an event at a time (72 us per
+record; ours 2).
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ _log = get_log("worker")
 
 
 class Recovery(library.Recovery):  # type: ignore[misc]
-    """The library's recovery, with everything read by `Restoration` before the library looks at what is left."""
+    """The library's recovery, with everything read by `Restoration` before the library reads the rest."""
 
     read_changelogs: ReadChangelogs
     _restoration: Restoration | None = None
 
     def restoring(self) -> str | None:
-        """What is being restored, for people; None when nothing is."""
+        """Return what is being restored, for people; None if nothing is."""
         running = self._restoration
         return None if running is None else progress_text(running.remaining, running.seconds_left(monotonic_seconds()))
 
     def on_partitions_revoked(self, revoked: set[Any]) -> None:
-        """Stores are about to be closed: nothing may write to them any more."""
+        """Stop writing: the stores are about to be closed."""
         self._stop_restoration()
         super().on_partitions_revoked(revoked)
 
     async def on_stop(self) -> None:
-        """The worker ends."""
+        """Stop: the worker ends."""
         self._stop_restoration()
         await super().on_stop()
 
     async def _wait(self, coro: Awaitable[Any], timeout: float | None = None) -> None:  # noqa: ASYNC109 (the library's)
-        """Wait without the library's limit of 90 s: a restoration may take longer, and the watch ends one that does not move."""
+        """Wait without the library's limit of 90 s: a restoration may take longer, and the watch ends one without progress."""
         await super()._wait(coro, timeout=None)
 
     async def _build_offsets(self, consumer: Any, tps: set[Any], destination: Any, title: str) -> None:
@@ -65,11 +65,12 @@ class Recovery(library.Recovery):  # type: ignore[misc]
         while not await self._restore(tps, destination):
             await self._build_highwaters(consumer, tps, self.active_highwaters, title)
             await super()._build_offsets(consumer, tps, destination, title)
-        # What was deleted meanwhile is noted as well: whoever asks for beginnings has them noted (`streams/app.py`).
+        # Deletions in the meantime are noted as well: requesting beginnings notes them (`streams/app.py`).
         await consumer.earliest_offsets(*tps)
 
     async def _restore(self, tps: set[Any], offsets: Any) -> bool:
-        """Read what the stores lack; False where a log no longer has what was to be read: its bounds are to be asked for again.
+        """Read what the stores lack; return False if a log no longer has what was to be read: its bounds must be
+        requested again.
 
         Raises:
             RebalanceAgain: it was stopped.
@@ -137,7 +138,7 @@ class Tables(TableManager):  # type: ignore[misc]
 
     @property
     def recovery(self) -> Recovery:
-        """Made at the first use."""
+        """Return the recovery, created at the first use."""
         recovery: Recovery | None = self._recovery
         if recovery is None:
             recovery = self._recovery = Recovery(self.app, self, beacon=self.beacon, loop=self.loop)
@@ -145,7 +146,7 @@ class Tables(TableManager):  # type: ignore[misc]
         return recovery
 
     async def on_start(self) -> None:
-        """The library waits a second first, for tables that are declared late."""
+        """Start without the library's wait of a second for late table declarations."""
         if not self.should_stop:
             await self._update_channels()
             await self.recovery.start()

@@ -1,6 +1,6 @@
-"""Every metric name with its meaning, and the one way to log.
+"""Every metric with its meaning, and the way to log.
 
-Metrics are declared here and nowhere else; logs are structured, one event a line, on standard error.
+Metrics are declared only here; logs are structured, one event per line, on standard error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 240)
 # From one hop (some 10 ms) to a consumer that was stopped for an hour.
 _CHAIN_SECONDS = (0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3_600)
 _ROWS = (0, 10, 100, 500, 1_000, 2_500, 5_000, 10_000, 20_000)
-# Tokens; a context is at most 8,000 (R1.22), and most of the price of an answer.
+# Tokens; a context is at most 8,000 (R1.22), and most of an answer's price.
 _CHARACTERS = (0, 500, 1_000, 2_500, 5_000, 10_000, 20_000, 40_000)
 
 EVENTS_CONSUMED = Counter(
@@ -266,7 +266,7 @@ Log = Any  # structlog's bound logger; its methods take an event name and key-va
 
 
 def configure_logging(level: str, log_format: str) -> None:
-    """Send structured logs to standard error; the logs of libraries follow at warning and above, each on one line."""
+    """Send structured logs to standard error; the logs of libraries at warning and above, each on one line."""
     renderer = structlog.dev.ConsoleRenderer() if log_format == "console" else structlog.processors.JSONRenderer()
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
@@ -289,5 +289,5 @@ def configure_logging(level: str, log_format: str) -> None:
 
 
 def get_log(owner: str) -> Log:
-    """The log of one module or part."""
+    """Return the log of one module or component."""
     return structlog.get_logger(owner=owner)

@@ -1,4 +1,4 @@
-"""Owns how it is told whether a text quotes another: by words in a row, whatever stands between them."""
+"""Decides whether a text quotes another: by words in a row, whatever is between them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 class Quotations:
-    """What some texts say and no other: runs of `QUOTED_WORDS_MIN` words, or a whole text of fewer.
+    """Quotations of some texts and no other: runs of `QUOTED_WORDS_MIN` words, or a whole shorter text.
 
-    `text in quotations`: whether a text says one of them.
+    `text in quotations`: whether a text contains one of them.
     """
 
     def __init__(self, texts: Iterable[str], others: Iterable[str] = ()) -> None:

@@ -1,8 +1,8 @@
 """Which ticks are admitted: the one place where the clocks of different machines meet.
 
-Invariant: a tick keeps its `now`, and whether it counts follows from the log alone (the tick, the broker's time of its record,
-the tick before it), so a replay admits the same. No clock that is wrong decides for longer than it is wrong: a tick of the
-future is refused, and one that was taken all the same is overruled by the next one.
+Invariant: a tick keeps its `now`, and whether it counts follows from the log alone (the tick, the broker's time of its
+record, the previous tick), so a replay admits the same ones. A wrong clock affects decisions no longer than it is
+wrong: a tick from the future is refused, and one that was admitted anyway is overruled by the next one.
 """
 
 from __future__ import annotations
@@ -12,34 +12,34 @@ from typing import NamedTuple, Self
 
 from highwater.schemas.streams import Tick
 
-# How much later a tick may be than the broker's time of its record plus the offset of the product's clock. Not less: brokers
-# are other machines; those kept in step differ by less than a second, those that are not drift by seconds a day. Not more: for so
-# long a tick that is just within the bound may hold up decisions.
+# How much later a tick may be than the broker's time of its record plus the offset of the product's clock. Not less:
+# brokers are other machines; synchronized ones differ by less than a second, others drift by seconds per day. Not more:
+# a tick just within the bound may delay decisions for this long.
 AHEAD_MS_MAX = 60_000
 
-# So old a tick may be for what comes after it to be judged by it at once instead of at the next one. Not more: a cooldown
-# begins with the tick of its request. Not less: two ticks as shipped, so that one that is late changes nothing.
+# How old a tick may be for later events to be judged by it at once instead of at the next one. Not more: a cooldown
+# begins with the tick of its request. Not less: two ticks by default, so that a late one changes nothing.
 FRESH_MS_MAX = 60_000
 
 
 class Admission(StrEnum):
-    """What becomes of a tick."""
+    """The outcome of a tick."""
 
     ADMITTED = "admitted"
-    # Admitted, and earlier than the last one, which was of the future: what was noted at that time is corrected.
+    # Admitted, and earlier than the last one, which was from the future: times recorded then are corrected.
     OVERRULES = "overrules"
-    # A redelivery, or a second tick of the same number after a rebalance.
+    # A redelivery, or a second tick with the same number after a rebalance.
     REPEATED = "repeated"
     # Before the last one: a clock went back by less than the bound, and catches up.
     EARLIER = "earlier"
-    # Of the future.
+    # From the future.
     REFUSED = "refused"
 
 
 class LastTick(NamedTuple):
     """The last tick that an agent applied in a partition; `now` in ms since 1970.
 
-    `clock_offset_ms`: by how much the product's clock was moved then; None in a row from before it was kept.
+    `clock_offset_ms`: the offset of the product's clock at that time; None in a row from before it was stored.
     """
 
     number: int | None = None
@@ -49,25 +49,25 @@ class LastTick(NamedTuple):
 
     @classmethod
     def of(cls, tick: Tick, offset: int) -> Self:
-        """A tick whose record has this offset."""
+        """Return a tick whose record has this offset."""
         return cls(tick["number"], tick["now"], offset, tick["clock_offset_ms"])
 
     def is_fresh(self, appended_ms: int | None) -> bool:
-        """Whether something that the broker took at `appended_ms` may still be judged by this tick; None: no broker."""
+        """Return whether an event that the broker received at `appended_ms` may still be judged by this tick; None: no broker."""
         if self.number is None or self.clock_offset_ms is None:
             return False
         return appended_ms is None or abs(appended_ms + self.clock_offset_ms - self.now) <= FRESH_MS_MAX
 
 
 class Verdict(NamedTuple):
-    """What becomes of a tick, and by how much its time differs: from the last tick, or of a refused one from the broker's."""
+    """The outcome of a tick, and the difference of its time: from the last tick, or for a refused one from the broker's."""
 
     admission: Admission
     by_ms: int = 0
 
     @property
     def is_admitted(self) -> bool:
-        """Whether decisions are made at it."""
+        """Return whether decisions are made at it."""
         return self.admission in _ADMITTED
 
 
@@ -75,12 +75,12 @@ _ADMITTED = frozenset({Admission.ADMITTED, Admission.OVERRULES})
 
 
 def ahead_ms(tick: Tick, appended_ms: int) -> int:
-    """By how much a tick is later than the broker's time of its record, both without the offset of the product's clock."""
+    """Return by how much a tick is later than the broker's time of its record, both without the offset of the product's clock."""
     return tick["now"] - tick["clock_offset_ms"] - appended_ms
 
 
 def is_of_the_future(tick: Tick, appended_ms: int) -> bool:
-    """Whether a tick is later than it may be."""
+    """Return whether a tick is later than it may be."""
     return ahead_ms(tick, appended_ms) > AHEAD_MS_MAX
 
 
@@ -89,15 +89,15 @@ def admit(tick: Tick, appended_ms: int | None, offset: int, last: LastTick) -> V
 
     Args:
         tick: the tick.
-        appended_ms: the broker's time of its record; None where there is no broker, and then no bound.
+        appended_ms: the broker's time of its record; None without a broker, and then there is no bound.
         offset: of its record.
-        last: the last one that was applied.
+        last: the last applied one.
     """
     if appended_ms is not None:
         ahead = ahead_ms(tick, appended_ms)
         if ahead > AHEAD_MS_MAX:
             return Verdict(Admission.REFUSED, ahead)
-        # What this tick could be at most; the last one was before it in the log, so it could not be later.
+        # The latest possible time of this tick; the last one precedes it in the log, so it could not be later.
         if offset > last.offset and last.now - tick["now"] + ahead > AHEAD_MS_MAX:
             return Verdict(Admission.OVERRULES, last.now - tick["now"])
     if tick["now"] > last.now and tick["number"] != last.number:
@@ -108,16 +108,17 @@ def admit(tick: Tick, appended_ms: int | None, offset: int, last: LastTick) -> V
 
 
 def agreed_error_ms(before_ms: int, measured_ms: int) -> int:
-    """The error of a clock by its last two readings against another: 0 unless both are beyond the bound on the same side.
+    """Return the error of a clock by its last two readings against another: 0 unless both are beyond the bound on the
+    same side.
 
-    One reading alone may be the pause of a process between reading its clock and sending.
+    A single reading may be the pause of a process between reading its clock and sending.
     """
     smaller = min(before_ms, measured_ms, key=abs)
     return smaller if abs(smaller) > AHEAD_MS_MAX and before_ms * measured_ms > 0 else 0
 
 
 class Clocks:
-    """What a worker knows of clocks that differ: its own against the brokers', by partition, and refused ticks."""
+    """What a worker knows of differing clocks: its own against the brokers', by partition, and refused ticks."""
 
     def __init__(self) -> None:
         self._refused: dict[int, tuple[int, int]] = {}  # by how much, and when by the broker's clock
@@ -127,12 +128,12 @@ class Clocks:
 
     @property
     def error_ms(self) -> int:
-        """How far this machine's clock is ahead of a broker's, where that is beyond the bound; below 0: behind."""
+        """Return how far this machine's clock is ahead of a broker's, if that is beyond the bound; below 0: behind."""
         return max(self._errors.values(), key=abs, default=0)
 
     @property
     def degraded(self) -> str | None:
-        """What differs, and what to do about it; None while all are within the bound."""
+        """Return what differs, and the remedy; None while all are within the bound."""
         said = []
         if self.error_ms:
             side = "ahead of" if self.error_ms > 0 else "behind"
@@ -150,7 +151,7 @@ class Clocks:
         return "; ".join(said) or None
 
     def note(self, partition: int, now_ms: int, verdict: Verdict) -> None:
-        """A tick was heard, and judged. What was refused is reported for another minute, so that a spell is one."""
+        """Note a judged tick. A refused one is reported for another minute, so that several count as one incident."""
         self.back_ms = verdict.by_ms if verdict.admission is Admission.EARLIER else 0
         if verdict.admission is Admission.REFUSED:
             self._refused[partition] = verdict.by_ms, now_ms - verdict.by_ms
@@ -158,7 +159,7 @@ class Clocks:
             del self._refused[partition]
 
     def measured(self, partition: int, ahead_ms: int) -> None:
-        """The broker has said when it took a tick: so far was this machine's clock, uncorrected, ahead of its own."""
+        """Note a broker's time of a tick: by how much this machine's clock, uncorrected, was ahead of it."""
         before = self._measured.get(partition, 0)
         self._measured[partition] = ahead_ms
         error = agreed_error_ms(before, ahead_ms)
@@ -168,11 +169,13 @@ class Clocks:
             self._errors.pop(partition, None)
 
     def corrected(self, partition: int, now_ms: int) -> int:
-        """The time of a tick: by this machine's clock, unless that is known to be beyond the bound of the partition's broker."""
+        """Return the time of a tick: by this machine's clock, unless that is known to be beyond the bound of the
+        partition's broker.
+        """
         return now_ms - self._errors.get(partition, 0)
 
     def forget(self) -> None:
-        """Partitions move: others may be served by other brokers, whose clocks are not known."""
+        """Forget everything at a rebalance: other partitions may have other brokers, whose clocks are unknown."""
         self._refused.clear()
         self._measured.clear()
         self._errors.clear()

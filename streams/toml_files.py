@@ -1,4 +1,4 @@
-"""Settings that are files of TOML: read whole, with one clear error that names the file."""
+"""Settings in TOML files: read completely, with one clear error that names the file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from highwater.schemas.errors import ConfigurationError
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
-    """The document in a file; `what` is what it holds, with its verb, for the error: `the plans are`.
+    """Return the document in a file; `what` names its contents, with its verb, for the error: `the plans are`.
 
     Raises:
         ConfigurationError: it cannot be read, or is not TOML.
@@ -25,7 +25,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
 
 
 def read_plan_tables(path: Path, what: str) -> dict[str, Any]:
-    """The tables `[plans.<name>]` of a file that holds nothing else.
+    """Return the tables `[plans.<name>]` of a file that contains nothing else.
 
     Raises:
         ConfigurationError: it cannot be read, is not TOML, or holds something else.

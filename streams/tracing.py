@@ -1,8 +1,8 @@
 """Traces: the W3C Trace Context of requests and records, and the spans of this process until they are exported.
 
-Invariants. A context from outside is taken only if it is well-formed (https://www.w3.org/TR/trace-context/), else as if there
-were none. Spans never hold up work: they wait in a queue of `SPANS_MAX`, and one that finds it full is dropped and counted.
-Without a collector (`OTEL_EXPORTER_OTLP_ENDPOINT`) no span is made; contexts are carried on all the same.
+Invariants. A context from outside is accepted only if it is well-formed (https://www.w3.org/TR/trace-context/), else
+ignored. Spans never delay work: they wait in a queue of `SPANS_MAX`, and one that finds it full is dropped and counted.
+Without a collector (`OTEL_EXPORTER_OTLP_ENDPOINT`) no span is created; contexts are passed on anyway.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from highwater.streams.telemetry import SPANS
 
 # Spans that wait for export: a second of 4,000 traced hops, some 4 MB.
 SPANS_MAX = 4_096
-# What the specification asks every party to carry at least.
+# The minimum that the specification requires every party to carry.
 TRACESTATE_CHARACTERS_MAX = 512
 
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
@@ -33,7 +33,7 @@ AttributeValue = str | int | bool
 
 
 class Kind(IntEnum):
-    """What a span is, by OTLP's numbers."""
+    """The kind of a span, by OTLP's numbers."""
 
     INTERNAL = 1
     SERVER = 2
@@ -51,11 +51,11 @@ class TraceContext(NamedTuple):
 
     @property
     def traceparent(self) -> str:
-        """As the header has it."""
+        """Return it as the header has it."""
         return f"00-{self.trace_id}-{self.span_id}-{'01' if self.is_sampled else '00'}"
 
     def child(self) -> TraceContext:
-        """A fresh place below this one."""
+        """Return a new place below this one."""
         return self._replace(span_id=fresh_span_id())
 
 
@@ -65,13 +65,13 @@ def fresh_span_id() -> str:
 
 
 def begin_trace(ratio: float) -> TraceContext:
-    """The root of a fresh trace; `ratio` of them are sampled, by their ids (OpenTelemetry's TraceIdRatioBased)."""
+    """Return the root of a new trace; `ratio` of them are sampled, by their ids (OpenTelemetry's TraceIdRatioBased)."""
     trace_id = fresh_id()
     return TraceContext(trace_id, fresh_span_id(), int(trace_id[-14:], 16) < ratio * 2**56)
 
 
 def parse_traceparent(text: str, tracestate: str | None = None) -> TraceContext | None:
-    """The context in `traceparent`; None where it is malformed. Of a later version what version 00 knows is read."""
+    """Parse the context in `traceparent`; None if it is malformed. Of a later version the fields of version 00 are read."""
     match = _TRACEPARENT.fullmatch(text.strip())
     if match is None:
         return None
@@ -83,7 +83,7 @@ def parse_traceparent(text: str, tracestate: str | None = None) -> TraceContext 
 
 
 def context_of(headers: Iterable[tuple[str, bytes | None]] | None) -> TraceContext | None:
-    """The context of a record: our own header, else that of a producer which writes `traceparent` itself."""
+    """Return the context of a record: our own header, else that of a producer which writes `traceparent` itself."""
     found = {name: value for name, value in headers or () if value is not None and name in _HEADERS}
     for parent, state in ((TRACEPARENT, TRACESTATE), ("traceparent", "tracestate")):
         if parent in found:
@@ -108,7 +108,7 @@ class Span(NamedTuple):
 
 
 class Tracer:
-    """The spans of a process that wait for export. Off until a collector is known."""
+    """The spans of a process that wait for export. Off until a collector is configured."""
 
     def __init__(self, limit: int = SPANS_MAX) -> None:
         self._limit = limit
@@ -119,7 +119,7 @@ class Tracer:
         self.waiting = threading.Event()
 
     def record(self, span: Span) -> None:
-        """Hand over a span that has ended, if its trace is sampled and anybody collects."""
+        """Queue a span that has ended, if its trace is sampled and a collector is configured."""
         if not self.is_on or not span.context.is_sampled:
             return
         with self._lock:
@@ -131,7 +131,7 @@ class Tracer:
         self.waiting.set()
 
     def take(self, count: int) -> list[Span]:
-        """Up to so many of them, oldest first, which wait no longer."""
+        """Remove and return up to `count` of them, oldest first."""
         with self._lock:
             taken = [self._spans.popleft() for _ in range(min(count, len(self._spans)))]
             if not self._spans:
@@ -140,12 +140,12 @@ class Tracer:
 
 
 TRACER = Tracer()
-# The place of the request at hand.
+# The place of the current request.
 current: ContextVar[TraceContext | None] = ContextVar("trace", default=None)
 
 
 class Hop(NamedTuple):
-    """A record that is being processed under a trace: where it came from, and the place its effects take over."""
+    """A record that is being processed under a trace: its origin, and the place that its effects inherit."""
 
     parent: TraceContext
     context: TraceContext
@@ -157,7 +157,7 @@ class Hop(NamedTuple):
 def begin_hop(
     group: str, position: tuple[str, int, int], headers: Iterable[tuple[str, bytes | None]] | None, arrived_ms: int
 ) -> tuple[int, Hop | None]:
-    """Note what a record hands on to its effects; when its chain began, and the hop if it belongs to a trace.
+    """Note what a record passes on to its effects; return when its chain began, and the hop if it belongs to a trace.
 
     `arrived_ms` is the broker's time of the record.
     """
@@ -175,7 +175,7 @@ def begin_hop(
 
 
 def begin_hops(group: str, places: Sequence[tuple[str, int, int]], arrived_ms: Sequence[int]) -> None:
-    """`begin_hop` of records without headers: each begins a chain at its position, and belongs to no trace."""
+    """Do `begin_hop` for records without headers: each begins a chain at its position, and belongs to no trace."""
     if reader.get() != group:
         reader.set(group)
     NOTES.note_origins(places, arrived_ms)
@@ -184,7 +184,7 @@ def begin_hops(group: str, places: Sequence[tuple[str, int, int]], arrived_ms: S
 def end_hop(hop: Hop, group: str, start_ns: int, end_ns: int, *, is_error: bool = False) -> None:
     """Record the span of a processed event; does nothing if tracing is off."""
     if hop.context.span_id == hop.parent.span_id:
-        return  # nobody collects
+        return  # no collector
     attributes: dict[str, AttributeValue] = {
         "messaging.system": "kafka",
         "messaging.operation.type": "process",

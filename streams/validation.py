@@ -1,4 +1,4 @@
-"""What an event of an outsider topic must satisfy, the same at the API, in `publish` and in the sinks: by subsystem."""
+"""Rules for events of outsider topics, the same at the API, in `publish` and in the sinks: by subsystem."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def check_event(topic: str, event: Mapping[str, Any], *, embedding_dimensions: i
     Args:
         topic: name of the topic.
         event: the event as the codec decodes it; times in ms since 1970.
-        embedding_dimensions: length of a vector.
+        embedding_dimensions: dimension of a vector.
 
     Raises:
-        InvalidEventError: with the field at fault and a reason a program can rely on.
+        InvalidEventError: names the field at fault and a machine-readable reason.
     """
     if topic.startswith("league."):
         check_league_event(topic, event)

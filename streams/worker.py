@@ -1,6 +1,6 @@
-"""The running of a worker: the ticker that drives it, the watch over it, and how it ends.
+"""Runs a worker: the ticker that drives it, the watch over it, and how it ends.
 
-The invariant: it decides, or it ends. A worker that cannot make progress says so in one line, is unready at once and exits
+Invariant: it decides, or it ends. A worker that cannot make progress logs one line, is unready at once and exits
 non-zero, so that a supervisor starts another.
 """
 
@@ -29,14 +29,14 @@ from highwater.streams.worker_lag import measure_forever
 
 EXIT_OK, EXIT_STUCK = 0, 70  # 70 is EX_SOFTWARE of sysexits.h
 
-# Silence of a tick beyond the larger of these is a fault, not slowness.
+# A silent tick beyond the larger of these is a fault, not slowness.
 _SILENCE_TICKS, _SILENCE_SECONDS = 10, 60.0
-# A tick that the broker has not acknowledged after this long is reported; the watch ends the worker much later.
+# A tick without the broker's acknowledgement is reported after this long; the watch ends the worker much later.
 _ACK_SECONDS = 6.0
-# A stop in order flushes the producer and commits; past this the rest is left to redelivery.
+# A graceful stop flushes the producer and commits; beyond this the rest is left to redelivery.
 _STOP_SECONDS_MAX = 8.0
 _WATCH_SECONDS = 0.5
-# How often a broker is asked by a worker that does not get on; each time a connection.
+# How often a worker without progress checks the broker; each check is a connection.
 _ASK_SECONDS = 2.0
 
 _log: Log = get_log("worker")
@@ -44,7 +44,7 @@ _log: Log = get_log("worker")
 
 @dataclass
 class Worker:
-    """One worker process: the app, its agents, and why it cannot go on, once it cannot."""
+    """One worker process: the app, its agents, and why it cannot continue, once it cannot."""
 
     settings: Settings
     clock: Clock
@@ -58,14 +58,14 @@ class Worker:
     last_tick_number: int = -1
     is_broker_slow: bool = False
     is_broker_silent: bool = False
-    broker_silent_at: float = float("-inf")  # when it was last asked and did not answer
+    broker_silent_at: float = float("-inf")  # when it was last checked and did not answer
 
     def fail(self, reason: str) -> None:
         """Note the first reason for which the worker has to end."""
         self.failure = self.failure or reason
 
     def note_tick(self, noted: Noted) -> None:
-        """A tick was heard, and judged; of a spell of wrong time the beginning and the end are logged."""
+        """Note a judged tick; the beginning and the end of a period of wrong time are logged."""
         was_back, was_degraded = self.clocks.back_ms, self.clocks.degraded
         self.clocks.note(noted.partition, noted.now, noted.verdict)
         if self.clocks.back_ms and not was_back:
@@ -80,7 +80,7 @@ class Worker:
             self.last_tick_now = noted.now if is_overruled else max(noted.now, self.last_tick_now or noted.now)
 
     def note_append(self, partition: int, ahead_ms: int) -> None:
-        """The broker took a tick when this machine's clock, uncorrected, was so far ahead of its own."""
+        """Note the broker's time of a tick: by how much this machine's clock, uncorrected, was ahead of it."""
         was_degraded = self.clocks.degraded
         self.clocks.measured(partition, ahead_ms)
         self._say_clocks(was_degraded)
@@ -92,22 +92,22 @@ class Worker:
             _log.info("clocks_agree")
 
     def tick_lag_seconds(self) -> float:
-        """Age of the newest applied tick by the product's clock."""
+        """Return the age of the newest applied tick by the product's clock."""
         return 0.0 if self.last_tick_now is None else (self.clock() - self.last_tick_now) / 1000
 
     @property
     def silence_seconds_max(self) -> float:
-        """How long a tick may be under way, and a start or recovery without any movement."""
+        """Return how long a tick may be in flight, and a start or recovery without any progress."""
         return max(_SILENCE_TICKS * self.settings.tick_seconds, _SILENCE_SECONDS)
 
     def tick_partitions(self) -> list[int]:
-        """Partitions of the tick that this worker serves now; none while it starts, rebalances or recovers."""
+        """Return the tick partitions that this worker serves now; none while it starts, rebalances or recovers."""
         if not self.is_running():
             return []
         return sorted(tp.partition for tp in self.app.consumer.assignment() if tp.topic == TICK)
 
     def served(self) -> dict[tuple[str, int], tuple[int, int]]:
-        """Partitions of events that this worker serves now, each with the offset committed and where the log ends."""
+        """Return the event partitions that this worker serves now, each with the committed offset and the end of the log."""
         if not self.is_running():
             return {}
         sources, consumer = {topic for agent in self.agents for topic in agent.topics}, self.app.consumer
@@ -120,12 +120,12 @@ class Worker:
         return found
 
     def is_running(self) -> bool:
-        """Whether partitions are settled and their tables restored."""
+        """Return whether partitions are assigned and their tables restored."""
         app = self.app
         return bool(app.started and not app.rebalancing and app.tables.actives_ready and not app.should_stop)
 
     def readiness(self) -> dict[str, str]:
-        """What is not ready: name -> reason; empty = ready."""
+        """Return what is not ready: name -> reason; empty = ready."""
         if self.failure is not None:
             return {"worker": self.failure}
         if not self.app.started:
@@ -142,19 +142,19 @@ class Worker:
         return found
 
     def degraded(self) -> dict[str, str]:
-        """Partitions from which nothing but bad events comes, while everything else is decided; clocks that differ."""
+        """Return the partitions with only bad events, while everything else is decided; and differing clocks."""
         found = {name: text for agent in self.agents for name, text in agent.degraded.items()}
         return found if self.clocks.degraded is None else {**found, "clock": self.clocks.degraded}
 
     def changelogs(self) -> dict[str, Mapping[str, str]]:
-        """The changelog topics with their settings."""
+        """Return the changelog topics with their settings."""
         return {
             table.changelog_topic.get_topic_name(): {"cleanup.policy": "compact", **table.extra_topic_configs}
             for table in self.app.tables.values()
         }
 
     def movement(self) -> object:
-        """Something that changes while a start, rebalance or recovery goes on."""
+        """Return something that changes while a start, rebalance or recovery progresses."""
         app = self.app
         if not app.started:
             return "starting"
@@ -166,14 +166,14 @@ class Worker:
 
 
 async def tick_forever(worker: Worker) -> None:
-    """Publish a tick into every partition served, at each full tick of the product's clock."""
+    """Publish a tick to every served partition, at each full tick of the product's clock."""
     tick_ms = max(1, int(worker.settings.tick_seconds * 1000))
     while True:
         now = worker.clock()
         if now // tick_ms != worker.last_tick_number:
             worker.last_tick_number = now // tick_ms
             await _publish_ticks(worker, now, offset_ms_of(worker.clock), tick_ms)
-        # Measured on the monotonic clock; at least a millisecond, should it wake early.
+        # Measured on the monotonic clock; at least a millisecond, in case it wakes early.
         await asyncio.sleep(max(1, tick_ms - worker.clock() % tick_ms) / 1000)
 
 
@@ -207,7 +207,7 @@ async def _publish_ticks(worker: Worker, now: int, offset_ms: int, tick_ms: int)
 
 
 async def _watch_broker(worker: Worker) -> None:
-    """While the worker does not get on, ask the broker: one that is silent is waited for, and its silence is not the worker's."""
+    """Check the broker while the worker makes no progress: a silent broker is waited for, and its silence is not the worker's."""
     while True:
         await asyncio.sleep(_ASK_SECONDS)
         if not worker.readiness() and not worker.heartbeats.late(monotonic_seconds(), _ACK_SECONDS):
@@ -223,7 +223,7 @@ async def _watch_broker(worker: Worker) -> None:
 
 
 async def watch(worker: Worker) -> str:
-    """Wait until the worker cannot go on, and say why."""
+    """Wait until the worker cannot continue, and return why."""
     progress = Progress(monotonic_seconds())
     limit = worker.silence_seconds_max
     was_ready = False
@@ -261,7 +261,7 @@ def _dead_actors(app: Any) -> list[str]:
 
 
 async def serve(worker: Worker) -> int:
-    """Run until SIGTERM or SIGINT (0) or until it cannot go on (non-zero)."""
+    """Run until SIGTERM or SIGINT (0) or until it cannot continue (non-zero)."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
@@ -291,25 +291,26 @@ async def serve(worker: Worker) -> int:
         health.close()
     if failure is None and is_stopped:
         return EXIT_OK
-    # Threads of the library and an agent that holds its event would keep the process: what was not committed comes again.
+    # Threads of the library and an agent that holds its event would keep the process alive: uncommitted events are
+    # redelivered.
     os._exit(EXIT_OK if failure is None else EXIT_STUCK)
 
 
 async def _start(worker: Worker) -> None:
     """Start the app once the broker has all topics.
 
-    The library subscribes to whatever the metadata shows at that moment: a changelog that was created a moment before is
-    left out, its table then has no partitions, and the first write to it fails.
+    The library subscribes to the topics in its metadata at that time: a changelog that was just created may be missing,
+    its table then has no partitions, and the first write to it fails.
     """
     sources = {topic for agent in worker.agents for topic in agent.topics}
     await prepare(worker.settings, worker.app.conf.id, sources, worker.changelogs())
-    settle_heap()  # the library collects garbage once a table at each start
+    settle_heap()  # the library runs the garbage collector once per table at each start
     await worker.app.start()
     settle_heap()
 
 
 async def _first_end(tasks: dict[str, asyncio.Task[Any]]) -> str | None:
-    """Why the worker is to end: None on a signal, else the reason."""
+    """Return why the worker should end: None on a signal, else the reason."""
     waiting = dict(tasks)
     while True:
         done, _ = await asyncio.wait(waiting.values(), return_when=asyncio.FIRST_COMPLETED)
@@ -324,9 +325,9 @@ async def _first_end(tasks: dict[str, asyncio.Task[Any]]) -> str | None:
 
 
 async def _stop(worker: Worker) -> bool:
-    """Stop in order within a bounded time; whether that worked."""
+    """Stop gracefully within a limited time; return whether that worked."""
     if worker.failure is not None:
-        # Not in order: that would wait for the very agent that is stuck, and commit what it may not have done.
+        # Not gracefully: that would wait for the stuck agent, and commit what it may not have done.
         return False
     try:
         async with asyncio.timeout(_STOP_SECONDS_MAX):

@@ -1,7 +1,7 @@
-"""How far a worker is behind in the partitions it serves, as its gauges say.
+"""The lag of a worker in the partitions it serves, for its gauges.
 
-Invariant: it asks nobody. Where the log ends the client knows from its last fetch, and where the worker stands from its last
-commit, so a worker that keeps up shows up to the few seconds between two commits.
+Invariant: it sends no requests. The client knows the end of the log from its last fetch, and the worker's offset from
+its last commit, so the lag is accurate to the few seconds between two commits.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from highwater.streams.clock import ProductClock
 from highwater.streams.lag import Lag, Mark, Marks, by_topic
 from highwater.streams.telemetry import LAG_EVENTS, LAG_SECONDS
 
-# Prometheus collects every 15 s by default.
+# Prometheus scrapes every 15 s by default.
 LOOK_SECONDS = 5.0
 
 
@@ -27,7 +27,7 @@ class WorkerLag:
         self._clock = ProductClock()
 
     def note(self, places: Mapping[tuple[str, int], tuple[int, int]]) -> None:
-        """Set the gauges; `places` are the partitions served, each with the offset read next and where the log ends."""
+        """Set the gauges; `places` are the served partitions, each with the next offset and the end of the log."""
         now_ms = self._clock()
         self._marks = {place: self._marks.get(place, Marks()) for place in places}
         lags: dict[tuple[str, int], Lag] = {}
@@ -45,7 +45,7 @@ class WorkerLag:
 
 
 async def measure_forever(served: Callable[[], Mapping[tuple[str, int], tuple[int, int]]]) -> None:
-    """Measure until cancelled what is `served` (as `WorkerLag.note` takes it)."""
+    """Measure `served` until cancelled (as `WorkerLag.note` takes it)."""
     lags = WorkerLag()
     while True:
         lags.note(served())

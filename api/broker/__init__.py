@@ -1,1 +1,1 @@
-"""Topics, consumer groups and schemas as the broker and the registry have them, over HTTP."""
+"""HTTP routes for the topics and consumer groups of the broker and the schemas of the registry."""

@@ -1,6 +1,7 @@
-"""Owns what routes of topics, groups and schemas ask of their callers; the dashboard offers its buttons by the same.
+"""Declares the access to topics, groups and schemas; the dashboard decides by it which buttons it shows.
 
-Invariant: topics, groups and schemas are the deployment's, so operators alone read them, and an admin alone sets offsets.
+Invariant: topics, groups and schemas belong to the deployment, so only operators read them, and only an admin sets
+offsets.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Gathers where consumer groups stand, and puts it together as the API answers it."""
+"""Gathers the state of consumer groups and assembles the API's answers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from highwater.connectors.kafka.resetting import (
 
 
 async def all_groups(sources: Sources) -> list[ListedGroup]:
-    """Every group of the catalogue and every group that Kafka knows.
+    """Return every group of the catalogue and every group that Kafka knows.
 
     Raises:
         UnavailableError: Kafka or PostgreSQL does not answer.
@@ -73,7 +73,7 @@ def _listed(group: GroupName, states: Mapping[str, str], lag: int | None) -> Lis
 
 
 def lag_of(rows: Sequence[Standing]) -> int | None:
-    """Events that a group has not read; None: it has read nothing anywhere."""
+    """Return the number of events that a group has not read; None if it has read nothing."""
     return None if all(one.next is None for one in rows) else sum(one.events for one in rows)
 
 
@@ -89,7 +89,7 @@ async def _lags_of_others(sources: Sources, groups: Sequence[str]) -> dict[str, 
 
 
 async def one_group(sources: Sources, named: str) -> ConsumerGroup:
-    """A group with its members and its partitions.
+    """Return a group with its members and partitions.
 
     Raises:
         NotFoundError: neither the catalogue nor Kafka has such a group.
@@ -107,7 +107,7 @@ async def one_group(sources: Sources, named: str) -> ConsumerGroup:
 
 
 def document_of(group: GroupName, rows: Sequence[Standing], found: Membership) -> ConsumerGroup:
-    """The answer."""
+    """Assemble the answer."""
     readers: dict[Place, str] = {place: one.client_id for one in found.members for place in one.assignment}
     return {
         **_listed(group, {found.kafka_group: found.state}, lag_of(rows)),
@@ -139,11 +139,11 @@ def document_of(group: GroupName, rows: Sequence[Standing], found: Membership) -
 
 
 async def planned_reset(sources: Sources, named: str, to: str, chosen: Chosen, now_ms: int) -> ResetPlan:
-    """What a reset of a group would change.
+    """Return what a reset of a group would change.
 
     Raises:
         NotFoundError: there is no such group.
-        UnprocessableError: it does not read what is chosen, or `to` is no place.
+        UnprocessableError: it does not read the chosen topics, or `to` is not a position.
         UnavailableError: Kafka or PostgreSQL does not answer.
     """
     try:
@@ -178,7 +178,7 @@ async def executed_reset(sources: Sources, named: str, to: str, chosen: Chosen, 
 
 
 def reset_document(plan: ResetPlan, *, is_executed: bool) -> GroupReset:
-    """The answer."""
+    """Assemble the answer."""
     return {
         "group": plan.group.name,
         "executed": is_executed,

@@ -1,4 +1,4 @@
-"""Consumer groups over HTTP: the list, one with members and lag, and a reset: planned by GET, executed by POST."""
+"""Consumer groups over HTTP: the list, one group with members and lag, and a reset: planned by GET, executed by POST."""
 
 from __future__ import annotations
 

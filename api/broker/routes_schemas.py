@@ -1,4 +1,6 @@
-"""Schemas over HTTP: the subjects of the registry, one with its versions, two versions compared, and a check of a next one."""
+"""Schemas over HTTP: the subjects of the registry, one with its versions, a comparison of two versions, and a check of
+the next one.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from highwater.api.core.services import Wired
 
 router = APIRouter(tags=["broker"], route_class=GuardedRoute)
 
-# The registry's own limit of a schema is 1 MB; the largest of the catalogue has 4 kB.
+# The registry's own limit is 1 MB; the largest schema of the catalogue has 4 kB.
 _SCHEMA_CHARACTERS_MAX = 200_000
 _Version = Annotated[int | None, Query(ge=1, le=2**31 - 1)]
 

@@ -1,6 +1,7 @@
-"""What differs between two versions of a schema: fields for people, and lines of the formatted text.
+"""Compares two versions of a schema: fields for people, and lines of the formatted text.
 
-Invariant: pure functions of the two texts. Fields are compared for records of Avro, at any depth; other schemas by lines alone.
+Invariant: pure functions of the two texts. Fields are compared for Avro records, at any depth; other schemas only by
+lines.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 Kind: TypeAlias = Literal["added", "removed", "changed"]
 _CONTEXT_LINES = 3
-# Deeper records are compared by lines alone: a schema may refer to itself.
+# Deeper records are compared only by lines: a schema may be recursive.
 _DEPTH_MAX = 16
 
 
 class FieldChange(NamedTuple):
-    """A field that is in one version alone, or that has another type or default in the other."""
+    """A field that only one version has, or whose type or default differs."""
 
     kind: Kind
     field: str
@@ -26,7 +27,7 @@ class FieldChange(NamedTuple):
 
 
 def formatted(text: str) -> str:
-    """A schema as people read it; one that is no JSON, such as of Protobuf, as it is."""
+    """Format a schema for people; a text that is not JSON, such as Protobuf, is unchanged."""
     try:
         return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
     except ValueError:
@@ -34,13 +35,13 @@ def formatted(text: str) -> str:
 
 
 def changed_lines(before: str, after: str) -> list[str]:
-    """A unified diff of the formatted texts, without its two lines of names."""
+    """Return a unified diff of the formatted texts, without its two header lines."""
     old, new = formatted(before).splitlines(), formatted(after).splitlines()
     return list(difflib.unified_diff(old, new, lineterm="", n=_CONTEXT_LINES))[2:]
 
 
 def changed_fields(before: str, after: str) -> list[FieldChange]:
-    """Fields that differ, by path; none where a text is no Avro record."""
+    """Return the fields that differ, by path; none if a text is not an Avro record."""
     old, new = _fields(before), _fields(after)
     found = []
     for path in sorted(old.keys() | new.keys()):
@@ -60,7 +61,7 @@ def _fields(text: str) -> dict[str, str]:
 
 
 def _paths(schema: Any, within: str, depth: int) -> Iterator[tuple[str, str]]:
-    """Path -> type and default of each field of a record, and of the records in it."""
+    """Yield the path of each field of a record and its nested records, with type and default."""
     if isinstance(schema, list):
         for part in schema:
             yield from _paths(part, within, depth)
@@ -82,7 +83,7 @@ def _declared(field: Mapping[str, Any]) -> str:
 
 
 def type_name(kind: Any) -> str:
-    """A type of Avro in words: `string or null`, `array of string`, `timestamp-millis`; a record by its name."""
+    """Describe an Avro type in words: `string or null`, `array of string`, `timestamp-millis`; a record by its name."""
     if isinstance(kind, list):
         return " or ".join(type_name(one) for one in sorted(kind, key=lambda one: one == "null"))
     if not isinstance(kind, dict):

@@ -1,4 +1,4 @@
-"""Gathers what the schema registry has, and puts it together as the API answers it."""
+"""Gathers the contents of the schema registry and assembles the API's answers."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from highwater.connectors.kafka.subjects import (
 from highwater.schemas.compatibility import incompatibilities
 from highwater.schemas.topics import TOPICS
 
-# How the strategy by topic names the subjects of a topic.
+# How the topic-name strategy names the subjects of a topic.
 _SUFFIXES = ("-value", "-key")
 
 
 def topic_of(subject: str, topics: Container[str]) -> str | None:
-    """The topic that a subject describes, if there is one."""
+    """Return the topic that a subject describes, if there is one."""
     for suffix in _SUFFIXES:
         topic = subject.removesuffix(suffix)
         if topic != subject and topic in topics:
@@ -35,13 +35,13 @@ def topic_of(subject: str, topics: Container[str]) -> str | None:
 
 
 def listed(subject: str, topics: Container[str]) -> ListedSchema:
-    """A subject of the list."""
+    """Return the list entry of a subject."""
     own = topic_of(subject, TOPICS)
     return {"subject": subject, "topic": own or topic_of(subject, topics), "is_catalogued": own is not None}
 
 
 async def all_schemas(sources: Sources) -> list[ListedSchema]:
-    """Every subject, those of the catalogue first.
+    """Return every subject, those of the catalogue first.
 
     Raises:
         UnavailableError: the registry or the broker does not answer.
@@ -52,10 +52,10 @@ async def all_schemas(sources: Sources) -> list[ListedSchema]:
 
 
 async def one_schema(sources: Sources, name: str) -> RegisteredSchema:
-    """A subject with its versions.
+    """Return a subject with its versions.
 
     Raises:
-        NotFoundError: there is none.
+        NotFoundError: there is no such subject.
         UnavailableError: the registry or the broker does not answer.
     """
     found = await _subject(sources, name)
@@ -77,7 +77,7 @@ async def _subject(sources: Sources, name: str) -> Subject:
 
 
 async def schema_diff(sources: Sources, name: str, before: int | None = None, after: int | None = None) -> SchemaDiff:
-    """What differs between two versions: the last one, unless `after` is given, and the one before it, unless `before` is.
+    """Compare two versions. `after` defaults to the latest one, `before` to the version before it.
 
     Raises:
         NotFoundError: there is no such subject or version.
@@ -108,11 +108,11 @@ def _version(subject: Subject, number: int) -> Version:
 
 
 async def schema_check(sources: Sources, name: str, text: str) -> SchemaCheck:
-    """Whether a schema may be the next version of a subject; nothing is registered.
+    """Check whether a schema may be the next version of a subject, without registering it.
 
     Raises:
         NotFoundError: there is no such subject.
-        UnprocessableError: the text is no schema.
+        UnprocessableError: the text is not a schema.
         UnavailableError: the registry does not answer.
     """
     subject = await _subject(sources, name)
@@ -131,7 +131,7 @@ async def schema_check(sources: Sources, name: str, text: str) -> SchemaCheck:
 
 
 def _reasons(subject: Subject, text: str, verdict: Verdict) -> list[str]:
-    """Why a schema is refused, where the registry does not say: of Avro, by its own rules."""
+    """Return why a schema is refused; where the registry gives no reason, by the rules of Avro."""
     if verdict.is_compatible or subject.versions[-1].kind != AVRO:
         return []
     return incompatibilities(text, [(one.version, one.text) for one in subject.versions], subject.compatibility or "")

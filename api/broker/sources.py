@@ -1,4 +1,4 @@
-"""What topics, groups and schemas are read from, the same for the API and for commands."""
+"""The sources of topics, groups and schemas, the same for the API and for commands."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The broker, the registry, and the database, which is asked for only where positions are read.
+    """The broker, the registry, and the database, which is queried only for positions.
 
-    `client`: options of a client that is made for one answer.
+    `client`: options of a client that is created for one answer.
     """
 
     admin: Admin
@@ -29,7 +29,7 @@ class Sources:
 
     @classmethod
     def of(cls, services: Services) -> Sources:
-        """Those of an API; that a client of one answer ends is no news, so it logs errors alone."""
+        """Return the sources of an API; its short-lived clients log only errors, since their end is normal."""
         settings = services.settings
         client = {**settings.kafka_client(), "log_level": "4"}
         return cls(services.admin, client, settings.registry_access(), services.database.require)

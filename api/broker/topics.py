@@ -1,4 +1,4 @@
-"""Gathers what the broker, the registry and the catalogue say of topics, and puts it together as the API answers it."""
+"""Gathers what the broker, the registry and the catalogue know about topics and assembles the API's answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from highwater.schemas.topics import DEAD_LETTER_SUFFIX, Topic, dead_letter_topi
 
 
 async def all_topics(sources: Sources) -> list[ListedTopic]:
-    """Every topic on the broker.
+    """Return every topic on the broker.
 
     Raises:
         UnavailableError: the broker does not answer.
@@ -27,7 +27,7 @@ async def all_topics(sources: Sources) -> list[ListedTopic]:
 
 
 def listed(summary: TopicSummary) -> ListedTopic:
-    """A topic of the list."""
+    """Return the list entry of a topic."""
     return {
         "topic": summary.name,
         "subsystem": subsystem_of(summary.name),
@@ -41,7 +41,7 @@ def listed(summary: TopicSummary) -> ListedTopic:
 
 
 async def one_topic(sources: Sources, name: str) -> BrokerTopic:
-    """A topic with its readers and its schema.
+    """Return a topic with its readers and its schema.
 
     Raises:
         NotFoundError: the broker has no such topic.
@@ -59,7 +59,7 @@ async def one_topic(sources: Sources, name: str) -> BrokerTopic:
 def document_of(
     facts: TopicFacts, known: Topic | None, readers: Sequence[TopicReader], schema: Subject | None
 ) -> BrokerTopic:
-    """The answer; `known` is the topic of the catalogue, or the one whose dead letters these are."""
+    """Assemble the answer; `known` is the topic of the catalogue, or the one whose dead letters these are."""
     is_letters = facts.name.endswith(DEAD_LETTER_SUFFIX)
     declared = dead_letter_topic(known) if known is not None and is_letters else known
     expected = {} if declared is None else declared.config()
@@ -105,7 +105,7 @@ def _schema(subject: Subject) -> TopicSchema:
 
 
 async def _readers(sources: Sources, facts: TopicFacts) -> list[TopicReader]:
-    """Groups of the catalogue that read a topic, and groups of others that have committed offsets in it."""
+    """Return the groups of the catalogue that read a topic, and other groups that have committed offsets in it."""
     client = sources.client
     own = {group: [facts.name] for group, topics in catalogued_groups().items() if facts.name in topics}
     found: list[TopicReader] = []
@@ -123,5 +123,5 @@ async def _readers(sources: Sources, facts: TopicFacts) -> list[TopicReader]:
 
 
 def lag_of(highs: Mapping[Place, int], offsets: Mapping[Place, int]) -> int:
-    """Events from the committed offsets on; partitions without an offset are not counted."""
+    """Count the events after the committed offsets; partitions without an offset are not counted."""
     return sum(max(0, highs[place] - offset) for place, offset in offsets.items())

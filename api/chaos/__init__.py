@@ -1,1 +1,1 @@
-"""Faults made on purpose, on a stack of their own."""
+"""Fault injection on a separate stack."""

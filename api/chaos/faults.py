@@ -1,7 +1,7 @@
-"""Each kind of fault: what begins it and what ends it.
+"""Each kind of fault: how it begins and how it ends.
 
-Invariant: what was begun is ended, also when the run is interrupted in between; beginning and ending wait for nothing but
-servers that start, so that a fault's length is the plan's.
+Invariant: every fault that began is ended, also when the run is interrupted; beginning and ending wait only for servers
+that start, so that a fault lasts as long as planned.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from highwater.api.chaos.ground import START_SECONDS_MAX, Ground
 from highwater.api.chaos.plan import ROLES, Fault, Kind
 from highwater.schemas.errors import UnavailableError
 
-# Each time a batch, a look or the renewal of a lease is cut off at another place.
+# Each kill interrupts a batch, a query or the renewal of a lease at another point.
 _TERMINATION_EVERY_SECONDS = 0.4
 _REWOUND_ROLE = "sinks"
-# What a worker says that refuses to decide on a part of a table.
+# What a worker logs when it refuses to decide on a partition of a table.
 _REMEDY = "highwater recover-tables"
-# No program's file is of use below one block; a process that is started meanwhile has its limit before it has opened its state.
+# No program can use a file of less than one block; a process that starts meanwhile has the limit before it opens its
+# state.
 FULL_BYTES = 4096
 _FILL_EVERY_SECONDS = 0.05
 
 
 class Making(ABC):
-    """A fault that is made on a stack."""
+    """A fault that is injected into a stack."""
 
     def __init__(self, ground: Ground, fault: Fault) -> None:
         self._ground = ground
@@ -40,21 +41,21 @@ class Making(ABC):
 
     @property
     def restarted(self) -> tuple[str, ...]:
-        """The roles that are started again because of it."""
+        """Return the roles that restart because of it."""
         return ()
 
     @property
     def may_end(self) -> tuple[str, ...]:
-        """The roles that may end because of it."""
+        """Return the roles that may end because of it."""
         return self.restarted
 
     @abstractmethod
     def begin(self) -> None:
-        """Make it."""
+        """Begin the fault."""
 
     @abstractmethod
     def end(self) -> None:
-        """End it."""
+        """End the fault."""
 
 
 class _Kill(Making):
@@ -106,7 +107,7 @@ class _Terminate(Making):
             try:
                 self._ground.terminate_connections()
             except UnavailableError:
-                return  # another question of ours was asked meanwhile, and has ended this one
+                return  # another of our queries ran meanwhile, and was ended by this one
             self._is_over.wait(_TERMINATION_EVERY_SECONDS)
 
     def begin(self) -> None:
@@ -139,13 +140,14 @@ class _Rewind(Making):
         return (_REWOUND_ROLE,)
 
     def begin(self) -> None:
-        # A member that lives would go on from where it is (`highwater reset` refuses), so one that has begun meanwhile goes too.
+        # A live member would continue from its position (`highwater reset` refuses), so one that started meanwhile is
+        # killed too.
         self._ground.signal_role(_REWOUND_ROLE, signal.SIGKILL)
         self._ground.rewind(self._target, self._fault.amount)
         self._ground.signal_role(_REWOUND_ROLE, signal.SIGKILL)
 
     def end(self) -> None:
-        """Its supervisor starts it again."""
+        """Do nothing: its supervisor restarts it."""
 
 
 class _Forget(Making):
@@ -162,7 +164,7 @@ class _Forget(Making):
         self._ground.forget_tables()
 
     def end(self) -> None:
-        """Its supervisor starts it again."""
+        """Do nothing: its supervisor restarts it."""
 
 
 class _Lose(_Forget):
@@ -175,7 +177,7 @@ class _Lose(_Forget):
         super()._take_away()
 
     def end(self) -> None:
-        """What an operator does who reads why the worker ends."""
+        """Do what an operator does after reading why the worker ends."""
         self._ground.until(
             lambda: _REMEDY in (self._ground.last_error(self._target) or ""), "a loss is not noticed", START_SECONDS_MAX
         )
@@ -183,7 +185,7 @@ class _Lose(_Forget):
 
 
 class _Full(Making):
-    """A role that cannot write ends, and the one that is started in its place meets the same disk."""
+    """A role that cannot write ends, and its replacement meets the same disk."""
 
     def __init__(self, ground: Ground, fault: Fault) -> None:
         super().__init__(ground, fault)
@@ -228,14 +230,14 @@ _MAKING: Mapping[Kind, type[Making]] = {
 
 
 def making(ground: Ground, fault: Fault) -> Making:
-    """The fault, to be made on a stack."""
+    """Return the fault, ready to be injected into a stack."""
     return _MAKING[fault.kind](ground, fault)
 
 
 def make(made: Making, fault: Fault) -> None:
-    """Make it for as long as it lasts."""
+    """Keep the fault for its duration."""
     made.begin()
     try:
-        time.sleep(fault.seconds)  # the length of the fault
+        time.sleep(fault.seconds)  # the duration of the fault
     finally:
         made.end()

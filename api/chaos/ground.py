@@ -1,6 +1,7 @@
-"""A stack of its own to make faults on: servers, a proxy in front of each, and roles that know the proxies only.
+"""A separate stack for faults: servers, a proxy in front of each, and roles that know only the proxies.
 
-Invariant: the environment does not influence it. Settings of the caller are unset for its roles, and its data is in one folder.
+Invariant: the environment does not influence it. Settings of the caller are unset for its roles, and its data is in one
+folder.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from highwater.deploy.local.supervisor import Plan, Role, Supervisor
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.settings import SETTINGS, Settings, read_settings
 
-# Everything as shipped but the lengths of waits for a decision: a tick a second, and rebuilds that are wanted soon and often.
+# Everything as shipped except waiting times of decisions: one tick per second, and frequent rebuilds.
 POLICY = """
 [plans.free]
 novelty_count_min = 50
@@ -44,7 +45,7 @@ novelty_count_min = 20
 cooldown_seconds = 2
 """
 TICK_SECONDS = 1.0
-# Searched upwards; beside the defaults of the servers, so that both are near each other and below the kernel's own choices.
+# Searched upwards; next to the servers' default ports, and below the kernel's ephemeral ports.
 _PROXY_PORT_FIRST = 19_092
 _LOOK_SECONDS = 0.1
 START_SECONDS_MAX = 240.0
@@ -58,11 +59,11 @@ T = TypeVar("T")
 
 
 class Stuck(Exception):  # noqa: N818 - what is found, and no failure of the command
-    """Something that has to happen did not, within a time that is generous on a busy machine."""
+    """An expected event did not happen within a time that is generous on a busy machine."""
 
 
 class Ground:
-    """The stack; a `with` starts and ends it."""
+    """The stack; a `with` block starts and ends it."""
 
     def __init__(self, folder: Path, make_plan: MakePlan, recover: Recover, report: Report) -> None:
         self.folder = folder
@@ -121,7 +122,7 @@ class Ground:
         return int(address.rsplit(":", 1)[1].split("/", maxsplit=1)[0])
 
     def _environment(self, addresses: Addresses) -> dict[str, str]:
-        """The settings of every role: what somebody has set is unset, ours goes before a file `.env`."""
+        """Return the settings of every role: settings of the caller are unset, and ours override a file `.env`."""
         policy = self.folder / "policy.toml"
         policy.write_text(POLICY, encoding="utf-8")
         return {
@@ -148,7 +149,7 @@ class Ground:
         def run() -> None:
             try:
                 supervisor.run()
-            except BaseException as error:  # noqa: BLE001 - told by whoever waits for the roles
+            except BaseException as error:  # noqa: BLE001 - reported by the code that waits for the roles
                 self._failure = error
 
         thread = threading.Thread(target=run, name="supervisor", daemon=True)
@@ -158,13 +159,14 @@ class Ground:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The settings for a command on it, past the proxies."""
+        """Return the settings for a command that bypasses the proxies."""
         return self._environment(self.servers.addresses)
 
-    # -- how it is -------------------------------------------------------------------------------------------------------
+    # -- its state
+    # -------------------------------------------------------------------------------------------------------
 
     def until(self, condition: Callable[[], T], what: str, seconds: float) -> T:
-        """Look until a condition holds; what it gave.
+        """Poll until a condition holds and return its value.
 
         Raises:
             Stuck: it did not hold in time.
@@ -179,7 +181,7 @@ class Ground:
         return found
 
     def is_ready(self) -> bool:
-        """Whether every part answers that it is ready."""
+        """Return whether every service and role is ready."""
         return bool(control.status(self.data_dir)["ready"])
 
     def why_not_ready(self) -> str:
@@ -189,25 +191,27 @@ class Ground:
         return "; ".join(found) or "every part is ready"
 
     def restarts(self) -> dict[str, int]:
-        """How often each role was started again."""
+        """Return how often each role was restarted."""
         return {part["name"]: int(part["restarts"]) for part in self._written() if part["kind"] == "role"}
 
     def last_error(self, role: str) -> str | None:
-        """What the supervisor says of a role's last end."""
+        """Return what the supervisor reports about a role's last exit."""
         return next((part["last_error"] for part in self._written() if part["name"] == role), None)
 
     def role_pid(self, name: str) -> int | None:
-        """The process of a role now."""
+        """Return the current process of a role."""
         found = next((part["pid"] for part in self._written() if part["name"] == name), None)
         return None if found is None else int(found)
 
     def _written(self) -> list[dict[str, Any]]:
-        """The parts as the supervisor wrote them; nobody is asked, since who is stopped takes seconds not to answer."""
+        """Return the services and roles as the supervisor wrote them; none is queried, since a paused one takes seconds
+        to time out.
+        """
         state = read_state(self.data_dir)
         return [] if state is None else list(state["parts"])
 
     def asked(self, question: Callable[[Connection], Awaitable[T]]) -> T:
-        """What PostgreSQL answers, asked past the proxy.
+        """Query PostgreSQL, bypassing the proxy.
 
         Raises:
             UnavailableError: it does not answer.
@@ -223,7 +227,8 @@ class Ground:
 
         return asyncio.run(ask())
 
-    # -- what faults are made of -----------------------------------------------------------------------------------------
+    # -- building blocks of faults
+    # -----------------------------------------------------------------------------------------
 
     def signal_role(self, name: str, number: signal.Signals) -> None:
         """Send a signal to a role, if it runs."""
@@ -241,7 +246,7 @@ class Ground:
         _send(pid, number)
 
     def limit_files(self, name: str, bytes_max: int | None) -> None:
-        """Have no file of a role or server, and of its processes, grow beyond a size; None: beyond none (Linux only)."""
+        """Limit the size of files of a role or server and its processes; None: no limit (Linux only)."""
         pid = self.role_pid(name) if name in self._roles else self.servers.process(name).pid
         limit = psutil.RLIM_INFINITY if bytes_max is None else bytes_max
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -252,7 +257,7 @@ class Ground:
                         process.rlimit(psutil.RLIMIT_FSIZE, (limit, psutil.RLIM_INFINITY))
 
     def revive_server(self, name: str) -> None:
-        """Wait until a server answers that could end meanwhile; one that has ended is started again."""
+        """Wait until a server answers that may have ended; one that has ended is restarted."""
         while self.servers.process(name).is_alive():
             if self.servers.probe(name) is None and self.servers.process(name).is_alive():
                 return
@@ -260,11 +265,11 @@ class Ground:
         self.servers.start_part(name)
 
     def hinder(self, server: str, fault: Kind) -> None:
-        """Make a fault of the network between the roles and a server."""
+        """Inject a network fault between the roles and a server."""
         self._proxies.begin(server, fault)
 
     def unhinder(self, server: str) -> None:
-        """End it."""
+        """End the network fault."""
         self._proxies.end(server)
 
     def set_clock(self, role: str, seconds: int) -> None:
@@ -275,7 +280,7 @@ class Ground:
         fresh.replace(path)
 
     def start_second(self, name: str) -> str:
-        """Start another process of a role, with a folder and a port of its own; where it listens."""
+        """Start another process of a role, with its own folder and port; return where it listens."""
         role = self._roles[name]
         folder = self.folder / "second"
         folder.mkdir(exist_ok=True)
@@ -289,7 +294,7 @@ class Ground:
         return f"http://127.0.0.1:{port}"
 
     def stop_second(self, name: str) -> None:
-        """End it in good order."""
+        """Stop it gracefully."""
         self._second[name].stop(_STOP_SECONDS_MAX)
 
     def kill_second(self, name: str) -> None:
@@ -297,19 +302,19 @@ class Ground:
         self._second[name].kill()
 
     def terminate_connections(self) -> None:
-        """Have PostgreSQL end every connection."""
+        """Let PostgreSQL end every connection."""
         self.asked(truths.terminate)
 
     def rewind(self, group: str, records: int) -> None:
-        """Send the consumers of a group back."""
+        """Set the consumers of a group back."""
         self.asked(lambda connection: truths.rewind(connection, group, records))
 
     def forget_tables(self) -> None:
-        """Delete what the worker keeps of its tables; it must not run meanwhile."""
+        """Delete the worker's local tables; it must not run meanwhile."""
         shutil.rmtree(self.data_dir / "faust", ignore_errors=True)
 
     def delete_changelogs(self) -> None:
-        """Delete the records that the worker's tables are restored from."""
+        """Delete the records from which the worker's tables are restored."""
         delete_changelogs(self.settings.kafka_client())
 
     def recover_tables(self) -> None:
@@ -330,7 +335,7 @@ def _send(pid: int, number: signal.Signals) -> None:
 
 
 def is_answered(question: Callable[[], object]) -> bool:
-    """Whether what is asked is answered with something true, by parts that may be unavailable."""
+    """Return whether a query returns a true value; false while its services are unavailable."""
     try:
         return bool(question())
     except UnavailableError:

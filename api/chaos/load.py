@@ -1,7 +1,7 @@
-"""The load of a run: events of every subsystem, round by round, requests to the API beside them, and what they come to.
+"""The load of a run: events of every subsystem in rounds, API requests beside them, and the expected totals.
 
-Invariant: what is sent follows from the number of its round. What the broker did not acknowledge is sent again until it does,
-so that in the end everything is there, and some of it twice in the log.
+Invariant: a round's number determines its events. Events that the broker did not acknowledge are sent again until it
+does, so that in the end everything is in the log, and some of it twice.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ SCHEDULED, FINALIZED, VOTE = "league.match-scheduled", "league.match-finalized",
 CHANNELS = tuple(f"channel-{number}" for number in range(6))
 READERS = tuple(f"reader-{number}" for number in range(4))
 PROBES = "probes"
-# A round every half second: 24 insights/s and some of everything else is what two cores do beside the faults.
+# One round every half second: 24 insights/s and some of everything else is what two cores can process during faults.
 _ROUND_SECONDS = 0.5
 _INSIGHTS, _CHUNKS = 12, 6
-# A plan of an organization allows five decks a month.
+# A plan allows an organization five decks a month.
 _JOBS_PER_ORGANIZATION = 4
 _ASKED_SECONDS_MAX = 5.0
 _IDS = uuid.UUID("5a0b8f3e-4d4c-4d0e-9a39-6f0a6b0a5c11")
@@ -53,7 +53,7 @@ Event = tuple[str, Mapping[str, Any]]
 
 
 def round_of(number: int, now_ms: int) -> list[Event]:
-    """The events of a round."""
+    """Return the events of a round."""
     events: list[Event] = [(INSIGHT, _insight(number * _INSIGHTS + place, now_ms)) for place in range(_INSIGHTS)]
     events.append((SCHEDULED, _match(number)))
     if number % 2:
@@ -137,8 +137,10 @@ def _ingest(number: int, now_ms: int) -> list[Event]:
 
 
 @dataclass(slots=True)
-class Asked:
-    """Outcomes of requests to the API: answered, refused for a while, or without an answer; `wrong` lists forbidden outcomes."""
+class RequestOutcomes:
+    """The outcomes of requests to the API: answered, refused for a while, or without an answer; `wrong` lists forbidden
+    outcomes.
+    """
 
     answered: int = 0
     refused: int = 0
@@ -158,12 +160,12 @@ class Asked:
 
 
 class Load:
-    """Sends rounds until the `with` ends, which waits until everything is acknowledged."""
+    """Sends rounds until the `with` block ends, which waits until everything is acknowledged."""
 
     def __init__(self, settings: Settings, api_url: str, *, rounds: int = 0) -> None:
-        """`rounds` is how many somebody else has sent already."""
+        """`rounds` is the number of rounds that another process has sent already."""
         self.rounds = rounds
-        self.asked = Asked()
+        self.asked = RequestOutcomes()
         self._settings = settings
         self._clock = ProductClock()
         self._codec = asyncio.run(Registry(settings.registry_access()).codec())
@@ -175,7 +177,7 @@ class Load:
         ]
 
     def __enter__(self) -> Self:
-        """Subscribe the readers and begin."""
+        """Subscribe the readers and start."""
         for reader in READERS:
             for method, path, body in (
                 ("PUT", "plan", {"plan": "pro"}), ("PUT", "subscriptions", {"channels": [*CHANNELS]}), ("POST", "activity", {}),
@@ -194,7 +196,7 @@ class Load:
 
     @property
     def sent(self) -> dict[str, int]:
-        """How much of each is to be there, without probes; subscriptions too."""
+        """Return how much of each kind must exist, without probes; subscriptions too."""
         return {**comes_to(self.rounds), "subscriptions": len(READERS) * len(CHANNELS)}
 
     def _send_rounds(self) -> None:
@@ -221,16 +223,16 @@ class Load:
             except httpx.HTTPError:
                 self.asked.note(None)
                 continue
-            # What has not been made yet is not found.
+            # Resources that are not built yet are answered with 404.
             self.asked.note(None if answer.status_code == 404 else answer.status_code, answer.text)
 
     def probe(self, number: int) -> bool:
-        """Write an insight that only `sees` reads; return whether the broker has it."""
+        """Publish an insight that only `sees` reads; return whether the broker has it."""
         event = {"insight_id": f"probe-{number}", "channel_id": PROBES, "ts": self._clock(), "text": f"probe {number}"}
         return is_published(self._settings, self._codec, self._clock, [(INSIGHT, event)])
 
     def sees(self, number: int) -> bool:
-        """Whether the API shows the probes up to this one, which are numbered from 1."""
+        """Return whether the API shows the probes up to this one, which are numbered from 1."""
         with contextlib.suppress(httpx.HTTPError):
             answer = self._http.get(f"/api/channels/{PROBES}")
             return answer.status_code == 200 and int(answer.json()["current_seq"]) >= number
@@ -238,7 +240,7 @@ class Load:
 
 
 def is_published(settings: Settings, codec: Codec, clock: ProductClock, events: Sequence[Event]) -> bool:
-    """Publish events; whether the broker has all of them. If not it may have some."""
+    """Publish events; return whether the broker has all of them. If not it may have some."""
     publisher = Publisher({**settings.kafka_client(), "log_level": "0"})
     try:
         for name, event in events:

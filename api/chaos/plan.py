@@ -1,7 +1,7 @@
-"""Which faults a seed stands for, in which order, and how long each lasts.
+"""Which faults a seed yields, in which order, and how long each lasts.
 
-Invariant: the plan is a function of the seed and the minutes alone, also on another machine and another Python, so that a seed
-that has failed makes the same faults again. What happens at which moment of the product is not in it: that is the machine's.
+Invariant: the plan depends only on the seed and the minutes, also on another machine and another Python version, so
+that a failed seed can be repeated. The timing within the product is not part of it: it depends on the machine.
 """
 
 from __future__ import annotations
@@ -18,31 +18,32 @@ from typing import Any
 class Kind(StrEnum):
     """What is done to the target."""
 
-    KILL = "kill"  # SIGKILL; a server is started again at the end, a role by its supervisor
+    KILL = "kill"  # SIGKILL; at the end a server is restarted by the run, a role by its supervisor
     STOP = "stop"  # SIGSTOP, then SIGCONT
     CUT = "cut"  # connections are reset, and new ones too
-    SLOW = "slow"  # everything is late
-    HALF_OPEN = "half-open"  # connections stay open and carry nothing; in the end they are reset
-    LATE = "late-writes"  # what clients have sent arrives at the end, also from those that have gone meanwhile
+    SLOW = "slow"  # everything is delayed
+    HALF_OPEN = "half-open"  # connections stay open but transmit nothing; at the end they are reset
+    LATE = "late-writes"  # data that clients sent arrives at the end, also from clients that have disconnected
     TERMINATE = "terminate"  # PostgreSQL ends every connection, several times
     CLOCK = "clock"  # a role's clock is wrong
-    REBALANCE = "rebalance"  # a second process of the role joins, and is killed
-    REWIND = "deliver-again"  # the sinks are killed, and one of them begins some records back in every partition
+    REBALANCE = "rebalance"  # a second process of the role joins and is killed
+    REWIND = "deliver-again"  # the sinks are killed, and one of them is set back some records in every partition
     FORGET = "forget-state"  # the worker is killed and its local tables are deleted
-    LOSE = "lose-changelogs"  # as before, and the records that the tables are restored from are deleted; then recover-tables
-    FULL = "full-disk"  # no file grows any more: each write beyond the first block of one fails
+    LOSE = "lose-changelogs"  # as before, and the changelog records are deleted too; then recover-tables
+    FULL = "full-disk"  # files cannot grow: each write beyond the first block fails
 
 
 ROLES = ("worker", "sinks", "workers", "materializers", "api")
 SERVERS = ("kafka", "database", "redis", "redis_cache", "schema_registry")
 PROXIED = ("kafka", "database", "redis", "redis_cache")
-# Consumers of events from outside, all of the role `sinks`, by group: their effects must be there once however often they read.
+# Consumers of events from outside, all of the role `sinks`, by group: their effects must appear once, however often
+# they read.
 REWOUND = ("insights", "users", "fixtures", "results", "votes", "queries", "jobs", "chunks")
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault. `amount`: seconds that a clock is ahead, below 0 behind; records that a consumer is sent back; else 0."""
+    """One fault. `amount`: seconds that a clock is ahead, below 0 behind; records that a consumer is set back; else 0."""
 
     kind: Kind
     target: str
@@ -50,19 +51,19 @@ class Fault:
     amount: int = 0
 
     def __str__(self) -> str:
-        """For a reader."""
+        """Describe it for a reader."""
         more = {Kind.CLOCK: f" by {self.amount:+d} s", Kind.REWIND: f" by {self.amount} records"}.get(self.kind, "")
         lasting = f" for {self.seconds:g} s" if self.seconds else ""
         return f"{self.kind} {self.target}{more}{lasting}"
 
     def as_json(self) -> dict[str, Any]:
-        """As JSON can hold it."""
+        """Return it as JSON."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """A kind with its targets, and the least and most seconds and amount that are drawn for it."""
+    """A kind with its targets, and the ranges of seconds and amount to draw from."""
 
     kind: Kind
     targets: Sequence[str]
@@ -70,8 +71,8 @@ class _Drawn:
     amount: tuple[int, int] = (0, 0)
 
 
-# A consumer's session and a lease last 10 s, a delivery 15 s: what lasts up to 14 s ends before, between and after them. A role
-# that is silent for a minute is replaced, which is a kill.
+# A consumer's session and a lease last 10 s, a delivery 15 s: faults of up to 14 s end before, between and after them.
+# A role that is silent for a minute is replaced, which is a kill.
 _DRAWN = (
     _Drawn(Kind.KILL, ROLES, (0, 0)),
     _Drawn(Kind.KILL, SERVERS, (1, 5)),
@@ -89,10 +90,10 @@ _DRAWN = (
     _Drawn(Kind.LOSE, ("worker",), (0, 0)),
     _Drawn(Kind.FULL, ("kafka",), (2, 8)),
 )
-# What a stack takes to be itself again after most faults, on two cores: a plan of so many minutes takes about as long.
+# How long a stack needs to recover from most faults on two cores, so that a plan of N minutes takes about N minutes.
 RECOVERY_SECONDS = 6.0
 
-# What no plan has, and why; said with every run.
+# Faults that no plan contains, and why; printed with every run.
 LEFT_OUT = {
     "full disk of PostgreSQL": "it runs as a user of its own where root starts it, and limits of another user's process need"
     " CAP_SYS_RESOURCE, which containers lack",
@@ -104,17 +105,17 @@ LEFT_OUT = {
 
 
 def deck() -> list[tuple[Kind, str]]:
-    """Every fault there is: a kind with a target."""
+    """Return all faults: each kind with each target."""
     return [(drawn.kind, target) for drawn in _DRAWN for target in drawn.targets]
 
 
 def plan_faults(seed: int, seconds: float, *, kinds: Collection[Kind] = ()) -> list[Fault]:
-    """The faults of a seed: the whole deck in the seed's order, again and again, until their time is over.
+    """Return the faults of a seed: the whole deck, shuffled by the seed, repeated until the time is over.
 
     Args:
-        seed: what is drawn by.
-        seconds: how long they take together with what follows each; there is one at least.
-        kinds: only these; none named: all.
+        seed: determines the drawing.
+        seconds: total duration, with what follows each fault; there is at least one.
+        kinds: only these; empty: all.
     """
     planned: list[Fault] = []
     spent = 0.0
@@ -136,7 +137,7 @@ def _drawn(seed: int, kinds: Collection[Kind]) -> Iterator[Fault]:
 
 def _amount(drawn: _Drawn, *at: object) -> int:
     amount = _between(drawn.amount, *at, "amount")
-    return amount or drawn.amount[1]  # a clock that is right is no fault
+    return amount or drawn.amount[1]  # a clock that is right is not a fault
 
 
 def _between(limits: tuple[int, int], *at: object) -> int:
@@ -145,5 +146,5 @@ def _between(limits: tuple[int, int], *at: object) -> int:
 
 
 def _number(*at: object) -> int:
-    """A number that depends on nothing else: not on the Python that draws it."""
+    """Return a number that does not depend on the Python version that draws it."""
     return int.from_bytes(hashlib.sha256("/".join(map(str, at)).encode()).digest()[:8], "big")

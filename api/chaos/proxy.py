@@ -1,7 +1,7 @@
-"""TCP proxies between roles and servers that cut, slow, hold and delay what passes.
+"""TCP proxies between roles and servers that cut, slow, block and delay connections.
 
-Invariant: while nothing is wrong they pass on every byte in order. Each fault is one that a network makes: no byte is changed,
-and none is left out of the middle of a connection that goes on.
+Invariant: without a fault they forward every byte in order. Each fault is one that networks produce: no byte is
+changed, and none is dropped from the middle of a live connection.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from highwater.api.chaos.plan import Kind
 
 HOST = "127.0.0.1"
 CHUNK_BYTES = 64 * 1024
-# How late each piece of up to 64 KiB is in either direction while a link is slow: a link to another continent, and a few
-# hundred KiB a second.
+# Delay of each piece of up to 64 KiB in either direction on a slow link: a link to another continent, and a few hundred
+# KiB a second.
 SLOW_SECONDS = 0.15
-# What the server said last, such as why it ends, still reaches the client.
+# The server's last bytes, such as why it ends, still reach the client.
 LAST_WORDS_SECONDS = 1.0
 
 Pump = asyncio.Task[None]
 
 
 class Proxy:
-    """One server's proxy; all that is done to it is done on the loop that serves it."""
+    """The proxy of one server; it is controlled on the loop that serves it."""
 
     def __init__(self, target_port: int) -> None:
         self._target_port = target_port
@@ -39,11 +39,11 @@ class Proxy:
         self._server: asyncio.Server | None = None
 
     async def listen(self, port: int) -> None:
-        """Listen for clients, also while the server is not there."""
+        """Listen for clients, even while the server is unavailable."""
         self._server = await asyncio.start_server(self._serve, HOST, port)
 
     async def close(self) -> None:
-        """End everything, also clients that were let in and have not begun yet."""
+        """End all connections, also accepted clients that have not started yet."""
         if self._server is not None:
             self._server.close()
         self._fault = Kind.CUT
@@ -51,7 +51,7 @@ class Proxy:
         await self._reset_all()
 
     async def begin(self, fault: Kind) -> None:
-        """Make a fault of the network."""
+        """Begin a network fault."""
         self._fault = fault
         if fault is Kind.CUT:
             await self._reset_all()
@@ -61,8 +61,8 @@ class Proxy:
             self._is_answering.clear()
 
     async def end(self) -> None:
-        """Be a wire again."""
-        if self._fault is Kind.HALF_OPEN:  # the other end has forgotten these connections
+        """Forward normally again."""
+        if self._fault is Kind.HALF_OPEN:  # the other end no longer knows these connections
             await self._reset_all()
         self._fault = None
         self._is_open.set()
@@ -82,9 +82,9 @@ class Proxy:
             if self._fault is not Kind.CUT:
                 await self._connect(reader, writer)
         except (OSError, TimeoutError):
-            pass  # either side went away, as it does without a proxy
+            pass  # either side disconnected, as it may without a proxy
         except asyncio.CancelledError:
-            pass  # it was reset, and ends here; asyncio's streams would call a cancelled one a failure
+            pass  # reset, so it ends here; asyncio's streams would report a cancelled task as a failure
         finally:
             self._tasks.discard(task)
             writer.transport.abort()
@@ -94,7 +94,7 @@ class Proxy:
         there: Pump = asyncio.create_task(self._pass_on(reader, server_writer, self._is_open))
         back: Pump = asyncio.create_task(self._pass_on(server_reader, writer, self._is_answering))
         try:
-            # What a client has sent is delivered also when it has gone: its way ends by itself, behind its last byte.
+            # A client's bytes are delivered even after it has disconnected: this direction ends after its last byte.
             await asyncio.wait((there, back), return_when=asyncio.FIRST_COMPLETED)
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(LAST_WORDS_SECONDS):
@@ -102,7 +102,7 @@ class Proxy:
                     writer.close()
                     await writer.wait_closed()
         finally:
-            server_writer.close()  # first: the wait below may be cancelled in its turn
+            server_writer.close()  # first, since the wait below may be cancelled too
             for way in (there, back):
                 way.cancel()
             await asyncio.gather(there, back, return_exceptions=True)
@@ -117,7 +117,7 @@ class Proxy:
 
 
 class Proxies:
-    """The proxies of one stack, on a loop in a thread of their own."""
+    """The proxies of one stack, on a loop in their own thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -125,7 +125,7 @@ class Proxies:
         self._proxies: dict[str, Proxy] = {}
 
     def __enter__(self) -> Self:
-        """Begin to serve."""
+        """Start serving."""
         self._thread.start()
         return self
 
@@ -151,11 +151,11 @@ class Proxies:
         self._on_loop(make)
 
     def begin(self, name: str, fault: Kind) -> None:
-        """Make a fault of one of them."""
+        """Begin a network fault of one proxy."""
         self._on_loop(lambda: self._proxies[name].begin(fault))
 
     def end(self, name: str) -> None:
-        """End it."""
+        """End the fault."""
         self._on_loop(self._proxies[name].end)
 
     def _on_loop(self, work: Callable[[], object]) -> None:

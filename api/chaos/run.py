@@ -1,6 +1,6 @@
-"""One run of `highwater chaos`: the faults of a plan one after the other under load, and what is true in the end.
+"""One run of `highwater chaos`: injects the faults of a plan one after the other under load, and checks the result.
 
-Invariant: every wait has a limit, and a wait that reaches it is a finding. A run ends with its stack stopped, whatever happened.
+Invariant: every wait has a limit, and reaching it is a finding. A run always stops its stack.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from highwater.connectors.kafka.admin import Admin
 from highwater.connectors.verify.report import Report as Verification
 from highwater.streams.settings import Settings
 
-# From the end of a fault until a written event is read again and every part is ready. A consumer's session (10 s), a lease
-# (10 s), a delivery (15 s) and pauses between attempts may follow each other; a busy machine takes four times that.
+# From the end of a fault until a written event can be read again and every role is ready. A consumer's session (10 s),
+# a lease (10 s), a delivery (15 s) and pauses between attempts may follow each other; a busy machine takes four times
+# that.
 RECOVERY_SECONDS_MAX = 150.0
-# From the end of the load until nothing is left to do: a stage or job whose worker was lost in silence waits for its lease.
+# From the end of the load until no work is left: a stage or job whose worker was lost silently waits for its lease.
 SETTLING_SECONDS_MAX = 300.0
 _LOOK_SECONDS = 0.05
 _WAIT_SECONDS = 1.0
@@ -43,13 +44,13 @@ class Recovery:
     ready_seconds: float
 
     def as_json(self) -> dict[str, Any]:
-        """As JSON can hold it."""
+        """Return it as JSON."""
         seconds = {"readable_seconds": round(self.readable_seconds, 2), "ready_seconds": round(self.ready_seconds, 2)}
         return {**self.fault.as_json(), **seconds}
 
 
 def by_kind(recovered: Sequence[Recovery]) -> dict[str, dict[str, float]]:
-    """Of each kind of fault how many there were, and the median and worst seconds until a written event was read again."""
+    """Return, for each kind of fault, the count and the median and worst seconds until a written event was read again."""
     found: dict[str, list[float]] = {}
     for recovery in recovered:
         found.setdefault(recovery.fault.kind.value, []).append(recovery.readable_seconds)
@@ -61,7 +62,7 @@ def by_kind(recovered: Sequence[Recovery]) -> dict[str, dict[str, float]]:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run found; `problems` is empty when all was well."""
+    """What a run found; `problems` is empty when everything was correct."""
 
     seed: int
     planned: list[Fault]
@@ -73,7 +74,7 @@ class Outcome:
     seconds: dict[str, float] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """As `--json` prints it."""
+        """Return what `--json` prints."""
         return {
             "seed": self.seed,
             "planned": [fault.as_json() for fault in self.planned],
@@ -100,12 +101,12 @@ class Run:
         self._restarts = dict.fromkeys(ground.restarts(), 0)
 
     def under_load(self) -> None:
-        """Make the faults.
+        """Inject the faults.
 
         Raises:
             Stuck: the stack did not recover from one of them.
         """
-        self._recovered()  # once without a fault, so that the first one is not blamed for a slow start
+        self._recovered()  # first without a fault, so that the first one is not blamed for a slow start
         for fault in self._outcome.planned:
             made = making(self._ground, fault)
             make(made, fault)
@@ -121,7 +122,7 @@ class Run:
             self._note_restarts(fault, made.may_end)
 
     def _recovered(self) -> tuple[float, float]:
-        """Seconds until a written event is read again, and until every part is ready."""
+        """Return the seconds until a written event is read again, and until every role is ready."""
         began = time.monotonic()
         self._probes += 1
         number = self._probes
@@ -136,7 +137,9 @@ class Run:
         return all(found.get(role, 0) >= count for role, count in self._restarts.items()) and self._ground.is_ready()
 
     def _note_restarts(self, fault: Fault, ending: Collection[str]) -> None:
-        """A role that ended without being killed is a finding: no silence of a part ends a role. `ending`: those that may."""
+        """Record a role that ended without being killed as a finding: an unavailable service must not end a role.
+        `ending`: roles that may end.
+        """
         for role, count in self._ground.restarts().items():
             if role in ending:
                 self._restarts[role] = count  # more than once, perhaps
@@ -151,7 +154,7 @@ class Run:
         """Wait until all work is done, and check the result.
 
         Raises:
-            Stuck: something never came to its end.
+            Stuck: some work did not finish.
         """
         ground, outcome = self._ground, self._outcome
         admin = Admin({**ground.settings.kafka_client(), "log_level": "0"})
@@ -179,7 +182,7 @@ class Run:
         return all(there[name] >= count for name, count in sent.items())
 
     def note_load(self) -> None:
-        """What was sent and asked."""
+        """Record what was sent and requested."""
         asked = self._load.asked
         sent = self._load.sent
         self._outcome.sent = {**sent, "insights": sent["insights"] + self._probes}
@@ -192,7 +195,7 @@ def run(
     folder: Path, seed: int, planned: Sequence[Fault], *, make_plan: MakePlan, verify: Verify, recover: Recover, report: Report,
     told: Callable[[Recovery], None],
 ) -> Outcome:  # fmt: skip
-    """Make the faults of a plan on a stack in `folder`.
+    """Inject the faults of a plan into a stack in `folder`.
 
     Raises:
         LocalStackError: the stack cannot be started.

@@ -1,1 +1,1 @@
-"""Chunks over HTTP and in the command: ingested, searched, imported."""
+"""Chunks over HTTP and in commands: ingest, search, import."""

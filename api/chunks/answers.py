@@ -1,6 +1,6 @@
-"""What the routes of chunks answer with, for the OpenAPI document.
+"""The answers of the routes of chunks, for the OpenAPI document.
 
-Invariant: no answer has other members. One that is not always there is `NotRequired`; one that may have no value is also `None`.
+Invariant: no answer has other members. An optional member is `NotRequired`; a member without a value is `None`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from highwater.api.chunks.reranking import Ranking
 from highwater.api.core.answers import Time
 from highwater.streams.chunks.scoring import Mode
 
-# `running` until every source has ended; then that of the source that most needs a look.
+# `running` until every source has ended; then the status of the worst source.
 IngestStatus: TypeAlias = Literal[
     "running", "complete", "partial", "truncated", "superseded", "empty", "abandoned", "failed"
 ]

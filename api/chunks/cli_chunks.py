@@ -1,7 +1,8 @@
-"""`highwater chunks`: ingest a file through the running API, search, and see what became of ingests and how namespaces age.
+"""`highwater chunks`: ingest a file through the running API, search, and show the outcome of ingests and the age of
+namespaces.
 
-Laws. The chunks of a source are sent in the order of their lines, and a source is finished only when all of a file was taken; so
-a command that is cut off leaves an ingest that marks nothing. All sources of a file are one ingest.
+Invariants. The chunks of a source are sent in the order of their lines, and a source is finished only when the whole
+file was accepted; an interrupted command therefore leaves an unfinished ingest. All sources of a file are one ingest.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ if TYPE_CHECKING:
     import httpx
 
 _SUBMITTED = "chunks.chunk-submitted"
-# Chunks of a request: a page of text each, some megabytes.
+# Chunks per request: one page of text each, some megabytes.
 _CHUNKS_PER_REQUEST = 500
-# And never more than this, whatever their size: half of what the API takes.
+# At most this many bytes: half of what the API accepts.
 _BYTES_PER_REQUEST = 8 << 20
 _LOOK_SECONDS = 0.2
 _TIMEOUT_SECONDS_DEFAULT = 60.0
-# Of a result, for people; `--json` has all of it.
+# Shortened for people; `--json` shows the whole text.
 _SHOWN_CHARACTERS = 100
 
 
@@ -94,7 +95,7 @@ def ingest(
 
 
 class _Source:
-    """What of a source waits to be sent, and which numbers it has had."""
+    """The chunks of a source that wait to be sent, and the numbers that it has had."""
 
     def __init__(self) -> None:
         self.waiting: list[dict[str, Any]] = []
@@ -116,14 +117,14 @@ class _Sending:
 
     @property
     def sources(self) -> int:
-        """How many there are."""
+        """Return the number of sources."""
         return len(self._sources)
 
     def take(self, client: httpx.Client, number: int, document: Any) -> None:
-        """A line of the file.
+        """Add a line of the file.
 
         Raises:
-            CommandFailedError: it is no chunk; says which line.
+            CommandFailedError: it is not a chunk; names the line.
         """
         from highwater.schemas.errors import InvalidEventError
         from highwater.schemas.json_events import event_from_json
@@ -151,10 +152,12 @@ class _Sending:
             self._post(client, key, source, {"finish": False})
 
     def finish(self, client: httpx.Client, said: dict[str, bool]) -> None:
-        """Send what waits, and each source's end, with what is said of all."""
+        """Send the remaining chunks and the end of each source, with the common options."""
         if not self._sources and all(self._defaults.values()):
             key = (*map(str, self._defaults.values()),)
-            self._sources[key[0], key[1], key[2]] = _Source()  # an empty file is an empty source where it says of which
+            self._sources[key[0], key[1], key[2]] = (
+                _Source()
+            )  # an empty file is an empty source if the options name one
         for key, source in self._sources.items():
             end = {"finish": True, "expected_count": len(source.numbers), **said}
             self._post(client, key, source, end)
@@ -164,12 +167,12 @@ class _Sending:
         of = {"ns": ns, "slot": slot, "source_id": source_id, "ingest_id": self.ingest_id}
         answer = request(client, "POST", "/api/chunks/ingest", json={**of, **more, "chunks": source.waiting}).json()
         for position in answer["positions"]:
-            self.positions[position.rpartition("/")[0]] = position  # of each partition the last
+            self.positions[position.rpartition("/")[0]] = position  # the last one of each partition
         source.waiting, source.bytes = [], 0
 
 
 def _documents(file: IO[bytes]) -> Iterator[tuple[int, Any]]:
-    """The documents of a file with their lines.
+    """Yield the documents of a file with their line numbers.
 
     Raises:
         CommandFailedError: a line is not JSON.
@@ -186,7 +189,7 @@ def _documents(file: IO[bytes]) -> Iterator[tuple[int, Any]]:
 
 
 def _waited(client: httpx.Client, taken: dict[str, Any], sources: int, timeout_seconds: float) -> dict[str, Any]:
-    """What became of an ingest once all its sources have ended.
+    """Return the outcome of an ingest once all its sources have ended.
 
     Raises:
         CommandFailedError: that took too long.

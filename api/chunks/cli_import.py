@@ -1,4 +1,4 @@
-"""`highwater import files|git|jsonl|github`: documents to chunks, and commits to insights."""
+"""`highwater import files|git|jsonl|github`: imports documents as chunks, and commits as insights."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from highwater.api.chunks.import_run import Draw, Faults, Import, UseOrigin, Wanted
+from highwater.api.chunks.import_run import Draw, Faults, Import, ImportOptions, UseOrigin
 from highwater.api.command.command import FAILED, INTERRUPTED, Command, CommandFailedError, json_option
 from highwater.api.command.connection import kafka_client, stack_settings
 from highwater.api.command.terminal import print_json, printable, progress, warn
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _PARTS = ("kafka", "schema_registry")
 _BAR_EVERY_COMMITS = 500
-# What is asked of GitHub at most unless told otherwise: ten thousand entries, and of others' time a minute.
+# Defaults for GitHub: at most ten thousand entries, and at most a minute of waiting for its rate limit.
 _PAGES, _WAIT_SECONDS = 100, 60.0
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
@@ -216,7 +216,7 @@ def github(
 
 
 def _with(origin: Origin) -> UseOrigin:
-    """An origin that needs nothing around it."""
+    """Return an origin that needs no setup or cleanup."""
 
     async def use(_: Remembered, draw: Draw) -> None:
         await draw(origin)
@@ -224,8 +224,8 @@ def _with(origin: Origin) -> UseOrigin:
     return use
 
 
-def _wanted(ns: str, slot: str, full: bool, force: bool, *, lasts: bool = False) -> Wanted:
-    wanted = Wanted(ns, slot, asks_full=full, forces=force, lasts=lasts)
+def _wanted(ns: str, slot: str, full: bool, force: bool, *, lasts: bool = False) -> ImportOptions:
+    wanted = ImportOptions(ns, slot, asks_full=full, forces=force, lasts=lasts)
     wanted.check()
     return wanted
 
@@ -240,7 +240,7 @@ def _since(told: str) -> str:
 
 
 def _publish_insights(repository: Repository, channel: str | None, *, as_json: bool) -> None:
-    """Every commit to the topic of insights, seen through to its acknowledgement, also after a Ctrl-C."""
+    """Publish every commit as an insight and wait for the acknowledgements, even after Ctrl-C."""
     from highwater.api.command.publishing import EventPublisher, Publisher, codec_of
     from highwater.connectors.sources.chunked import Fault
     from highwater.connectors.sources.git import INSIGHT, insights
@@ -274,7 +274,7 @@ def _publish_insights(repository: Repository, channel: str | None, *, as_json: b
                 except InvalidEventError as error:
                     faults.add(f"commit {found['insight_id']}", f"{error} [{error.reason}]")
     except KeyboardInterrupt:
-        is_interrupted = True  # what was handed over is still seen through; a second Ctrl-C ends that too
+        is_interrupted = True  # waits for records in flight; a second Ctrl-C ends that too
     except HighwaterError as error:
         problem = error
     publisher.flush()

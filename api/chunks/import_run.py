@@ -1,9 +1,9 @@
-"""One import of documents: from an origin to the topics of chunks, each event seen through to its acknowledgement.
+"""One import of documents: from an origin to the topics of chunks; waits until each event is acknowledged.
 
-Invariant: what is published depends on the origin, the options and what earlier imports of the same origin brought; the id of
-the ingest is fresh, since the ingest of a source that began last is the one that counts. A source that is there no longer is
-ended only with `--full`, only when all that is there was listed, and is named. What was handed over before a Ctrl-C is seen
-through, and its ends say no more than is true.
+Invariant: what is published depends on the origin, the options and earlier imports of the same origin. The id of the
+ingest is new, since the latest ingest of a source counts. A missing source is ended only with `--full`, only when the
+whole listing was read, and is named. After Ctrl-C events in flight are still acknowledged, and their end events claim
+only what was sent.
 """
 
 from __future__ import annotations
@@ -31,33 +31,33 @@ if TYPE_CHECKING:
     from highwater.connectors.sources.remembered import Remembered
     from highwater.streams.settings import Settings
 
-# Faults are named one by one; a folder of them must not scroll away what matters, and the rest is counted.
+# Faults are printed one by one up to a limit, so that they do not scroll important lines away; the rest is counted.
 FAULTS_SHOWN = 50
 
 
 @dataclass(slots=True)
 class Faults:
-    """What could not be read: the first are shown as they are met, all are counted."""
+    """What could not be read: the first faults are printed as they occur, all are counted."""
 
     count: int = 0
     shown: list[dict[str, str]] = field(default_factory=list)
 
     def add(self, where: str, why: str) -> None:
-        """Report one."""
+        """Report one fault."""
         self.count += 1
         if self.count <= FAULTS_SHOWN:
             self.shown.append({"where": printable(where), "why": printable(why)})
             warn(f"{where}: {why}")
 
     def conclude(self) -> None:
-        """Say how many more there were."""
+        """Print how many more there were."""
         if self.count > FAULTS_SHOWN:
             warn(f"… and {self.count - FAULTS_SHOWN:,} more that could not be read")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What the command was told: where chunks go, and how much their ends say."""
+class ImportOptions:
+    """The options of the command: the target of the chunks, and which end events are sent."""
 
     ns: str
     slot: str
@@ -66,10 +66,10 @@ class Wanted:
     lasts: bool = False
 
     def check(self) -> None:
-        """See that they fit together.
+        """Check that the options fit together.
 
         Raises:
-            click.UsageError: a part of the key of chunks cannot be one, or `--force` stands alone.
+            click.UsageError: a part of the key of chunks is invalid, or `--force` is used alone.
         """
         from highwater.schemas.errors import InvalidEventError
         from highwater.streams.chunks.identity import check_key_part
@@ -85,8 +85,10 @@ class Wanted:
 
 
 @dataclass(slots=True)
-class Life:
-    """How old what a namespace finds may be, and how many documents of an import are older: said before they are stored."""
+class AgeLimit:
+    """The maximum age of documents that a namespace finds, and how many imported documents are older: reported before
+    they are stored.
+    """
 
     ns: str
     days: float
@@ -96,7 +98,9 @@ class Life:
     has_looked: bool = False
 
     def look(self, item: Whole | Piece | Fault, times: Mapping[str, int]) -> None:
-        """Count a document that is not going to be found; say so before the first is stored, and of how many if `times` tell."""
+        """Count a document that is too old to be found; warn before the first one is stored, with the total if `times`
+        gives it.
+        """
         if times and not self.has_looked:
             self.has_looked = True
             self._say(sum(at < self.before_ms for at in times.values()), len(times))
@@ -114,15 +118,15 @@ class Life:
         warn(f"{older}; to find them set ttl_days of [namespaces.{self.ns}] in HIGHWATER_NAMESPACES")
 
 
-def life_of(file: Path | None, wanted: Wanted, now_ms: int) -> Life | None:
-    """The life of a namespace by the configuration that is at hand; None: it has none, or finds what is older too."""
+def age_limit_of(file: Path | None, wanted: ImportOptions, now_ms: int) -> AgeLimit | None:
+    """Return the maximum age of a namespace by the local configuration; None if it has none or also finds older documents."""
     from highwater.streams.chunks.passports import DAYS_MAX, TtlMode, load_passports
     from highwater.streams.chunks.scoring import DAY_MS
 
     passport = load_passports(file).of(wanted.ns, is_lasting=wanted.lasts)
     if passport.ttl_mode != TtlMode.FILTER or passport.ttl_days >= DAYS_MAX:
         return None
-    return Life(wanted.ns, passport.ttl_days, now_ms - int(passport.ttl_days * DAY_MS))
+    return AgeLimit(wanted.ns, passport.ttl_days, now_ms - int(passport.ttl_days * DAY_MS))
 
 
 def _published_at(item: Whole | Piece | Fault) -> int | None:
@@ -133,35 +137,35 @@ def _published_at(item: Whole | Piece | Fault) -> int | None:
     return item.fields.get("published_at") if isinstance(item, Piece) else None
 
 
-# Makes the origin of what is known of it, and uses it as long as the function that it is given runs.
+# Creates the origin from what is known of it, and keeps it open while the given function runs.
 Draw = Callable[["Origin"], Awaitable[None]]
 UseOrigin = Callable[["Remembered", Draw], Coroutine[Any, Any, None]]
 
 
 class Import:
-    """One import on its way."""
+    """One running import."""
 
-    def __init__(self, settings: Settings, wanted: Wanted) -> None:
+    def __init__(self, settings: Settings, wanted: ImportOptions) -> None:
         self._settings = settings
         self._wanted = wanted
         self._faults = Faults()
         self._origin: Origin | None = None
         self._submission: Submission | None = None
         self._is_interrupted = False
-        self._life: Life | None = None
+        self._life: AgeLimit | None = None
 
     def run(self, name: str, use: UseOrigin, identity: Sequence[str] | None, *, as_json: bool) -> None:
-        """Import, report and end the command with its status.
+        """Import, report and end the command with its exit status.
 
         Args:
-            name: what people call the origin.
-            use: makes the origin.
-            identity: what it is remembered by; None when nothing is.
-            as_json: whether what was done is told as JSON.
+            name: how people name the origin.
+            use: creates the origin.
+            identity: the key under which it is remembered; None if nothing is remembered.
+            as_json: whether the result is printed as JSON.
 
         Raises:
             CommandFailedError: nothing could be read.
-            UnavailableError: Kafka or the registry went away; importing again does what is missing.
+            UnavailableError: Kafka or the registry became unavailable; a repeated import sends what is missing.
         """
         with self._remembered(identity) as known:
             publisher = self._publish(known, use)
@@ -185,7 +189,7 @@ class Import:
 
         wanted = self._wanted
         clock = ProductClock(self._settings.clock_file)
-        self._life = life_of(self._settings.namespaces_file, wanted, clock())
+        self._life = age_limit_of(self._settings.namespaces_file, wanted, clock())
         codec = asyncio.run(codec_of(self._settings, (CHUNK_SUBMITTED, INGEST_FINISHED)))
         publisher = Publisher(kafka_client(self._settings))
         topics: dict[str, EventPublisher] = {
@@ -203,7 +207,7 @@ class Import:
             with progress("importing", None) as bar:
                 asyncio.run(use(known, lambda origin: self._draw(origin, begin(is_paged=origin.is_paged), known, bar)))
         except KeyboardInterrupt:
-            self._is_interrupted = True  # a second Ctrl-C ends also what follows
+            self._is_interrupted = True  # a second Ctrl-C also ends what follows
         if self._origin is not None and self._submission is not None:
             self._submission.conclude(self._origin.reading, is_interrupted=self._is_interrupted)
         publisher.flush()
@@ -215,7 +219,7 @@ class Import:
         self._faults.add(fault.where, fault.why)
 
     async def _draw(self, origin: Origin, submission: Submission, known: Remembered, bar: Bar) -> None:
-        """All documents of the origin, and the ends of those that are gone."""
+        """Publish all documents of the origin, and end events for those that are gone."""
         from highwater.connectors.documents.reading import DocumentReader
         from highwater.connectors.sources.chunked import cut_all
 
@@ -225,7 +229,7 @@ class Import:
             async for item in items:
                 if self._life is not None:
                     self._life.look(item, origin.reading.times)
-                if len(origin.reading.listed) != noted:  # before the first of them is handed over
+                if len(origin.reading.listed) != noted:  # before the first of them is published
                     noted = len(origin.reading.listed)
                     known.sources |= origin.reading.listed
                     known.save()
@@ -238,11 +242,11 @@ class Import:
 
     async def _end_gone(self, origin: Origin, submission: Submission, missing: frozenset[str]) -> None:
         if missing and not origin.reading.listed and not self._wanted.forces:
-            # A folder that is not mounted looks just like this (R3.20).
+            # An unmounted folder looks the same (R3.20).
             why = f"nothing is there, where {len(missing):,} sources were; their chunks stay (--force removes them)"
             self._faults.add("all of it", why)
             return
-        # Where only some can be asked for, each import begins elsewhere, so that in time all are.
+        # If only some can be requested, each import starts elsewhere, so that all are requested over time.
         begin = int(submission.target.ingest_id, 16) % max(1, len(missing))
         asked = sorted(missing)
         try:
@@ -253,7 +257,7 @@ class Import:
             self._faults.add("what is there no longer", str(error))
 
     def _remember(self, origin: Origin, submission: Submission, known: Remembered) -> None:
-        """What was acknowledged is known from now on."""
+        """Remember the acknowledged documents."""
         from highwater.connectors.sources.github import Listing
 
         known.sources -= set(submission.gone)
@@ -264,7 +268,7 @@ class Import:
 
     def _conclude(self, name: str, publisher: Publisher, *, as_json: bool) -> None:
         submission = self._submission
-        if self._origin is None or submission is None:  # Ctrl-C came first
+        if self._origin is None or submission is None:  # after Ctrl-C
             click.get_current_context().exit(INTERRUPTED)
         target, reading = submission.target, self._origin.reading
         if reading.why is not None and not submission.sources and self._faults.count == 1:
@@ -295,7 +299,7 @@ class Import:
 
 
 def _remember_pages(origin: Listing, submission: Submission, known: Remembered, *, is_full: bool) -> None:
-    """The pages whose entries were all handed over; of a listing that was read whole there are no others."""
+    """Remember the pages whose entries were all published; after a complete listing there are no others."""
     pages = {}
     for url, page in origin.pages.items():
         if submission.faulty.isdisjoint(page.sources):

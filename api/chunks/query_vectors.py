@@ -1,8 +1,8 @@
 """Computes the vectors of search queries with the same model as those of chunks.
 
-Invariants. A text is embedded once while it is cached, even for concurrent searches; the first caller pays. Vectors of two
-models are never compared: the caller names the model of the namespace, and searches by words where its vectors are
-not made here.
+Invariants. A text is embedded once while it is cached, even for concurrent searches; the first caller pays. Vectors of
+two models are never compared: the caller names the model of the namespace, and searches by words if its vectors cannot
+be computed here.
 """
 
 from __future__ import annotations
@@ -13,38 +13,40 @@ from collections.abc import Callable, Sequence
 from highwater.connectors.models.embeddings import Embedder
 from highwater.connectors.postgres.shared_reads import SharedReads
 
-# Questions repeat (a page is polled, a user scrolls); a vector of 384 takes 1.5 kB, so all of them some 2 MB.
+# Questions repeat (a page is polled, a user scrolls); a vector of 384 numbers takes 1.5 kB, so the cache takes some 2
+# MB.
 TEXTS_MAX = 1_000
 
 
 class QueryVectors:
-    """Vectors by model and text, those asked for last."""
+    """A cache of vectors by model and text, least recently used first."""
 
     def __init__(self, embedders: Sequence[Embedder], note: Callable[[str, int], None]) -> None:
-        """`embedders`: the one that new namespaces take, then those of older ones.
+        """`embedders`: the one for new namespaces, then those of older ones.
 
-        `note` takes the organization that pays and the tokens, of vectors that cost something.
+        `note` is called with the paying organization and the tokens of vectors that cost something.
         """
-        self.model = embedders[0].basis_id  # as it stands beside the vectors of chunks
+        self.model = embedders[0].basis_id  # the form stored beside the vectors of chunks
         self._embedders = {embedder.basis_id: embedder for embedder in reversed(embedders)}
         self._note = note
         self._held: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         self._reads: SharedReads[bytes] = SharedReads()
 
     def makes(self, model: str | None) -> bool:
-        """Whether vectors of this model are made here."""
+        """Return whether vectors of this model can be computed here."""
         return model in self._embedders
 
     def is_paid(self, model: str, text: str) -> bool:
-        """Whether the vector of a text costs something now."""
+        """Return whether the vector of a text would cost something now."""
         return self._embedders[model].is_paid and (model, text) not in self._held
 
     async def of(self, model: str, text: str, payer: str | None) -> bytes:
-        """The vector of a text, little-endian float32. `payer`: the organization of who asks; None: the operator pays.
+        """Return the vector of a text, little-endian float32. `payer`: the caller's organization; None: the operator
+        pays.
 
         Raises:
             UnavailableError: the service does not answer.
-            EmbeddingError: it answers something else.
+            EmbeddingError: its answer is not a vector.
         """
         wanted = (model, text)
         held = self._held.get(wanted)

@@ -1,7 +1,7 @@
-"""Results in an order in which a reranker counts beside their scores, where one is configured.
+"""Reorders results by a reranker's scores together with their own, if a reranker is configured.
 
-Invariant: age counts as in every search; the reranker's score is a share of what stands for similarity. Without its scores the
-results stay in the order of their own, and the answer says so.
+Invariant: age counts as in every search; the reranker's score is a share of the similarity. Without its scores the
+results keep their own order, and the answer says so.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from highwater.connectors.models.reranker import Reranker, RerankError
 from highwater.connectors.retrieval.search import Result
 from highwater.streams.chunks.scoring import final_score, is_past_ttl
 
-# Results that are put in order where fewer are asked for. Of the judged set the answer stands among the first 30 in .95 of the
-# cases, among the first 5 in .81; each text costs the reranker some milliseconds.
-RERANKED_MIN = 30
-# The reranker's share of a similarity. Chosen on every second question of the judged set with a cross-encoder; of the others it
-# finds .858 among the first five, the scores alone .817 and the reranker alone .808 (docs/benchmarks/search.md).
+# Results that are reranked when fewer are requested. With 30 the local cross-encoder found no more of the judged answers
+# among the first ten; each text costs the reranker some milliseconds.
+RERANKED_MIN = 20
+# The reranker's share of a similarity. Chosen on every second question of the judged set with the local cross-encoder
+# (docs/benchmarks/search.md): it brings answers to the first place and into the first ten, not more of them into the
+# first five.
 RERANK_SHARE = 0.4
 
 
@@ -34,11 +35,11 @@ class Ranking(StrEnum):
 async def reranked(
     reranker: Reranker, question: str, results: Sequence[Result], passport: Any
 ) -> tuple[Sequence[Result], Ranking]:
-    """All of the results in a new order, each with its score by the reranker; as they are where that does not answer.
+    """Return all results in a new order, each with its score by the reranker; unchanged if that does not answer.
 
     Args:
         reranker: a service, or the local model.
-        question: what was asked.
+        question: the text of the search.
         results: the best first.
         passport: the row of their namespace.
     """
@@ -53,7 +54,5 @@ async def reranked(
         by_reranker = final_score(score, one.decay, passport["alpha"], passport["beta"], is_too_old=is_too_old)
         return (1 - RERANK_SHARE) * one.final + RERANK_SHARE * by_reranker
 
-    ordered = sorted(
-        zip(results, scores, strict=True), key=lambda pair: -worth(*pair)
-    )  # stable: ties stay as they were
+    ordered = sorted(zip(results, scores, strict=True), key=lambda pair: -worth(*pair))  # stable: ties keep their order
     return [replace(one, rerank_score=score) for one, score in ordered], Ranking.RERANKER

@@ -1,7 +1,7 @@
-"""Chunks: ingested, and what became of an ingest.
+"""Routes to ingest chunks and to show the outcome of an ingest.
 
-Invariant: an ingest is events first, and its sink is the judge: what a chunk's schema can carry is taken down and counted
-there, so that one bad chunk never costs the others (R3.24).
+Invariant: an ingest is a sequence of events, and its sink validates them: whatever the schema of a chunk can represent
+is accepted and counted there, so that one bad chunk never costs the others (R3.24).
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from highwater.api.core import conditional
 from highwater.api.core.access import Scope, Whose, access
 from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
-from highwater.api.core.errors import BadRequestError, UnprocessableError
+from highwater.api.core.conditional import Version
+from highwater.api.core.errors import UnprocessableError
 from highwater.api.core.freshness import WRITE_WAIT_MS
 from highwater.api.core.guard import Called, GuardedRoute
 from highwater.api.core.openapi import ID, NOT_MODIFIED
-from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
+from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, foreign_cursor, page_of
 from highwater.api.core.publishing import NotTakenError
 from highwater.api.core.resources import no_ingest
 from highwater.api.core.services import Services, Wired
 from highwater.connectors.chunks import read_model as chunk_reads
 from highwater.connectors.chunks.read_model import FIRST_PLACE, Failure, Ingest, SourceIngest
-from highwater.connectors.redis.link import Head
 from highwater.schemas.chunks import CHUNK_SUBMITTED, INGEST_FINISHED
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import InvalidEventError
@@ -43,9 +43,9 @@ from highwater.streams.identity.rate_limits import RateLimit
 
 DECIDED = "chunks.ingest-decided"
 INGEST_TOPICS: frozenset[str] = frozenset({CHUNK_SUBMITTED, INGEST_FINISHED, DECIDED})
-# In one request; the body is bounded too, and a longer source is sent in several, of which the last one finishes it.
+# Per request; the body is limited too. A longer source is sent in several requests, the last of which finishes it.
 CHUNKS_MAX = 10_000
-# Headers and framing of a record, generously; a value that leaves them no room is refused here.
+# Headers and framing of a record, generously; a value that leaves no room for them is refused here.
 _RECORD_OVERHEAD_BYTES = 4_096
 _RUNNING = "running"
 
@@ -101,13 +101,13 @@ async def post_ingest(body: IngestSubmission, services: Wired) -> IngestAccepted
     positions: list[str] = []
     try:
         if encoded:
-            # The end follows at once and is what is waited for.
+            # The end event follows at once, and its position is the one to wait for.
             wait_ms = 0 if ended else WRITE_WAIT_MS
             positions += await services.publisher.publish(CHUNK_SUBMITTED, encoded, sink_wait_ms=wait_ms)
         if ended:
             positions += await services.publisher.publish(INGEST_FINISHED, ended)
     except NotTakenError as error:
-        error.members["ingest_id"] = ingest_id  # sent again under it, what was taken changes nothing
+        error.members["ingest_id"] = ingest_id  # repeated under the same id, accepted events change nothing
         raise
     return IngestAccepted(ingest_id=ingest_id, positions=_last_positions(positions))
 
@@ -119,7 +119,7 @@ def _chunk_event(number: int, chunk: dict[str, Any], source: Mapping[str, str]) 
             raise _refused(number, InvalidEventError("unknown_field", text, field=name))
     try:
         event = event_from_json(CHUNK_SUBMITTED, {**chunk, **source})
-        # Everything else is the sink's to judge, which counts what it refuses; nobody means to ingest nothing.
+        # The sink validates everything else and counts what it refuses; an empty ingest is surely a mistake.
         check_not_blank("content", event["content"])
     except InvalidEventError as error:
         raise _refused(number, error) from error
@@ -163,7 +163,7 @@ def _end(
 def _window_text(window: Mapping[str, Any]) -> str:
     try:
         return orjson.dumps(window).decode()
-    except TypeError as error:  # half a character, or a number that no reader takes
+    except TypeError as error:  # a lone surrogate, or a number that no reader accepts
         raise UnprocessableError(f"window: {error}", field="window") from error
 
 
@@ -175,7 +175,8 @@ def _last_positions(positions: Sequence[str]) -> list[str]:
     return [str(position) for position in last.values()]
 
 
-# -- what became of an ingest -----------------------------------------------------------------------------------------------
+# -- the outcome of an ingest
+# -----------------------------------------------------------------------------------------------
 
 
 @router.get(
@@ -201,10 +202,8 @@ async def get_ingest(
     found = await chunk_reads.ingest(services.database.require(), ingest_id, after, limit + 1)
     if found is None:
         raise no_ingest(ingest_id)
-    payload = orjson.dumps(ingest_document(found, limit))
-    etag = conditional.tag_of(f"ingest-{found.version}", payload)
-    head = Head(found.version, etag, found.caused_by, services.clock())
-    return conditional.answer(request, "ingest", head, payload)
+    version = Version("ingest", found.version, found.caused_by)
+    return conditional.answer_version(request, "ingest", ingest_document(found, limit), version, services.clock())
 
 
 def _source_place(cursor: str) -> tuple[str, str, str]:
@@ -214,14 +213,13 @@ def _source_place(cursor: str) -> tuple[str, str, str]:
         for part in place:
             check_id("cursor", part)
     except InvalidEventError as error:  # what PostgreSQL would not take
-        raise BadRequestError("cursor does not come from this list", field="cursor") from error
+        raise foreign_cursor() from error
     return place
 
 
 def ingest_document(found: Ingest, limit: int) -> dict[str, Any]:
     """An ingest as it is served; the four counters add up to the chunks received."""
-    page = found.sources[:limit]
-    last = page[-1] if len(found.sources) > limit else None
+    page, next_cursor = page_of(found.sources, limit, lambda one: (one.ns, one.slot, one.source_id))
     return {
         "ingest_id": found.ingest_id,
         "status": _status(found),
@@ -240,19 +238,19 @@ def ingest_document(found: Ingest, limit: int) -> dict[str, Any]:
         "sources_done": found.sources_done,
         "statuses": found.statuses,
         "sources": [_source_document(one) for one in page],
-        "next_cursor": encode_cursor(last.ns, last.slot, last.source_id) if last is not None else None,
+        "next_cursor": next_cursor,
         "failed": [_failure_document(one) for one in found.failed],
     }
 
 
 def _status(found: Ingest) -> str:
-    """That of the source that most needs a look, once all have ended."""
+    """Return the status of the worst source, once all have ended."""
     is_running = found.worst is None or found.sources_done < found.sources_total
     return _RUNNING if is_running or found.worst is None else found.worst.status
 
 
 def _reason(found: Ingest) -> str | None:
-    """Why it is called so: the reason of that source, with its name where there are several."""
+    """Return the reason of that status, with the name of the source if there are several."""
     worst = found.worst
     if worst is None or worst.reason is None or _status(found) == _RUNNING:
         return None
@@ -304,5 +302,5 @@ def _json(text: str | None) -> Any:
 
 
 def iso_or_none(ms: int | None) -> str | None:
-    """A time as people write it."""
+    """Return a time in ISO 8601, or None."""
     return None if ms is None else iso_from_ms(ms)

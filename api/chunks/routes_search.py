@@ -1,7 +1,7 @@
-"""Chunks: searched, and how they age.
+"""Routes to search chunks and to show how a namespace ages.
 
-Law: a search is told with the version of its namespace, read before and after it: the tag of a version never stands over what
-another version gave.
+Invariant: a search is answered with the version of its namespace, which is read before and after it: the ETag of a
+version is never sent with the results of another version.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ from highwater.streams.telemetry import get_log
 RATED, SWEPT = "chunks.namespace-rated", "chunks.sweep-requested"
 SEARCH_TOPICS = INGEST_TOPICS | {RATED, SWEPT}
 RESULTS_DEFAULT = 10
-# A question of a few pages; more says no better what is looked for.
+# A question of a few pages; more text does not improve a search.
 QUESTION_CHARACTERS_MAX = 8_000
 SOURCES_MAX = 100
-# A chunk is a page: three on either side of it are what one reads around it; more is the document.
+# A chunk is a page: three on either side are the useful context; more is the document.
 NEIGHBOURS_MAX = 3
-# A search without a moment is as of the minute that has begun, so that polling it costs a 304: an age of half a minute moves no
-# score by more than a hundred-thousandth at a half-life of a month.
+# A search without a time uses the start of the current minute, so that polling it costs a 304: half a minute of age
+# changes no score by more than a hundred-thousandth at a half-life of a month.
 MINUTE_MS = 60_000
-# Writes that land while a search reads make it read again; after so many it is told without a tag that anybody else gets.
+# A write during a search causes another attempt; after this many, the answer gets an ETag that is never reused.
 _READS_MAX = 3
-# base64 of 4,000 numbers, the most that an index takes.
+# base64 of 4,000 numbers, the limit of an index.
 _VECTOR_CHARACTERS_MAX = 21_336
 
 _log = get_log("search")
@@ -73,7 +73,7 @@ router = APIRouter(tags=["chunks"], route_class=GuardedRoute)
 
 
 class Asked(BaseModel):
-    """What is looked for, but for the moment."""
+    """The parameters of a search, except for the time."""
 
     model_config = ConfigDict(extra="forbid")
     ns: str
@@ -165,7 +165,7 @@ async def get_search(
         now = await chunk_reads.namespace(pool, asked.ns)
         if _search_head(services, chunks, now, asked, as_of_ms).etag == head.etag:
             if document["ranking"] == Ranking.RERANKER_UNAVAILABLE:
-                break  # the next one who asks may get another order
+                break  # the next search may get another order
             return conditional.answer(request, "chunk_search", head, payload)
         found, head = now, _search_head(services, chunks, now, asked, as_of_ms)
     mixed = Head(head.version, conditional.tag_of(head.etag, payload), head.caused_by, head.checked_ms)
@@ -173,7 +173,7 @@ async def get_search(
 
 
 def _search_head(services: Services, chunks: ChunkServices, found: Namespace, asked: Asked, as_of_ms: int) -> Head:
-    """The version and tag of an answer: of the namespace, its passport and everything that was asked."""
+    """Return the version and ETag of an answer: from the namespace, its passport and all parameters."""
     of_row = None if found.row is None else {name: found.row[name] for name in (*PASSPORT_KEYS, "is_hot")}
     said = [asked.model_dump(exclude={"as_of"}), asked.as_of is not None]
     texts_of_ms = _texts_of(services, found, asked, as_of_ms)
@@ -184,12 +184,12 @@ def _search_head(services: Services, chunks: ChunkServices, found: Namespace, as
 
 
 def _reranker(chunks: ChunkServices, asked: Asked) -> Reranker | None:
-    """The reranker of this search, if there is one."""
+    """Return the reranker of this search, if there is one."""
     return chunks.reranker if asked.rerank and asked.q and asked.mode is Mode.HYBRID else None
 
 
 def _texts_of(services: Services, found: Namespace, asked: Asked, as_of_ms: int) -> int | None:
-    """The time whose texts are searched; None: those of now."""
+    """Return the time whose texts are searched; None: the current ones."""
     if asked.as_of is None or found.row is None:
         return None
     row = found.row
@@ -248,7 +248,7 @@ async def _searched(
 
 
 async def _search(*given: Any, **asked: Any) -> chunk_search.Found:
-    """A search, or 422 where nothing can be compared: an order by age alone would be no answer to what was asked."""
+    """Run a search; 422 if nothing can be compared: an order by age alone would not answer the question."""
     try:
         return await chunk_search.search(*given, **asked)
     except NothingToCompareError as error:
@@ -256,9 +256,9 @@ async def _search(*given: Any, **asked: Any) -> chunk_search.Found:
 
 
 def _window(asked: Asked, as_of_ms: int) -> dict[str, int | None]:
-    """From when on and until when what is found was published.
+    """Return the publication times that results must lie between.
 
-    Without a moment that is asked for it is the minute that has begun, and what came since is found as well.
+    Without a requested time the upper end is the start of the current minute, and newer chunks are found as well.
     """
     bounds = [
         as_of_ms if asked.as_of is not None else None,
@@ -271,7 +271,7 @@ def _window(asked: Asked, as_of_ms: int) -> dict[str, int | None]:
 
 
 def _beside(one: Result) -> dict[str, list[dict[str, Any]]]:
-    """The chunks beside a result."""
+    """Return the chunks beside a result."""
     return {
         "before": [neighbour._asdict() for neighbour in one.before],
         "after": [neighbour._asdict() for neighbour in one.after],
@@ -279,7 +279,9 @@ def _beside(one: Result) -> dict[str, list[dict[str, Any]]]:
 
 
 def result_document(one: Result) -> dict[str, Any]:
-    """A result as it is served. `final` is alpha * similarity + beta * decay; in hybrid mode of similarity blended with words."""
+    """Return a result as it is served. `final` is alpha * similarity + beta * decay; in hybrid mode similarity is
+    blended with words.
+    """
     return {
         "ns": one.ns,
         "slot": one.slot,
@@ -307,9 +309,10 @@ def result_document(one: Result) -> dict[str, Any]:
 async def _compared(
     services: Services, chunks: ChunkServices, found: Namespace, asked: Asked, vector: bytes | None, payer: str | None
 ) -> tuple[bytes | None, str | None]:
-    """The vector that chunks are compared with, and whose it is: a model's, or one that was sent; `words` where none can be.
+    """Return the vector that chunks are compared with, and its source: a model, or the request; `words` if there can be
+    none.
 
-    Neither where nothing was asked: then the youngest are listed.
+    Neither without a question: then the newest chunks are listed.
     """
     dimensions, model = found.row["dimensions"], found.row["embedding_model"]
     by_words = "words" if asked.q else None
@@ -329,7 +332,7 @@ async def _compared(
         await require_plan_allows(services, payer, is_query=True)
     try:
         made = await chunks.query_vectors.of(model, asked.q, payer)
-    except EmbeddingError as error:  # a damaged model, a service of other vectors: words find most of what is asked
+    except EmbeddingError as error:  # a damaged model, or a service with other vectors: words find most results
         _log.warning("searched_by_words_alone", reason=str(error)[:300])
         return None, by_words
     is_comparable = len(made) == 4 * (dimensions or 0) and np.frombuffer(made, "<f4").any()
@@ -346,15 +349,15 @@ def _vector(text: str) -> bytes:
     return value
 
 
-# Both alphabets of base64 are read; a + of a query that nobody encoded has become a space.
+# Both alphabets of base64 are accepted; an unencoded + of a query has become a space.
 _URL_SAFE = str.maketrans("-_ ", "+/+")
 
 
 def _moment(field: str, text: str) -> int:
-    """A moment in milliseconds.
+    """Parse a time as milliseconds.
 
     Raises:
-        InvalidEventError: it is none.
+        InvalidEventError: it is not a time.
     """
     try:
         moment = int(text) if text.lstrip("-").isdecimal() else ms_from_iso(text)
@@ -364,7 +367,8 @@ def _moment(field: str, text: str) -> int:
     return moment
 
 
-# -- how a namespace ages -----------------------------------------------------------------------------------------------------
+# -- the age of a namespace
+# -----------------------------------------------------------------------------------------------------
 
 
 @router.get(
@@ -397,12 +401,13 @@ async def get_lifecycle(
     document: dict[str, Any] = {"as_of": iso_from_ms(now_ms), "namespaces": documents}
     if ns is not None:
         document = documents[0] if documents else _nothing_held(chunks, ns, now_ms)
-    headers = {"Cache-Control": conditional.CACHE_NEVER}
-    return Response(orjson.dumps(document), headers=headers, media_type=conditional.JSON)
+    return conditional.uncached(document)
 
 
 def lifecycle_document(found: Lifecycle, now_ms: int) -> dict[str, Any]:
-    """What a namespace holds, as it is served. Only `to_delete` and `archived` count what no search finds."""
+    """Return the contents of a namespace as they are served. Only `to_delete` and `archived` count chunks that no
+    search finds.
+    """
     row = found.row
     return {
         "ns": row["ns"],
@@ -440,7 +445,7 @@ _COUNTS = (
 
 
 def _nothing_held(chunks: ChunkServices, ns: str, now_ms: int) -> dict[str, Any]:
-    """A namespace in which no chunk was ever seen: what its passport would be."""
+    """Return the answer for a namespace that never had a chunk: what its passport would be."""
     return {
         "ns": ns,
         "as_of": iso_from_ms(now_ms),

@@ -1,8 +1,8 @@
 """Counts the searches that this process answered in each namespace and publishes the counts every ten seconds (R3.21).
 
-Invariants. A search never waits for the count. What could not be told is kept and told with the next; a process that is killed
-loses at most ten seconds of it, and what it told is counted by the log alone. Only namespaces that exist are counted, so that
-nobody fills the memory of a process by asking for names.
+Invariants. A search never waits for the count. Counts that could not be published are published with the next ones; a
+killed process loses at most ten seconds of counts. Only existing namespaces are counted, so that requests for arbitrary
+names cannot fill the memory.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from highwater.schemas.errors import HighwaterError
 from highwater.streams.clock import Clock
 from highwater.streams.telemetry import get_log
 
-# A namespace is hot by the queries of days: ten seconds late is early, and a busy namespace costs six events a minute.
+# A namespace is hot by the queries of days, so ten seconds of delay do not matter, and a busy namespace costs six
+# events a minute.
 TELL_SECONDS = 10.0
 
 _log = get_log("api")
 
 
 class ServedSearches:
-    """Counts of this process that are not published yet."""
+    """The counts of this process that are not published yet."""
 
     def __init__(self, clock: Clock, publish: Callable[[Sequence[Mapping[str, Any]]], Awaitable[Any]]) -> None:
         self._clock = clock
@@ -34,7 +35,7 @@ class ServedSearches:
         self._ending = asyncio.Event()
 
     def note(self, ns: str) -> None:
-        """A search was answered; returns at once."""
+        """Count an answered search; returns at once."""
         if not self._counts:
             self._since_ms = self._clock()
         self._counts[ns] = self._counts.get(ns, 0) + 1
@@ -50,7 +51,7 @@ class ServedSearches:
                 return
 
     async def tell(self) -> None:
-        """Tell what was counted, one event a namespace; what the log did not take is kept."""
+        """Publish the counts, one event per namespace; those that Kafka did not accept are kept."""
         counts, since_ms, now_ms = self._counts, self._since_ms, self._clock()
         self._counts = {}
         names = sorted(counts)
@@ -70,7 +71,7 @@ class ServedSearches:
         self._counts[ns] = self._counts.get(ns, 0) + queries
 
     async def close(self) -> None:
-        """Tell what is left, once."""
+        """Publish the remaining counts, once."""
         self._ending.set()
         if self._task is not None:
             await self._task

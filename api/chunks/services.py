@@ -1,4 +1,4 @@
-"""What the routes of chunks stand on, beside what all routes share: passports, vectors of questions, counts of searches."""
+"""The services of the routes of chunks, beside the shared ones: passports, vectors of questions, counts of searches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from highwater.api.chunks.query_vectors import QueryVectors
 from highwater.api.chunks.served import ServedSearches
 from highwater.api.chunks.tokens_used import UsedTokens
 from highwater.api.core.services import Services
-from highwater.connectors.models.opening import open_embedders, open_reranker
+from highwater.connectors.models.opening import open_question_embedders, open_reranker
 from highwater.connectors.models.reranker import Reranker
 from highwater.schemas.chunks import QUERIES_SERVED
 from highwater.schemas.jobs import TOKENS_USED
@@ -34,14 +34,14 @@ class ChunkServices:
     reranker: Reranker | None = None
 
     async def close(self) -> None:
-        """Tell what was counted and used; together, since without Kafka each waits as long as a record may."""
+        """Publish the counts and used tokens; concurrently, since without Kafka each waits for a record's timeout."""
         await asyncio.gather(self.served.close(), self.used_tokens.close())
         if self.reranker is not None:
             await self.reranker.close()
 
 
 def make_chunks(core: Services) -> ChunkServices:
-    """Wire them.
+    """Wire the services.
 
     Raises:
         ConfigurationError: the embedder or the reranker cannot be used.
@@ -50,7 +50,7 @@ def make_chunks(core: Services) -> ChunkServices:
     async def publish_served(events: Sequence[Mapping[str, Any]]) -> None:
         await core.publisher.commands(QUERIES_SERVED, events, sink_wait_ms=0)
 
-    embedder, *older = open_embedders(core.settings)
+    embedder, *older = open_question_embedders(core.settings)
     prices = parse_prices(core.settings.llm_prices)
 
     async def publish_used(events: Sequence[Mapping[str, Any]]) -> None:
@@ -72,7 +72,7 @@ def make_chunks(core: Services) -> ChunkServices:
 
 
 async def chunks_of(request: Request) -> ChunkServices:
-    """Those of the application that a request came to."""
+    """Return the services of the application that a request came to."""
     chunks: ChunkServices = request.app.state.chunks
     return chunks
 

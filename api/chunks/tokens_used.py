@@ -1,7 +1,8 @@
-"""Tokens that searches have embedded: an event for the organization that pays, which the sink `tokens` counts (R2.36).
+"""Publishes the tokens that searches have embedded: an event for the paying organization, which the sink `tokens`
+counts (R2.36).
 
-Invariants. A search never waits for its event. What Kafka did not take is kept and published again under the same id, so that it
-is counted once even if the first attempt was taken. A process that is killed loses only what no broker has acknowledged yet.
+Invariants. A search never waits for its event. Events that Kafka did not accept are published again under the same id,
+so that each is counted once even if the first attempt was accepted. A killed process loses only unacknowledged events.
 """
 
 from __future__ import annotations
@@ -18,18 +19,19 @@ from highwater.schemas.jobs import TokensUsed
 from highwater.streams.clock import Clock
 from highwater.streams.telemetry import get_log
 
-# An attempt itself waits for the broker (`DELIVERY_MS_MAX`); this keeps a refusal that comes at once from being repeated at once.
+# An attempt itself waits for the broker (`DELIVERY_MS_MAX`); this pause applies to refusals that come at once.
 RETRY_SECONDS = 1.0
-# The records of one attempt: a few hundred kB of the producer's queue.
+# Records per attempt: a few hundred kB of the producer's queue.
 BATCH_MAX = 1_000
-# Some 5 MB: ten paid searches a second for a quarter of an hour without Kafka. Past it an outage costs counts, not the process.
+# Some 5 MB: ten paid searches a second for a quarter of an hour without Kafka. Beyond that an outage loses counts, not
+# the process.
 WAITING_MAX = 10_000
 
 _log = get_log("api")
 
 
 class UsedTokens:
-    """Uses of this process that Kafka has not taken yet, in their order."""
+    """Uses of this process that Kafka has not accepted yet, in order."""
 
     def __init__(
         self,
@@ -78,13 +80,13 @@ class UsedTokens:
                     del self._waiting[event["use_id"]]
 
     async def close(self) -> None:
-        """Publish what is left, once."""
+        """Publish the remaining events, once."""
         self._ending.set()
         if self._task is not None:
             await self._task
 
 
 def _lost(events: Sequence[TokensUsed], reason: str) -> None:
-    """What is counted for nobody, for whoever has to add it by hand."""
+    """Log the uses that were not counted, so that an operator can add them by hand."""
     for event in events:
         _log.error("tokens of a search are counted for nobody", reason=reason, **event)

@@ -1,1 +1,1 @@
-"""The command line `highwater`: one module a group of commands."""
+"""The command line `highwater`: one module per group of commands."""

@@ -1,7 +1,9 @@
-"""`python -m highwater.api.cli.alert_rules [--check]` writes what Prometheus and Grafana read, from the catalogues of the code.
+"""`python -m highwater.api.cli.alert_rules [--check]` generates the files for Prometheus and Grafana from the
+catalogues in the code.
 
-`deploy/prometheus/alerts.yml` (rules), `deploy/prometheus/alerts_test.yml` (each rule on its example, for `promtool test rules`)
-and `deploy/grafana/highwater.json` (the dashboard). Invariant: nobody edits those files; a contract test compares them with this.
+`deploy/prometheus/alerts.yml` (rules), `deploy/prometheus/alerts_test.yml` (an example for each rule, for `promtool
+test rules`) and `deploy/grafana/highwater.json` (the dashboard). Invariant: nobody edits these files by hand; a
+contract test compares them with this module.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ _COLUMNS, _PANEL_WIDTH, _PANEL_HEIGHT = 24, 8, 8
 
 
 def rules() -> str:
-    """The rules, as YAML: JSON's strings are YAML's."""
+    """Return the rules as YAML: JSON strings are valid YAML."""
     lines = [_MADE_BY + "groups:", f"- name: {GROUP}", "  rules:"]
     for alert in ALERTS:
         lines += [
@@ -38,13 +40,13 @@ def rules() -> str:
 
 
 def rules_test() -> str:
-    """Each rule on its example: it fires, and it does not before its time."""
+    """Return a test of each rule on its example: it fires, and not too early."""
     lines = [_MADE_BY + "rule_files: [alerts.yml]", "evaluation_interval: 1m", "tests:"]
     for alert in ALERTS:
         lines += ["- interval: 1m", "  input_series:"]
         for series, values in alert.example.items():
             lines += [f"  - series: {json.dumps(series)}", f"    values: {json.dumps(values)}"]
-        # `promtool` compares labels and annotations whole; that it fires at all is asked of the series ALERTS.
+        # `promtool` compares labels and annotations exactly; the series ALERTS shows whether a rule fires at all.
         lines += [
             "  promql_expr_test:",
             f"  - expr: {json.dumps(_firing(alert))}",
@@ -65,7 +67,7 @@ def _firing(alert: Alert) -> str:
 
 
 def dashboard() -> str:
-    """The dashboard: a row of panels for each question, and the alerts that fire."""
+    """Return the dashboard: a row of panels for each question, and the firing alerts."""
     panels: list[dict[str, Any]] = []
     y = 0
     for row in ROWS:
@@ -112,12 +114,12 @@ FILES = {
 
 
 def stale() -> list[Path]:
-    """The files that are not as this would write them."""
+    """Return the files that differ from the generated ones."""
     return [path for path, make in FILES.items() if not path.exists() or path.read_text(encoding="utf-8") != make()]
 
 
 def main(arguments: Iterable[str]) -> int:
-    """Write the files, or with `--check` name those that are old; the exit status."""
+    """Write the files, or with `--check` name the outdated ones; return the exit status."""
     if "--check" in arguments:
         old = stale()
         for path in old:

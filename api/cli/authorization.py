@@ -1,6 +1,6 @@
-"""Writes `docs/authorization.md`: every operation by every kind of principal; `--check` fails when the page is out of date.
+"""Writes `docs/authorization.md`: every operation by every kind of principal; `--check` fails if the page is outdated.
 
-Invariant: the table is drawn from the declarations beside the routes; what is written above it here says how to read it.
+Invariant: the table is generated from the declarations beside the routes; the text above it explains how to read it.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ letters, which hold everybody's events, are shown to unbound keys and to admins.
 
 
 def page() -> str:
-    """The page as it has to be."""
+    """Return the page."""
     limits = "\n".join(f"- `{limit}`: {limit.meaning};" for limit in RateLimit).removesuffix(";") + "."
     return _HEAD.replace("{limits}", limits) + authorization.table(create_app(read_settings({})).routes)
 
 
 def main(arguments: list[str]) -> int:
-    """Write the page, or say whether it is current."""
+    """Write the page, or report whether it is current."""
     if "--check" in arguments:
         if PAGE.read_text(encoding="utf-8") == page():
             return 0

@@ -1,6 +1,6 @@
-"""`highwater backtest`: policies, unless prompts are named.
+"""`highwater backtest`: backtests policies by default, or prompts.
 
-Invariant: a backtest changes nothing; without a command it is the one of policies, whose options it takes.
+Invariant: a backtest changes nothing; without a subcommand it takes the options of `policies`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _DEFAULT = "policies"
 
 
 class _WithDefault(Group):
-    """A group whose default command needs not be named."""
+    """A group with a default command."""
 
     default_command = _DEFAULT
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """The arguments, with the default command in front unless one is named or help is asked for."""
+        """Return the arguments, with the default command in front unless one is named or help is requested."""
         is_named = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
         return super().parse_args(ctx, args if is_named else [self.default_command, *args])
 

@@ -1,4 +1,4 @@
-"""`highwater backup` and `highwater restore`: what only the database holds, kept apart and brought back beside the log."""
+"""`highwater backup` and `highwater restore`: store what only the database holds, and restore it together with the log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from highwater.connectors.kafka.handler import Surroundings
     from highwater.streams.settings import Settings
 
-# Ten million events at the 5,000 a second that the sinks store on two cores.
+# Ten million events at the 5,000 per second that the sinks store on two cores.
 _SECONDS = 3_600.0
 
 
@@ -77,7 +77,7 @@ def restore(folder: Path | None, is_from_log: bool, is_forced: bool, seconds: fl
     from highwater.streams.telemetry import configure_logging
 
     settings = stack_settings("kafka", "schema_registry", "database")
-    # Sinks speak of what they refuse, as they did when it was new.
+    # Sinks log what they refuse, as they did when it was new.
     configure_logging("error", settings.log_format)
     say: Callable[[str], None] = _ignore if as_json else warn
     schemas = 0 if folder is None else asyncio.run(_restore_schemas(settings, folder))
@@ -100,7 +100,7 @@ def restore(folder: Path | None, is_from_log: bool, is_forced: bool, seconds: fl
 
 
 def _ignore(_text: str) -> None:
-    """A program reads."""
+    """Do nothing: the output is for a program."""
 
 
 async def _back_up(settings: Settings, folder: Path) -> Manifest:
@@ -113,15 +113,15 @@ async def _back_up(settings: Settings, folder: Path) -> Manifest:
 async def run_restore(
     settings: Settings, folder: Path | None, say: Callable[[str], None], *, is_forced: bool, seconds: float
 ) -> Restored:
-    """Restore from a folder, or from the log alone (None), on the services of the settings."""
+    """Restore from a folder, or from the log alone (None), with the services of the settings."""
     from highwater.connectors.backup.restoring import Restore
     from highwater.connectors.postgres.pool import open_pool
-    from highwater.connectors.verify.patience import Patience
+    from highwater.connectors.verify.patience import TimeLimit
 
     # A sink prepares on one connection and stores on another, while a third reads what waits.
     async with await open_pool(settings.database, size_max=4) as pool:
         around = await _around(settings, pool)
-        return await Restore(around, settings, Patience(seconds, unfinished="did not end"), say).run(
+        return await Restore(around, settings, TimeLimit(seconds, unfinished="did not end"), say).run(
             folder, is_forced=is_forced
         )
 

@@ -1,4 +1,5 @@
-"""`highwater bench`: the benchmarks of a checkout, modules of `tests/bench` with a `run(runs)` that returns figures.
+"""`highwater bench`: the benchmarks of a checkout, modules of `tests/bench` with a `run(runs)` that returns
+measurements.
 
 `cluster_quality.py` is the benchmark `cluster-quality`.
 """
@@ -17,15 +18,15 @@ import click
 from highwater.api.command.command import Command, CommandFailedError, json_option
 from highwater.api.command.terminal import print_json, print_table, progress, warn
 
-_CHECKOUT = Path(__file__).resolve().parents[2]  # resolved: the package links to the folders of a checkout
+_CHECKOUT = Path(__file__).resolve().parents[2]  # resolved: the package has links to the folders of a checkout
 _KEPT = _CHECKOUT / "docs" / "benchmarks"
-# Half an hour each: they are run by name.
+# Half an hour each: they run only by name.
 _LONG = frozenset({"overload", "search-quality", "week"})
 _FIELDS = ("name", "system", "value", "unit", "runs", "min", "max")
 
 
 def bench_names(checkout: Path) -> list[str]:
-    """The benchmarks of a checkout; empty outside one. A module there without a `run` helps the others."""
+    """Return the benchmarks of a checkout; none outside of one. A module there without a `run` is a helper."""
     found = (checkout / "tests" / "bench").glob("*.py")
     runnable = (path for path in found if "\ndef run(" in path.read_text(encoding="utf-8"))
     return sorted(path.stem.replace("_", "-") for path in runnable)
@@ -98,7 +99,7 @@ def bench(
 
 
 def _results_module() -> Any:
-    """`tests.bench.results`, which a checkout alone has."""
+    """Return `tests.bench.results`, which only a checkout has."""
     if not bench_names(_CHECKOUT):
         raise CommandFailedError("benchmarks run only in a checkout of the Highwater repository")
     if str(_CHECKOUT) not in sys.path:
@@ -114,7 +115,7 @@ def _read_earlier(results: Any, paths: Sequence[Path]) -> list[Any]:
 
 
 def _chosen(names: Sequence[str]) -> list[str]:
-    """Each named benchmark once, in the order given; all but the long ones where none is named."""
+    """Return each named benchmark once, in the given order; without names all except the long ones."""
     known = bench_names(_CHECKOUT)
     for name in names:
         if name not in known:
@@ -138,7 +139,7 @@ def _now_ms() -> int:
 
 
 def _print_tables(found: list[tuple[Any, list[Any]]]) -> None:
-    """The figures for a reader. A module with a `table` of its own has many measures of few systems."""
+    """Print the measurements as tables. A module with its own `table` has many measures of few systems."""
     rows = [
         [_number(figure[field]) for field in _FIELDS]
         for module, figures in found
@@ -153,7 +154,7 @@ def _print_tables(found: list[tuple[Any, list[Any]]]) -> None:
 
 
 def _number(value: Any) -> Any:
-    """Figures in a table: four digits are what such a measurement is worth."""
+    """Format numbers for a table: four digits, since such a measurement is not more precise."""
     return (
         f"{value:,.4g}"
         if isinstance(value, float) and abs(value) < 10_000

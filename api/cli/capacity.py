@@ -1,4 +1,6 @@
-"""`highwater capacity`: which part of a deployment breaks first under a load, at each power of ten, and what replaces it."""
+"""`highwater capacity`: which part of a deployment reaches its limit first, at each power of ten of load, and what
+replaces it.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""`highwater chaos`: faults on a stack of its own, and whether anything was lost, doubled or left stuck. Exit 1 if so.
+"""`highwater chaos`: injects faults into a separate stack and checks whether anything was lost, duplicated or stuck.
+Exit 1 if so.
 
-Invariant: it never touches a stack that runs already. A seed that failed is made again by the same seed and minutes.
+Invariant: it never touches a running stack. The same seed and minutes repeat a failed run.
 """
 
 from __future__ import annotations
@@ -99,9 +100,9 @@ def _run(folder: Path, seed: int, planned: list[Fault], *, as_json: bool) -> Out
     from highwater.deploy.local.errors import LocalStackError
     from highwater.streams.telemetry import configure_logging
 
-    # The sinks and agents of the verification speak of what they refuse, as they did when it was new.
+    # The sinks and agents of the verification log what they refuse, as they did when it was new.
     configure_logging("error", "json")
-    os.umask(0o077)  # the folder's files are its owner's alone, as are those of every child
+    os.umask(0o077)  # only the owner may read files of the data folder; children inherit this
 
     async def verify(settings: Settings) -> Report:
         return await run_verification(settings, _PARTS, is_quiet=True)
@@ -125,7 +126,7 @@ def _run(folder: Path, seed: int, planned: list[Fault], *, as_json: bool) -> Out
 
 @contextlib.contextmanager
 def _folder(kept: Path | None) -> Iterator[Path]:
-    """Where the stack is; one that nobody named goes again."""
+    """Yield the folder of the stack; an unnamed one is deleted at the end."""
     if kept is None:
         with tempfile.TemporaryDirectory(prefix="highwater-chaos-", ignore_cleanup_errors=True) as made:
             yield Path(made)

@@ -1,6 +1,6 @@
-"""What `doctor` looks at: this machine, the four parts, and what they hold against what this version expects.
+"""The checks of `doctor`: this machine, the four services, and their contents against what this version expects.
 
-Law: a check reads and never mends; each that is not well names the remedy. One that fails does not stop the others.
+Invariant: a check only reads; each failed one names the remedy. A failed check does not stop the others.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ WARNING: State = "warning"
 BAD: State = "bad"
 
 _GIB = 1 << 30
-# Kafka stops a log folder for good when its disk is full; a gigabyte is one segment.
+# Kafka stops a log folder permanently when its disk is full; a gigabyte is one segment.
 DISK_BYTES_BAD, DISK_BYTES_WARNING = _GIB, 5 * _GIB
-# Consumers keep up within seconds; a minute behind is a backlog being worked off, or the beginning of trouble.
+# Consumers keep up within seconds; a lag of a minute is a backlog in progress, or the beginning of a problem.
 LAG_SECONDS_WARNING = 60.0
-# Below this a consumer is merely at work.
+# Below this a consumer is simply working.
 LAG_SECONDS_NOTED = 5.0
-# The decision worker's name among the consumers.
+# The name of the decision worker among the consumers.
 WORKER = "worker"
 _ANSWER_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The outcome of one check; `remedy` is empty when there is nothing to do."""
+    """The outcome of one check; `remedy` is empty if no action is needed."""
 
     name: str
     state: State
@@ -51,14 +51,14 @@ Checker = Callable[[Settings], Awaitable[list[Check]]]
 
 
 async def check_all(settings: Settings) -> list[Check]:
-    """Every check, in an order in which a first bad one explains those after it."""
+    """Run every check, in an order in which a first failed one explains those after it."""
     found: list[Check] = []
     for name, checker in _CHECKERS.items():
         try:
             found += await checker(settings)
         except (HighwaterError, OSError, ValueError) as error:
             found.append(Check(name, BAD, " ".join(str(error).split()) or type(error).__name__, _REMEDY_AWAY))
-        except Exception as error:  # noqa: BLE001 - a part in a state that nobody foresaw is a finding, not a reason to stop looking
+        except Exception as error:  # noqa: BLE001 - a service in an unforeseen state is a finding, not a reason to stop checking
             found.append(Check(name, BAD, f"{type(error).__name__}: {' '.join(str(error).split())}", _REMEDY_AWAY))
     return found
 
@@ -67,7 +67,7 @@ _REMEDY_AWAY = "see the checks above, and the log of the service"
 
 
 async def check_platform(_: Settings) -> list[Check]:
-    """The machine and its Python."""
+    """Check the machine and its Python."""
     from highwater.deploy.local.check_platform import complaint
 
     complaint_line = complaint(platform.system(), platform.machine(), tuple(sys.version_info[:2]))
@@ -76,7 +76,7 @@ async def check_platform(_: Settings) -> list[Check]:
 
 
 async def check_disk(settings: Settings) -> list[Check]:
-    """Room below the data folder."""
+    """Check the free space of the data folder."""
     folder = settings.data_dir.absolute()
     while not folder.exists():
         folder = folder.parent
@@ -84,7 +84,7 @@ async def check_disk(settings: Settings) -> list[Check]:
 
 
 def disk_verdict(free_bytes: int, data_dir: Path) -> Check:
-    """What so many free bytes mean."""
+    """Judge this number of free bytes."""
     state = BAD if free_bytes < DISK_BYTES_BAD else WARNING if free_bytes < DISK_BYTES_WARNING else OK
     remedy = (
         ""
@@ -95,12 +95,12 @@ def disk_verdict(free_bytes: int, data_dir: Path) -> Check:
 
 
 async def check_clock(settings: Settings) -> list[Check]:
-    """The product's clock."""
+    """Check the product's clock."""
     return [clock_verdict(settings.clock_file)]
 
 
 def clock_verdict(clock_file: Path | None) -> Check:
-    """What the clock file says."""
+    """Judge the contents of the clock file."""
     if clock_file is None:
         return Check("clock", OK, "the machine's")
     try:
@@ -119,7 +119,7 @@ def clock_verdict(clock_file: Path | None) -> Check:
 
 
 async def check_addresses(settings: Settings) -> list[Check]:
-    """Whether every part has an address."""
+    """Check that every service has an address."""
     missing = [name for field, name in ADDRESSES.items() if getattr(settings, field) is None]
     if not missing:
         return [Check("addresses", OK, "all known")]
@@ -129,7 +129,7 @@ async def check_addresses(settings: Settings) -> list[Check]:
 
 
 async def check_kafka(settings: Settings) -> list[Check]:
-    """The brokers, and the topics against the catalogue."""
+    """Check the brokers, and the topics against the catalogue."""
     from confluent_kafka import KafkaException, libversion
     from confluent_kafka.admin import AdminClient
 
@@ -168,7 +168,7 @@ async def check_kafka(settings: Settings) -> list[Check]:
 
 
 def replicas_verdict(replicas: Sequence[tuple[int, int]]) -> Check:
-    """What it means that partitions have so many replicas, so many of them in sync."""
+    """Judge the numbers of replicas and of in-sync replicas of partitions."""
     behind = sum(in_sync < count for count, in_sync in replicas)
     if not behind:
         return Check("replicas", OK, f"{len(replicas):,} partitions, every replica in sync")
@@ -180,7 +180,7 @@ def replicas_verdict(replicas: Sequence[tuple[int, int]]) -> Check:
 
 
 async def check_registry(settings: Settings) -> list[Check]:
-    """The registry, and the schemas with their compatibility."""
+    """Check the registry, and the schemas with their compatibility."""
     import httpx
 
     from highwater.connectors.kafka.registry import COMPATIBILITY, Registry
@@ -215,7 +215,7 @@ async def check_registry(settings: Settings) -> list[Check]:
 
 
 async def _registry_version(http: Any, url: str) -> str:
-    """What Apicurio calls itself; other registries do not tell."""
+    """Return the version of Apicurio; other registries do not report one."""
     import httpx
 
     try:
@@ -226,7 +226,7 @@ async def _registry_version(http: Any, url: str) -> str:
 
 
 async def check_database(settings: Settings) -> list[Check]:
-    """PostgreSQL and its migrations."""
+    """Check PostgreSQL and its migrations."""
     from highwater.connectors.postgres import migrate
 
     if settings.database is None:
@@ -245,7 +245,7 @@ async def check_database(settings: Settings) -> list[Check]:
 
 
 def migrations_verdict(wanted: dict[str, str], applied: dict[str, str]) -> Check:
-    """What the applied migrations (name -> sha256) are against those of this version."""
+    """Compare the applied migrations (name -> sha256) with those of this version."""
     missing = sorted(set(wanted) - set(applied))
     changed = sorted(name for name in wanted if name in applied and applied[name] != wanted[name])
     newer = sorted(set(applied) - set(wanted))
@@ -259,7 +259,7 @@ def migrations_verdict(wanted: dict[str, str], applied: dict[str, str]) -> Check
 
 
 async def check_redis(settings: Settings) -> list[Check]:
-    """Redis, and that of caches where there is one."""
+    """Check Redis, and the separate Redis for caches if there is one."""
     from highwater.connectors.redis.client import ask_once
 
     found = []
@@ -278,7 +278,7 @@ async def check_redis(settings: Settings) -> list[Check]:
 
 
 async def check_embedder(settings: Settings) -> list[Check]:
-    """What makes vectors, whether its files are whole, and how much it has still to read."""
+    """Check the embedding model: whether its files are complete, and how many insights wait for vectors."""
     from highwater.connectors.models.embeddings import EmbeddingError
     from highwater.connectors.models.local_model import MINILM, read_files
     from highwater.connectors.models.opening import chosen_embedder
@@ -324,7 +324,7 @@ async def _vectors_behind(settings: Settings) -> str:
 
 
 async def check_lag(settings: Settings) -> list[Check]:
-    """How far the consumers are behind."""
+    """Check the lag of the consumers."""
     from highwater.api.cli.lag import gather_lags
 
     if settings.kafka is None or settings.database is None:
@@ -351,7 +351,7 @@ async def check_lag(settings: Settings) -> list[Check]:
 
 
 def bottleneck_verdict(behind: Sequence[tuple[str, int, float]]) -> Check:
-    """Which consumer more load would hold up first, of those that run: group, events behind, seconds behind."""
+    """Return which running consumer would limit a higher load first: group, events behind, seconds behind."""
     name = "next bottleneck"
     group, events, seconds = max(behind, key=lambda one: (one[2], one[1]), default=("", 0, 0.0))
     if not events:

@@ -21,7 +21,7 @@ _TOP_DEFAULT = 20
 
 
 @click.command(cls=Command)
-@click.argument("topic", type=TopicArgument(dead_letters=True))
+@click.argument("topic", type=TopicArgument(dead_letters=True, foreign=True))
 @click.option(
     "--by", metavar="EXPR", help="A field (channel_id), key, partition, or any expression in CEL (time.getHours())."
 )
@@ -48,7 +48,11 @@ def count(
     top: int,
     as_json: bool,
 ) -> None:
-    """Count the records of TOPIC, in total or by the value of an expression, the most frequent first."""
+    """Count the records of TOPIC, in total or by the value of an expression, the most frequent first.
+
+    A topic of another application is read as Avro where the registry has the schema, else as JSON or
+    text; --by may name any field.
+    """
     settings = stack_settings("kafka", "schema_registry")
     with without_pandas(), conditions_shown():
         selecting = Selecting(settings, topic)
@@ -76,8 +80,9 @@ def count(
 def _counting(selecting: Selecting, by: str) -> Counting:
     from highwater.connectors.replay.counting import Counting, expression_of
 
-    fields = [field.name for field in selecting.decoder.arrow_type]
-    return Counting(expression_of(by, fields), selecting.decoder.arrow_type, selecting.topic.name)
+    decoder = selecting.decoder
+    fields = None if decoder.is_open else [field.name for field in decoder.arrow_type]
+    return Counting(expression_of(by, fields), decoder.arrow_type, selecting.topic.name, is_open=decoder.is_open)
 
 
 def _tell(told: dict[str, Any], counting: Counting | None, *, as_json: bool) -> None:

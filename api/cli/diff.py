@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _SHOWN_DEFAULT = 100
 _SIGNS = {"added": "+", "removed": "-", "changed": "~"}
-_TOPIC = TopicArgument(dead_letters=True)
+_TOPIC = TopicArgument(dead_letters=True, foreign=True)
 
 
 @click.command(cls=Command)
@@ -52,6 +52,8 @@ def diff(
     as_json: bool,
 ) -> None:
     """Compare the latest event of each key: of TOPIC and OTHER, or of TOPIC at --from and at --to.
+
+    A topic of another application is read as Avro where the registry has the schema, else as JSON or text.
 
     Shows keys that were added (+), removed (-) or changed (~), with the fields that differ.
     The exit status is 1 if anything differs.

@@ -1,4 +1,4 @@
-"""`highwater doctor`: checks every part and says what to do for each that is not well."""
+"""`highwater doctor`: checks every service and prints the remedy for each failed check."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _print_checks(found: list[Check]) -> None:
 
 
 def settings_rows(settings: Settings) -> list[dict[str, Any]]:
-    """Every setting: its name in the environment, its value as text (None = unset), and what it is for."""
+    """Return every setting: its name in the environment, its value as text (None = unset), and its purpose."""
     rows = []
     for field in dataclasses.fields(settings):
         value = getattr(settings, field.name)

@@ -1,4 +1,4 @@
-"""`highwater groups`: every consumer group, or one with its members and where it stands; also those of other applications."""
+"""`highwater groups`: lists consumer groups, or shows one with its members and positions; also those of other applications."""
 
 from __future__ import annotations
 

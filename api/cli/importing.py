@@ -1,4 +1,4 @@
-"""`highwater import`: real data to topics, by a source of `connectors/sources`."""
+"""`highwater import`: imports real data into topics, by a source of `connectors/sources`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""`highwater keys`: the API keys in HIGHWATER_API_KEYS_FILE. A running API follows within two seconds, without a restart.
+"""`highwater keys`: the API keys in HIGHWATER_API_KEYS_FILE. A running API follows within two seconds, without a
+restart.
 
-Invariant: a key is printed once, when it is made, and stands nowhere afterwards; the file holds its hash.
+Invariant: a key is printed once, when it is created, and stored nowhere; the file holds its hash.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`highwater lag`: how far every consumer is behind, in events and in seconds."""
+"""`highwater lag`: shows the lag of every consumer, in events and in seconds."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def lag(partitions: bool, as_json: bool) -> None:
 
 
 async def gather_lags(settings: Settings) -> list[GroupLag]:
-    """The lag of every consumer."""
+    """Return the lag of every consumer."""
     from highwater.connectors.kafka.groups import lags
 
     async with database(settings) as pool:

@@ -1,4 +1,4 @@
-"""The command `highwater`: every command by name; what each needs is imported when it runs, so that `--help` is quick."""
+"""The command `highwater`: every command by name; each imports what it needs when it runs, so that `--help` is quick."""
 
 from __future__ import annotations
 
@@ -59,9 +59,10 @@ for _command in (
 
 
 def main() -> None:
-    """The entry point of the console script."""
-    # A thread of OpenBLAS that waits for the next product spins. Beside other processes on the same cores that cost more than
-    # a second thread gained: fits of a basis took four times the processor time. Read when numpy is imported.
+    """Run the command line; the entry point of the console script."""
+    # A thread of OpenBLAS that waits for the next product spins. With other processes on the same cores that costs more
+    # than a second thread gains: fits of an embedding model took four times the processor time. Read when numpy is
+    # imported.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     sys.exit(run_command(highwater, sys.argv[1:], owns_process=True))
 

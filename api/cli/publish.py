@@ -1,4 +1,4 @@
-"""`highwater publish`: JSON lines to a topic, validated by its schema; a bad line is reported and skipped."""
+"""`highwater publish`: publishes JSON lines to a topic, validated by its schema; a bad line is reported and skipped."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from highwater.api.command.publishing import Publisher
     from highwater.streams.settings import Settings
 
-# Bad lines shown one by one; a file of them must not scroll away what matters.
+# Bad lines are printed one by one up to this many, so that they do not scroll important lines away.
 BAD_LINES_SHOWN = 5
 _BAR_EVERY_LINES = 500
-# Their events erase users, or change what somebody may do.
+# Their events erase users, or change permissions.
 _PRIVILEGED = frozenset({"feeds.user-erased", "jobs.plan-changed", "jobs.role-changed"})
 
 
 @dataclass(slots=True)
 class Rejects:
-    """The bad lines: the first few are shown, all are counted and, if asked for, kept as they were."""
+    """The bad lines: the first few are printed, all are counted and, on request, written to a file."""
 
     file: IO[bytes] | None
     count: int = 0
@@ -49,7 +49,7 @@ class Rejects:
             self.file.write(data if data.endswith(b"\n") else data + b"\n")
 
     def conclude(self) -> None:
-        """Say how many more there were."""
+        """Print how many more there were."""
         if self.count > BAD_LINES_SHOWN:
             warn(f"… and {self.count - BAD_LINES_SHOWN:,} more bad lines")
 
@@ -120,7 +120,7 @@ def _conclude(
 
 
 class _Run:
-    """One file on its way to one topic."""
+    """The publishing of one file to one topic."""
 
     def __init__(
         self, settings: Settings, topic: Topic, key_field: str, source: _Source, rejects: Rejects, clock: Any
@@ -133,7 +133,7 @@ class _Run:
         self._clock = clock
 
     def shift_to(self, target_ms: int) -> int:
-        """By how much the file's times move so that its last falls at the target; bad lines do not count."""
+        """Return the shift that moves the file's last time to the target; bad lines do not count."""
         from highwater.api.command.lines import latest_ms
 
         with progress("reading", self._source.bytes_total) as bar:
@@ -142,7 +142,7 @@ class _Run:
         return 0 if latest is None else target_ms - latest
 
     def publish(self, shift_ms: int, rate: float | None) -> tuple[Publisher, bool]:
-        """Publish every good line; returns the publisher and whether Ctrl-C ended it early."""
+        """Publish every good line; return the publisher and whether Ctrl-C ended it early."""
         from highwater.api.command.lines import event_of, key_of
         from highwater.api.command.publishing import EventPublisher, Publisher, codec_of, pace_of
 
@@ -167,7 +167,7 @@ class _Run:
                     except InvalidEventError as error:
                         self._rejects.add(line.number, line.data, error)
         except KeyboardInterrupt:
-            interrupted = True  # what was handed over is still seen through, and a second Ctrl-C ends that too
+            interrupted = True  # records in flight are still acknowledged; a second Ctrl-C ends that too
         except (OSError, EOFError) as error:
             publisher.flush()
             raise CommandFailedError(
@@ -186,7 +186,7 @@ class _Run:
 
 
 class _Source:
-    """Bytes that can be read from their beginning, once or, where that was asked for, again."""
+    """Bytes that can be read from their beginning, once or, on request, again."""
 
     def __init__(self, stream: IO[bytes], bytes_total: int | None, *, seekable: bool) -> None:
         self._stream = stream
@@ -194,19 +194,19 @@ class _Source:
         self.bytes_total = bytes_total
 
     def rewound(self) -> IO[bytes]:
-        """The stream at its beginning."""
+        """Return the stream at its beginning."""
         if self._seekable:
             self._stream.seek(0)
         return self._stream
 
     def bytes_read(self) -> int:
-        """How far it was read; a pipe does not know."""
+        """Return how far it was read; unknown for a pipe."""
         return self._stream.tell() if self._seekable else 0
 
 
 @contextmanager
 def _source(file: Path, *, rereadable: bool) -> Iterator[_Source]:
-    """The file, or standard input; what cannot be read twice is set aside first when it has to be."""
+    """Yield the file, or standard input; input that cannot be read twice is copied first if necessary."""
     with ExitStack() as resources:
         dash = file == Path("-")
         stream: IO[bytes] = sys.stdin.buffer if dash else resources.enter_context(file.open("rb"))

@@ -1,6 +1,6 @@
-"""`highwater recover-tables`: rebuilds rows that a changelog lost from the events. Exit 1 if that cannot be done.
+"""`highwater recover-tables`: rebuilds rows that a changelog lost, from the events. Exit 1 if that is not possible.
 
-Invariant: it writes nothing where no changelog lost its beginning, and nothing while a worker runs.
+Invariant: it writes nothing if no changelog lost its beginning, and nothing while a worker runs.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from highwater.connectors.recovery.tables import Recovered
     from highwater.streams.settings import Settings
 
-# A worker that was killed is a member for 6 s more; one that its supervisor starts again is one for some seconds, then not for up
-# to 30 s. One that works stays.
+# A killed worker remains a member for 6 s; one that its supervisor restarts is a member for some seconds, then not for
+# up to 30 s. A working one remains.
 _LOOK_SECONDS = 0.5
 _STOPPED_LOOKS_MAX = 120
 
@@ -64,7 +64,7 @@ def recover_tables(seconds: float | None, as_json: bool) -> None:
 
 
 async def _until_stopped(client: Mapping[str, str]) -> None:
-    """Wait until no worker is a member: one that refuses its tables is started again and again, and ends each time."""
+    """Wait until no worker is a member: one that refuses its tables is restarted repeatedly, and ends each time."""
     from highwater.connectors.kafka.resetting import live_members
     from highwater.streams.agents import GROUP
 
@@ -87,7 +87,7 @@ async def run_recovery(settings: Settings, *, seconds: float | None = None) -> l
     from highwater.connectors.kafka.registry import Registry
     from highwater.connectors.recovery.tables import PART
     from highwater.connectors.recovery.tables import recover_tables as recover
-    from highwater.connectors.verify.patience import PART_SECONDS_MAX, Patience
+    from highwater.connectors.verify.patience import PART_SECONDS_MAX, TimeLimit
     from highwater.streams.clock import ProductClock
 
     client = kafka_client(settings)
@@ -95,7 +95,7 @@ async def run_recovery(settings: Settings, *, seconds: float | None = None) -> l
     registry = Registry(settings.registry_access())
     codec = await registry.codec()
     await Admin(client).require_partitions()
-    patience = Patience(seconds or PART_SECONDS_MAX, unfinished="were not recovered")
+    patience = TimeLimit(seconds or PART_SECONDS_MAX, unfinished="were not recovered")
     async with database(settings) as pool, patience.part(PART):
         around = Surroundings(pool, client, Admin(client), registry, codec, ProductClock(settings.clock_file))
         return await recover(around, settings, patience)

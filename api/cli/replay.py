@@ -1,6 +1,6 @@
-"""`highwater replay`: a topic's records, from and to where one likes, into a file, a pipe or another topic.
+"""`highwater replay`: writes a chosen range of a topic's records to a file, a pipe or another topic.
 
-Law: it reads to the ends that the topic had when it began, outside every consumer group.
+Invariant: it reads up to the ends that the topic had when it began, outside every consumer group.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import click
 
 from highwater.api.command.command import Command, CommandFailedError, TopicArgument, json_option
 from highwater.api.command.connection import kafka_client, stack_settings
+from highwater.api.command.missing_topics import missing_topic
 from highwater.api.command.terminal import Bar, print_json, printable, progress, warn
 from highwater.connectors.replay.arrow_alone import without_pandas
 from highwater.schemas.topics import Topic
@@ -35,10 +36,10 @@ if TYPE_CHECKING:
     from highwater.connectors.replay.task import Task
     from highwater.streams.settings import Settings
 
-# The names of `connectors.replay.writers.FORMATS`, repeated so that --help need not load them.
+# The names of `connectors.replay.writers.FORMATS`, repeated so that --help does not load them.
 _FORMATS = ("jsonl", "csv", "parquet", "avro")
 _SUFFIXES = {".json": "jsonl", ".ndjson": "jsonl", ".pq": "parquet"}
-# A bar that is told of every single record costs more than the record.
+# Updating a bar for every record costs more than the record.
 _SHOWN_EVERY = 100
 _TOPIC = TopicArgument(dead_letters=True, foreign=True)
 _SPEEDS = {"1x": 1.0, "10x": 10.0, "max": None}
@@ -131,7 +132,7 @@ def _tell(told: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 class _Replay:
-    """One topic, what of it is meant, and how far it is read."""
+    """One topic, the selection, and the progress of reading."""
 
     def __init__(self, settings: Settings, topic: Topic, begin: str | None, end: str | None) -> None:
         from highwater.connectors.replay.counts import Counts
@@ -144,7 +145,7 @@ class _Replay:
         self._counts = Counts()
 
     def choose(self, condition: str | None, key: str | None, limit: int | None) -> None:
-        """What of it is meant beside from and to."""
+        """Set the selection besides from and to."""
         self._condition = condition
         self._key = None if key is None else key.encode("utf-8", "surrogateescape")
         self._limit = limit
@@ -158,10 +159,10 @@ class _Replay:
     @cached_property
     def _decoder(self) -> Decoder:
         from highwater.connectors.replay.decoding import Decoder
-        from highwater.connectors.replay.foreign import ForeignDecoder
+        from highwater.connectors.replay.foreign import decoder_of
 
-        is_own = self._topic.is_catalogued
-        return Decoder(self._subject) if is_own else ForeignDecoder(self._settings.registry_access())
+        registry = self._settings.registry_access()
+        return Decoder(self._subject) if self._topic.is_catalogued else decoder_of(self._topic, registry)
 
     @cached_property
     def _chooser(self) -> Chooser:
@@ -185,11 +186,8 @@ class _Replay:
 
         name = self._topic.name
         ranges = fetch_ranges(self._client, name)
-        if not ranges and not self._topic.is_catalogued:
-            hint = _TOPIC.nearest(name) or "; `highwater topics --all` lists the topics"
-            raise click.UsageError(f"there is no topic {name!r} on the broker{hint}", click.get_current_context())
         if not ranges:
-            raise CommandFailedError(f"{name} is not on the broker; run `highwater init`")
+            raise missing_topic(self._topic, self._client)
         return fetch_spans(self._client, name, ranges, begin, end)
 
     @property
@@ -232,7 +230,7 @@ class _Replay:
             write_in_parts(kind, len(shares), tasks, file, self._counts, bar.update)
 
     def _shares(self, kind: str) -> list[dict[int, Share]]:
-        """The partitions of each process; what comes first over all of them is known to one alone."""
+        """Return the partitions of each process; an order over all partitions needs a single process."""
         from highwater.connectors.replay.shares import KINDS, shares_of
 
         is_divisible = kind in KINDS and self._limit is None and self._topic.is_catalogued
@@ -247,7 +245,7 @@ class _Replay:
             write_batches(self._decoded(reader), writer, self._counts, bar.update)
 
     def _decoded(self, reader: Consumer) -> Iterator[Decoded]:
-        """The chosen records: in order in each partition, or with a limit the first over all."""
+        """Yield the selected records: in order within each partition, or with a limit in order of arrival."""
         from highwater.connectors.replay.reading import in_batches, read_batches
 
         name = self._topic.name
@@ -266,7 +264,7 @@ class _Replay:
         """Publish to another topic, each record when it is due.
 
         Raises:
-            RefusedError: the product would act upon them.
+            RefusedError: the product would process the records.
             CommandFailedError: there is no such topic.
         """
         from highwater.api.command.publishing import Publisher
@@ -334,7 +332,7 @@ def _reader(consumer: Consumer) -> Iterator[Consumer]:
 
 @contextlib.contextmanager
 def conditions_shown() -> Iterator[None]:
-    """A condition that cannot be read is shown with a caret under the spot."""
+    """Print an invalid condition with a caret under the error."""
     from highwater.connectors.replay.where_error import WhereError
 
     try:

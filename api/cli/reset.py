@@ -1,6 +1,6 @@
-"""`highwater reset`: sets where a group reads next. A dry run unless `--execute` is said.
+"""`highwater reset`: sets the position that a group reads from next. A dry run without `--execute`.
 
-What is changed, and when it is refused, is decided in `connectors/kafka/resetting.py`, as for the API.
+`connectors/kafka/resetting.py` decides what changes and when it is refused, as for the API.
 """
 
 from __future__ import annotations

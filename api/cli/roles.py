@@ -1,6 +1,6 @@
-"""One role each, for running on many machines: `init`, `worker`, `connect`, `api`, and `health` that asks them.
+"""One role each, for running on many machines: `init`, `worker`, `connect`, `api`, and `health`, which checks them.
 
-Invariant: a role runs in the foreground until SIGTERM or Ctrl-C; what it needs and cannot find is one line at its start.
+Invariant: a role runs in the foreground until SIGTERM or Ctrl-C; a missing requirement is one line at its start.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from highwater.schemas.codec import Codec
     from highwater.streams.settings import Settings
 
-# A container's health check asks every few seconds; a role that takes longer to answer is not healthy.
+# A container's health check runs every few seconds; a role that takes longer to answer is not healthy.
 HEALTH_SECONDS = 3.0
 
 
@@ -57,7 +57,7 @@ async def _initialise(settings: Settings) -> dict[str, list[str]]:
         migrations = await migrate(pool)
     registry = Registry(settings.registry_access())
     admin = Admin(kafka_client(settings))
-    # A producer may write as soon as it sees a topic, so its schema is there first.
+    # A producer may write as soon as it sees a topic, so its schema is registered first.
     ids = await registry.register(await registry.missing(TOPICS.values()))
     created = await admin.ensure_topics(all_topics(), replication_factor=settings.replication_factor)
     return {"migrations": migrations, "topics": created, "schemas": list(ids)}
@@ -76,13 +76,13 @@ def worker() -> None:
     settings = own_settings()
     configure_logging(settings.log_level, settings.log_format)
     begin_role(Role.WORKER)
-    settings.kafka_client()  # without a broker's address nothing is waited for
+    settings.kafka_client()  # without a broker's address there is nothing to wait for
     codec = asyncio.run(_codec_when_there(settings))
 
     async def learn(schema_id: int) -> None:
         from highwater.connectors.kafka.registry import Registry
 
-        # A client of its own each time: fresh ids are rare, and the worker's event loop is not the one of the start.
+        # A separate client each time: new ids are rare, and the worker's event loop is not the one of the start.
         codec.teach(schema_id, await Registry(settings.registry_access()).text_of(schema_id))
 
     exporter = start_tracing(settings, "worker")
@@ -94,7 +94,7 @@ def worker() -> None:
 
 
 async def _codec_when_there(settings: Settings) -> Codec:
-    """The codec; a registry that is unavailable, or was not told of the schemas yet, is waited for and said once."""
+    """Return the codec; wait while the registry is unavailable or has no schemas yet, and log that once."""
     from highwater.connectors.kafka.registry import Registry
     from highwater.schemas.errors import AccessRefusedError, ConfigurationError, UnavailableError
     from highwater.streams.retry import unavailable_seconds
@@ -105,7 +105,7 @@ async def _codec_when_there(settings: Settings) -> Codec:
     while True:
         try:
             return await registry.codec()
-        except AccessRefusedError:  # no waiting makes a password right
+        except AccessRefusedError:  # waiting does not correct a password
             raise
         except (UnavailableError, ConfigurationError) as error:
             attempt += 1
@@ -157,7 +157,7 @@ def health(of_api: bool, as_json: bool) -> None:
     url = f"{address}/readyz"
     verify = api_trust(settings, address)
     try:
-        # trust_env off: a proxy of the environment is not on the way to this machine's own ports.
+        # trust_env off: a proxy of the environment cannot reach this machine's own ports.
         answer = httpx.get(url, timeout=HEALTH_SECONDS, trust_env=False, verify=verify)
         ready, detail = answer.status_code == httpx.codes.OK, answer.text.strip()
     except httpx.HTTPError as error:
@@ -173,11 +173,12 @@ def health(of_api: bool, as_json: bool) -> None:
 
 
 def health_address(settings: Settings, environment: Mapping[str, str], *, of_api: bool) -> str:
-    """Where `health` asks a role on this machine: the API at its own port, each other role at its health port.
+    """Return the address at which `health` checks a role on this machine: the API at its port, other roles at their
+    health port.
 
     Raises:
         UsageError: no health port is set.
-        CommandFailedError: nothing says where the API is.
+        CommandFailedError: the address of the API is unknown.
     """
     if of_api:
         return api_of_this_machine(settings, environment)

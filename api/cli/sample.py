@@ -1,9 +1,10 @@
 """The bundled sample: 3,000 real commit subjects with a reader `ada` of all their channels, and a season of football.
 
-The season is the English Premier League 2018/19 as openfootball/football.json has it (`2018-19/en.1.json`, public domain, CC0
-1.0). Its times are taken as UTC, as `highwater import openfootball` does unless told otherwise, so that both agree.
+The season is the English Premier League 2018/19 from openfootball/football.json (`2018-19/en.1.json`, public domain,
+CC0 1.0). Its times are read as UTC, the default of `highwater import openfootball`, so that both agree.
 
-Invariant: loaded on the first start of a data folder only; loading it twice changes nothing, since its ids are the same.
+Invariant: loaded only on the first start of a data folder; loading it twice changes nothing, since its ids are the
+same.
 """
 
 from __future__ import annotations
@@ -27,37 +28,38 @@ READER, PLAN = "ada", "pro"
 SEASON_FILE = Path(__file__).parents[1] / "sample" / "season.json.gz"
 SEASON = "2018-19_en.1"
 _INSIGHTS = "feeds.insight-ingested"
-# 3,000 rows take a second; a minute covers a machine that is busy starting.
+# 3,000 rows take a second; a minute is enough for a machine that is busy starting.
 _STORED_SECONDS_MAX = 60.0
 _STORED_POLL_SECONDS = 0.1
-# Says that this data folder has had its first start, and what became of the sample then.
+# Records that this data folder was started once, and what happened to the sample then.
 _MARKER = Path("run") / "sample"
 
 
 def is_due(data_dir: Path) -> bool:
-    """Whether the data folder has never been started to its end."""
+    """Return whether the data folder has never been started completely."""
     return not (data_dir / _MARKER).exists()
 
 
 def remember(data_dir: Path, what: str) -> None:
-    """Note that the sample was loaded or declined."""
+    """Record that the sample was loaded or declined."""
     path = data_dir / _MARKER
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(what + "\n", encoding="utf-8")
 
 
 def load_sample(settings: Settings) -> int:
-    """Publish the sample with the times of its insights moved to now, and subscribe its reader; returns the number of insights.
+    """Publish the sample with the times of its insights moved to now, and subscribe its reader; returns the number of
+    insights.
 
     Raises:
-        UnavailableError: Kafka or the registry went away; loading it again changes nothing that is there.
+        UnavailableError: Kafka or the registry became unavailable; loading it again does not change what is stored.
     """
     from highwater.api.command.lines import decompressed, event_of, iter_lines, key_of, latest_ms
     from highwater.api.command.publishing import EventPublisher, Publisher
     from highwater.connectors.kafka.registry import Registry
     from highwater.streams.clock import ProductClock
 
-    load_season(settings)  # before the insights, whose storing is waited for: the season is stored meanwhile
+    load_season(settings)  # before the insights: the season is stored while we wait for those
     clock = ProductClock(settings.clock_file)
     now_ms = clock()
     codec = asyncio.run(Registry(settings.registry_access()).codec())
@@ -80,7 +82,7 @@ def load_sample(settings: Settings) -> int:
             hand_over(event, key_of(event, TOPICS[_INSIGHTS].key))
             count += 1
     publisher.flush()
-    # Subscribed to what is stored already, the reader's first clusters cover all of it and not just what came first.
+    # Subscribed after everything is stored, so the reader's first clusters cover all insights.
     asyncio.run(_until_stored(settings, publisher.last))
     for topic, more in (
         ("feeds.subscriptions-replaced", {"channels": sorted(channels), "ts": now_ms}),
@@ -93,7 +95,7 @@ def load_sample(settings: Settings) -> int:
 
 
 def load_season(settings: Settings) -> int:
-    """Publish the bundled season as it was; returns the number of its matches.
+    """Publish the bundled season unchanged; return the number of its matches.
 
     Raises:
         UnavailableError: as above.
@@ -107,7 +109,7 @@ def load_season(settings: Settings) -> int:
 
 
 async def _until_stored(settings: Settings, last: Mapping[tuple[str, int], int]) -> None:
-    """Wait until the sink has accounted for the sample; a sink that takes longer than the limit is not waited for."""
+    """Wait until the sink has accounted for the sample, up to the limit."""
     from highwater.connectors.kafka.statements import QUERIES
     from highwater.connectors.postgres.pool import open_pool
 

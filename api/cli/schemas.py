@@ -1,4 +1,4 @@
-"""`highwater schemas`: the subjects of the registry, the versions of one, two of them compared, or a next one checked."""
+"""`highwater schemas`: lists the subjects of the registry, shows the versions of one, compares two, or checks the next one."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def schemas(
 
 
 def _run(gather: Callable[[Sources], Awaitable[Any]]) -> Any:
-    """What the registry has; what it refuses is the error of the command."""
+    """Return what the registry has; its refusals become errors of the command."""
     from highwater.api.cli.sources import registry_sources
     from highwater.api.core.errors import NotFoundError, UnprocessableError
 

@@ -1,4 +1,4 @@
-"""What commands that read a topic in bulk share: the records between two places, batch by batch."""
+"""The common part of commands that read a topic in bulk: the records between two positions, batch by batch."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from highwater.api.command.command import CommandFailedError
 from highwater.api.command.connection import kafka_client
+from highwater.api.command.missing_topics import missing_topic
 from highwater.api.command.terminal import progress
 from highwater.schemas.topics import Topic
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Selecting:
-    """One topic."""
+    """The selected records of one topic."""
 
     def __init__(self, settings: Settings, topic: Topic) -> None:
         from highwater.connectors.replay.counts import Counts
@@ -35,20 +35,19 @@ class Selecting:
         self.counts = Counts()
         self._ranges = fetch_ranges(self._client, topic.name)
         if not self._ranges:
-            raise CommandFailedError(f"{topic.name} is not on the broker; run `highwater init`")
+            raise missing_topic(topic, self._client)
         self.decoder = self._make_decoder()
 
     def _make_decoder(self) -> Decoder:
-        from highwater.connectors.replay.decoding import Decoder
-        from highwater.connectors.replay.subject import Subject
+        from highwater.connectors.replay.foreign import decoder_of
 
-        return Decoder(Subject.fetch(self.topic, self._settings.registry_access()))
+        return decoder_of(self.topic, self._settings.registry_access())
 
     def spans(self, begin: str | None, end: str | None) -> Ranges:
-        """The offsets between two places; None: the first record, or the end as it is now.
+        """Return the offsets between two positions; None: the first record, or the current end.
 
         Raises:
-            click.UsageError: one of them is no place.
+            click.UsageError: one of them is not a position.
             InvalidSelectionError: an offset is not in the topic.
         """
         from highwater.connectors.replay.selection import InvalidSelectionError, parse_bound
@@ -67,11 +66,11 @@ class Selecting:
     def decoded(
         self, spans: Mapping[int, Span], *, condition: str | None = None, key: str | None = None
     ) -> Iterator[Decoded]:
-        """The records of the spans that meet the condition and have the key.
+        """Yield the records of the spans that match the condition and have the key.
 
         Raises:
-            WhereError: the condition cannot be read.
-            UnavailableError: the broker went away.
+            WhereError: the condition cannot be parsed.
+            UnavailableError: the broker became unavailable.
         """
         chooser = self._chooser(condition, key)
         return map(chooser.decoded, self._read(spans))
@@ -79,7 +78,7 @@ class Selecting:
     def undecoded(
         self, spans: Mapping[int, Span], *, condition: str | None = None, key: str | None = None
     ) -> Iterator[Batch]:
-        """The same records as they came; errors as of `decoded`."""
+        """Yield the same records undecoded; errors as of `decoded`."""
         chooser = self._chooser(condition, key)
         return map(chooser.undecoded, self._read(spans))
 

@@ -1,4 +1,4 @@
-"""What `topics`, `groups` and `schemas` read from: the stack that the settings name, or the local one."""
+"""The sources of `topics`, `groups` and `schemas`: the stack of the settings, or the local one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def broker_sources() -> AsyncIterator[Sources]:
-    """With the database, in which our groups have their positions."""
+    """Yield the sources with the database, in which our groups store their positions."""
     from highwater.api.broker.sources import Sources
     from highwater.connectors.kafka.admin import Admin
 
@@ -25,7 +25,7 @@ async def broker_sources() -> AsyncIterator[Sources]:
 
 
 def registry_sources() -> Sources:
-    """Without the database: for schemas, and for the list of topics."""
+    """Return the sources without the database: for schemas, and for the list of topics."""
     from highwater.api.broker.sources import Sources
     from highwater.connectors.kafka.admin import Admin
 

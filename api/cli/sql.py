@@ -23,7 +23,8 @@ _SUFFIXES = {".json": "jsonl", ".ndjson": "jsonl", ".pq": "parquet"}
 _TABLE_ROWS, _FILE_ROWS = 1_000, 10_000_000
 _SECONDS = 120.0
 _ALL_TABLES = """
-    SELECT table_schema || '.' || table_name AS "table", string_agg(column_name, ', ' ORDER BY ordinal_position) AS columns
+    SELECT CASE table_schema WHEN 'topics' THEN '"' || table_name || '"' ELSE table_schema || '.' || table_name END AS "table",
+        string_agg(column_name, ', ' ORDER BY ordinal_position) AS columns
     FROM information_schema.columns
     WHERE table_schema NOT IN ('main', 'information_schema', 'pg_catalog') GROUP BY ALL ORDER BY ALL
 """
@@ -65,6 +66,9 @@ def sql(
     The topic feeds.insight-ingested is the table feeds.insight_ingested. Its columns are the fields of the events and _partition,
     _offset, _timestamp, _key, _headers and _undecodable. Conditions on _timestamp, _partition and _offset decide how much of the
     log is read. Read models are the tables models.users, models.channels and others; --tables lists all.
+
+    A topic of another application is a table of its own name, in quotes where it has dots or dashes: FROM "orders-v1". Its
+    columns are those with an underscore, _value (JSON), _value_bytes, and the fields of its schema if the registry has one.
 
     \b
     highwater sql "SELECT channel_id, count(*) FROM feeds.insight_ingested

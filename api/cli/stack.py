@@ -1,7 +1,7 @@
 """`highwater up`, `down` and `status`: the local stack, its roles, and the bundled sample on its first start.
 
-Invariant: `up` returns or prints the addresses only when everything answers; a port that was set is used or refused, a
-default one that is taken is avoided.
+Invariant: `up` returns or prints the addresses only when everything answers; a configured port is used or refused, a
+default one that is in use is avoided.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ if TYPE_CHECKING:
     from highwater.streams.settings import Settings
 
 # The roles of the product: name -> arguments of this command. Three `connect` processes: storing, deciding and
-# mirroring do not wait for each other, and two cores carry three.
+# mirroring do not wait for each other, and two cores suffice for three.
 ROLES: Mapping[str, tuple[str, ...]] = {
     "worker": ("worker",),
     "sinks": ("connect", "sinks", "outbox"),
     "workers": ("connect", "workers"),
     "materializers": ("connect", "materializers"),
 }
-# Searched upwards; beside the defaults of the parts (8080 to 8181) so that no role takes a part's port.
+# Searched upwards; next to the services' default ports (8080 to 8181) so that no role takes a service's port.
 _HEALTH_PORT_FIRST, _HEALTH_PORTS = 20_000, 12_000
 _API_PORT_FALLBACK = 8880
-# A rehearsal on one machine: each process has pools of up to 20 connections of PostgreSQL's 200, and 100-200 MB.
+# For trials on one machine: each process has pools of up to 20 of PostgreSQL's 200 connections, and 100-200 MB.
 WORKERS_MAX = 4
 _READY_LOOK_SECONDS = 0.5
-_UMASK = 0o077  # the data folder's files are its owner's alone, as are those of every child
+_UMASK = 0o077  # only the owner may read files of the data folder; children inherit this
 
 
 def _local() -> Any:
-    """The module that controls local stacks.
+    """Return the module that controls local stacks.
 
     Raises:
         CommandFailedError: it is not installed.
     """
     try:
         from highwater.deploy.local import control
-        from highwater.deploy.local.supervisor import Supervisor  # noqa: F401 - what it needs is looked for now, not half-way
+        from highwater.deploy.local.supervisor import Supervisor  # noqa: F401 - a missing dependency is found now, not half-way
     except ModuleNotFoundError as error:
         raise CommandFailedError(
             f"the local stack is not installed ({error.name} is missing): `make install`, or pip install 'highwater[local]'"
@@ -118,7 +118,8 @@ def up(
     asked = None if brokers is None else int(brokers)
     plan = make_plan(settings, environment_with_file(), is_secure=secure, brokers=asked, workers=workers)
     if services_only:
-        # `init` is a role that ends: what needs the services alone finds topics and schemas as this version needs them.
+        # `init` is a role that ends: programs that need only the services find topics and schemas as this version needs
+        # them.
         plan = replace(plan, roles=tuple(role for role in plan.roles if role.oneshot))
     if detach:
         status = control.start_detached(plan, report=_report)
@@ -136,7 +137,7 @@ def _check_keys(settings: Settings) -> None:
     """Refuse keys that the API would refuse, before anything is started.
 
     Raises:
-        ConfigurationError: they cannot be used.
+        ConfigurationError: they are invalid.
     """
     if settings.api_keys:
         from highwater.api.core.auth import parse_api_keys
@@ -149,10 +150,10 @@ def _check_keys(settings: Settings) -> None:
 
 
 def _fetch_parts() -> None:
-    """Have the broker, the registry and Redis installed, if they are not: once, where there was no `make install`.
+    """Install the broker, the registry and Redis if they are missing: once, without `make install`.
 
     Raises:
-        CommandFailedError: they cannot be had.
+        CommandFailedError: they cannot be downloaded.
     """
     from highwater.deploy.local import fetch
     from highwater.deploy.local.installed import install_root
@@ -172,12 +173,12 @@ def make_plan(
     brokers: int | None = None,
     workers: int = 1,
 ) -> Plan:
-    """What the supervisor is told: addresses that were given, the roles with their ports, where the API will be.
+    """Return the supervisor's plan: configured addresses, the roles with their ports, and the address of the API.
 
-    `brokers` None: as many as the data folder was made with, one if it is new.
+    `brokers` None: the number that the data folder was created with, one if it is new.
 
     Raises:
-        LocalStackError: the folder was made with another number of brokers.
+        LocalStackError: the folder was created with another number of brokers.
     """
     from highwater.api.command.connection import own_api_address
     from highwater.deploy.local.brokers import brokers_of, check_brokers
@@ -203,16 +204,16 @@ def _roles(
 ) -> tuple[Role, ...]:
     from highwater.deploy.local.supervisor import Role
 
-    # -P: a folder called `api` where the command was run must not be taken for ours.
+    # -P: a folder called `api` in the working directory must not shadow ours.
     program = (sys.executable, "-P", "-m", "highwater.api.cli.main")
-    # Of many threads each would have its own part of the memory, hardly used, up to eight times the number of cores.
+    # Otherwise each thread has its own malloc arena, hardly used, up to eight times the number of cores.
     common = {"HIGHWATER_DATA_DIR": str(data_dir), "MALLOC_ARENA_MAX": "2"}
     roles = [Role("init", (*program, "init"), env=common, oneshot=True)]
     # The second process of a role is `worker-2`, and so on.
     several = [(f"{name}-{number}" if number > 1 else name, name) for name in ROLES for number in range(1, workers + 1)]
     for name, role in several:
         port = ports.take(f"{name}_health", _health_port(data_dir, name))
-        # The health port of a local role is this machine's own business, wherever the API listens.
+        # The health port of a local role listens only on this machine, wherever the API listens.
         env = {**common, "HIGHWATER_HEALTH_PORT": str(port), "HIGHWATER_HOST": "127.0.0.1"}
         ready_url = f"http://127.0.0.1:{port}/readyz"
         roles.append(Role(name, (*program, *ROLES[role]), env=env, ready_url=ready_url))
@@ -222,9 +223,9 @@ def _roles(
 
 
 def _health_port(data_dir: Path, name: str) -> int:
-    """Where to look for a health port first: spread by data folder, so that two stacks starting at once do not meet.
+    """Return the first health port to try: spread by data folder, so that two stacks starting at once do not collide.
 
-    Below 32768, where the kernel's own choices begin: a client dialling a stopped server there may reach itself.
+    Below 32768, where ephemeral ports begin: a client connecting to a stopped server there may reach itself.
     """
     return _HEALTH_PORT_FIRST + zlib.crc32(f"{data_dir.absolute()}:{name}".encode()) % _HEALTH_PORTS
 
@@ -239,7 +240,7 @@ def _api_port(ports: PortBook, settings: Settings, *, is_set: bool) -> int:
 
 
 def _given(settings: Settings) -> Addresses:
-    """The services of somebody else's, and how each is reached."""
+    """Return the external services of the settings, and how each is reached."""
     from highwater.deploy.local.part import Addresses
 
     options = {} if settings.kafka is None else settings.kafka_client()
@@ -255,13 +256,13 @@ def _given(settings: Settings) -> Addresses:
         redis_cache=settings.redis_cache,
         kafka_client_options={name: value for name, value in options.items() if name != "bootstrap.servers"},
         registry_files={name: path for name, path in files.items() if path is not None},
-        # For the commands on the data folder, which are not given the environment of `up`.
+        # For commands on the data folder, which do not have the environment of `up`.
         settings={"HIGHWATER_PARTITIONS": str(settings.partitions)},
     )
 
 
 def _run_in_foreground(control: Any, plan: Plan, *, no_sample: bool, as_json: bool) -> None:
-    """Supervise here until Ctrl-C; another thread greets once everything is ready."""
+    """Supervise in this process until Ctrl-C; another thread prints the addresses once everything is ready."""
     from highwater.deploy.local.supervisor import Supervisor
 
     ended = threading.Event()
@@ -284,7 +285,7 @@ def _run_in_foreground(control: Any, plan: Plan, *, no_sample: bool, as_json: bo
 
 
 def greet(status: Mapping[str, Any], *, as_json: bool = False) -> None:
-    """Print where everything is, and who else may come in."""
+    """Print all addresses, and who else can reach them."""
     _print_status(status, as_json=as_json)
     _hint_at_neighbours(status)
 
@@ -297,7 +298,7 @@ def _print_status(status: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def _load_sample_and_greet(status: Mapping[str, Any], data_dir: Path, *, no_sample: bool, as_json: bool) -> None:
-    """Load the sample if it is due, and print where everything is."""
+    """Load the sample if it is due, and print all addresses."""
     from highwater.api.cli import sample
 
     if sample.is_due(data_dir):
@@ -317,7 +318,7 @@ def _readiness(part: Mapping[str, Any]) -> str:
 
 
 def _print_addresses(status: Mapping[str, Any]) -> None:
-    """Print where everything is, for people: what is on a screen is seen by others, so passwords are hidden."""
+    """Print all addresses for people: others may see a screen, so passwords are hidden."""
     from highwater.deploy.local.stack_secrets import hidden_password
 
     rows = [("API", status["api"]), ("docs", f"{status['api']}/docs"), ("Kafka", status["kafka"])]
@@ -332,7 +333,7 @@ def _print_addresses(status: Mapping[str, Any]) -> None:
 
 
 def _hint_at_neighbours(status: Mapping[str, Any]) -> None:
-    """Say what other users of this machine can reach, where that is more than it has to be."""
+    """Warn about what other users of this machine can reach, if that can be avoided."""
     settings = own_settings()
     if settings.api_keys or settings.api_keys_file or settings.oidc_issuer:
         return

@@ -1,4 +1,4 @@
-"""`highwater tail`: the latest records of a topic, decoded, and then those that come."""
+"""`highwater tail`: prints the latest records of a topic, decoded, and then new ones."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 
 from highwater.api.command.command import Command, TopicArgument, json_option
 from highwater.api.command.connection import kafka_client, stack_settings
+from highwater.api.command.missing_topics import missing_topic
 from highwater.api.command.terminal import print_json, printable
 from highwater.schemas.topics import Topic
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from highwater.connectors.kafka.records import Record
 
 _RECORDS_DEFAULT = 10
-# What is held in memory to be put in order; more is what --from-beginning streams.
+# Held in memory to be sorted; --from-beginning streams more.
 _RECORDS_MAX = 100_000
 
 _TOPIC = TopicArgument(dead_letters=True, foreign=True)
@@ -45,9 +46,8 @@ def tail(topic: Topic, count: int | None, follow: bool, from_beginning: bool, as
     client = kafka_client(settings)
     decoder = asyncio.run(Decoder.of(topic.name, Registry(settings.registry_access())))
     ranges = asyncio.run(log_ranges_of(Admin(client), [topic.name]))
-    if not ranges and not topic.is_catalogued:
-        hint = _TOPIC.nearest(topic.name) or "; `highwater topics --all` lists the topics"
-        raise click.UsageError(f"there is no topic {topic.name!r} on the broker{hint}", click.get_current_context())
+    if not ranges:
+        raise missing_topic(topic, client)
     wanted = _RECORDS_DEFAULT if count is None else count
 
     def show(record: Record) -> None:
@@ -82,7 +82,7 @@ def _follow(reader: Consumer, begin: dict[tuple[str, int], int], show: Show) -> 
 
     reader.assign([TopicPartition(*place, offset) for place, offset in begin.items()])
     while True:
-        # A broker that is away is waited for: who follows wants to see it come back.
+        # Wait while the broker is unavailable: a follower wants to continue after its recovery.
         message = reader.poll(0.2)
         if message is not None and not is_end(message):
             show(record_of(message))

@@ -1,4 +1,4 @@
-"""`highwater top`: topics, consumers, the slowest work and the memory of processes, on a terminal as they change or once."""
+"""`highwater top`: shows topics, consumers, the slowest work and the memory of processes, on a terminal continuously or once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from highwater.streams.settings import Settings
 
 _SECONDS_DEFAULT = 2.0
-# Latencies are of the last minute: in two seconds most work is not done once.
+# Latencies are of the last minute: in two seconds most kinds of work do not occur.
 _WINDOW_SECONDS = 60.0
 _SCRAPE_SECONDS = 2.0
 _MIB = 1 << 20
@@ -136,14 +136,14 @@ def _screen(told: dict[str, Any], rows: int) -> RenderableType:
 
 
 class _Looking:
-    """What is asked at each look."""
+    """The sources of each measurement."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._api = _api(settings)
 
     def look(self) -> Look:
-        """Ask for everything; what does not answer is a problem of this look."""
+        """Query everything; a source that does not answer is reported as a problem."""
         problems: list[str] = []
         ends: dict[str, int] = {}
         groups: list[dict[str, Any]] = []
@@ -164,13 +164,13 @@ class _Looking:
         return Look(monotonic_seconds(), ends, groups, work, _memory(state), problems)
 
     def _metrics(self, state: dict[str, Any] | None) -> dict[str, str]:
-        """Where each role of the local stack has its metrics; without one, where the API has."""
+        """Return the metrics address of each role of the local stack; without a stack that of the API."""
         ready = {part["name"]: part.get("ready_url") for part in (state or {}).get("parts", ())}
         found = {name: f"{url.removesuffix('/readyz')}/metrics" for name, url in ready.items() if url}
         return found or ({} if self._api is None else {"api": f"{self._api}/metrics"})
 
     def _scraped(self, address: str) -> str | None:
-        """A page of metrics; None where there is no answer."""
+        """Return a page of metrics; None if there is no answer."""
         import httpx
 
         verify = api_trust(self._settings, address)
@@ -182,7 +182,7 @@ class _Looking:
 
 
 def _api(settings: Settings) -> str | None:
-    """Where the API is; None where nothing says so."""
+    """Return the address of the API; None if it is unknown."""
     try:
         return api_address(settings, environment_with_file())
     except CommandFailedError:
@@ -190,17 +190,17 @@ def _api(settings: Settings) -> str | None:
 
 
 def _local_state(settings: Settings) -> dict[str, Any] | None:
-    """What the supervisor of the local stack says of its processes; None where none runs."""
+    """Return what the supervisor of the local stack reports about its processes; None if none runs."""
     try:
         from highwater.deploy.local.state import living, read_state
-    except ImportError:  # installed without what the local stack needs
+    except ImportError:  # installed without the extra `local`
         return None
     state = read_state(settings.data_dir)
     return state if state is not None and living(state["supervisor"]) is not None else None
 
 
 async def _ends(settings: Settings) -> dict[str, int]:
-    """The sum of the next offsets of every topic of the catalogue that the broker has."""
+    """Return the sum of the next offsets of every catalogued topic on the broker."""
     from highwater.connectors.kafka.admin import Admin
     from highwater.schemas.topics import all_topics
 
@@ -214,7 +214,7 @@ async def _ends(settings: Settings) -> dict[str, int]:
 
 
 def _memory(state: dict[str, Any] | None) -> dict[str, int]:
-    """What each process of the local stack holds, with its children."""
+    """Return the memory of each process of the local stack, with its children."""
     if state is None:
         return {}
     import psutil
@@ -230,7 +230,7 @@ def _memory(state: dict[str, Any] | None) -> dict[str, int]:
         for one in (process, *process.children(recursive=True)):
             try:
                 size += one.memory_info().rss
-            except psutil.NoSuchProcess:  # it ended since it was listed
+            except psutil.NoSuchProcess:  # it has ended since it was listed
                 continue
         found[part["name"]] = size
     return found

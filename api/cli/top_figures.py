@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-# Histogram -> the label that names the work, and what is said before it.
+# Histogram -> the label that names the work, and its prefix in the output.
 WORK: Mapping[str, tuple[str, str]] = {
     "highwater_http_seconds": ("route", "route"),
     "highwater_query_stage_seconds": ("stage", "query stage"),
@@ -22,18 +22,18 @@ _QUANTILE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """How long one kind of work took: seconds in all, and how often it took at most so long (by upper bound, growing)."""
+    """The durations of one kind of work: total seconds, and counts by upper bound, cumulative."""
 
     seconds: float
     buckets: tuple[tuple[float, float], ...]
 
     @property
     def count(self) -> float:
-        """How often it was done."""
+        """Return the number of executions."""
         return self.buckets[-1][1] if self.buckets else 0.0
 
     def since(self, before: Timings | None) -> Timings:
-        """What came after an earlier look."""
+        """Return the difference to an earlier sample."""
         if before is None or before.count > self.count:
             return self
         known = dict(before.buckets)
@@ -42,7 +42,7 @@ class Timings:
         )
 
     def quantile_seconds(self, quantile: float) -> float:
-        """The time that this part of the work took at most, between the bounds of its bucket in proportion."""
+        """Return the quantile, interpolated within its bucket."""
         wanted = self.count * quantile
         for (low, before), (high, after) in pairwise([(0.0, 0.0), *self.buckets]):
             if after >= wanted and after > before:
@@ -52,7 +52,7 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The product at a moment of a clock that only grows. What could not be asked is empty, and among `problems`."""
+    """The product at one time of a monotonic clock. Values that could not be read are empty, and listed in `problems`."""
 
     at_seconds: float
     ends: Mapping[str, int] = field(default_factory=dict)  # of each topic, the sum of its next offsets
@@ -63,7 +63,7 @@ class Look:
 
 
 def parse_work(text: str) -> dict[tuple[str, str], Timings]:
-    """The histograms of `WORK` in a page of metrics, by kind and name of the work."""
+    """Parse the histograms of `WORK` in a page of metrics, by kind and name of the work."""
     from prometheus_client.parser import text_string_to_metric_families
 
     sums: dict[tuple[str, str], float] = {}
@@ -84,7 +84,7 @@ def parse_work(text: str) -> dict[tuple[str, str], Timings]:
 
 
 def figures(before: Look, after: Look) -> dict[str, Any]:
-    """What to show, as JSON; the busiest, the furthest behind, the slowest and the largest come first."""
+    """Return what to show, as JSON; the busiest, the largest lag, the slowest and the largest come first."""
     seconds = max(0.001, after.at_seconds - before.at_seconds)
     topics = [
         {

@@ -1,4 +1,4 @@
-"""`highwater topics` and `describe`: the catalogue, and beside it what the broker says now, also of topics of others."""
+"""`highwater topics` and `describe`: the catalogue, with the current state on the broker, also for topics of others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def catalogued(topic: Topic) -> dict[str, Any]:
-    """A topic as the catalogue has it."""
+    """Return a topic as the catalogue has it."""
     return {
         "topic": topic.name,
         "key": topic.key or None,
@@ -33,7 +33,7 @@ def catalogued(topic: Topic) -> dict[str, Any]:
 
 
 def retention(topic: Topic) -> str:
-    """How long events are kept, for people."""
+    """Describe how long events are kept, for people."""
     return "forever" if topic.retention_ms < 0 else f"{topic.retention_ms / DAY_MS:g} days"
 
 
@@ -151,7 +151,7 @@ def describe(topic: Topic, as_json: bool) -> None:
 
 
 def fields_of(topic: Topic) -> list[dict[str, Any]]:
-    """The fields of a topic's events with what their schema says of each."""
+    """Return the fields of a topic's events with their descriptions in the schema."""
     import json
 
     from highwater.schemas.avro_files import schema_text
@@ -170,7 +170,7 @@ def fields_of(topic: Topic) -> list[dict[str, Any]]:
 
 
 async def _live(settings: Settings, topic: Topic) -> dict[str, Any] | None:
-    """What the broker has; None when the topic is not there."""
+    """Return the state on the broker; None if the topic does not exist."""
     from highwater.connectors.kafka.admin import Admin
     from highwater.connectors.kafka.reading import log_ranges_of
     from highwater.schemas.errors import CatalogueMismatchError
@@ -181,7 +181,7 @@ async def _live(settings: Settings, topic: Topic) -> dict[str, Any] | None:
         return None
     differences: list[str] = []
     try:
-        # It is there, so this creates nothing; it only compares.
+        # The topic exists, so this creates nothing; it only compares.
         await admin.ensure_topics([topic], replication_factor=settings.replication_factor)
     except CatalogueMismatchError as error:
         differences = str(error).partition(": ")[2].split("; ")

@@ -1,7 +1,8 @@
-"""`highwater upgrade --check`: what stands between the running installation and this version. It changes nothing.
+"""`highwater upgrade --check`: checks whether the running installation can be upgraded to this version. It changes
+nothing.
 
-Invariant: it is run with the new version while the old one runs. What it names as bad has to be settled before `highwater init`
-of the new version; the rest happens while both versions run side by side.
+Invariant: run it with the new version while the old one runs. Failed checks must be resolved before `highwater init` of
+the new version; the rest happens while both versions run.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def upgrade(is_check: bool, as_json: bool) -> None:
 
 
 async def check_upgrade(settings: Settings) -> list[Check]:
-    """Every check; one that fails does not stop the others."""
+    """Run every check; a failed one does not stop the others."""
     from highwater.api.cli.checks import check_lag
 
     found: list[Check] = []
@@ -78,7 +79,7 @@ async def _check_database(settings: Settings) -> list[Check]:
 
 
 def migrations_pending(wanted: Mapping[str, str], applied: Mapping[str, str]) -> Check:
-    """What `highwater init` of this version would apply, by the digests of migrations."""
+    """Return what `highwater init` of this version would apply, by the digests of migrations."""
     pending = sorted(set(wanted) - set(applied))
     newer = sorted(set(applied) - set(wanted))
     changed = sorted(name for name in wanted if name in applied and applied[name] != wanted[name])
@@ -99,7 +100,7 @@ def migrations_pending(wanted: Mapping[str, str], applied: Mapping[str, str]) ->
 
 
 def versions_verdict(sessions: Mapping[str, int], own: str) -> Check:
-    """Which versions are connected to the database, by what their sessions say of themselves."""
+    """Return which versions are connected to the database, by what their sessions report."""
     told = ", ".join(f"{name.partition('/')[2]} ({count} connections)" for name, count in sorted(sessions.items()))
     if len(sessions) > 1:
         return Check("roles", WARNING, f"of several versions: {told}", "restart the roles of the older version")

@@ -1,7 +1,6 @@
-"""`highwater verify`: whether what is stored and decided is what the log says. Exit 1 on a difference.
+"""`highwater verify`: checks whether the stored state and the decisions follow from the log. Exit 1 on a difference.
 
-Invariant: it changes nothing that is live. It reads the log outside any group, and the sinks that it runs fill a database of
-its own.
+Invariant: it changes nothing live. It reads the log outside any group, and its sinks write to a separate database.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def verify(
     from highwater.streams.telemetry import configure_logging
 
     settings = stack_settings("kafka", "schema_registry", "database")
-    # Sinks and agents speak of what they refuse, as they did when it was new.
+    # Sinks and agents log what they refuse, as they did when it was new.
     configure_logging("error", settings.log_format)
     found = asyncio.run(run_verification(settings, parts or _PARTS, is_quiet=as_json, seconds=seconds))
     if as_json:
@@ -67,7 +66,7 @@ async def run_verification(
     from highwater.connectors.kafka.admin import Admin
     from highwater.connectors.kafka.handler import Surroundings
     from highwater.connectors.kafka.registry import Registry
-    from highwater.connectors.verify.patience import PART_SECONDS_MAX, Patience
+    from highwater.connectors.verify.patience import PART_SECONDS_MAX, TimeLimit
     from highwater.connectors.verify.run import verify as run
     from highwater.streams.clock import ProductClock
 
@@ -78,7 +77,7 @@ async def run_verification(
     async with database(settings) as pool:
         clock = ProductClock(settings.clock_file)
         around = Surroundings(pool, client, Admin(client), registry, codec, clock)
-        patience = Patience(seconds or PART_SECONDS_MAX)
+        patience = TimeLimit(seconds or PART_SECONDS_MAX)
         return await run(around, settings, parts=parts, say=_ignore if is_quiet else _say, patience=patience)
 
 
@@ -87,7 +86,7 @@ def _say(part: str) -> None:
 
 
 def _ignore(_part: str) -> None:
-    """A program reads."""
+    """Do nothing: the output is for a program."""
 
 
 def _print(found: Report, *, shows_excluded: bool) -> None:

@@ -1,1 +1,1 @@
-"""The client: topics and read models as tables, for notebooks and programs."""
+"""The client: reads topics and read models as tables, for notebooks and programs."""

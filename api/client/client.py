@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from highwater.api.client.topic_frames import Moment
 
 _REQUEST_SECONDS = 30.0
-# A page that is being made (202) or a position that is not accounted for (503) is there in a second or two.
+# A page that is being built (202) or a position that is not accounted for (503) is available within a second or two.
 _PATIENCE_SECONDS = 30.0
 _PAUSE_SECONDS = 0.5
-# Read models whose last answer is kept, so that the same question costs a 304.
+# Read models whose last answer is kept, so that repeating a request costs a 304.
 _KEPT_MAX = 64
 _TOPICS = {topic.name: topic for topic in all_topics()}
 
@@ -154,8 +154,9 @@ class Client:
     ) -> Frame:
         """Return the events of a topic as one table, in order of arrival.
 
-        Each field of an event is a column of its Avro type. `_partition`, `_offset`, `_arrived_at`, `_key` and `_headers` belong
-        to the record; `_undecodable` and `_bytes` describe a value that is not an event. For a tombstone all fields are null.
+        Each field of an event is a column of its Avro type. `_partition`, `_offset`, `_arrived_at`, `_key` and
+        `_headers` belong to the record; `_undecodable` and `_bytes` describe a value that is not an event. For a
+        tombstone all fields are null.
 
         Args:
             name: name of the topic.
@@ -166,10 +167,11 @@ class Client:
             limit: read up to this many records.
 
         Raises:
-            NoTopicError, InvalidSelectionError, WhereError: what was asked for is not there, or is none.
-            UnavailableError: Kafka or the registry is away.
+            NoTopicError, InvalidSelectionError, WhereError: the topic does not exist, or a bound or the condition is
+                invalid.
+            UnavailableError: Kafka or the registry is unavailable.
         """
-        from highwater.api.client.topic_frames import in_order  # noqa: PLC0415 - whoever reads no topics needs no Kafka client
+        from highwater.api.client.topic_frames import in_order  # noqa: PLC0415 - a caller that reads no topics needs no Kafka client
 
         tables = list(self.batches(name, start=start, end=end, where=where, key=key, limit=limit))
         return Frame(in_order(pa.concat_tables(tables)))
@@ -212,7 +214,7 @@ class Client:
         return self._read("history", user, cluster_id, after=after)
 
     def curations(self, user: str, *, after: str | Iterable[str] = ()) -> Frame:
-        """Return a reader's curations in force: renamed, merged and split clusters."""
+        """Return a reader's active curations: renamed, merged and split clusters."""
         return self._read("curations", user, after=after)
 
     def feed(self, user: str, *, since: int | None = None, after: str | Iterable[str] = ()) -> Frame:
@@ -264,7 +266,7 @@ class Client:
         return self._get(path, _given(parameters), {}).json()
 
     def _read(self, name: str, *about: str, after: str | Iterable[str], **parameters: Any) -> Frame:
-        """A read model as a table; the kept one while the API says that it is the same."""
+        """Return a read model as a table; the cached one while the API reports that it is unchanged."""
         model = READ_MODELS[name]
         path = model.path.format(*(quote(part, safe="") for part in about))
         asked = _given(parameters)
@@ -282,18 +284,18 @@ class Client:
             document = self._get(path, {**asked, "cursor": document["next_cursor"]}, headers).json()
             rows += model.rows(document)
         frame = _frame(model, rows, answer.headers)
-        if is_whole and "etag" in answer.headers:  # the tag of a list in pages is that of its first page
+        if is_whole and "etag" in answer.headers:  # the ETag of a paged list is that of its first page
             self._kept[question] = (answer.headers["etag"], frame)
             if len(self._kept) > _KEPT_MAX:
                 self._kept.popitem(last=False)
         return frame
 
     def _get(self, path: str, parameters: Mapping[str, Any], headers: dict[str, str]) -> httpx.Response:
-        """An answer of the 200s or a 304; what is being made, or not accounted for yet, is asked for again.
+        """Return a 2xx or 304 answer; retries while the resource is being built or the position is not accounted for.
 
         Raises:
-            RefusedError: the API will not.
-            UnavailableError: it is away.
+            RefusedError: the API refuses.
+            UnavailableError: it is unavailable.
         """
         deadline = monotonic_seconds() + _PATIENCE_SECONDS
         while True:
@@ -316,7 +318,7 @@ class Client:
             address = api_address(settings, environment)
             key = self._api_key or any_key(settings)
             headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-            # trust_env off: a proxy of the environment is not on the way to this machine's own ports.
+            # trust_env off: a proxy of the environment cannot reach this machine's own ports.
             self._http = httpx.Client(
                 base_url=address,
                 headers=headers,
@@ -352,7 +354,7 @@ def _given(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _pause_seconds(text: str) -> float:
-    """What `Retry-After` asks for, but looked at twice a second: what is being made is mostly there sooner."""
+    """Return the seconds of `Retry-After`, at most half a second: most resources are built sooner."""
     return min(float(text), _PAUSE_SECONDS) if text.isascii() and text.isdigit() else _PAUSE_SECONDS
 
 

@@ -1,7 +1,7 @@
-"""Owns tables for analysts: columns with their types, handed over as Arrow, pandas, polars or plain rows.
+"""Owns tables for analysts: columns with their types, returned as Arrow, pandas, polars or plain rows.
 
-Law: a column has the type that the catalogue gives it, also in a table without rows; what is not in the catalogue yet is
-kept, with the type that its values have.
+Invariant: a column has the type of the catalogue, also in a table without rows; columns outside the catalogue are kept,
+with the type of their values.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class MissingLibraryError(HighwaterError):
 class Frame:
     """A table of results.
 
-    Of a read model it also says which `version` it is (`X-Resource-Version`, which only grows) and the position of the event
-    that last changed it, `caused_by`. It can be given to whatever takes Arrow's C stream: `polars.DataFrame(frame)`,
-    `pyarrow.table(frame)`, `duckdb.sql("select * from frame")`.
+    Frames of read models also have their `version` (`X-Resource-Version`, which only grows) and the position of the
+    event that last changed it, `caused_by`. Every tool that accepts Arrow's C stream can read a frame:
+    `polars.DataFrame(frame)`, `pyarrow.table(frame)`, `duckdb.sql("select * from frame")`.
     """
 
     def __init__(self, table: pa.Table, *, version: int | None = None, caused_by: str | None = None) -> None:
@@ -52,7 +52,7 @@ class Frame:
             MissingLibraryError: pandas is not installed.
         """
         try:
-            import pandas as pd  # noqa: PLC0415 - an extra: whoever has it gets it
+            import pandas as pd  # noqa: PLC0415 - an optional dependency
         except ModuleNotFoundError as error:
             raise MissingLibraryError from error
         return self._table.to_pandas(types_mapper=pd.ArrowDtype)
@@ -64,7 +64,7 @@ class Frame:
             MissingLibraryError: polars is not installed.
         """
         try:
-            import polars as pl  # noqa: PLC0415 - an extra: whoever has it gets it
+            import polars as pl  # noqa: PLC0415 - an optional dependency
         except ModuleNotFoundError as error:
             raise MissingLibraryError from error
         return pl.DataFrame(self._table)
@@ -87,7 +87,7 @@ class Frame:
         return np.frombuffer(b"".join(raw), "<f4").reshape(len(raw), width)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """The Arrow PyCapsule protocol."""
+        """Implement the Arrow PyCapsule protocol."""
         return self._table.__arrow_c_stream__(requested_schema)
 
     def __len__(self) -> int:
@@ -100,7 +100,7 @@ class Frame:
 
 
 def table_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
-    """JSON rows as a table: the columns of the schema, then what else the rows hold."""
+    """Return JSON rows as a table: the columns of the schema, then other columns of the rows."""
     fields = {field.name: field.type for field in schema}
     known = {name: pa.array([_typed(row.get(name), kind) for row in rows], kind) for name, kind in fields.items()}
     further = dict.fromkeys(name for row in rows for name in row if name not in fields)
@@ -114,7 +114,7 @@ def _typed(value: Any, kind: pa.DataType) -> Any:
 
 
 def _guessed(values: list[Any]) -> pa.Array:
-    """A column that the catalogue does not know; what has no one type is kept as JSON."""
+    """Return a column outside the catalogue; values of mixed types are kept as JSON."""
     try:
         return pa.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
@@ -122,5 +122,5 @@ def _guessed(values: list[Any]) -> pa.Array:
 
 
 def schema_of(**fields: pa.DataType) -> pa.Schema:
-    """A schema written as names and types."""
+    """Return a schema from names and types."""
     return pa.schema(list(fields.items()))

@@ -1,6 +1,6 @@
-"""Owns the catalogue of read models as tables: where each is served, which rows it has, and their types.
+"""Owns the catalogue of read models as tables: their paths, rows and types.
 
-Invariant: a row is what the API served, reshaped and never computed; a page is read to its end.
+Invariant: rows are reshaped answers of the API, never computed; all pages are read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TEXT, _TEXTS, _WHOLE, _REAL, _FLAG = pa.string(), pa.list_(pa.string()), pa.int
 
 @dataclass(frozen=True, slots=True)
 class ReadModel:
-    """One read model: its path with `{}` for each part of its name, how a document becomes rows, and their schema."""
+    """One read model: its path with `{}` for each parameter, how a document becomes rows, and their schema."""
 
     path: str
     rows: Rows
@@ -57,7 +57,7 @@ def _xy(place: Any) -> dict[str, Any]:
     return {"x": None, "y": None} if place is None else {"x": place[0], "y": place[1]}
 
 
-# Lists that run parallel to the members, which are rows of their own in `members`.
+# Lists parallel to the members, which are rows of their own in `members`.
 _OF_MEMBERS = ("confidences", "since", "positions")
 
 
@@ -68,7 +68,7 @@ def _clusters(document: Document) -> Iterator[dict[str, Any]]:
 
 
 def _members(document: Document) -> Iterator[dict[str, Any]]:
-    """Every insight of the version: members by cluster, then those that are in none."""
+    """Yield every insight of the version: members by cluster, then those in no cluster."""
     for one in document["clusters"]:
         ids = one["insight_ids"]
         nothing = [None] * len(ids)

@@ -1,7 +1,7 @@
-"""Owns topics as tables: the records of a selection, decoded, as batches of constant memory or as one table.
+"""Owns topics as tables: the decoded records of a selection, in batches of constant memory or as one table.
 
-Invariants: the ends are fixed before the first record is read, and nobody's offsets move. An event's fields are columns of its
-own name and type; what the log says of a record stands beside them under a name that begins with `_`.
+Invariants: the ends are fixed before the first record is read, and no offsets of consumer groups change. An event's
+fields are columns with their own names and types; columns about the record have names that begin with `_`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from highwater.streams.access import RegistryAccess
 
 Moment = str | int | datetime | timedelta | Position
 
-# Names that no event's field has.
+# Names that no field of an event has.
 _OF_THE_LOG = {
     "_partition": "partition",
     "_offset": "offset",
@@ -51,7 +51,7 @@ _OF_THE_LOG = {
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which records of a topic: `start` and `end` as `replay --from` and `--to`, or a datetime, an age, a position."""
+    """The selected records of a topic: `start` and `end` as in `replay --from` and `--to`, or a datetime, an age, a position."""
 
     topic: Topic
     start: Moment | None = None
@@ -62,12 +62,12 @@ class Selection:
 
 
 def text_of(moment: Moment) -> str:
-    """A bound as `--from` and `--to` take it; a datetime without a zone counts as UTC, as everywhere."""
+    """Return a bound as `--from` and `--to` accept it; a datetime without a zone counts as UTC."""
     if isinstance(moment, timedelta):
         return f"{round(moment.total_seconds() * 1000)}ms"
     if isinstance(moment, datetime):
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()
-    return str(moment).removeprefix("-")  # "-1h" is the age of an hour, as at the command
+    return str(moment).removeprefix("-")  # "-1h" is the age of an hour, as in the command
 
 
 def topic_batches(
@@ -75,7 +75,7 @@ def topic_batches(
 ) -> Iterator[pa.Table]:
     """Yield the records of a selection in batches: ordered within each partition; with a limit, in order of arrival.
 
-    Every table has the same columns. Reading is done in a thread of its own, so that it also works where a loop runs, as in
+    Every table has the same columns. A separate thread reads, so that this also works where an event loop runs, as in
     notebooks.
 
     Raises:
@@ -92,7 +92,7 @@ def topic_batches(
 
 
 def in_order(table: pa.Table) -> pa.Table:
-    """Records by arrival, then partition and offset."""
+    """Sort records by arrival, then partition and offset."""
     by = [("_arrived_at", "ascending"), ("_partition", "ascending"), ("_offset", "ascending")]
     return table.take(pc.sort_indices(table, by))
 
@@ -100,7 +100,7 @@ def in_order(table: pa.Table) -> pa.Table:
 def _read(
     client: Mapping[str, str], schema_registry: RegistryAccess | None, asked: Selection, now_ms: int
 ) -> Generator[pa.Table, None, None]:
-    """Tables; the first is empty, so that there always is one with the columns."""
+    """Yield tables; the first is empty, so that there is always one with the columns."""
     name = asked.topic.name
     begin, end = (None if text is None else _bound(text, name, now_ms) for text in (asked.start, asked.end))
     decoder = Decoder(Subject.fetch(asked.topic, schema_registry))
@@ -137,7 +137,7 @@ def _bound(moment: Moment, topic: str, now_ms: int) -> Bound:
 
 
 def _ranges(consumer: Consumer, topic: str) -> dict[int, LogRange]:
-    """What each partition holds now.
+    """Return the current offsets of each partition.
 
     Raises:
         UnavailableError: the broker does not answer, or has no such topic.
@@ -162,8 +162,8 @@ def _of_key(batch: Batch, key: str | None) -> Batch:
 
 
 def _flat(table: pa.Table) -> pa.Table:
-    """The event's fields as columns, then what the log says of the record."""
+    """Return the event's fields as columns, then the columns about the record."""
     value = table.column("value").combine_chunks()
-    # `flatten` gives null to the fields beneath a null event; `field` would give what lies there.
+    # `flatten` gives null to the fields of a null event; `field` would give the values stored there.
     fields = dict(zip([field.name for field in value.type], value.flatten(), strict=True))
     return pa.table({**fields, **{name: table.column(column) for name, column in _OF_THE_LOG.items()}})

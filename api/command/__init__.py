@@ -1,1 +1,1 @@
-"""What all commands are made of: how one runs, speaks to a terminal, finds an installation and publishes."""
+"""The common parts of all commands: running, printing, finding an installation and publishing."""

@@ -1,6 +1,6 @@
-"""What a terminal does with more than reading, on the append-only topic `security.action-recorded`.
+"""Records privileged commands on the append-only topic `security.action-recorded`.
 
-Invariant: the record is in the log before the effect, or the effect does not happen; what became of it follows.
+Invariant: the record is in the log before the effect, or there is no effect; a record of the outcome follows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SOURCE = "/cli"
 
 
 def user_name() -> str:
-    """Who sits at this terminal."""
+    """Return the user of this terminal."""
     try:
         user = getpass.getuser()
     except (OSError, KeyError, ImportError):  # a container's user may have no name
@@ -33,10 +33,10 @@ def user_name() -> str:
 
 @contextmanager
 def recorded(settings: Settings, action: str, resource: str) -> Iterator[None]:
-    """Record a privileged command before its effect and how it ended.
+    """Record a privileged command before its effect, and its outcome afterwards.
 
     Args:
-        settings: where Kafka and the registry are.
+        settings: for Kafka and the registry.
         action: the command without its values.
         resource: its values; never a secret.
 

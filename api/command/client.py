@@ -1,4 +1,4 @@
-"""The running API as commands use it: its address, a key for it, and what its refusals mean for the command."""
+"""The client of the running API for commands: its address, a key for it, and the meaning of its refusals."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from highwater.streams.settings import Settings
 
 _REQUEST_SECONDS = 30.0
-# What the API lists in one page at most.
+# The API's limit of a page.
 _PAGE_MAX = 1_000
 
 
 def any_key(settings: Settings) -> str | None:
-    """The key to send: the own one, else that of the API's keys that sees most; None where there are no keys."""
+    """Return the key to send: the command's own, else the API key that can read most; None without keys."""
     if settings.api_key is not None:
         return settings.api_key
     from highwater.api.core.auth import parse_api_keys
@@ -35,12 +35,12 @@ def any_key(settings: Settings) -> str | None:
 
 
 def key_for(settings: Settings, user_id: str) -> str | None:
-    """The own key, else the first of the API's keys that may ask and submit for a user; None where there are no keys.
+    """Return the command's own key, else the first API key that may submit for a user; None without keys.
 
-    What is asked and submitted is paid by an organization, so a key that is bound to a user of none may not.
+    An organization pays for submissions, so a key bound to a user without one may not submit.
 
     Raises:
-        CommandFailedError: none may.
+        CommandFailedError: no key may.
     """
     if settings.api_key is not None:
         return settings.api_key
@@ -61,12 +61,12 @@ def key_for(settings: Settings, user_id: str) -> str | None:
 
 @contextmanager
 def api_client(settings: Settings, api_key: str | None) -> Iterator[httpx.Client]:
-    """A client of the API with that key; None where there are no keys."""
+    """Yield a client of the API with that key; None: without a key."""
     import httpx
 
     headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
     url = api_address(settings, environment_with_file())
-    # trust_env off: a proxy of the environment is not on the way to this machine's own ports.
+    # trust_env off: a proxy of the environment cannot reach this machine's own ports.
     verify = api_trust(settings, url)
     with httpx.Client(
         base_url=url, headers=headers, timeout=_REQUEST_SECONDS, trust_env=False, verify=verify
@@ -75,11 +75,11 @@ def api_client(settings: Settings, api_key: str | None) -> Iterator[httpx.Client
 
 
 def ask_api(method: str, path: str, **more: Any) -> Any:
-    """The document that the running API answers with, asked under `any_key`.
+    """Return the document with which the running API answers a request under `any_key`.
 
     Raises:
-        click.UsageError: what was asked is wrong.
-        CommandFailedError: the API is away, or will not.
+        click.UsageError: the request is invalid.
+        CommandFailedError: the API is unavailable, or refuses.
     """
     settings = own_settings()
     with api_client(settings, any_key(settings)) as client:
@@ -87,7 +87,7 @@ def ask_api(method: str, path: str, **more: Any) -> Any:
 
 
 def ask_pages(path: str, member: str, limit: int, parameters: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The first `limit` rows of a paged list, which are in `member` of each page; errors as of `ask_api`."""
+    """Return the first `limit` rows of a paged list, which are in `member` of each page; errors as of `ask_api`."""
     settings = own_settings()
     found: list[dict[str, Any]] = []
     cursor: dict[str, str] | None = {}
@@ -101,11 +101,11 @@ def ask_pages(path: str, member: str, limit: int, parameters: Mapping[str, str])
 
 
 def request(client: httpx.Client, method: str, path: str, **more: Any) -> httpx.Response:
-    """An answer of the 200s.
+    """Return a 2xx answer.
 
     Raises:
-        click.UsageError: what was asked is wrong.
-        CommandFailedError: the API is away, or will not.
+        click.UsageError: the request is invalid.
+        CommandFailedError: the API is unavailable, or refuses.
     """
     import httpx
 
@@ -120,11 +120,11 @@ def request(client: httpx.Client, method: str, path: str, **more: Any) -> httpx.
 
 
 def check(answer: httpx.Response) -> None:
-    """Refuse an answer that is not of the 200s.
+    """Refuse an answer that is not 2xx.
 
     Raises:
-        click.UsageError: what was asked is wrong.
-        CommandFailedError: the API will not.
+        click.UsageError: the request is invalid.
+        CommandFailedError: the API refuses.
     """
     import httpx
 
@@ -135,7 +135,7 @@ def check(answer: httpx.Response) -> None:
 
 
 def detail_of(answer: httpx.Response) -> str:
-    """What a problem says of itself."""
+    """Return the detail of a problem."""
     try:
         return str(answer.json()["detail"])
     except (ValueError, KeyError, TypeError):

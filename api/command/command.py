@@ -1,7 +1,7 @@
 """What all commands share: exit status, one-line errors, `--debug`, and topics as arguments.
 
-Law: 0 done, 1 failed, 2 wrong use, 130 after Ctrl-C, 143 after SIGTERM; an error is one line on standard error, whatever
-raised it.
+Invariant: exit status 0 done, 1 failed, 2 wrong use, 130 after Ctrl-C, 143 after SIGTERM; every error is one line on
+standard error.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class CommandFailedError(HighwaterError):
 
 
 class Command(click.Command):
-    """A command that takes `--debug`, ends with 130 on Ctrl-C and ends quietly when its reader has gone.
+    """A command with `--debug` that ends with 130 on Ctrl-C and quietly when the reader of its output has ended.
 
-    In a process of its own it ends on SIGTERM too, whatever it is doing.
+    In a process of its own it also ends on SIGTERM, whatever it is doing.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -39,7 +39,7 @@ class Command(click.Command):
         )
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run, with Ctrl-C, SIGTERM and a closed pipe as ways to end."""
+        """Run the command; Ctrl-C, SIGTERM and a closed pipe end it."""
         if not self._is_ended_by_sigterm(ctx):
             return self._invoke(ctx)
         from highwater.api.command.ending import TERMINATED, ended_by_sigterm
@@ -62,14 +62,14 @@ class Command(click.Command):
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
         except BrokenPipeError:
-            # `highwater tail … | head`: the reader has what it wanted. What is still buffered must not fail at exit.
+            # `highwater tail … | head`: the reader has read enough. Buffered output must not fail at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(DONE)
         return result
 
 
 class RoleCommand(Command):
-    """A command that serves until it is stopped: it hears SIGTERM itself, and takes the time that it needs."""
+    """A command that serves until it is stopped: it handles SIGTERM itself, and takes the time that it needs."""
 
     def _is_ended_by_sigterm(self, ctx: click.Context) -> bool:
         del ctx
@@ -77,7 +77,7 @@ class RoleCommand(Command):
 
 
 class _OwnProcess:
-    """The mark of a command line that is its process, not a call from another program."""
+    """Marks a command line that is its own process, not a call from another program."""
 
 
 class Group(click.Group):
@@ -88,10 +88,10 @@ class Group(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command of that name, or a wrong use that names the nearest ones."""
+        """Return the command with that name, or a usage error with the nearest names."""
         names = self.list_commands(ctx)
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
-            ctx.fail(f"there is no command {args[0]!r}{_nearest(args[0], names)}")
+            ctx.fail(f"there is no command {args[0]!r}{nearest(args[0], names)}")
         return super().resolve_command(ctx, args)
 
 
@@ -103,7 +103,7 @@ def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
 
 
-def _nearest(name: str, names: Iterable[str]) -> str:
+def nearest(name: str, names: Iterable[str]) -> str:
     """What a wrong name may have been meant to be; empty where nothing is like it."""
     near = difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)
     return f"; did you mean {' or '.join(near)}?" if near else ""
@@ -119,7 +119,7 @@ class TopicArgument(click.ParamType):
         self._topics = {topic.name: topic for topic in (all_topics() if dead_letters else TOPICS.values())}
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Topic:
-        """The topic of that name, or a wrong use that names the nearest ones."""
+        """Return the topic with that name, or a usage error with the nearest names."""
         if isinstance(value, Topic):
             return value
         topic = self._topics.get(value)
@@ -132,20 +132,20 @@ class TopicArgument(click.ParamType):
 
     def nearest(self, name: str) -> str:
         """Which topics a wrong name may mean, as the end of a message; empty where none is near."""
-        return _nearest(name, self._topics)
+        return nearest(name, self._topics)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[click.shell_completion.CompletionItem]:
-        """Topics that begin with what was typed."""
+        """Return the topics that begin with what was typed."""
         del ctx, param
         return [click.shell_completion.CompletionItem(name) for name in self._topics if name.startswith(incomplete)]
 
 
 def run_command(group: click.Group, arguments: list[str], *, owns_process: bool = False) -> int:
-    """Run a command line and return its exit status; whatever goes wrong is said in one line.
+    """Run a command line and return its exit status; every error is printed in one line.
 
-    With `owns_process` the command may say what signals do.
+    With `owns_process` the command may set signal handlers.
     """
     try:
         mark = _OwnProcess() if owns_process else None
@@ -170,7 +170,9 @@ def run_command(group: click.Group, arguments: list[str], *, owns_process: bool 
 
 
 def _forget_output() -> None:
-    """What cannot be written is said by now; the interpreter would say it once more as it ends, with status 120."""
+    """Drop output that cannot be written: that error was reported, and the interpreter would report it again at exit,
+    with status 120.
+    """
     try:
         sys.stdout.flush()
     except (OSError, ValueError):
@@ -190,13 +192,15 @@ def _usage_line(error: click.ClickException) -> str:
 
 
 def _line(error: BaseException) -> str:
-    """An error on purpose says itself; another is named too, since its text alone (`'x'` of a KeyError) says little."""
+    """Return the text of our own errors; other errors get their class name, since the text alone (`'x'` of a KeyError)
+    says little.
+    """
     text = " ".join(str(error).split())
     if isinstance(error, HighwaterError) or type(error).__module__ == "highwater.deploy.local.errors":
         return text
-    if isinstance(error, BaseExceptionGroup):  # of a task group, whose own words name nothing
+    if isinstance(error, BaseExceptionGroup):  # of a task group, whose own text is useless
         return "; ".join(dict.fromkeys(_line(leaf) for leaf in leaves(error)))
-    if type(error).__name__ == "UndefinedTableError":  # asyncpg's, which is not imported for an error's sake
+    if type(error).__name__ == "UndefinedTableError":  # asyncpg's errors, without importing asyncpg
         return f"{text}; run `highwater init`"
     if isinstance(error, OSError) and text:
         return text

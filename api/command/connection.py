@@ -1,7 +1,7 @@
-"""Finds the addresses of the services: from the settings, and where these name none, from the local stack on the data folder.
+"""Finds the addresses of the services: from the settings, else from the local stack of the data folder.
 
-Invariants: nothing is guessed. What neither a setting nor a running stack names is an error, never a default port on which some
-other stack may listen. A command says in one line on standard error which stack it speaks to.
+Invariants: nothing is guessed. An address that neither a setting nor a running stack gives is an error, never a default
+port on which another stack may listen. A command prints in one line on standard error which stack it uses.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     import asyncpg
 
-# Setting of an address -> how the settings that go with it begin.
+# Setting of an address -> prefix of the settings that belong to it.
 _GOES_WITH = {
     "KAFKA_BOOTSTRAP_SERVERS": ("KAFKA_S", "HIGHWATER_REPLICATION_FACTOR", "HIGHWATER_PARTITIONS"),
     "SCHEMA_REGISTRY_URL": ("SCHEMA_REGISTRY_S",),
@@ -36,35 +36,35 @@ ADDRESSES = {
     "database": "DATABASE_URL",
     "redis": "REDIS_URL",
 }
-# One that may be missing: then the Redis of `redis` holds everything.
+# Optional: without it the Redis of `redis` holds everything.
 OPTIONAL_ADDRESSES = {"redis_cache": "REDIS_CACHE_URL"}
 
 
 def own_settings(given: Mapping[str, str] | None = None) -> Settings:
-    """The settings of the environment and the `.env` file, as a role of its own reads them; `given` goes before both.
+    """Return the settings of the environment and the `.env` file, as a role reads them; `given` overrides both.
 
-    From here on the catalogue of topics has the installation's number of partitions.
+    Sets the partition counts of the topic catalogue to those of the installation.
     """
     settings = read_settings({**environment_with_file(), **(given or {})})
     use_partitions(settings.partitions)
     return settings
 
 
-# What people call them.
+# Their names for people.
 _NAMES = {"kafka": "Kafka", "schema_registry": "schema registry", "database": "PostgreSQL", "redis": "Redis"}
 _SAID = "highwater.stack_line"
 _API_SETTINGS = ("HIGHWATER_HOST", "HIGHWATER_PORT")
 
 
 def stack_settings(*needed: str, given: Mapping[str, str] | None = None) -> Settings:
-    """The settings, with the addresses they leave open taken from the local stack that runs on their data folder.
+    """Return the settings, with missing addresses from the local stack that runs on their data folder.
 
     Args:
-        needed: fields of `ADDRESSES` that the command cannot do without.
-        given: settings that go before those of the environment.
+        needed: fields of `ADDRESSES` that the command requires.
+        given: settings that override those of the environment.
 
     Raises:
-        CommandFailedError: one of those is known from neither.
+        CommandFailedError: a required address is unknown.
     """
     settings = own_settings(given)
     named = {name: getattr(settings, name) for name in ADDRESSES}
@@ -74,9 +74,9 @@ def stack_settings(*needed: str, given: Mapping[str, str] | None = None) -> Sett
         return settings
     running = running_addresses(settings)
     found = {setting: running.get(name) for name, setting in ADDRESSES.items() if getattr(settings, name) is None}
-    if settings.redis is None and settings.redis_cache is None:  # a second Redis goes with the first
+    if settings.redis is None and settings.redis_cache is None:  # a second Redis belongs to the first
         found |= {setting: running.get(name) for name, setting in OPTIONAL_ADDRESSES.items()}
-    # What goes with an address, such as the password for Kafka, is of use with that address alone.
+    # Settings that belong to an address, such as the password for Kafka, are only valid with that address.
     found |= {
         setting: value
         for setting, value in running.get("settings", {}).items()
@@ -95,12 +95,12 @@ def stack_settings(*needed: str, given: Mapping[str, str] | None = None) -> Sett
 
 
 def running_addresses(settings: Settings) -> dict[str, Any]:
-    """Where the local stack on the data folder has its parts; empty when none runs there or it is not installed."""
+    """Return the addresses of the local stack on the data folder; empty if none runs there or it is not installed."""
     try:
         from highwater.deploy.local.datadir import checked, is_held
         from highwater.deploy.local.state import living, read_state
     except ModuleNotFoundError:
-        return {}  # without the extra `local` there can be no local stack
+        return {}  # without the extra `local` there is no local stack
     data_dir = checked(settings.data_dir)
     state = read_state(data_dir)
     if state is None or not is_held(data_dir) or living(state["supervisor"]) is None:
@@ -109,7 +109,7 @@ def running_addresses(settings: Settings) -> dict[str, Any]:
 
 
 def stack_line(addresses: Mapping[str, str], folder: Path | None = None) -> str:
-    """Which stack a command speaks to: addresses by what they are called, and the folder of the local stack they are from."""
+    """Describe the stack of a command: addresses with their names, and the folder of the local stack they come from."""
     from highwater.deploy.local.stack_secrets import hidden_password
 
     told = [] if folder is None else [f"the local stack in {folder}"]
@@ -118,9 +118,9 @@ def stack_line(addresses: Mapping[str, str], folder: Path | None = None) -> str:
 
 
 def _say_stack(line: str, *, is_found: bool = False) -> None:
-    """Say it once a command: on a terminal, and wherever the stack was found in a folder and not named.
+    """Print the stack once per command: on a terminal, and whenever it was found in a folder and not named.
 
-    A script that names its stack gets nothing on standard error but errors; a notebook is asked by `repr` instead.
+    A script that names its stack gets only errors on standard error; a notebook uses `repr` instead.
     """
     context = click.get_current_context(silent=True)
     if context is None or not line or not (is_found or sys.stderr.isatty()):
@@ -132,10 +132,10 @@ def _say_stack(line: str, *, is_found: bool = False) -> None:
 
 
 def api_address(settings: Settings, environment: Mapping[str, str]) -> str:
-    """Where the API is: as it is set, or where the local stack on the data folder has it.
+    """Return the address of the API: from the settings, or from the local stack on the data folder.
 
     Raises:
-        CommandFailedError: neither says so.
+        CommandFailedError: neither gives one.
     """
     if settings.api_url is not None:
         address = settings.api_url.rstrip("/")
@@ -145,7 +145,8 @@ def api_address(settings: Settings, environment: Mapping[str, str]) -> str:
 
 
 def api_of_this_machine(settings: Settings, environment: Mapping[str, str]) -> str:
-    """Where the API on this machine is: on HIGHWATER_HOST and _PORT, or where the local stack on the data folder has it.
+    """Return the address of the API on this machine: HIGHWATER_HOST and _PORT, or from the local stack on the data
+    folder.
 
     Raises:
         CommandFailedError: none of these is set, and no stack runs there.
@@ -165,13 +166,13 @@ def api_of_this_machine(settings: Settings, environment: Mapping[str, str]) -> s
 
 
 def own_api_address(settings: Settings, port: int) -> str:
-    """Where the API that runs by these settings is reached from this machine."""
+    """Return the address at which this machine reaches the API of these settings."""
     scheme = "http" if settings.tls_cert_file is None else "https"
     return f"{scheme}://{reachable(settings.host)}:{port}"
 
 
 def api_trust(settings: Settings, address: str) -> ssl.SSLContext:
-    """What a client of the API at that address trusts, as httpx takes it.
+    """Return what a client of the API at that address trusts, as httpx accepts it.
 
     Raises:
         ConfigurationError: a certificate cannot be read.
@@ -184,7 +185,7 @@ def api_trust(settings: Settings, address: str) -> ssl.SSLContext:
 
 
 def reachable(host: str) -> str:
-    """An address to ask a listener on `host` at: one on all addresses is asked on the loopback."""
+    """Return an address for connecting to a listener on `host`: the loopback address if it listens on all addresses."""
     if host in ("0.0.0.0", ""):  # noqa: S104 - compared with, not listened on
         return "127.0.0.1"
     if host == "::":

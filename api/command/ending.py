@@ -1,12 +1,12 @@
-"""How a command ends on SIGTERM: as on Ctrl-C, and hard when it does not end in time.
+"""How a command ends on SIGTERM: as on Ctrl-C, and by force if it does not end in time.
 
-Invariants. SIGTERM ends every command, also one that is inside a C library and hears nothing; the exit status is 143 either
-way. A role (`up`, `worker`, `connect`, `api`) ends itself in its own order, and whoever started it has a limit of its own.
+Invariants. SIGTERM ends every command, also one that is inside a C library and cannot handle it; the exit status is 143
+either way. A role (`up`, `worker`, `connect`, `api`) ends in its own order, and its supervisor has its own limit.
 
-Python runs a signal's handler between two instructions of its own, so a call into C that does not return is never interrupted,
-and a thread that watched over it would wait for the same lock. The watcher is therefore a process: the interpreter writes the
-signal's number into a pipe from the C handler itself, and the watcher, which reads it, sends a second SIGTERM when the time is
-over. The second one finds no handler and ends the process in the kernel.
+Python runs a signal handler between two of its instructions, so a call into C that does not return is never
+interrupted, and a watching thread would wait for the same lock. The watcher is therefore a process: the interpreter's C
+handler writes the signal number into a pipe, and the watcher, which reads it, sends a second SIGTERM when the time is
+over. That one finds no handler, so the kernel ends the process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from highwater.connectors.children import die_with_parent
 GRACE_SECONDS = 10.0
 # The status of a process that SIGTERM ended, as shells and supervisors give it.
 TERMINATED = 128 + signal.SIGTERM
-# What a process gets to be gone after the second SIGTERM; one that is the first of its container has no default action.
+# How long a process gets to end after the second SIGTERM; PID 1 of a container has no default action.
 _KILL_AFTER_SECONDS = 2.0
 
 
@@ -38,22 +38,24 @@ class Ending:
         self.is_asked = False
 
     def ask(self, _number: int, frame: FrameType | None) -> None:
-        """Do what Ctrl-C would do at this moment: an event loop cancels its task, everything else is interrupted.
+        """Do what Ctrl-C would do: an event loop cancels its task, everything else is interrupted.
 
         Raises:
-            KeyboardInterrupt: there is no event loop that would end by itself.
+            KeyboardInterrupt: there is no event loop that could end by itself.
         """
         self.is_asked = True
         handler = signal.getsignal(signal.SIGINT)
         if callable(handler):
             handler(signal.SIGINT, frame)
-        else:  # a shell that starts a command in the background has it ignore Ctrl-C
+        else:  # a shell makes background commands ignore Ctrl-C
             raise KeyboardInterrupt
 
 
 @contextmanager
 def ended_by_sigterm(grace_seconds: float = GRACE_SECONDS) -> Iterator[Ending]:
-    """Within the block SIGTERM is Ctrl-C, and after `grace_seconds` the end. Begin it before there are threads: it forks."""
+    """Within the block SIGTERM acts as Ctrl-C, and as SIGKILL after `grace_seconds`. It forks, so begin it before
+    starting threads.
+    """
     ending = Ending()
     if threading.current_thread() is not threading.main_thread():
         yield ending
@@ -68,7 +70,7 @@ def ended_by_sigterm(grace_seconds: float = GRACE_SECONDS) -> Iterator[Ending]:
     before = signal.signal(signal.SIGTERM, ending.ask)
     _handle_once(signal.SIGTERM)
     woken_before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # whoever started us may have blocked it
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # our parent may have blocked it
     try:
         yield ending
     finally:
@@ -79,16 +81,16 @@ def ended_by_sigterm(grace_seconds: float = GRACE_SECONDS) -> Iterator[Ending]:
 
 
 def _handle_once(number: int) -> None:
-    """Let the present handler have one signal; the next one has the default action (`sysv_signal`, SA_RESETHAND)."""
+    """Let the current handler handle one signal; the next one has the default action (`sysv_signal`, SA_RESETHAND)."""
     set_handler = ctypes.CDLL(None).sysv_signal
     set_handler.argtypes, set_handler.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
     set_handler(number, set_handler(number, None))
 
 
 def _watch(command_id: int, reading: int, grace_seconds: float) -> None:
-    """What the watcher does until the command ends, which it sees as the end of the pipe. It never returns."""
+    """Watch the command until it ends, which closes the pipe. Never returns."""
     try:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # sent to the whole group, they are the command's
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # signals to the whole group are for the command
             signal.signal(number, signal.SIG_IGN)
         die_with_parent(command_id)
         _keep_only(reading)
@@ -103,7 +105,7 @@ def _watch(command_id: int, reading: int, grace_seconds: float) -> None:
 
 
 def _keep_only(reading: int) -> None:
-    """Let go of the command's files and pipes: whoever reads its output must see it end when it ends."""
+    """Close the command's files and pipes: the reader of its output must see its end."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for number in range(3):
         os.dup2(nowhere, number)

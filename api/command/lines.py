@@ -1,6 +1,7 @@
-"""A file of JSON lines as events: lines with their numbers, events checked and moved in time.
+"""Reads a file of JSON lines as events: numbers the lines, checks the events and shifts their times.
 
-Invariant: what a line becomes depends on the line and the shift alone; a bad one is an `InvalidEventError`, never a crash.
+Invariant: the result of a line depends only on the line and the shift; a bad one is an `InvalidEventError`, never a
+crash.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ from highwater.schemas.json_events import event_from_json
 from highwater.schemas.topics import MESSAGE_BYTES_MAX, TOPICS
 from highwater.streams.validation import check_event
 
-# The largest message with every character escaped (\u0000 takes six bytes for one), rounded up; a longer line is none.
+# The largest message with every character escaped (\u0000 takes six bytes for one), rounded up; a longer line is not an
+# event.
 LINE_BYTES_MAX = 8 * MESSAGE_BYTES_MAX
 _GZIP_MAGIC = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
 
 
 class Line(NamedTuple):
-    """A line that is not blank; `data` is None when it is longer than any event."""
+    """A line that is not blank; `data` is None if it is longer than any event."""
 
     number: int
     data: bytes | None
@@ -36,7 +38,7 @@ class Line(NamedTuple):
 
 def decompressed(stream: IO[bytes]) -> IO[bytes]:
     """Return the stream, decompressed if its first bytes are those of gzip; the file name does not matter."""
-    # A second wrapper would close the stream when it is forgotten, and a file may be read twice.
+    # A second wrapper would close the stream when it is garbage-collected, and a file may be read twice.
     buffered: Any = stream if hasattr(stream, "peek") else io.BufferedReader(stream)
     if buffered.peek(len(_GZIP_MAGIC))[: len(_GZIP_MAGIC)] == _GZIP_MAGIC:
         return io.BufferedReader(gzip.GzipFile(fileobj=buffered), buffer_size=1 << 18)
@@ -44,7 +46,7 @@ def decompressed(stream: IO[bytes]) -> IO[bytes]:
 
 
 def iter_lines(stream: IO[bytes], bytes_max: int = LINE_BYTES_MAX) -> Iterator[Line]:
-    """The lines that are not blank, numbered from 1 as an editor does."""
+    """Yield the lines that are not blank, numbered from 1 as in an editor."""
     number = 0
     while data := stream.readline(bytes_max + 1):
         number += 1
@@ -61,7 +63,7 @@ def iter_lines(stream: IO[bytes], bytes_max: int = LINE_BYTES_MAX) -> Iterator[L
 
 @functools.cache
 def time_fields(topic: str) -> tuple[str, ...]:
-    """The fields of a topic's events that are times."""
+    """Return the fields of a topic's events that are times."""
     names = []
     for field in json.loads(schema_text(TOPICS[topic].schema))["fields"]:
         kinds = field["type"] if isinstance(field["type"], list) else [field["type"]]
@@ -71,16 +73,16 @@ def time_fields(topic: str) -> tuple[str, ...]:
 
 
 def anchor_field(topic: str) -> str | None:
-    """The field whose largest value stands for the end of a file: `ts`, else the first time; None without any."""
+    """Return the field whose largest value marks the end of a file: `ts`, else the first time field; None without any."""
     names = time_fields(topic)
     return "ts" if "ts" in names else next(iter(names), None)
 
 
 def event_of(topic: str, line: Line, *, shift_ms: int, embedding_dimensions: int) -> dict[str, Any]:
-    """The event of a line, its times moved by `shift_ms`.
+    """Return the event of a line, its times shifted by `shift_ms`.
 
     Raises:
-        InvalidEventError: the line is no event of the topic; says why.
+        InvalidEventError: the line is not an event of the topic; gives the reason.
     """
     if line.data is None:
         raise InvalidEventError("too_long", f"the line is longer than {LINE_BYTES_MAX} bytes")
@@ -98,10 +100,10 @@ def event_of(topic: str, line: Line, *, shift_ms: int, embedding_dimensions: int
 
 
 def latest_ms(topic: str, open_lines: Callable[[], Iterator[Line]], *, embedding_dimensions: int) -> int | None:
-    """The largest time of the file's events, those of bad lines left out; None when no event has a time.
+    """Return the largest time of the file's valid events; None if no event has a time.
 
-    Checking every line would cost as much as publishing it. So only the times are read first, and only the line
-    with the largest time is checked. If that line is invalid, which is rare, every line is checked.
+    Checking every line would cost as much as publishing it. So only the times are read first, and only the line with
+    the largest time is checked. If that line is invalid, which is rare, every line is checked.
     """
     field = anchor_field(topic)
     if field is None:
@@ -142,7 +144,7 @@ def _is_good(topic: str, line: Line, embedding_dimensions: int) -> bool:
 
 
 def key_of(event: dict[str, Any], field: str) -> str:
-    """The record's key; of several fields, named as the catalogue of topics does, their values joined as their names are.
+    """Return the record's key; several key fields are joined as in the catalogue of topics.
 
     Raises:
         InvalidEventError: the event has no text there.

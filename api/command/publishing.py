@@ -1,8 +1,8 @@
-"""Handing events to Kafka from a command: bounded, idempotent, counted by acknowledgement.
+"""Publishes events from a command: bounded, idempotent, counted by acknowledgement.
 
-Invariant: `acknowledged` counts what the broker confirmed and nothing else; memory stays bounded whatever the file's size.
-Acknowledgements are counted in a thread of their own, because Ctrl-C is raised in the main thread at whatever it is
-doing, and in the middle of the count it would lose one.
+Invariant: `acknowledged` counts only what the broker confirmed; memory stays bounded whatever the file's size. A
+separate thread counts acknowledgements, because Ctrl-C is raised in the main thread at any point, and during the count
+it would lose one.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ from highwater.streams.clock import Clock, fresh_id, monotonic_seconds
 from highwater.streams.settings import Settings
 
 SOURCE = "/cli/publish"
-# A file is published for its rate, not for its latency: 20 ms fills batches of a megabyte.
+# Files need throughput, not latency: 20 ms fills batches of a megabyte.
 _LINGER_MS = 20
-# Headers and framing of a record, generously; a value that leaves them no room is refused here with its line.
+# Headers and framing of a record, generously; a value that leaves no room for them is refused here with its line
+# number.
 _RECORD_OVERHEAD_BYTES = 4_096
-# A full queue empties as acknowledgements arrive; looked at this often.
+# A full queue empties as acknowledgements arrive; polled this often.
 _FULL_QUEUE_SECONDS = 0.01
 # How long the counting thread waits for an acknowledgement, and so how long the end may wait for the thread.
 _COUNT_SECONDS = 0.05
 
 
 class Publisher:
-    """One producer and what became of what it was given."""
+    """One producer and the outcome of its records."""
 
     def __init__(self, client: Mapping[str, str]) -> None:
         self._producer = Producer(
@@ -71,15 +72,15 @@ class Publisher:
             self._producer.poll(_COUNT_SECONDS)
 
     def publish_event(self, topic: Topic, key: str, value: bytes, now_ms: int) -> None:
-        """Hand over one event with the headers of CloudEvents.
+        """Publish one event with CloudEvents headers.
 
         Raises:
-            InvalidEventError: it is larger than the topic takes.
-            UnavailableError: Kafka has failed to acknowledge an earlier one.
+            InvalidEventError: it is larger than the topic accepts.
+            UnavailableError: Kafka did not acknowledge an earlier one.
         """
         if len(key) * 4 + len(value) + _RECORD_OVERHEAD_BYTES > topic.message_bytes_max:
             raise InvalidEventError("too_large", f"the event is larger than {topic.name} takes")
-        if (topic.name, now_ms) != self._stamp:  # the same for all events of a millisecond, save for the id
+        if (topic.name, now_ms) != self._stamp:  # the same for all events of a millisecond, except the id
             self._stamp = (topic.name, now_ms)
             made = make_headers(event_id="", event_type=topic.name, source=SOURCE, now_ms=now_ms, caused_by=None)
             self._stamped = [header for header in made if header[0] != "ce_id"]
@@ -89,10 +90,10 @@ class Publisher:
     def publish_record(
         self, topic: str, key: bytes | None, value: bytes | None, headers: Headers, *, partition: int = -1
     ) -> None:
-        """Hand over one record as it is; waits while the queue is full.
+        """Publish one record unchanged; waits while the queue is full.
 
         Raises:
-            UnavailableError: Kafka has failed to acknowledge an earlier one.
+            UnavailableError: Kafka did not acknowledge an earlier one.
         """
         while True:
             self._raise_failure()
@@ -109,10 +110,10 @@ class Publisher:
             return
 
     def flush(self) -> None:
-        """Wait until everything handed over is acknowledged; nothing can be handed over after it.
+        """Wait until all records are acknowledged; nothing can be published afterwards.
 
         Raises:
-            UnavailableError: something was not.
+            UnavailableError: one was not acknowledged.
         """
         self._flushing.set()
         self._counting.join()
@@ -122,7 +123,7 @@ class Publisher:
             raise UnavailableError(self._account("Kafka does not answer"))
 
     def positions(self) -> dict[str, str]:
-        """The last acknowledged position of each partition."""
+        """Return the last acknowledged position of each partition."""
         return {str(place[1]): str(Position(*place, offset)) for place, offset in sorted(self.last.items())}
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
@@ -142,11 +143,11 @@ class Publisher:
 
 
 async def codec_of(settings: Settings, names: Iterable[str]) -> Codec:
-    """The codec of topics that are there: a producer would otherwise have one made with the broker's defaults.
+    """Return the codec of existing topics: for a missing topic the broker would create one with its defaults.
 
     Raises:
-        CommandFailedError: one is not on the broker.
-        UnavailableError: Kafka or the registry is away.
+        CommandFailedError: the broker does not have one of them.
+        UnavailableError: Kafka or the registry is unavailable.
     """
     wanted = [TOPICS[name] for name in names]
     present = await Admin(kafka_client(settings)).partition_counts()
@@ -157,7 +158,7 @@ async def codec_of(settings: Settings, names: Iterable[str]) -> Codec:
 
 
 class EventPublisher:
-    """Publishes events of one topic under its schema and key."""
+    """Publishes events of one topic with its schema and key."""
 
     def __init__(self, topic: Topic, publisher: Publisher, codec: Codec, clock: Clock) -> None:
         self._topic = topic
@@ -166,7 +167,7 @@ class EventPublisher:
         self._clock = clock
 
     def __call__(self, event: Mapping[str, object], key: str) -> None:
-        """Encode and hand over.
+        """Encode and publish one event.
 
         Raises:
             InvalidEventError: the event does not fit its schema or its topic.
@@ -179,7 +180,7 @@ Pace = Callable[[], None]
 
 
 def pace_of(rate: float | None) -> Pace:
-    """A function to be called before each event: waits so that at most `rate` events a second pass; None = no limit."""
+    """Return a function to call before each event: it waits so that at most `rate` events a second pass; None = no limit."""
     if rate is None:
         return lambda: None
     started, passed = monotonic_seconds(), 0

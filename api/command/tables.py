@@ -1,4 +1,4 @@
-"""Tables of text: columns that are wrapped between words where the terminal is narrow, and lists where it is narrower still.
+"""Text tables: columns wrap between words on a narrow terminal, and become lists on a narrower one.
 
 Invariant: no word is broken and nothing is cut off, at any width.
 """
@@ -15,7 +15,7 @@ _GAP = "  "
 def table_lines(
     columns: Sequence[str], rows: Sequence[Sequence[str]], width: int, right: Collection[str] = ()
 ) -> list[str]:
-    """The lines of a table, its header the first, or of lists where it does not fit; `right` names columns of numbers."""
+    """Return the lines of a table, its header first, or of lists if it does not fit; `right` names columns of numbers."""
     table = [columns, *rows]
     least = [max(map(_longest_word, column)) for column in zip(*table, strict=True)]
     if sum(least) + len(_GAP) * (len(least) - 1) > width:
@@ -27,7 +27,7 @@ def table_lines(
 
 
 def is_table(lines: Sequence[str], columns: Sequence[str]) -> bool:
-    """Whether the first line is a header."""
+    """Return whether the first line is a header."""
     return bool(lines) and lines[0].split() == " ".join(columns).split()
 
 
@@ -36,7 +36,7 @@ def _longest_word(text: str) -> int:
 
 
 def _shrunk(wanted: Sequence[int], least: Sequence[int], room: int) -> list[int]:
-    """Widths that go into the room: the widest column gives first, down to its longest word."""
+    """Reduce widths to the room: the widest column shrinks first, down to its longest word."""
     widths = list(wanted)
     while sum(widths) > room:
         places = [place for place, width in enumerate(widths) if width > least[place]]
@@ -71,7 +71,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def _lists(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Each row as lines of name and value, with an empty line between rows; the terminal wraps what is longer than itself."""
+    """Return each row as lines of name and value, with an empty line between rows; the terminal wraps longer lines."""
     name_width = max(map(cell_len, columns), default=0)
     found: list[str] = []
     for row in rows:

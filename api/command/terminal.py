@@ -1,31 +1,31 @@
-"""Printing: tables for people, JSON for programs, a progress bar on a terminal and none in a pipe.
+"""Printing: tables for people, JSON for programs, a progress bar only on a terminal.
 
-Invariant: what came from the log or from a store is shown with its control characters escaped, never interpreted.
+Invariant: data from the log or from a store is shown with its control characters escaped, never interpreted.
 """
 
 from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 import click
 
-# A pipe has no width; nothing of ours is wider than this, so nothing is wrapped in one.
+# A pipe has no width; none of our output is wider than this, so nothing is wrapped in a pipe.
 _PIPE_COLUMNS = 10_000
 
 
 def print_json(document: Any) -> None:
-    """One JSON document on one line."""
+    """Print one JSON document on one line."""
     import orjson
 
     click.echo(orjson.dumps(document, default=str).decode())
 
 
 def print_result(document: Any, *, as_json: bool, line: str) -> None:
-    """The document as JSON, or in a line what a script wants of it."""
+    """Print the document as JSON, or one line with the value that a script needs."""
     if as_json:
         print_json(document)
     else:
@@ -33,7 +33,7 @@ def print_result(document: Any, *, as_json: bool, line: str) -> None:
 
 
 def printable(value: Any) -> str:
-    """A value in a line of text: control, format and separator characters escaped, since a terminal obeys them."""
+    """Return a value as text with control, format and separator characters escaped, since a terminal interprets them."""
     text = "" if value is None else str(value)
     if text.isprintable():
         return text
@@ -41,7 +41,9 @@ def printable(value: Any) -> str:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, right: Sequence[str] = ()) -> None:
-    """A table; the columns named in `right` hold numbers. Where the terminal is too narrow for its words each row is a list."""
+    """Print a table; the columns named in `right` hold numbers. On a terminal that is too narrow for the words each row
+    is a list.
+    """
     from highwater.api.command.tables import is_table, table_lines
 
     is_terminal = sys.stdout.isatty()
@@ -52,26 +54,37 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, right:
     click.echo("\n".join(lines))
 
 
+def print_list(
+    documents: Sequence[Mapping[str, Any]], columns: Sequence[str], *, as_json: bool, right: Sequence[str] = ()
+) -> None:
+    """Documents of a list: one a line as JSON, or these members of each in a table."""
+    if as_json:
+        for one in documents:
+            print_json(one)
+        return
+    print_table(columns, [[one[name] or "" for name in columns] for one in documents], right=right)
+
+
 def warn(line: str) -> None:
-    """A line for people beside the output."""
+    """Print a line for people to standard error."""
     click.echo(printable(line), err=True)
 
 
 class Bar(Protocol):
-    """What a command tells its progress bar."""
+    """A progress bar."""
 
     def update(self, done: float) -> None:
-        """So much of the total is done."""
+        """Set the progress."""
 
 
 class _NoBar:
     def update(self, done: float) -> None:
-        """Nobody looks."""
+        """Do nothing: no terminal."""
 
 
 @contextmanager
 def progress(what: str, total: float | None) -> Iterator[Bar]:
-    """A bar on standard error when that is a terminal; a `total` of None is not known."""
+    """Show a bar on standard error if that is a terminal; a `total` of None is unknown."""
     if not sys.stderr.isatty():
         yield _NoBar()
         return
@@ -89,10 +102,10 @@ def progress(what: str, total: float | None) -> Iterator[Bar]:
 
 
 def confirm(question: str, *, assume_yes: bool) -> None:
-    """Ask before something that cannot be taken back; without a terminal `--yes` is needed.
+    """Ask before an irreversible action; without a terminal `--yes` is required.
 
     Raises:
-        click.UsageError: nobody can be asked.
+        click.UsageError: there is no terminal to ask.
         click.Abort: the answer was no.
     """
     if assume_yes:

@@ -12,12 +12,12 @@ _AGE = re.compile(r"-(\d{1,9})([smhd])")
 
 
 class TimeOption(click.ParamType):
-    """An ISO 8601 time or an age such as -30d, as milliseconds, or the age below zero."""
+    """An ISO 8601 time or an age such as -30d, as milliseconds; an age is negative."""
 
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Milliseconds since 1970; an age is negative."""
+        """Return milliseconds since 1970; an age is negative."""
         from highwater.schemas.envelope import ms_from_iso
 
         if isinstance(value, int):
@@ -32,5 +32,5 @@ class TimeOption(click.ParamType):
 
 
 def at_ms(given: int, now_ms: int) -> int:
-    """When that is, in ms since 1970; an age that goes further back is 1970."""
+    """Return the time in ms since 1970; an age that reaches further back is 1970."""
     return given if given >= 0 else max(0, now_ms + given)

@@ -1,12 +1,12 @@
-"""What an operation asks of its caller: one declaration beside each route, and the pure rules that decide by it.
+"""What an operation requires of its caller: one declaration beside each route, and the pure rules that decide by it.
 
-Invariants. A decision is a function of the declaration, the principal and the owner, and of nothing else; `guard.py` applies it
-to every route. An admin reaches everything. A key or session bound to a user reaches what is that user's, one bound to an
-organization also what is that organization's, and one bound to neither whatever its role allows.
+Invariants. A decision depends on the declaration, the principal and the owner only; `guard.py` applies it to every
+route. An admin reaches everything. A key or session bound to a user reaches that user's resources; one bound to an
+organization also reaches the organization's; one bound to neither reaches whatever its role allows.
 
-What a refusal says of existence is decided here alone: a user, an organization and a namespace are named by the caller, so what
-belongs to others is 403; everything else has an id that would tell whether it exists, so what belongs to others is 404, in the
-same words as what does not exist.
+Only this module decides what a refusal reveals. Callers name users, organizations and namespaces themselves, so those
+of others are 403. Other resources have ids whose existence would be revealed, so those of others are 404, with the same
+text as for a missing resource.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ATTRIBUTE = "__highwater_access__"
 
 
 class Scope(StrEnum):
-    """The household of an operation; a key may be limited to some of them."""
+    """The group of operations that an operation belongs to; a key may be limited to some groups."""
 
     FEEDS = "feeds"
     LEAGUE = "league"
@@ -38,7 +38,7 @@ class Scope(StrEnum):
 
 
 class Whose(StrEnum):
-    """What an operation reaches, and so whose it has to be."""
+    """What an operation reaches, and therefore who must own it."""
 
     NOBODY = "nothing of anybody"
     DEPLOYMENT = "deployment"
@@ -59,7 +59,7 @@ class Whose(StrEnum):
     SESSION = "session"
 
 
-# Named by the caller, so that a refusal tells nothing: 403. Whatever else has an owner is 404 to others.
+# The caller names these, so a refusal reveals nothing: 403. Every other owned resource is 404 to others.
 NAMED = frozenset(
     {
         *(Whose.DEPLOYMENT, Whose.USER, Whose.ORGANIZATION, Whose.LISTED, Whose.SUBMISSION, Whose.QUERY, Whose.EVENT),
@@ -70,17 +70,18 @@ NAMED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What an operation asks. `role` None: no key is needed.
+    """What an operation requires. `role` None: no key is needed.
 
     Attributes:
-        role: the least role.
-        scope: the household that a limited key must name; None: any key, since each entry is checked.
-        whose: what it reaches.
-        own: the least role of a principal bound to the user whose it is; None: `role` for everybody.
-        keys_only: whether a session is refused.
-        token: the header whose token is asked for instead of a key.
-        limit: what bounds its calls; None: not said, and then it is no operation (`has_limit`).
-        cost: for how many calls of that limit one counts; more than one for what works for seconds, none where nothing bounds it.
+        role: the lowest role.
+        scope: the scope that a limited key must include; None: any key, since each entry is checked.
+        whose: what the operation reaches.
+        own: the lowest role of a principal bound to the owning user; None: `role` applies to everybody.
+        keys_only: whether sessions are refused.
+        token: the header whose token is required instead of a key.
+        limit: which rate limit applies; None: not declared, and such an operation is refused (`has_limit`).
+        cost: how many calls of that limit one call counts as; above one for expensive operations, none if nothing
+            limits it.
     """
 
     role: Role | None
@@ -94,7 +95,7 @@ class Access:
 
     @property
     def has_limit(self) -> bool:
-        """Whether it says what bounds its calls and what one counts for; an address is counted by calls alone."""
+        """Whether it declares a rate limit and the cost of one call; limits per address count calls only."""
         if self.limit is None or self.cost is None:
             return False
         if self.limit is RateLimit.NONE:
@@ -103,7 +104,7 @@ class Access:
 
     @property
     def is_secret(self) -> bool:
-        """Whether what belongs to others is answered as what does not exist."""
+        """Whether resources of others are answered like missing ones."""
         return self.whose is not Whose.NOBODY and self.whose not in NAMED
 
     @property
@@ -125,12 +126,12 @@ def access(
     limit: RateLimit,
     cost: int,
 ) -> Callable[[F], F]:
-    """Declare what the operation below asks of its caller."""
+    """Declare the access that the endpoint below requires."""
     return declared(Access(role, scope, whose, own, keys_only, None, limit, cost))
 
 
 def declared(declaration: Access) -> Callable[[F], F]:
-    """The same with a declaration that exists already."""
+    """Declare the same access as an existing declaration."""
 
     def declare(endpoint: F) -> F:
         setattr(endpoint, _ATTRIBUTE, declaration)
@@ -140,7 +141,7 @@ def declared(declaration: Access) -> Callable[[F], F]:
 
 
 def access_of(endpoint: Any) -> Access | None:
-    """The declaration of an endpoint; None: it has none."""
+    """Return the declaration of an endpoint; None if it has none."""
     found: Access | None = getattr(endpoint, _ATTRIBUTE, None)
     return found
 
@@ -150,14 +151,14 @@ def access_of(endpoint: Any) -> Access | None:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose something is; None: it has no such owner."""
+    """The owner of a resource; None: it has no such owner."""
 
     user_id: str | None = None
     organization_id: str | None = None
 
 
 class Relation(Enum):
-    """How a principal stands to an owner."""
+    """How a principal is related to an owner."""
 
     ANY = "not bound, or an admin"
     OWN = "bound to the user"
@@ -166,7 +167,7 @@ class Relation(Enum):
 
 
 class Refusal(Enum):
-    """Why a principal may not."""
+    """Why a principal is refused."""
 
     ROLE = "role"
     SCOPE = "scope"
@@ -175,7 +176,7 @@ class Refusal(Enum):
 
 
 def relation(principal: Principal, owner: Owner) -> Relation:
-    """How a principal stands to an owner."""
+    """Return how a principal is related to an owner."""
     if principal.role is Role.ADMIN or not principal.is_bound:
         return Relation.ANY
     if owner.user_id is not None and principal.is_user(owner.user_id):
@@ -186,7 +187,7 @@ def relation(principal: Principal, owner: Owner) -> Relation:
 
 
 def refusal(declaration: Access, principal: Principal) -> Refusal | None:
-    """Return why a principal may not call an operation for any resource; None if it may, as far as is known before the body."""
+    """Return why a principal may not call an operation for any resource; None if it may, before the body is known."""
     if declaration.role is None:
         return None
     if not in_scope(declaration.scope, principal):
@@ -200,12 +201,12 @@ def refusal(declaration: Access, principal: Principal) -> Refusal | None:
 
 
 def in_scope(scope: Scope | None, principal: Principal) -> bool:
-    """Whether the scopes of a key reach an operation of this household."""
+    """Return whether the scopes of a key include this scope."""
     return scope is None or principal.scopes is None or scope in principal.scopes
 
 
 def owner_refusal(declaration: Access, principal: Principal, owner: Owner) -> Refusal | None:
-    """Why a principal may not do this to what is that owner's; None: it may."""
+    """Return why a principal may not call the operation on this owner's resources; None if it may."""
     found = relation(principal, owner)
     if found is Relation.NONE:
         return Refusal.OWNER
@@ -215,7 +216,9 @@ def owner_refusal(declaration: Access, principal: Principal, owner: Owner) -> Re
 
 
 def may_act_for(principal: Principal, owner: Owner) -> bool:
-    """Whether something may be made in this name: a bound principal acts for its own user and its own organization alone."""
+    """Return whether a principal may create something for this owner: a bound principal acts only for its own user and
+    organization.
+    """
     if principal.role is Role.ADMIN or not principal.is_bound:
         return True
     if owner.organization_id is not None and principal.organization_id != owner.organization_id:

@@ -1,7 +1,7 @@
-"""An authenticated read as a user is activity of that user (R0.7): at most one event per user in five minutes.
+"""An authenticated read as a user counts as activity of that user (R0.7): at most one event per user in five minutes.
 
-The bound is kept in this process, and across processes by Redis while it is there; a doubled event is harmless, since
-activity is a maximum. Reads never wait for it.
+This process enforces the limit, and Redis enforces it across processes while it is available. A duplicate event is
+harmless, since activity is a maximum. Reads never wait for it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from highwater.streams.telemetry import get_log
 
 ACTIVITY_SECONDS = 300
 ACTIVITY_MS = ACTIVITY_SECONDS * 1000
-# Users remembered by one process: 100,000 of them take about 20 MB; one forgotten costs one more event.
+# Users remembered by one process: 100,000 take about 20 MB; a forgotten user costs one more event.
 USERS_MAX = 100_000
 
 _log = get_log("activity")
 
 
 class ActivityNotes:
-    """Publishes the activity of users, and remembers whose was published."""
+    """Publishes the activity of users, and remembers whose activity was published."""
 
     def __init__(self, clock: Clock, link: RedisLink, publish: Callable[[str, int], Awaitable[None]]) -> None:
         self._clock = clock
@@ -36,7 +36,7 @@ class ActivityNotes:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def note(self, principal: Principal) -> None:
-        """A request was made as this principal; returns at once."""
+        """Note a request by this principal; returns at once."""
         user_id = principal.user_id
         if user_id is None:
             return

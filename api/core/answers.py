@@ -1,8 +1,8 @@
-"""The JSON answers of operations as the OpenAPI document describes them.
+"""The JSON answers of operations, as the OpenAPI document describes them.
 
-Invariant. A declared answer is described and never checked or written again: a route sends the bytes that it made, and
-`tests/integration/documented.py` holds every answer that a test gets against the document. The schemas are made when the document
-is first asked for, so that an API that nobody asks for it never makes them.
+Invariant. A declared answer is described but neither checked nor serialized again: a route sends the bytes that it
+built, and `tests/integration/documented.py` compares every answer that a test receives with the document. The schemas
+are built when the document is first requested.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class DocumentPending(TypedDict):
 def answer(
     *types: type, status: int = HTTPStatus.OK, names: Iterable[str] = (), description: str | None = None
 ) -> dict[int | str, dict[str, Any]]:
-    """What a route says in `responses` of the JSON that it answers with: a value of one of these types; `names` as in `fields`.
+    """Return the `responses` entry for a JSON answer of one of these types; `names` as in `fields`.
 
     Raises:
         ValueError: another type has that name.
@@ -53,7 +53,7 @@ def answer(
 
 
 def add_answers(document: dict[str, Any]) -> None:
-    """Add the schemas of the answers, and of what they consist of."""
+    """Add the schemas of the answers and of the types they use."""
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     adapters: list[tuple[str, Literal["serialization"], TypeAdapter[Any]]] = [
         (name, "serialization", TypeAdapter(one)) for name, one in sorted(_DECLARED.items())

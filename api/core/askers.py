@@ -1,6 +1,6 @@
-"""The form of the ids of runs, jobs, decks, and of the users who ask.
+"""The form of the ids of runs, jobs, decks and querying users.
 
-Invariant: they are UUIDs, in lower case with hyphens wherever they are kept, so one run or user has one name.
+Invariant: they are UUIDs, stored in lower case with hyphens, so one run or user has one id.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from highwater.streams.checks import is_uuid
 
 
 def canonical_uuid(name: str, text: str) -> str:
-    """A UUID in lower case.
+    """Return a UUID in lower case.
 
     Raises:
-        UnprocessableError: it is none; `name` is the field at fault.
+        UnprocessableError: the text is not a UUID; `name` is the field at fault.
     """
     lower = text.lower()
     if not is_uuid(lower):

@@ -1,7 +1,8 @@
-"""`/asyncapi.json`: every topic, its events and who publishes and reads them, as AsyncAPI 3.0; for tools, as `/openapi.json` is.
+"""`/asyncapi.json`: every topic, its events and who publishes and reads them, as AsyncAPI 3.0; for tools, as
+`/openapi.json` is.
 
-Invariant: a function of the catalogue of topics and of the Avro files. It is written from the side of Highwater: `send` is what
-Highwater publishes, `receive` what it reads. No broker is named, since a client knows its own and others need not.
+Invariant: a function of the catalogue of topics and of the Avro files. It takes the point of view of Highwater: `send`
+is what Highwater publishes, `receive` what it reads. It names no broker, since a client knows its own.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ async def asyncapi(request: Request) -> Response:
 
 
 def document(version: str) -> dict[str, Any]:
-    """The document of a version of Highwater; not to be changed by its caller."""
+    """Return the document of a version of Highwater; the caller must not change it."""
     return _document(version, keyed_partitions())
 
 
@@ -90,7 +91,7 @@ def message_name(topic: Topic) -> str:
 
 
 def describe(topic: Topic) -> str:
-    """What a topic's events say, their key, who publishes them and who reads them, as sentences."""
+    """Describe a topic's events, key, producers and consumers in sentences."""
     key = f"Keyed by `{topic.key}`." if topic.key else "Without a key; published to each partition."
     publishers = " and ".join("any client" if name == "outside" else f"`{name}`" for name in topic.producers)
     readers = " and ".join(f"`{name}`" for name in topic.consumers) or "analysts only"
@@ -121,7 +122,7 @@ def _channel(topic: Topic) -> dict[str, Any]:
 
 
 def _operations(topic: Topic) -> list[tuple[str, dict[str, Any]]]:
-    """What Highwater does with a topic: one operation for each part that publishes or reads it."""
+    """Return Highwater's operations on a topic: one for each component that publishes or reads it."""
     found = [("send", producer) for producer in topic.producers] + [
         ("receive", consumer) for consumer in topic.consumers
     ]
@@ -170,7 +171,7 @@ def _message(topic: Topic) -> dict[str, Any]:
 
 
 def _plain(node: Any) -> Any:
-    """A schema whose docs name no requirement: its readers do not have them."""
+    """Return a schema without requirement numbers in its docs: its readers do not have the specification."""
     if isinstance(node, list):
         return [_plain(one) for one in node]
     if isinstance(node, dict):

@@ -1,9 +1,9 @@
-"""Wrong keys slow down: how many an address may try, and what it is told beyond.
+"""Limits wrong keys: how many an address may try, and the answer beyond the limit.
 
-Laws. Ten wrong keys or sign-ins of an address are answered as wrong in any minute; beyond them a key is refused (429) without
-being looked at, so that a right one cannot be told from a wrong one by trying. A key that this address has used before it was
-refused goes on working. Sessions are neither counted nor refused: their ids are random, and one that has ended is no attempt.
-Each process counts by itself.
+Invariants. In any minute, ten wrong keys or sign-ins of an address are answered as wrong. Beyond that, keys are refused
+(429) unchecked, so trying cannot distinguish a right key from a wrong one. A key that this address used successfully
+before continues to work. Sessions are neither counted nor refused: their ids are random, and an expired session is not
+an attempt. Each process counts separately.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from highwater.streams.identity.rate_limits import RecentCalls
 
 ATTEMPTS_MAX = 10
 WINDOW_MS = 60_000
-# Addresses whose wrong keys are counted, some 300 bytes each: the one that tried longest ago is forgotten.
+# Addresses whose wrong keys are counted, some 300 bytes each: the one with the oldest attempt is forgotten.
 ADDRESSES_MAX = 20_000
 # Pairs of address and key that were right, as 64-bit hashes, some 100 bytes each.
 PROVEN_MAX = 50_000
-# A customer of a provider has at least that much of IPv6 to himself (RFC 6177), so one address of it is no more than all.
+# A customer of a provider has at least this much IPv6 space (RFC 6177), so its addresses are counted together.
 _IPV6_PREFIX = 64
 
 
 @lru_cache(4096)
 def network_of(address: str) -> str:
-    """What is counted as one: an address of IPv4, a /64 of IPv6; another text as it is."""
+    """Return what is counted as one: an IPv4 address, or the /64 network of an IPv6 address; any other text unchanged."""
     try:
         found = ip_address(address)
     except ValueError:
@@ -39,7 +39,7 @@ def network_of(address: str) -> str:
 
 
 class Attempts:
-    """What is remembered of wrong keys, and of right ones."""
+    """Remembers wrong keys and right keys by address."""
 
     def __init__(
         self, attempts_max: int = ATTEMPTS_MAX, window_ms: int = WINDOW_MS, addresses_max: int = ADDRESSES_MAX
@@ -52,15 +52,15 @@ class Attempts:
         return len(self._wrong)
 
     def wait_ms(self, address: str, now_ms: int) -> int:
-        """0: the address may try a key; else in how many ms."""
+        """Return 0 if the address may try a key, else after how many ms it may."""
         return self._wrong.judge(network_of(address), now_ms).retry_after_ms if self._wrong else 0
 
     def note_wrong(self, address: str, now_ms: int) -> bool:
-        """A key was wrong; whether this was the last that the address may try."""
+        """Note a wrong key; return whether this was the last attempt that the address has."""
         return len(self._wrong.count(network_of(address), now_ms).times) >= self._attempts_max
 
     def note_right(self, address: str, key: str) -> None:
-        """A key was right: from here it is looked at whatever else the address sends."""
+        """Note a right key: from now on it is checked, whatever else the address sends."""
         pair = hash((address, key))
         if pair not in self._proven:
             self._proven[pair] = None
@@ -68,5 +68,7 @@ class Attempts:
                 self._proven.popitem(last=False)
 
     def is_proven(self, address: str, key: str) -> bool:
-        """Whether this address has used this key; the hash is salted by the process, so nobody makes two keys meet."""
+        """Return whether this address has used this key successfully; the hash has a salt per process, so collisions
+        cannot be prepared.
+        """
         return hash((address, key)) in self._proven

@@ -1,21 +1,32 @@
-"""The listeners of a hub of this process: counted before it is known who they are, bounded, and told when the server stops.
+"""The listeners of a hub in this process: counted before they are authenticated, limited in number, and notified when
+the server stops.
 
-Invariant: a hub ends when everyone has left it, or after a moment; nobody comes in once it ends.
+Invariant: a hub ends when all listeners have left, or after a short wait; nobody joins it once it ends.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 
 from prometheus_client import Gauge
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from highwater.api.core.sockets import FAILED, GOING_AWAY, INTERNAL_ERROR, Closable, EndingError
-from highwater.schemas.errors import UnavailableError
+from highwater.api.core.errors import ProblemError
+from highwater.api.core.sockets import (
+    FAILED,
+    GOING_AWAY,
+    INTERNAL_ERROR,
+    Closable,
+    EndingError,
+    code_of,
+    send_away,
+)
+from highwater.schemas.errors import InvalidEventError, UnavailableError
 from highwater.streams.telemetry import get_log
 
-# How long a hub that ends waits for those who were told to leave.
+# How long a hub that ends waits for its notified listeners to leave.
 LEAVE_SECONDS_MAX = 2.0
 
 _log = get_log("sockets")
@@ -25,7 +36,7 @@ class Audience:
     """The listeners of one hub."""
 
     def __init__(self, what: str, count_max: int, gauge: Gauge | None = None) -> None:
-        """`what` says of them what they do, as in "too many sockets are open"; `gauge` shows how many there are."""
+        """`what` describes the listeners in errors, as in "too many sockets are open"; `gauge` shows their number."""
         self.count = 0
         self.is_ending = False
         self._what = what
@@ -36,7 +47,7 @@ class Audience:
 
     @contextlib.contextmanager
     def admitted(self) -> Iterator[None]:
-        """One of them.
+        """Count one listener while the block runs.
 
         Raises:
             UnavailableError: there are too many.
@@ -49,8 +60,17 @@ class Audience:
         finally:
             self._become(self.count - 1)
 
+    async def serve(self, websocket: WebSocket, run: Callable[[], Awaitable[None]]) -> None:
+        """One socket of theirs; whatever refuses it closes it with its code."""
+        with contextlib.suppress(WebSocketDisconnect):
+            try:
+                with self.admitted():
+                    await run()
+            except (ProblemError, InvalidEventError, UnavailableError, EndingError) as error:
+                await send_away(websocket, code_of(error), str(error))
+
     def check_room(self) -> None:
-        """Refuse one more than there may be.
+        """Refuse a listener above the limit.
 
         Raises:
             UnavailableError: there are too many.
@@ -71,7 +91,7 @@ class Audience:
             self._all_left.set()
 
     async def end(self, listeners: Iterable[Closable]) -> None:
-        """End those who listen, and wait a moment for them to have been told."""
+        """End the listeners, and wait briefly until they have been notified."""
         self.is_ending = True
         for listener in list(listeners):
             listener.close(GOING_AWAY, "the server stops")
@@ -82,6 +102,6 @@ class Audience:
 
 
 def fail(listeners: Iterable[Closable]) -> None:
-    """End those who would be told nothing more: their hub failed."""
+    """End the listeners because their hub failed and would send nothing more."""
     for listener in list(listeners):
         listener.close(INTERNAL_ERROR, FAILED)

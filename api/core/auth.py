@@ -25,9 +25,10 @@ from highwater.streams.telemetry import KEYS_REFUSED, get_log
 SESSION_PREFIX = "hws_"
 _log = get_log("api")
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="highwater"'}
-# 64 bits of a hash: no two of a deployment's keys share an id by chance.
+# 64 bits of a hash: two keys of a deployment do not share an id by chance.
 _KEY_ID_CHARACTERS = 16
-# In the scope of a request that was authenticated before its route: who sent it. A session is read, and renewed, once.
+# In the scope of a request that was authenticated before its route: the caller. A session is read and renewed only
+# once.
 PRINCIPAL = "highwater.principal"
 
 
@@ -51,8 +52,8 @@ ROLES = {role.label: role for role in Role}
 class Principal:
     """The caller of a request; `user_id` and `organization_id` None: bound to no user, to no organization.
 
-    `plan` is that of a session. `session_id` and `key_id` name a session or API key where its secret must not stand. `scopes` are
-    the households that a key is limited to; None: it has all of them.
+    `plan` is that of a session. `session_id` and `key_id` name a session or API key where its secret must not appear.
+    `scopes` are the scopes that a key is limited to; None: it has all of them.
     """
 
     role: Role
@@ -65,16 +66,18 @@ class Principal:
 
     @property
     def may_end(self) -> bool:
-        """Whether it may be revoked or expire while a stream of its runs: sessions and keys may, an open API's caller may not."""
+        """Whether it may be revoked or expire while its stream runs: true for sessions and keys, false for the caller
+        of an open API.
+        """
         return self.session_id is not None or self.key_id is not None
 
     @property
     def is_bound(self) -> bool:
-        """Whether it stands for a user or an organization, and not for the operator."""
+        """Whether it acts for a user or an organization, and not for the operator."""
         return self.user_id is not None or self.organization_id is not None
 
     def is_user(self, user_id: str) -> bool:
-        """Whether it is bound to this user; a UUID is the same in capitals, as the settings may write it."""
+        """Return whether it is bound to this user; UUIDs are compared in lower case, since settings may use capitals."""
         if self.user_id is None or self.user_id == user_id:
             return self.user_id is not None
         lower = user_id.lower()
@@ -86,7 +89,7 @@ OPEN = Principal(Role.ADMIN)
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """One key of the settings."""
+    """One API key of the settings."""
 
     secret: bytes
     principal: Principal
@@ -120,17 +123,17 @@ def parse_api_keys(text: str | None) -> tuple[ApiKey, ...]:
 
 
 def key_id_of(secret: bytes) -> str:
-    """What stands for an API key in names of counters: nobody learns the key from it."""
+    """Return the id of an API key in names of counters, from which the key cannot be derived."""
     return key_id_of_hash(sha256(secret).hexdigest())
 
 
 def key_id_of_hash(secret_sha256: str) -> str:
-    """The same, of a key whose hash in hex is known."""
+    """Return the same id for a key whose hash in hex is known."""
     return secret_sha256[:_KEY_ID_CHARACTERS]
 
 
-def refuse_open_door(host: str, keys: tuple[ApiKey, ...]) -> None:
-    """Refuse to serve everybody as admin on an address that others reach.
+def refuse_public_address_without_keys(host: str, keys: tuple[ApiKey, ...]) -> None:
+    """Refuse to serve every caller as admin on an address that other machines reach.
 
     Raises:
         ConfigurationError: no keys, and the host is not loopback.
@@ -171,15 +174,18 @@ class Authenticator:
 
     @property
     def is_open(self) -> bool:
-        """Whether no keys and no OpenID provider are configured; a file of keys closes the API even while it holds none."""
+        """Whether neither keys nor an OpenID provider are configured; a file of keys closes the API even while it is
+        empty.
+        """
         return not self._principals and self._key_file is None and self._read_token is None
 
     async def principal(self, authorization: str | None) -> Principal:
-        """Who an `Authorization` field stands for.
+        """Return the principal of an `Authorization` field.
 
         Raises:
-            UnauthorizedError: nobody.
-            UnavailableError: it is a session and Redis is unavailable, or a token and the OpenID provider's keys are not known.
+            UnauthorizedError: it names no valid caller.
+            UnavailableError: it is a session and Redis is unavailable, or a token and the OpenID provider's keys are
+                unknown.
         """
         scheme, _, token = (authorization or "").partition(" ")
         token = token.strip()
@@ -198,7 +204,7 @@ class Authenticator:
         return found
 
     async def is_still_valid(self, authorization: str | None) -> bool:
-        """Whether what a stream was opened with is still good; while that cannot be told it is."""
+        """Return whether the credentials of an open stream are still valid; true while this cannot be determined."""
         try:
             await self.principal(authorization)
         except UnauthorizedError:
@@ -208,7 +214,7 @@ class Authenticator:
         return True
 
     def quick(self, authorization: str | None) -> Principal | None:
-        """Who an `Authorization` field stands for, where that takes no asking; None leaves it to `principal`."""
+        """Return the principal of an `Authorization` field if this needs no I/O; None leaves it to `principal`."""
         if authorization is None:
             return OPEN if self.is_open else None
         scheme, _, token = authorization.partition(" ")
@@ -224,10 +230,11 @@ class Authenticator:
 
 
 async def authenticated(authenticator: Authenticator, authorization: str | None, address: str) -> Principal:
-    """Who an `Authorization` field from an address stands for; wrong ones slow the address down (`attempts.py`).
+    """Return the principal of an `Authorization` field from an address; wrong ones slow the address down
+    (`attempts.py`).
 
     Raises:
-        UnauthorizedError: nobody.
+        UnauthorizedError: it names no valid caller.
         TooManyRequestsError: the address has sent too many wrong ones, and this one was not checked.
         UnavailableError: it is a session and Redis is unavailable.
     """
@@ -237,7 +244,7 @@ async def authenticated(authenticator: Authenticator, authorization: str | None,
     wait_ms = attempts.wait_ms(address, now_ms)
     if wait_ms and not attempts.is_proven(address, authorization):
         KEYS_REFUSED.inc()
-        # Rounded up: who comes a part of a second too early is refused again.
+        # Rounded up: a client that retries a fraction of a second too early is refused again.
         headers = {"Retry-After": str(-(-wait_ms // 1000))}
         raise TooManyRequestsError("too many wrong keys from this address", headers=headers)
     try:
@@ -251,5 +258,5 @@ async def authenticated(authenticator: Authenticator, authorization: str | None,
 
 
 def _is_session(authorization: str) -> bool:
-    """Whether it names a session: its id is random, found by nobody who tries, and one that has ended is no attempt."""
+    """Return whether it names a session: its id is random and cannot be guessed, and an expired one is not an attempt."""
     return authorization.partition(" ")[2].strip().startswith(SESSION_PREFIX)

@@ -1,6 +1,6 @@
-"""What every operation asks of its caller, seen together: the check at the start, OpenAPI, and the table in the docs.
+"""Lists what every operation requires of its caller: for the check at the start, OpenAPI, and the table in the docs.
 
-Invariant. All of them are read from the declarations that `guard.py` enforces, so none can say something else.
+Invariant. All of them are derived from the declarations that `guard.py` enforces, so they cannot contradict it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TOKEN_SCHEMES = {"x-prewarm-token": "prewarm"}
 
 
 class Operation(NamedTuple):
-    """An operation: its method (`WS` for a socket, `page` for one of the dashboard), path and declaration."""
+    """An operation: its method (`WS` for a socket, `page` for a page of the dashboard), path and declaration."""
 
     method: str
     path: str
@@ -36,7 +36,7 @@ def operations(routes: Sequence[BaseRoute]) -> Iterator[Operation]:
     """Every operation of an application.
 
     Raises:
-        UndeclaredAccessError: a route declares no access, or none enforces what it declares.
+        UndeclaredAccessError: a route declares no access, or its declaration is not enforced.
     """
     for context in iter_route_contexts(routes):
         route: Any = context.original_route
@@ -57,10 +57,10 @@ def operations(routes: Sequence[BaseRoute]) -> Iterator[Operation]:
 
 
 def close(application: FastAPI) -> None:
-    """Refuse an application of which a route declares no access; its own descriptions are for everybody.
+    """Refuse an application with a route that declares no access; its OpenAPI pages are public.
 
     Raises:
-        UndeclaredAccessError: one does not.
+        UndeclaredAccessError: a route declares none.
     """
     for route in application.router.routes:
         if type(route) is Route:
@@ -73,7 +73,7 @@ def close(application: FastAPI) -> None:
 
 
 def describe(document: dict[str, Any], routes: Sequence[BaseRoute]) -> None:
-    """Add to a description of the API what each operation asks, and its answers to who may not."""
+    """Add to the OpenAPI document what each operation requires, and the errors for callers without access."""
     add_problem(document)
     schemes = document["components"].setdefault("securitySchemes", {})
     schemes[_SCHEME] = {"type": "http", "scheme": "bearer", "description": "An API key or a session."}
@@ -88,7 +88,7 @@ def describe(document: dict[str, Any], routes: Sequence[BaseRoute]) -> None:
             operation["security"] = [{_TOKEN_SCHEMES[access.token]: []}]
             answers["401"] = "The token is missing or wrong."
         if access.role is not None:
-            # An API without keys is open, on loopback alone.
+            # An API without keys is open, and only on loopback.
             operation["security"] = [{_SCHEME: []}, {}]
             answers["401"] = "A valid API key or session is required."
             answers["403"] = f"The key or session lacks permission: {asks(access)}."
@@ -110,7 +110,7 @@ _HEADERS = {
 
 
 def _describe_limit(operation: dict[str, Any], access: Access, answers: dict[str, str]) -> None:
-    """Say what limits the calls of an operation, in words and as `x-rate-limit`."""
+    """Describe the rate limit of an operation, in words and as `x-rate-limit`."""
     limit = access.limit
     if limit is None or limit is RateLimit.NONE:
         return
@@ -120,7 +120,7 @@ def _describe_limit(operation: dict[str, Any], access: Access, answers: dict[str
 
 
 def _add_limit_headers(document: dict[str, Any], operation: dict[str, Any], access: Access) -> None:
-    """Say which fields every answer to a counted call carries; who is nobody is not counted."""
+    """Describe the header fields of every answer to a counted call; unauthenticated calls are not counted."""
     if access.limit not in (RateLimit.PLAN, RateLimit.CALLER):
         return
     headers = document["components"].setdefault("headers", {})
@@ -137,7 +137,7 @@ def _add_limit_headers(document: dict[str, Any], operation: dict[str, Any], acce
 
 
 def asks(access: Access) -> str:
-    """What an operation asks, in a few words."""
+    """Describe the access that an operation requires in a few words."""
     if access.token is not None:
         return f"the token in `{access.token}`"
     if access.role is None:
@@ -150,11 +150,11 @@ def asks(access: Access) -> str:
     return text
 
 
-# How the columns of the table are bound; `b` is bound to a user of an organization, `o` to an organization alone.
+# How the columns of the table are bound; `b` is bound to a user of an organization, `o` to an organization only.
 UNBOUND = tuple(Principal(role) for role in Role)
 BOUND = tuple(Principal(role, "user", organization_id="organization") for role in Role)
 COLUMNS = (*UNBOUND, *BOUND, Principal(Role.EDITOR, organization_id="organization"))
-# What can be a user's own, and what an organization's.
+# What a user can own, and what an organization can own.
 _OF_USERS = frozenset(
     {
         Whose.FILTERED,
@@ -176,7 +176,7 @@ _OF_ORGANIZATIONS = frozenset(
 
 
 def reach(access: Access, principal: Principal) -> str:
-    """What of an operation's resources a principal reaches: `all`, `own`, `org`, `open` or nothing."""
+    """Return which resources of an operation a principal reaches: `all`, `own`, `org`, `open` or nothing."""
     if access.role is None:
         return "all"
     is_operator = principal.role is Role.ADMIN or not principal.is_bound
@@ -198,7 +198,7 @@ def reach(access: Access, principal: Principal) -> str:
 
 
 def table(routes: Sequence[BaseRoute]) -> str:
-    """Operations by principals, as Markdown."""
+    """Return operations by principals, as a Markdown table."""
     heads = (
         *("Operation", "Household", "Limit", "Counts for", "Reaches", "Others' is", "no key"),
         *(_head(one) for one in COLUMNS),

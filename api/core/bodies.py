@@ -1,7 +1,8 @@
-"""What a body may be: its media type and its coding, judged before it is read.
+"""Which bodies are accepted: their media type and coding are checked before they are read.
 
-Invariants. A body says what it is (415 otherwise): a form or a text, which a page of any site may send without being asked, is
-no JSON. No coding of a body is taken, since what 16 MiB decode to has no bound; answers are another matter (`encodings.py`).
+Invariants. A body declares its type (415 otherwise): a form or plain text, which any site can send without permission,
+is not JSON. No content coding is accepted for bodies, since the decoded size of 16 MiB has no limit; for answers see
+`encodings.py`.
 """
 
 from __future__ import annotations
@@ -10,17 +11,17 @@ from functools import lru_cache
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
-# Names that are in use for lines of JSON; none of them is registered.
+# Names in use for lines of JSON; none of them is registered.
 JSON_LINES = frozenset(
     {NDJSON, "application/ndjson", "application/jsonl", "application/jsonlines", "application/x-jsonlines"}
 )
 FORM = "application/x-www-form-urlencoded"
-# What a request says whose body is not encoded.
+# Value of the field for a body without coding.
 _UNENCODED = frozenset({"", "identity"})
 
 _EVENTS = "/api/events/"
 _API = "/api/"
-# Takes bytes of any type, also without one.
+# Accepts bytes of any type, or without one.
 _ANY_TYPE = frozenset({"/api/blobs"})
 _FORMS = frozenset({"/login"})
 
@@ -53,7 +54,7 @@ def wrong_type(path: str, content_type: str) -> str | None:
 
 
 def wrong_coding(content_encoding: str) -> str | None:
-    """Why a body in this coding is not taken, None where it is not encoded."""
+    """Return why a body with this coding is refused; None if it has no coding."""
     if content_encoding.strip().lower() in _UNENCODED:
         return None
     return "bodies are taken as they are, without Content-Encoding"

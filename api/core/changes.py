@@ -1,8 +1,8 @@
-"""What changed, as server-sent events: the tail of `cache.version-bumped`, resumable at any event.
+"""Changes as server-sent events: the tail of `cache.version-bumped`, resumable at any event.
 
-Invariant: the id of an event is the log position of the whole stream, one next offset a partition (`0:12,1:5,…`), so a client
-that comes back with it misses nothing and sees nothing twice. Bumps that the log no longer holds are told as a `gap`. A stream
-ends soon after the key or session that it was opened with.
+Invariant: the id of an event is the log position of the whole stream, one next offset per partition (`0:12,1:5,…`), so
+a client that reconnects with it misses nothing and receives nothing twice. Bumps that the log no longer holds are
+reported as a `gap`. A stream ends soon after its key or session becomes invalid.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STREAMS_MAX = 32
 HEARTBEAT_SECONDS = 15.0
 # How soon a stream ends whose key or session was revoked.
 RECHECK_SECONDS = 60.0
-# How soon a stream notices that its client has gone.
+# How soon a stream notices that its client has disconnected.
 POLL_SECONDS = 0.5
 RECORDS_MAX = 500
 
@@ -44,7 +44,7 @@ def parse_last_event_id(text: str) -> dict[int, int]:
     """The next offset of each partition in a `Last-Event-ID`; one position `topic/partition/offset` counts as well.
 
     Raises:
-        BadRequestError: it is neither.
+        BadRequestError: it has neither form.
     """
     if _VECTOR.fullmatch(text):
         places = {int(part.split(":")[0]): int(part.split(":")[1]) for part in text.split(",")}
@@ -62,7 +62,7 @@ def parse_last_event_id(text: str) -> dict[int, int]:
 
 
 def event_id(places: Mapping[int, int]) -> str:
-    """The id that stands for these next offsets."""
+    """Return the event id for these next offsets."""
     return ",".join(f"{partition}:{places[partition]}" for partition in sorted(places))
 
 
@@ -77,11 +77,11 @@ class ChangeFeed:
         self._closing = False
 
     async def start_places(self, last_event_id: str | None) -> tuple[dict[int, int], bool]:
-        """Where a stream begins, and whether bumps before it are lost.
+        """Return where a stream begins, and whether bumps before it are lost.
 
         Raises:
             BadRequestError: the id is malformed, or past the end of the log.
-            UnavailableError: Kafka is away, or there are too many streams.
+            UnavailableError: Kafka is unavailable, or there are too many streams.
         """
         if self._open >= STREAMS_MAX:
             raise UnavailableError("too many streams are open")
@@ -105,7 +105,7 @@ class ChangeFeed:
         is_visible: Callable[[str], bool],
         is_still_allowed: Callable[[], Awaitable[bool]],
     ) -> AsyncIterator[bytes]:
-        """Server-sent events from these places on, until the client goes, may no longer see them, or the process ends."""
+        """Yield server-sent events from these offsets until the client disconnects, loses access, or the process ends."""
         self._open += 1
         loop = asyncio.get_running_loop()
         consumer = self._consumer(places)
@@ -131,7 +131,7 @@ class ChangeFeed:
                         yield chunk
                 if monotonic_seconds() - sent_at >= HEARTBEAT_SECONDS:
                     sent_at = monotonic_seconds()
-                    # The id moves with bumps that this client does not see, so that it resumes near the end.
+                    # The id also advances with bumps that this client may not see, so that it resumes near the end.
                     yield f": heartbeat\nid: {event_id(places)}\n\n".encode()
         finally:
             self._open -= 1
@@ -142,7 +142,7 @@ class ChangeFeed:
             {
                 **self._client,
                 "client.id": "highwater-changes",
-                "group.id": "highwater-changes",  # the client wants one; nothing is ever committed to it
+                "group.id": "highwater-changes",  # the client requires a group id; nothing is ever committed to it
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
                 "fetch.wait.max.ms": 100,
@@ -162,9 +162,9 @@ class ChangeFeed:
 
 
 def _chunk(record: Any, places: dict[int, int], codec: Codec, is_visible: Callable[[str], bool]) -> bytes | None:
-    """The event of one record; None for one that is not shown."""
+    """Return the event of one record; None for a hidden one."""
     if record.error() is not None:
-        return None  # librdkafka goes on by itself; what is lost for good ends the stream with an exception
+        return None  # librdkafka recovers by itself; an unrecoverable error ends the stream with an exception
     places[record.partition()] = record.offset() + 1
     try:
         event = codec.decode(TOPIC, record.value())

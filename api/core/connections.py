@@ -14,12 +14,12 @@ from highwater.api.core.proxies import Networks, is_trusted
 
 Whose: TypeAlias = Literal["all", "address"]
 
-# Files of the process beside connections: those of PostgreSQL, Redis, Kafka, and what is spooled to disk.
+# File descriptors of the process besides connections: PostgreSQL, Redis, Kafka, and data spooled to disk.
 OTHER_FILES = 256
 
 
 class Connections:
-    """What is open now."""
+    """Counts the open connections."""
 
     def __init__(self, connections_max: int, per_address_max: int, trusted: Networks = ()) -> None:
         self._connections_max = connections_max
@@ -32,7 +32,9 @@ class Connections:
         return self._open
 
     def admit(self, address: str) -> Whose | None:
-        """None: the connection is counted, and `leave` is due for it. Else whose limit it would exceed."""
+        """Count a connection and return None; `leave` must follow. Returns whose limit it would exceed if it is
+        refused.
+        """
         network = network_of(address)
         held = self._of_network.get(network, 0)
         if self._open >= self._connections_max:
@@ -44,7 +46,7 @@ class Connections:
         return None
 
     def leave(self, address: str) -> None:
-        """A connection that was admitted has ended."""
+        """Release a connection that was admitted."""
         network = network_of(address)
         held = self._of_network[network] - 1
         if held:
@@ -55,6 +57,8 @@ class Connections:
 
 
 def files_allowed() -> int:
-    """Connections that the process has file descriptors for, at least one; more are not accepted, and would be waited for."""
+    """Return the number of connections that the process has file descriptors for, at least one; more are not accepted
+    and wait.
+    """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(1, soft - OTHER_FILES) if soft != resource.RLIM_INFINITY else 1_000_000

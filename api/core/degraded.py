@@ -1,6 +1,7 @@
-"""What works in part, as PostgreSQL has it: partitions that consumers have stopped for bad events, a restore that is in progress.
+"""What works only in part, according to PostgreSQL: partitions that consumers stopped because of bad events, a restore
+in progress.
 
-Invariant: the answer is at most `SECONDS` old, and however many probes ask, PostgreSQL is asked once in that time.
+Invariant: the answer is at most `SECONDS` old, and PostgreSQL is queried once in that time, however many probes ask.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import monotonic_seconds
 from highwater.streams.telemetry import get_log
 
-# Probes come every few seconds; anybody may send them, since they carry no key.
+# Probes come every few seconds; anyone may send them, since they carry no key.
 SECONDS = 1.0
-# A server that hangs must not hang the probe that says so.
+# A server that hangs must not hang the probe that reports it.
 _READ_SECONDS_MAX = 1.0
 
 _log = get_log("api")
 
 
 class Degraded:
-    """Reads the stopped partitions of all consumers, and whether the database is whole."""
+    """Reads the stopped partitions of all consumers, and whether a restore is in progress."""
 
     def __init__(self, pool: Callable[[], asyncpg.Pool[asyncpg.Record]]) -> None:
         self._pool = pool
@@ -36,7 +37,9 @@ class Degraded:
         self._restored_from: str | None = None
 
     async def stopped(self) -> list[Stopped]:
-        """The stopped partitions; those seen last while PostgreSQL is unavailable, which readiness reports by itself."""
+        """Return the stopped partitions; the last known ones while PostgreSQL is unavailable, which readiness reports
+        separately.
+        """
         now = monotonic_seconds()
         if self._read_at is not None and now - self._read_at < SECONDS:
             return self._found
@@ -45,7 +48,7 @@ class Degraded:
             self._reading = asyncio.create_task(self._read(), name="stopped-partitions")
         await asyncio.wait(
             {self._reading}, timeout=_READ_SECONDS_MAX
-        )  # a pool with no connection left is not waited for
+        )  # do not wait for a pool without a free connection
         return self._found
 
     async def _read(self) -> None:
@@ -53,13 +56,15 @@ class Degraded:
             self._found = await all_stopped(self._pool(), seconds_max=_READ_SECONDS_MAX)
             rows = await fetched(self._pool(), QUERIES["restore_in_progress"], seconds_max=_READ_SECONDS_MAX)
             self._restored_from = rows[0]["source"] if rows else None
-        except asyncpg.UndefinedTableError:  # before `highwater init` no consumer has run, and nothing was restored
+        except asyncpg.UndefinedTableError:  # before `highwater init` no consumer has run and nothing was restored
             self._found, self._restored_from = [], None
         except (UnavailableError, asyncpg.PostgresError) as error:
             _log.debug("stopped partitions are not read", reason=str(error))
 
     async def by_name(self) -> dict[str, str]:
-        """For each consumer with stopped partitions what happened and the commands that resume them; `restore` while one runs."""
+        """Return, for each consumer with stopped partitions, what happened and the commands that resume them; also
+        `restore` while one runs.
+        """
         found: dict[str, str] = {}
         for stop in await self.stopped():
             found[stop.group] = f"{found[stop.group]}; {stop.text}" if stop.group in found else stop.text

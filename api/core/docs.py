@@ -1,6 +1,6 @@
-"""`/docs`: the OpenAPI document as one page, and `/problems`: the types of errors; no script, nothing from elsewhere.
+"""`/docs`: the OpenAPI document as one page, and `/problems`: the types of errors; without scripts or external files.
 
-Law: they show what `/openapi.json` and `problems.KINDS` say and nothing else, so they cannot go stale.
+Invariant: they show only what `/openapi.json` and `problems.KINDS` contain, so they cannot become stale.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ _METHODS = ("get", "put", "post", "patch", "delete", "head", "options")
 @router.get("/docs")
 @declared(PUBLIC)
 async def docs(request: Request) -> Response:
-    """The routes by subject."""
+    """Return the operations by subject."""
     return answer(request, page_of(request.app.openapi()))
 
 
 @router.get("/problems")
 @declared(PUBLIC)
 async def problems(request: Request) -> Response:
-    """Every type of problem."""
+    """Return every type of problem."""
     return answer(request, framed("Problems", f"<h1>Problems</h1>{''.join(map(_problem, KINDS))}"))
 
 
 @router.get("/problems/{name}")
 @declared(PUBLIC)
 async def problem_page(request: Request, name: str) -> Response:
-    """One type of problem: what its `type` leads to."""
+    """Return one type of problem: the page that its `type` links to."""
     kind = BY_NAME.get(name)
     if kind is None:
         raise NotFoundError(f"there is no problem {name!r}; /problems lists all of them")
@@ -61,7 +61,7 @@ def _answer(kind: ProblemKind) -> str:
 
 
 def _marked(text: str) -> str:
-    """Text with what stands between backticks as code."""
+    """Return text with backtick spans as code."""
     return "".join(
         f"<code>{escape(part)}</code>" if place % 2 else escape(part) for place, part in enumerate(text.split("`"))
     )
@@ -114,7 +114,7 @@ def _operation(path: str, method: str, operation: dict[str, Any]) -> str:
 
 
 def _example(path: str, method: str, operation: dict[str, Any]) -> str:
-    """The example of an operation as it is sent; nothing where a part of its path has none."""
+    """Return the example of an operation as it is sent; empty if a part of its path has none."""
     given = {one["name"]: one["example"] for one in operation.get("parameters", ()) if "example" in one}
     named = _PART.findall(path)
     if not set(named) <= given.keys():
@@ -149,7 +149,7 @@ def _table(title: str, rows: Sequence[tuple[str, ...]]) -> str:
 
 
 def _brief(schema: dict[str, Any]) -> str:
-    """A schema in a few words: its name, or what it is."""
+    """Describe a schema in a few words: its name, or its type."""
     if "$ref" in schema:
         name = escape(schema["$ref"].rpartition("/")[2])
         return f'<a href="#{name}">{name}</a>'

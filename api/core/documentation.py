@@ -1,6 +1,6 @@
-"""What the OpenAPI document says of every route alike: the refusals of the entrance and of the connection.
+"""Adds to the OpenAPI document what applies to every route: the refusals of the entrance and of the connection.
 
-Invariant: a status that any request may be answered with is in the document, with the form that it has.
+Invariant: every status that any request may receive is in the document, with its form.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def add_problem(document: dict[str, Any]) -> None:
 
 
 def add_refusals(document: dict[str, Any]) -> None:
-    """Add to each operation what it does not say itself."""
+    """Add to each operation the refusals that it does not declare."""
     add_problem(document)
     for path in document["paths"].values():
         for method, operation in path.items():
@@ -89,7 +89,7 @@ def add_refusals(document: dict[str, Any]) -> None:
 
 
 def problem_response(told: str) -> dict[str, Any]:
-    """An answer that is a problem, as OpenAPI says it."""
+    """Return the OpenAPI response of a problem."""
     return {
         "description": told,
         "content": {PROBLEM_TYPE: {"schema": {"$ref": f"#/components/schemas/{_PROBLEM}"}}},

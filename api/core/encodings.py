@@ -1,7 +1,8 @@
-"""Which coding of a body a client takes, by its `Accept-Encoding` (RFC 9110, section 12.5.3).
+"""Chooses the coding of a body by the client's `Accept-Encoding` (RFC 9110, section 12.5.3).
 
-Laws. No coding is sent that the client did not name, by itself or by `*`. Unencoded is always acceptable unless it is refused by
-`identity;q=0`, or by `*;q=0` without a word on identity. Of what is left the client's weight decides, and among equals ours.
+Invariants. No coding is sent that the client did not name, directly or by `*`. A body without coding is always
+acceptable unless `identity;q=0` refuses it, or `*;q=0` without an element for identity. Among the acceptable codings
+the client's weight decides, then our order.
 """
 
 from __future__ import annotations
@@ -16,24 +17,24 @@ import brotli
 
 Encoding: TypeAlias = Literal["br", "gzip", "identity"]
 
-# The smallest first; brotli is what documents are stored in.
+# The smallest first; documents are stored in brotli.
 ALL: tuple[Encoding, ...] = ("br", "gzip", "identity")
 # RFC 9110, section 8.4.1.3: another name of gzip.
 _ALIASES = {"x-gzip": "gzip"}
-# A coding, and a weight of at most three decimals (section 12.4.2); an element of another form counts as not sent.
+# A coding, and a weight of at most three decimals (section 12.4.2); an element of another form is ignored.
 _ELEMENT = re.compile(r"([!#$%&'*+.^_`|~0-9a-z-]+)(?:[ \t]*;[ \t]*q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?))?", re.ASCII)
-# Pages are made for each answer: brotli's fifth level takes a millisecond for 100 kB.
+# Pages are encoded for each answer: brotli's level 5 takes a millisecond for 100 kB.
 _BROTLI_QUALITY, _GZIP_LEVEL = 5, 5
-# Browsers send a handful of fields, none of them long: a stranger's long one is read each time instead of being kept.
+# Browsers send a few short fields, which are cached; a long one is parsed each time.
 _REMEMBERED, _REMEMBERED_CHARACTERS_MAX = 256, 128
 
 
 def negotiate(accept_encoding: str | None, available: Sequence[Encoding] = ALL) -> Encoding | None:
-    """The coding to answer in; None when the client takes none of them (406).
+    """Return the coding of the answer; None if the client accepts none of them (406).
 
     Args:
-        accept_encoding: the field, several of them joined by commas; None = not sent, and then the body goes as it is.
-        available: what there is, the preferred first.
+        accept_encoding: the field, several joined by commas; None = not sent, and then the body is not encoded.
+        available: the available codings, the preferred first.
     """
     if accept_encoding is None:
         return "identity"
@@ -43,7 +44,7 @@ def negotiate(accept_encoding: str | None, available: Sequence[Encoding] = ALL) 
 
 
 def encoded(content: bytes, encoding: Encoding) -> bytes:
-    """A body in a coding, for an answer that is made once."""
+    """Encode a body that is generated for one answer."""
     if encoding == "br":
         packed: bytes = brotli.compress(content, quality=_BROTLI_QUALITY)
         return packed
@@ -67,7 +68,7 @@ _negotiate_remembered = lru_cache(_REMEMBERED)(_negotiate)
 
 
 def _weights(accept_encoding: str) -> dict[str, float]:
-    """The weight of each coding named; named twice, the last counts."""
+    """Return the weight of each coding; the last one counts if a coding is named twice."""
     weights: dict[str, float] = {}
     for element in accept_encoding.lower().split(","):
         found = _ELEMENT.fullmatch(element.strip(" \t"))

@@ -1,8 +1,7 @@
-"""The entrance of the application: what is decided of a request before anything of it is routed or read.
+"""The entrance of the application: decisions on a request before any of it is routed or read.
 
-Invariants. Nothing behind it sees a request of a site that may not send it, or with a body that nobody takes. Every answer
-leaves with the policies. A read that comes through no proxy costs a look at its host and no more: the short cut to pages lies
-behind.
+Invariants. Requests of a forbidden site, or with a body of an unaccepted type, never pass it. Every answer has the
+security headers. A read that comes through no proxy costs one check of its host: the shortcut to pages lies behind it.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from highwater.api.core.auth import parse_api_keys
 from highwater.api.core.bodies import wrong_coding, wrong_type
 from highwater.api.core.errors import problem
 from highwater.api.core.policies import ENCRYPTED, PLAIN, Fields, with_policies
-from highwater.api.core.proxies import address_of, parse_networks, seen_through
+from highwater.api.core.proxies import address_of, parse_networks, scope_behind_proxies
 from highwater.api.core.sites import SAFE_METHODS, Asking, Refusal, Sites, is_loopback_host, parse_origins
 from highwater.streams.settings import Settings
 from highwater.streams.telemetry import HTTP_REFUSED, get_log
 
-# What pages of other origins may read and send; a browser hides the rest.
+# What pages of other origins may read and send; browsers block the rest.
 _EXPOSED = (
     *("ETag", "Age", "Retry-After", "Location", "X-Resource-Version", "X-Caused-By", "X-Pending", "X-Stale"),
     *("RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-Conflicts"),
@@ -40,13 +39,13 @@ _UNSUPPORTED = HTTPStatus.UNSUPPORTED_MEDIA_TYPE
 
 Quick: TypeAlias = Callable[[Scope, Send], Awaitable[bool]]
 _Headers: TypeAlias = list[tuple[bytes, bytes]]
-# Given the scope of a request and the status that it is refused with.
+# Called with the scope of a request and the status that it is refused with.
 OnRefusal: TypeAlias = Callable[[Scope, int], None]
 _log = get_log("api")
 
 
 class _Judged(NamedTuple):
-    """A request as it is seen through the proxies, and what was decided of it."""
+    """A request as seen through the proxies, and the decision on it."""
 
     scope: Scope
     fields: Fields
@@ -55,16 +54,16 @@ class _Judged(NamedTuple):
 
     @property
     def is_quick(self) -> bool:
-        """Whether it may be answered by what answers with the policies of `PLAIN`."""
+        """Return whether the shortcut, which answers with the headers of `PLAIN`, may answer it."""
         is_let_in = self.refusal is None and not self.is_shared
         return is_let_in and self.fields is PLAIN and self.scope["type"] == "http"
 
 
 class Entrance:
-    """ASGI: lets a request in, or answers it."""
+    """ASGI: admits a request, or answers it."""
 
     def __init__(self, app: ASGIApp, quick: Quick, settings: Settings, on_refusal: OnRefusal) -> None:
-        """`quick` answers some reads by itself, with the policies of `PLAIN`; it says whether it has.
+        """`quick` answers some reads by itself, with the headers of `PLAIN`, and returns whether it did.
 
         Raises:
             ConfigurationError: a setting cannot be read.
@@ -101,13 +100,13 @@ class Entrance:
             await self._app(scope, receive, send)
 
     def quick_scope(self, scope: Scope) -> Scope | None:
-        """The scope with which `quick` would be asked first; None where it would not."""
+        """Return the scope that `quick` would be called with; None if it would not be called."""
         judged = self._judged(scope)
         return judged.scope if judged.is_quick else None
 
     def _judged(self, scope: Scope) -> _Judged:
         if self._proxies:
-            scope = seen_through(scope, self._proxies)
+            scope = scope_behind_proxies(scope, self._proxies)
         is_shared = self._shared is not None and scope["type"] == "http" and self._is_shared(scope)
         return _Judged(scope, _policies(scope), self._refusal(scope), is_shared)
 
@@ -143,9 +142,9 @@ class Entrance:
         return None if is_socket else _body_refusal(scope["path"], fields)
 
     def _signs_in_by_itself(self, scope: Scope, fields: dict[str, str]) -> bool:
-        """Whether a browser sends this with the rights of whoever looks at the page: with none needed, or by a cookie.
+        """Return whether a browser sends this with the rights of the person in front of it: an open API, or a cookie.
 
-        Beneath `/api/` a cookie counts for nothing, but a page that sends one and no key is not trusted to know that.
+        Beneath `/api/` cookies have no effect, but a page that sends one without a key may not know that.
         """
         if self._sites.is_open or not scope["path"].startswith(_API):
             return True
@@ -165,7 +164,7 @@ def _body_refusal(path: str, fields: dict[str, str]) -> Refusal | None:
 
 
 def _fields(headers: _Headers) -> dict[str, str]:
-    """The fields by name; of one that came more than once all, so that none hides behind another."""
+    """Return the fields by name; repeated fields are joined, so that none hides behind another."""
     found: dict[str, str] = {}
     for name, value in headers:
         text = name.decode("latin-1")
@@ -181,7 +180,7 @@ def _is_loopback(host: bytes) -> bool:
 def _policies(scope: Scope) -> Fields:
     if scope["scheme"] not in _ENCRYPTED_SCHEMES:
         return PLAIN
-    # A browser applies it to every port of a name, and on `localhost` those are of others.
+    # A browser applies HSTS to every port of a name, and other programs use the ports of `localhost`.
     hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
     return PLAIN if any(is_loopback_host(host) for host in hosts) else ENCRYPTED
 

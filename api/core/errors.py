@@ -1,7 +1,7 @@
 """Every error of the API as RFC 9457 `application/problem+json`; a browser at a wrong address gets a page instead.
 
-The status follows the class of the error: one that is retriable is a 503 with `Retry-After`, an invalid event a 422 that
-names the field, and whatever was not foreseen a 500 that says nothing of the inside.
+The status follows the class of the error: a retriable error is a 503 with `Retry-After`, an invalid event a 422 that
+names the field, and an unexpected error a 500 that reveals nothing internal.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from highwater.connectors.pages.reads import DocumentPendingError, NoSuchDocumen
 from highwater.schemas.errors import HighwaterError, InvalidEventError
 from highwater.streams.telemetry import get_log
 
-# What a client is told to wait when the error itself knows nothing better.
+# Default of `Retry-After` when the error gives no time.
 RETRY_AFTER_MS_DEFAULT = 1000
 
 _log = get_log("api")
@@ -115,14 +115,16 @@ def problem(
     members: Mapping[str, Any] | None = None,
     kind: ProblemKind | None = None,
 ) -> Response:
-    """The response of one problem; `members` are RFC 9457 extension members. Without a kind, that of the status."""
+    """Return the response of one problem; `members` are RFC 9457 extension members. Without a kind, the kind of the
+    status applies.
+    """
     document = {**document_of(kind or kind_of(status), status, detail), **(members or {})}
     answer = {"Cache-Control": "no-store", **(headers or {})}
     return Response(orjson.dumps(document), int(status), answer, media_type=PROBLEM_TYPE)
 
 
 def problem_of(error: HighwaterError) -> Response:
-    """The response that an error of ours stands for."""
+    """Return the response for one of our errors."""
     if isinstance(error, ProblemError):
         return problem(error.status, str(error), headers=error.headers, members=error.members)
     if isinstance(error, InvalidEventError):
@@ -144,14 +146,16 @@ def _retry_after_seconds(error: HighwaterError) -> int:
 
 
 def _pending(error: HighwaterError) -> Response:
-    """202: what was asked for is being made (R4.29). No tag, and nobody keeps it, since it stands for no version."""
+    """Return a 202: the resource is being built (R4.29). It has no ETag and is not cached, since it represents no
+    version.
+    """
     headers = {"Cache-Control": "no-store", "Retry-After": str(_retry_after_seconds(error))}
     document = {"status": "pending", "detail": str(error)}
     return Response(orjson.dumps(document), int(HTTPStatus.ACCEPTED), headers, media_type="application/json")
 
 
 def _field_of(location: Sequence[Any]) -> str:
-    """`body.channels.3` -> `channels.3`: where in the request it is, without the part that says body or query."""
+    """`body.channels.3` -> `channels.3`: the location in the request, without the part that names body or query."""
     return ".".join(str(part) for part in location[1:]) or str(location[0] if location else "")
 
 
@@ -182,12 +186,12 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
 
 
 def _is_for_a_person(request: Request) -> bool:
-    """Whether a browser shows the answer: it asks for HTML, and not for a route of the API."""
+    """Return whether a browser shows the answer to a person: it accepts HTML, and the path is not a route of the API."""
     return "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/api/")
 
 
 def _methods_at(request: Request) -> set[str]:
-    """The methods of every route at this path: each route knows its own alone (RFC 9110, section 15.5.6)."""
+    """Return the methods of every route at this path: each route knows only its own (RFC 9110, section 15.5.6)."""
     found: set[str] = set()
     for context in iter_route_contexts(request.app.router.routes):
         methods = getattr(context.original_route, "methods", None)
@@ -197,13 +201,13 @@ def _methods_at(request: Request) -> set[str]:
 
 
 async def _on_unforeseen(request: Request, error: Exception) -> Response:
-    # The server logs the traceback as well; here it is tied to the request.
+    # The server also logs the traceback; here it is linked to the request.
     _log.error("request failed", path=request.url.path, method=request.method, error=repr(error))
     return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "an unforeseen error; it is in the log of the API")
 
 
 def install(app: FastAPI) -> None:
-    """Make every error of the application a problem."""
+    """Register handlers that turn every error into a problem."""
     app.add_exception_handler(HighwaterError, _on_highwater_error)
     app.add_exception_handler(RequestValidationError, _on_validation_error)
     app.add_exception_handler(HTTPException, _on_http_exception)

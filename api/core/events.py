@@ -1,4 +1,4 @@
-"""Publishing to the topics that outsiders write: one JSON event, or NDJSON; all of it is taken or none of it.
+"""Publishing to the topics that outsiders write: one JSON event, or NDJSON; either all events are accepted or none.
 
 Invariant: every line is validated before anything is produced.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, NamedTuple, NotRequired, TypeAlias
+from typing import Any, NamedTuple, NotRequired
 
 import orjson
 from fastapi import APIRouter, Request, Response
@@ -19,13 +19,14 @@ from highwater.api.core.auth import Role
 from highwater.api.core.errors import ForbiddenError, NotFoundError, PaymentRequiredError, UnprocessableError
 from highwater.api.core.guard import Asker, Called, GuardedRoute
 from highwater.api.core.openapi import problems
-from highwater.api.core.plan_limits import require_plan_allows
+from highwater.api.core.plan_limits import require_job_allowed, require_plan_allows
 from highwater.api.core.publishing import Publisher
 from highwater.api.core.resources import require_job_args
 from highwater.api.core.services import Services, Wired
+from highwater.connectors.engines.submissions import ReadKnown
 from highwater.connectors.feeds import read_model as feeds_reads
 from highwater.connectors.jobs.submissions import known_submissions
-from highwater.connectors.postgres.pool import Connection, reading
+from highwater.connectors.postgres.pool import reading
 from highwater.connectors.queries.submissions import known_questions, question_of
 from highwater.schemas.errors import InvalidEventError, UnavailableError
 from highwater.schemas.feeds import INSIGHT_INGESTED, InsightIngested
@@ -37,18 +38,14 @@ from highwater.schemas.topics import TOPICS
 from highwater.streams.feeds.repeats import find_conflicts
 from highwater.streams.identity.rate_limits import RateLimit
 from highwater.streams.jobs.args import parse_args, submission_of
-from highwater.streams.jobs.states import Kind
 from highwater.streams.repeats import Said, conflicting
 
-# Events in one request; the body is bounded too, and a file belongs to `highwater publish`.
+# Limit of events in one request; the body is limited too, and `highwater publish` is for files.
 EVENTS_MAX = 10_000
 NDJSON = "application/x-ndjson"
 
-# How many events of a body change nothing, since their ids are known with other content.
+# How many events of a body change nothing, since their ids are stored with different content.
 CONFLICTS = "X-Conflicts"
-
-# What is stored under ids, as its content and position each.
-_KnownOf: TypeAlias = Callable[[Connection, Sequence[str]], Awaitable[Mapping[str, tuple[object, str]]]]
 
 router = APIRouter(tags=["events"], route_class=GuardedRoute)
 
@@ -62,7 +59,7 @@ def _check_topic(name: str) -> None:
 
 
 def _lines(body: bytes, is_ndjson: bool) -> Iterator[tuple[int, bytes]]:
-    """The documents of a body with the number of the line each begins on."""
+    """Yield the documents of a body with the line number on which each begins."""
     if not is_ndjson:
         yield 1, body
         return
@@ -72,7 +69,7 @@ def _lines(body: bytes, is_ndjson: bool) -> Iterator[tuple[int, bytes]]:
 
 
 def _is_ndjson(content_type: str, body: bytes) -> bool:
-    """As the client says; one that says nothing of the kind sends lines when the first line is a document by itself."""
+    """Return whether the body is NDJSON: by its content type, else if the first line is a complete document."""
     kind = content_type.partition(";")[0].strip().lower()
     if kind in (NDJSON, "application/jsonl", "application/jsonlines", "application/x-jsonlines"):
         return True
@@ -87,12 +84,13 @@ def _is_ndjson(content_type: str, body: bytes) -> bool:
 
 
 def _check_owner(called: Asker, topic: str, event: dict[str, Any]) -> None:
-    """A bound key or session publishes what is its user's and its organization's own; what is nobody's own takes an unbound one.
+    """Refuse events of others: a bound key or session publishes only for its own user and organization; events without
+    an owner need an unbound one.
 
     Raises:
-        ForbiddenError: the event is of others.
+        ForbiddenError: the event belongs to others.
     """
-    # A query reads what its user asked before, so it is the user's alone, whoever pays.
+    # A query reads its user's earlier queries, so it belongs to the user, even if an organization pays.
     payer = None if topic == QUERY_SUBMITTED else event.get("organization_id")
     owner = Owner(event.get("user_id"), payer)
     if not may_act_for(called.principal, owner):
@@ -101,13 +99,13 @@ def _check_owner(called: Asker, topic: str, event: dict[str, Any]) -> None:
         )
 
 
-# Also what the dashboard offers its buttons by.
+# The dashboard also decides by it which buttons it shows.
 PUBLISH = Access(Role.EDITOR, Scope.EVENTS, Whose.EVENT, limit=RateLimit.CALLER, cost=1)
-# What calls of paid work are limited by, whichever way they come.
+# The limits of calls that start paid work, whichever way they come.
 _PAID_TOPICS = frozenset({JOB_SUBMITTED, QUERY_SUBMITTED})
 _PAID = Access(Role.EDITOR, Scope.EVENTS, Whose.EVENT, limit=RateLimit.PLAN, cost=1)
 
-# As their own endpoints are: nobody gets round a role by the other door.
+# The same roles as their own endpoints, so that publishing cannot bypass a role.
 ADMIN_TOPICS = frozenset(
     {
         "feeds.rebuild-demanded",
@@ -212,7 +210,7 @@ async def publish_events(
     is_ndjson = _is_ndjson(request.headers.get("content-type", ""), body)
     events, encoded = _encode_all(topic, body, is_ndjson, called, services.publisher)
     if topic in _PAID_TOPICS:
-        # Each event counts as a call of the endpoint that it stands for.
+        # Each event counts like a call of the corresponding endpoint.
         await services.rate_limiter.admit(_PAID, called.principal, request.scope, cost=len(encoded))
     if topic == JOB_SUBMITTED:
         await _check_jobs(services, called, events)
@@ -228,10 +226,10 @@ async def publish_events(
 
 
 async def _conflicts(services: Services, topic: str, events: Sequence[Any], positions: Sequence[str]) -> list[str]:
-    """The positions of events that say something else under a known id, as far as is stored by now.
+    """Return the positions of events that contradict a known id, as far as stored.
 
-    The sinks tell of all of them, by `feeds.insight-conflicted` or by a dead letter (`conflicting_repeat`); here their sender is
-    told at once where that can be known.
+    The sinks report all of them, by `feeds.insight-conflicted` or as a dead letter (`conflicting_repeat`); here the
+    sender is informed at once if possible.
     """
     find = _FINDERS.get(topic)
     if find is None:
@@ -264,9 +262,11 @@ async def _conflicting_queries(
 
 
 async def _conflicting_repeats(
-    services: Services, said: Sequence[tuple[str, object]], positions: Sequence[str], known_of: _KnownOf
+    services: Services, said: Sequence[tuple[str, object]], positions: Sequence[str], known_of: ReadKnown[Any]
 ) -> list[int]:
-    """The places of what says something else than was said first under its id; `said` is an id and a content each."""
+    """Return the indexes of events whose content differs from the first one under their id; `said` holds an id and a
+    content each.
+    """
     async with reading(services.database.require()) as connection:
         known = await known_of(connection, sorted({name for name, _ in said}))
     events = [(name, Said(content, position)) for (name, content), position in zip(said, positions, strict=True)]
@@ -281,25 +281,18 @@ _FINDERS: Mapping[str, Callable[[Services, Sequence[Any], Sequence[str]], Awaita
 
 
 async def _check_jobs(services: Services, called: Asker, events: Sequence[JobSubmitted]) -> None:
-    """What jobs name, and what their organizations may, is checked as `POST /api/jobs` does.
+    """Check the resources that jobs name, and the plans of their organizations, as `POST /api/jobs` does.
 
-    Errors as of `require_job_args` and `require_plan_allows`.
+    Errors as of `require_job_args` and `require_job_allowed`.
     """
     for event in events:
         args = parse_args(event["kind"], event["args"])
         await require_job_args(services, called.principal, event["organization_id"], args)
-        is_new_deck = event["kind"] == Kind.GENERATION
-        await require_plan_allows(
-            services,
-            event["organization_id"],
-            is_new_deck=is_new_deck,
-            documents=args.documents,
-            features=args.features,
-        )
+        await require_job_allowed(services, event["organization_id"], event["kind"], args)
 
 
 async def _check_queries(services: Services, events: Sequence[QuerySubmitted]) -> None:
-    """What the organizations may is checked as `POST /api/query` does; errors as of `require_plan_allows`."""
+    """Check the plans of the organizations, as `POST /api/query` does; raises the errors of `require_plan_allows`."""
     payers = {event["organization_id"] for event in events}
     for organization_id in sorted(one for one in payers if one is not None):
         await require_plan_allows(services, organization_id, is_query=True)

@@ -1,8 +1,8 @@
 """Read your writes: a read that names positions waits until the sinks have accounted for them.
 
-Accounted for means stored, found unchanged or dead-lettered: the sink's `positions.next` is past the offset. One watcher a
-process asks PostgreSQL, and only while somebody waits. What can never come true (a topic that does not feed the endpoint,
-a position past the end of the log) is refused at once instead of timed out.
+Accounted for means stored, found unchanged or dead-lettered: the sink's `positions.next` is past the offset. One
+watcher per process queries PostgreSQL, and only while a request waits. A condition that can never become true (a topic
+that does not feed the endpoint, a position past the end of the log) is refused at once instead of timing out.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from highwater.streams.clock import monotonic_seconds
 
 POLL_SECONDS = 0.02
 WAIT_MS_DEFAULT = 2_000
-# A client that wants to wait longer asks again: an open request holds memory and a connection.
+# A client that wants to wait longer repeats the request: an open request holds memory and a connection.
 WAIT_MS_MAX = 30_000
-# What a write waits for its own sink before it answers (contract).
+# How long a write waits for its own sink before it answers (contract).
 WRITE_WAIT_MS = 100
-# One position a partition of every topic is far below it; more is a mistake.
+# One position for each partition of every topic is far below it; more is a mistake.
 POSITIONS_MAX = 1_000
 
 POSITIONED = b"x-min-position"
@@ -37,7 +37,8 @@ _CACHE_FIELDS = (b"cache-control", b"cdn-cache-control")
 Wanted = Mapping[tuple[str, str, int], int]  # (group, topic, partition) -> offset
 ReadPositions = Callable[[Sequence[tuple[str, str, int]]], Awaitable[Mapping[tuple[str, str, int], int]]]
 
-# Each set holds what its endpoints' own `X-Caused-By` may name: a client asks another process for what is no older than its copy.
+# Each set holds the topics that the `X-Caused-By` of its endpoints may name: a client may ask another process for data
+# no older than its copy.
 FEEDS_TOPICS = frozenset(name for name, topic in TOPICS.items() if topic.outsider and name.startswith("feeds.")) | {
     REBUILD_REQUESTED
 }
@@ -46,17 +47,17 @@ SUBSCRIPTION_TOPICS = frozenset({"feeds.subscription-changed", "feeds.subscripti
 
 
 class KeepPositionedFromCaches:
-    """ASGI: no cache stores the answer to a read with `X-Min-Position`.
+    """ASGI: prevents caches from storing the answer to a read with `X-Min-Position`.
 
-    A cache does not know of positions: it would serve a stored answer to a later read that asks for more, or take the answer for
-    one to a plain read.
+    Caches do not know positions: they would serve the stored answer to a later read that requires more, or to a plain
+    read.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, and say `no-store` in its answer where it names positions."""
+        """Pass the request on, and add `no-store` to its answer if it names positions."""
         if scope["type"] != "http" or all(name != POSITIONED for name, _ in scope["headers"]):
             await self._app(scope, receive, send)
             return
@@ -79,12 +80,12 @@ class NotYetError(UnavailableError):
 
 
 def group_of(topic: str) -> str:
-    """The sink that accounts for a topic."""
+    """Return the sink that accounts for a topic."""
     return TOPICS[topic].consumers[0]
 
 
 class PositionWatcher:
-    """Waits for positions on behalf of every request of the process."""
+    """Waits for positions on behalf of all requests of the process."""
 
     def __init__(self, read_positions: ReadPositions) -> None:
         self._read = read_positions
@@ -92,10 +93,10 @@ class PositionWatcher:
         self._task: asyncio.Task[None] | None = None
 
     async def wait(self, wanted: Wanted, wait_ms: int) -> bool:
-        """Whether all were accounted for within the time.
+        """Return whether all positions were accounted for within the time.
 
         Raises:
-            UnavailableError: PostgreSQL is away.
+            UnavailableError: PostgreSQL is unavailable.
         """
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[future] = wanted
@@ -132,12 +133,12 @@ class PositionWatcher:
 
 
 def is_accounted_for(wanted: Wanted, seen: Mapping[tuple[str, str, int], int]) -> bool:
-    """Whether each wanted offset is below what its group reads next."""
+    """Return whether each wanted offset is below the next offset of its group."""
     return all(seen.get(place, 0) > offset for place, offset in wanted.items())
 
 
 def min_positions(request: Request, fed_by: Iterable[str]) -> dict[tuple[str, int], int]:
-    """The positions in `X-Min-Position`, empty without one.
+    """Return the positions in `X-Min-Position`, empty without the header.
 
     Raises:
         BadRequestError: one is malformed, or of a topic that does not feed this endpoint.
@@ -175,7 +176,7 @@ def max_wait_ms(request: Request) -> int:
 
 
 def wanted_of(positions: Mapping[tuple[str, int], int]) -> dict[tuple[str, str, int], int]:
-    """The same positions with the group that accounts for each."""
+    """Return the same positions with the group that accounts for each."""
     return {(group_of(topic), topic, partition): offset for (topic, partition), offset in positions.items()}
 
 
@@ -194,12 +195,12 @@ async def wait_until_fresh(
     read_positions: ReadPositions,
     admin: Callable[[], Admin],
 ) -> bool:
-    """Wait for what the request asks to see; False when it asks for nothing.
+    """Wait for the positions that the request names; return False if it names none.
 
     Raises:
-        BadRequestError: the request asks for what can never be.
-        NotYetError: it did not come in time.
-        UnavailableError: a part that is needed to tell is away.
+        BadRequestError: the request names a position that cannot be reached.
+        NotYetError: the position was not accounted for in time.
+        UnavailableError: a service that is needed for the check is unavailable.
     """
     positions = min_positions(request, fed_by)
     wait_ms = max_wait_ms(request)
@@ -221,8 +222,8 @@ async def wait_for(
 
     Raises:
         BeyondEndError: one is past the end of the log.
-        NotYetError: it did not come in time.
-        UnavailableError: a part that is needed to tell is away.
+        NotYetError: one was not accounted for in time.
+        UnavailableError: a service that is needed for the check is unavailable.
     """
     wanted = wanted_of(positions)
     started = monotonic_seconds()

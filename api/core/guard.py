@@ -1,8 +1,8 @@
-"""Who may call what: every route's declaration (`access.py`) is enforced here, before its body is read.
+"""Enforces the access that every route declares (`access.py`), before its body is read.
 
-Invariants. A route without a declaration does not exist: making it raises. An operation that reaches what somebody owns answers
-nothing before the owner was checked by its `Asker`; one that forgets it fails, and nothing of its answer is sent. Routes of
-HTTP, sockets and the pages of the dashboard are admitted by the same functions.
+Invariants. A route without a declaration cannot exist: creating it raises. An operation on owned resources answers
+nothing before its `Asker` has checked the owner; one that forgets the check fails, and nothing of its answer is sent.
+HTTP routes, sockets and dashboard pages are admitted by the same functions.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# In the scope of a request that was admitted: who calls.
+# In the scope of an admitted request: the caller.
 ASKER = "highwater.asker"
 
 
@@ -57,7 +57,7 @@ class UncheckedOwnerError(HighwaterError):
 
 
 class Asker:
-    """The caller of one operation: what the operation declares, and whether the owner of what it reaches was checked."""
+    """The caller of one operation: its declaration, and whether the owner of the resource was checked."""
 
     def __init__(self, services: Services, declaration: Access, principal: Principal) -> None:
         self._services = services
@@ -67,36 +67,36 @@ class Asker:
 
     @property
     def is_operator(self) -> bool:
-        """Whether it stands for nobody's data alone: an admin, or bound to no user and no organization."""
+        """Return whether it is an admin, or bound to no user and no organization."""
         return self.principal.role is Role.ADMIN or not self.principal.is_bound
 
     def require_checked(self) -> None:
         """Refuse to answer before the owner was checked.
 
         Raises:
-            UncheckedOwnerError: it was not.
+            UncheckedOwnerError: it was not checked.
         """
         if not self._is_checked:
             raise UncheckedOwnerError(f"the owner of a {self.declaration.whose} was not checked before the answer")
 
     def require_role(self, role: Role) -> None:
-        """Refuse a caller below a role, where what is named decides it.
+        """Refuse a caller below a role, where the named resource decides the role.
 
         Raises:
-            ForbiddenError: it is below.
+            ForbiddenError: its role is lower.
         """
         if self.principal.role < role:
             raise ForbiddenError(f"this needs the role {role.label}")
 
     def note_checked(self) -> None:
-        """What is answered was filtered, entry by entry, by what the caller may read."""
+        """Note that the answer was filtered, entry by entry, by what the caller may read."""
         self._is_checked = True
 
     def under(self, declaration: Access) -> Asker:
-        """The same caller of another operation, which a socket's command stands for.
+        """Return the same caller for another operation, which a command on a socket stands for.
 
         Raises:
-            ForbiddenError: it may not call that.
+            ForbiddenError: it may not call that operation.
         """
         admit(declaration, self.principal)
         return Asker(self._services, declaration, self.principal)
@@ -104,7 +104,7 @@ class Asker:
     # -- named by the caller ------------------------------------------------------------------------------------------
 
     def owner(self, owner: Owner) -> None:
-        """Refuse a caller that may not do this to what is that owner's, which it named itself.
+        """Refuse a caller that may not do this to the resources of an owner that it named itself.
 
         Raises:
             ForbiddenError: it may not.
@@ -115,11 +115,11 @@ class Asker:
             raise forbidden(found, self.declaration, owner)
 
     def user(self, named: str | None, field: str = "user_id") -> str:
-        """The user whom a request names, or whom the caller is bound to.
+        """Return the user that a request names, or that the caller is bound to.
 
         Raises:
-            UnprocessableError: nobody is named, and it is bound to nobody.
-            ForbiddenError: it is bound to another.
+            UnprocessableError: no user is named, and the caller is bound to none.
+            ForbiddenError: the caller is bound to another user.
         """
         user_id = self.principal.user_id if named is None else named
         if user_id is None:
@@ -129,11 +129,11 @@ class Asker:
         return user_id
 
     def organization(self, named: str | None) -> str:
-        """The organization that a request names, or that the caller is bound to.
+        """Return the organization that a request names, or that the caller is bound to.
 
         Raises:
-            UnprocessableError: none is named, and it is bound to nobody.
-            ForbiddenError: it is bound to another, or to a user of none.
+            UnprocessableError: none is named, and the caller is bound to none.
+            ForbiddenError: the caller is bound to another organization, or to a user without one.
         """
         organization_id = self._organization_id(named)
         self.owner(Owner(None, organization_id))
@@ -151,7 +151,7 @@ class Asker:
         return organization_id
 
     def submission(self, organization: str | None, user: str | None) -> tuple[str, str]:
-        """The organization and the user in whose name something is made.
+        """Return the organization and the user that a submission is for.
 
         Raises:
             UnprocessableError: one is missing.
@@ -169,10 +169,10 @@ class Asker:
         return organization_id, user_id
 
     def payer(self, named: str | None) -> str | None:
-        """The organization that a query is charged to; None: the operator's own, for which no key names one.
+        """Return the organization that a query is charged to; None: the operator's own, if the key names none.
 
         Raises:
-            ForbiddenError: the caller is bound to another, or to a user of none.
+            ForbiddenError: the caller is bound to another organization, or to a user without one.
         """
         if named is None and self.principal.organization_id is None and self.is_operator:
             return None
@@ -182,7 +182,7 @@ class Asker:
         return organization_id
 
     def listed(self, organization_id: str) -> str | None:
-        """Of which user alone the entries of an organization are shown; None: of all.
+        """Return the only user whose entries of an organization are listed; None: entries of all users.
 
         Raises:
             ForbiddenError: the caller is bound to another organization, and to no user.
@@ -198,19 +198,24 @@ class Asker:
     # -- looked up by an id -------------------------------------------------------------------------------------------
 
     async def found(self, resource: Resource[T], identifier: str) -> T:
-        """What has this id.
+        """Return the resource with this id.
 
         Raises:
-            NotFoundError: nothing has, or it belongs to others.
-            ForbiddenError: the caller may read it, and its role is too low for this.
-            UnavailableError: PostgreSQL is away.
+            NotFoundError: it does not exist, or it belongs to others.
+            ForbiddenError: the caller may read it, but its role is too low for this operation.
+            UnavailableError: PostgreSQL is unavailable.
         """
         assert resource.read is not None
         value = await resource.read(self._services.database.require(), identifier)
         return self.shown(resource, value, identifier)
 
+    async def found_fresh(self, request: Request, resource: Resource[T], identifier: str) -> T:
+        """The same, once the events that the request names are accounted for; errors as of `found` and `Services.fresh`."""
+        await self._services.fresh(request, resource.fed_by)
+        return await self.found(resource, identifier)
+
     def shown(self, resource: Resource[T], value: T | None, identifier: str) -> T:
-        """A value that was read already; errors as of `found`."""
+        """Return a resource that was read already; errors as of `found`."""
         self._is_checked = True
         if value is None:
             raise resource.missing(identifier)
@@ -231,7 +236,7 @@ class Asker:
         self.readable_namespace(ns, is_open=self.is_operator or await resources.namespace_is_open(self._services, ns))
 
     def readable_namespace(self, ns: str, *, is_open: bool) -> None:
-        """The same where it is known whether the namespace is open."""
+        """Refuse a caller that may not read a namespace, if it is known whether the namespace is open."""
         self._is_checked = True
         if not may_read_namespace(self.principal, is_open=is_open):
             raise ForbiddenError(f"the namespace {ns!r} is not open to users")
@@ -254,7 +259,7 @@ class Asker:
 
         Raises:
             ForbiddenError: it belongs to others, or is for administrators.
-            InvalidEventError: it names a user by what is no id.
+            InvalidEventError: it names a user by an invalid id.
         """
         self._is_checked = True
         ns = resources.namespace_of(key)
@@ -268,7 +273,7 @@ class Asker:
 
 
 def admit(declaration: Access, principal: Principal) -> None:
-    """Refuse a principal that may not call an operation, whatever it names.
+    """Refuse a principal that may not call an operation for any resource.
 
     Raises:
         ForbiddenError: it may not.
@@ -279,7 +284,7 @@ def admit(declaration: Access, principal: Principal) -> None:
 
 
 def forbidden(found: Refusal, declaration: Access, owner: Owner | None = None) -> ForbiddenError:
-    """A refusal in words."""
+    """Return the error for a refusal."""
     if found is Refusal.SCOPE:
         return ForbiddenError(f"this key is not for {declaration.scope}")
     if found is Refusal.SESSION:
@@ -297,12 +302,12 @@ def forbidden(found: Refusal, declaration: Access, owner: Owner | None = None) -
 
 
 async def admitted(request: Request, declaration: Access) -> Asker:
-    """The caller of a request that may be answered, as far as its path says.
+    """Return the caller of a request that is admitted, as far as its path decides.
 
     Raises:
-        UnauthorizedError: it is nobody.
-        ForbiddenError: it may not.
-        UnavailableError: it is a session and Redis is away.
+        UnauthorizedError: it is not authenticated.
+        ForbiddenError: it has no access.
+        UnavailableError: it is a session and Redis is unavailable.
     """
     services: Services = request.app.state.services
     if declaration.role is None:
@@ -311,7 +316,7 @@ async def admitted(request: Request, declaration: Access) -> Asker:
     if principal is None:
         authorization = request.headers.get("authorization")
         principal = await authenticated(services.authenticator, authorization, address_of(request.scope))
-        request.scope[PRINCIPAL] = principal  # who it is stands in the record of a refusal
+        request.scope[PRINCIPAL] = principal  # the record of a refusal names the caller
     admit(declaration, principal)
     asker = Asker(services, declaration, principal)
     named = request.path_params
@@ -331,10 +336,10 @@ async def admitted(request: Request, declaration: Access) -> Asker:
 
 
 def asker_on_socket(services: Services, endpoint: Any, principal: Principal) -> Asker:
-    """The caller on a socket.
+    """Return the caller on a socket.
 
     Raises:
-        ForbiddenError: it may not be here.
+        ForbiddenError: it has no access.
         UndeclaredAccessError: the socket declares no access.
     """
     declaration = require_declared(endpoint, "a socket")
@@ -356,19 +361,20 @@ def require_declared(endpoint: Any, name: str) -> Access:
 
 
 def require_limited(declaration: Access, name: str) -> None:
-    """Refuse a declaration that leaves open what limits the calls and what one counts for.
+    """Refuse a declaration without a rate limit or the cost of a call.
 
     Raises:
-        UndeclaredAccessError: it does.
+        UndeclaredAccessError: one is missing.
     """
     if not declaration.has_limit:
         raise UndeclaredAccessError(f"{name} does not declare the limit of its calls and the cost of one call")
 
 
 class GuardedRoute(APIRoute):
-    """A route that counts a call, and admits its caller, before anything of the request's body is read.
+    """A route that counts a call, and admits its caller, before any of the request's body is read.
 
-    Counting is no dependency, since FastAPI reads the body before those and drops their headers from an error.
+    Counting is not a dependency, since FastAPI reads the body before dependencies run and drops their headers from an
+    error.
     """
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -388,7 +394,7 @@ class GuardedRoute(APIRoute):
         await super().handle(scope, receive, send_with_limits if fields else send)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The handler, behind its declaration."""
+        """Return the handler behind its access check."""
         declaration = require_declared(self.endpoint, self.path)
         usual = self.admitted_handler()
 
@@ -402,12 +408,14 @@ class GuardedRoute(APIRoute):
         return handler
 
     def admitted_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """What answers a caller that was admitted."""
+        """Return the handler for an admitted caller."""
         return super().get_route_handler()
 
 
 async def _counted(scope: Scope, declaration: Access) -> dict[str, str]:
-    """What the answer to a call that was counted says of its limits; errors as of `authenticated` and `RateLimiter.admit`."""
+    """Count a call and return the rate-limit headers of its answer; errors as of `authenticated` and
+    `RateLimiter.admit`.
+    """
     services: Services = scope["app"].state.services
     principal = OPEN
     if declaration.role is not None:

@@ -1,7 +1,7 @@
 """HEAD wherever GET is (RFC 9110, section 9.3.2): the same status and fields, and no content.
 
-Invariant: no route knows of HEAD. What a GET has to do for its fields is done; a stream, which has no end, is ended once they are
-sent.
+Invariant: routes need no code for HEAD. The GET runs to produce its fields; a stream, which has no end, is ended once
+they are sent.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import asyncio
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-# In the scope of a request that its route sees as a GET: true.
+# In the scope of a HEAD request that its route sees as a GET: true.
 IS_HEAD = "highwater.is_head"
 
 
 class HeadAsGet:
-    """ASGI: passes a HEAD on as a GET and sends the head of the answer alone.
+    """ASGI: passes a HEAD on as a GET and sends only the head of the answer.
 
-    It stands innermost, so that what counts and records requests sees HEAD.
+    It is the innermost middleware, so that the ones that count and record requests see HEAD.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -32,7 +32,7 @@ class HeadAsGet:
         is_answered = asyncio.Event()
 
         async def until_answered() -> Message:
-            """What the client sends; once the head is sent, that it has gone, which ends a stream."""
+            """Return the client's messages; after the head is sent, a disconnect, which ends a stream."""
             received, answered = asyncio.ensure_future(receive()), asyncio.ensure_future(is_answered.wait())
             try:
                 await asyncio.wait((received, answered), return_when=asyncio.FIRST_COMPLETED)
@@ -56,5 +56,5 @@ class HeadAsGet:
 
 
 def _tell_back(scope: Scope, inside: Scope) -> None:
-    """What routing and admission noted in the scope, for those who count and record around this."""
+    """Copy what routing and admission noted in the scope, for the outer middleware."""
     scope.update({name: value for name, value in inside.items() if name != "method"})

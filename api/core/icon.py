@@ -1,4 +1,4 @@
-"""Owns the icon of every page that is ours: one small file, so that a browser that asks for it loads nothing else."""
+"""Owns the icon of all our pages: one small file, so that a browser that requests it loads nothing else."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ ICON = (
 
 
 def icon() -> Response:
-    """What `/favicon.ico` answers."""
+    """Return the response of `/favicon.ico`."""
     return Response(ICON, media_type="image/svg+xml", headers={"Cache-Control": "public, max-age=86400"})

@@ -6,10 +6,15 @@ Invariant: the slice decides what a key means; this module only reads it, and re
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from fastapi import Request
 
 from highwater.api.core.errors import BadRequestError
+from highwater.schemas.errors import UnavailableError
+
+T = TypeVar("T")
 
 KEY_CHARACTERS_MAX = 255
 _KEY = re.compile(r"[\x20-\x7e]{1,255}")
@@ -31,3 +36,27 @@ def idempotency_key(request: Request) -> str | None:
     if len(values) > 1 or _KEY.fullmatch(key) is None:
         raise BadRequestError(f"Idempotency-Key is not one key of 1 to {KEY_CHARACTERS_MAX} printable ASCII characters")
     return key
+
+
+async def published_once(
+    key: str | None, read: Callable[[], Awaitable[T | None]], publish: Callable[[], Awaitable[list[str]]]
+) -> tuple[T | None, list[str]]:
+    """Publish what is submitted under a key, unless it is stored already; what is stored now, and the positions.
+
+    Only a key can have given its id before, so without one nothing is read. With PostgreSQL away the event is written all the
+    same: of two with one id the first counts.
+    """
+
+    async def stored() -> T | None:
+        if key is None:
+            return None
+        try:
+            return await read()
+        except UnavailableError:
+            return None
+
+    known = await stored()
+    if known is not None:
+        return known, []
+    positions = await publish()
+    return await stored(), positions  # of two at once, the one that came first

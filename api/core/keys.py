@@ -1,9 +1,10 @@
-"""API keys in a file, HIGHWATER_API_KEYS_FILE: many at a time, each with role, owner, scopes and end, changed without a restart.
+"""API keys in a file, HIGHWATER_API_KEYS_FILE: each with role, owner, scopes and expiry, changed without a restart.
 
-Invariants. The file holds hashes, so who reads it has no key; it is refused while anybody but its owner may open it. A key is
-looked up by its SHA-256: what the time of a lookup tells is of the hash, from which no key follows. A slow hash, as passwords
-need one, would add nothing, since a key is 256 random bits, and would cost every request. A file that cannot be trusted or read
-opens nothing until it is mended: a revocation is never lost behind a mistake. A change is in force within `CHECK_SECONDS`.
+Invariants. The file holds hashes, so reading it reveals no key; it is refused while anybody but its owner may open it.
+A key is looked up by its SHA-256: the time of a lookup depends on the hash, which does not reveal the key. A slow hash,
+as passwords need, would add nothing, since a key is 256 random bits, and would cost every request. If the file cannot
+be trusted or read, all its keys are refused until it is corrected: no revocation is lost by a mistake. A change takes
+effect within `CHECK_SECONDS`.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from highwater.streams.checks import check_id
 from highwater.streams.clock import Clock, monotonic_seconds
 from highwater.streams.telemetry import get_log
 
-KEY_PREFIX = "hwk_"  # so that a key is known for one where it should not be: in a log, in a repository
+KEY_PREFIX = "hwk_"  # so that a leaked key is recognized in a log or a repository
 KEY_BYTES = 32  # 256 random bits
-# How old a read of the file may be: one `stat` a second, and a revoked key is refused a second later.
+# How old the read of the file may be: one `stat` a second, and a revoked key is refused a second later.
 CHECK_SECONDS = 1.0
 FILE_BYTES_MAX = 4 * 1024 * 1024  # read on the event loop: ten thousand keys take about 30 ms
 FORMAT_VERSION = 1
@@ -45,7 +46,7 @@ _log = get_log("api")
 
 @dataclass(frozen=True, slots=True)
 class StoredKey:
-    """One key of the file, its times in milliseconds; `scopes` None: all that its role may."""
+    """One key of the file, its times in milliseconds; `scopes` None: everything that its role may do."""
 
     name: str
     sha256: str
@@ -59,17 +60,19 @@ class StoredKey:
 
     @property
     def key_id(self) -> str:
-        """What stands for the key in counters, lists and records of what was done with it."""
+        """Return the id of the key in counters, lists and records of actions."""
         return key_id_of_hash(self.sha256)
 
     def state(self, now_ms: int) -> str:
-        """Whether it is `valid`, `expired` or `revoked`; one revoked or expiring at this very moment is no longer valid."""
+        """Return whether it is `valid`, `expired` or `revoked`; at the moment of its revocation or expiry it is no
+        longer valid.
+        """
         if self.revoked is not None and self.revoked <= now_ms:
             return "revoked"
         return "expired" if self.expires is not None and self.expires <= now_ms else "valid"
 
     def principal(self) -> Principal:
-        """Whom it stands for."""
+        """Return the principal of the key."""
         return Principal(
             ROLES[self.role],
             self.user,
@@ -79,7 +82,7 @@ class StoredKey:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Its entry in the file."""
+        """Return its entry in the file."""
         return {
             "name": self.name,
             "sha256": self.sha256,
@@ -92,15 +95,15 @@ class StoredKey:
 
 
 def hash_of(token: str) -> str:
-    """What the file holds of a key."""
+    """Return the hash of a key, as the file holds it."""
     return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
 
 
 def checked_key(key: StoredKey) -> StoredKey:
-    """The key, if all of it is of its form.
+    """Return the key if all its values have the right form.
 
     Raises:
-        ConfigurationError: something is not; the message names it.
+        ConfigurationError: a value has not; the message names it.
     """
     if not _NAME.fullmatch(key.name):
         raise ConfigurationError("the name is not 1 to 64 letters, digits, dots, underscores, hyphens or @")
@@ -121,10 +124,10 @@ def checked_key(key: StoredKey) -> StoredKey:
 
 
 def parse_key_file(text: str) -> tuple[StoredKey, ...]:
-    """The keys of a file's text.
+    """Parse the keys of a file's text.
 
     Raises:
-        ConfigurationError: it has another form; the message names the entry's place, never what it holds.
+        ConfigurationError: it has another form; the message gives the entry's index, never its content.
     """
     try:
         document = json.loads(text)
@@ -173,15 +176,15 @@ def _parse_entry(entry: Any) -> StoredKey:
 
 
 def read_key_file(path: Path) -> tuple[StoredKey, ...]:
-    """The keys in a file that its owner alone may open.
+    """Read the keys of a file that only its owner may open.
 
     Raises:
-        ConfigurationError: it is missing, open to others, somebody else's, or of another form, as one that is too large.
+        ConfigurationError: it is missing, readable by others, owned by another user, malformed or too large.
     """
     try:
         with path.open("rb") as stream:
             _check_owner(os.fstat(stream.fileno()))
-            content = stream.read(FILE_BYTES_MAX)  # cut off it is no JSON, and refused
+            content = stream.read(FILE_BYTES_MAX)  # a truncated file is not JSON and is refused
         return parse_key_file(content.decode())
     except FileNotFoundError as error:
         raise ConfigurationError(
@@ -196,22 +199,22 @@ def read_key_file(path: Path) -> tuple[StoredKey, ...]:
 def _check_owner(status: os.stat_result) -> None:
     if stat.S_IMODE(status.st_mode) & _OTHERS:
         raise ConfigurationError("users other than its owner may open it; run chmod 600")
-    # Root may be given files of any user, as in a container; anybody else would take orders from a stranger.
+    # Root may be given files of any user, as in a container; other users must not accept a stranger's file.
     if os.geteuid() not in {0, status.st_uid} and status.st_uid != 0:
         raise ConfigurationError("it belongs to another user")
 
 
 class KeyFile:
-    """The keys of the file, read again when it has changed; `find` costs a lookup, and a `stat` once a second.
+    """The keys of the file, read again after a change; `find` costs a lookup, and a `stat` once a second.
 
-    A key that is not known is looked for at once: who uses a new one within that second would else be counted as one who guesses.
+    For an unknown key the file is checked at once: a client that uses a new key would otherwise count as guessing.
     """
 
     def __init__(self, path: Path, clock: Clock, seconds: Callable[[], float] = monotonic_seconds) -> None:
         """Read the file.
 
         Raises:
-            ConfigurationError: it cannot be used.
+            ConfigurationError: the file cannot be used.
         """
         self._path = path
         self._clock = clock
@@ -221,7 +224,7 @@ class KeyFile:
         self._keys = {key.sha256: key for key in read_key_file(path)}
 
     def find(self, sha256: str) -> Principal | None:
-        """Whom the key of this hash stands for; None when there is none that is valid now."""
+        """Return the principal of the key with this hash; None if no such key is valid now."""
         if sha256 not in self._keys or self._seconds() - self._checked_at >= CHECK_SECONDS:
             self._checked_at = self._seconds()
             self._read_if_changed()
@@ -232,7 +235,7 @@ class KeyFile:
         signature = self._signature()
         if signature == self._seen:
             return
-        # Noted before the file is read: one that changes meanwhile differs again at the next look.
+        # Noted before the file is read: a change during the read is then detected by the next check.
         self._seen = signature
         try:
             self._keys = {key.sha256: key for key in read_key_file(self._path)}
@@ -244,21 +247,22 @@ class KeyFile:
     def _signature(self) -> tuple[int, ...] | None:
         try:
             found = self._path.stat()
-        except OSError:  # said by whoever reads it
+        except OSError:  # the reader reports it
             return None
-        # The time of the inode too: it moves when only permissions change.
+        # ctime too: it changes when only permissions change.
         return (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size)
 
 
 @contextmanager
 def changing(path: Path) -> Iterator[list[StoredKey]]:
-    """The keys of a file, to be changed in place; written as a whole when the block ends well. One changes it at a time.
+    """Yield the keys of a file to be changed in place; the file is replaced when the block succeeds. Changes are
+    serialized by a lock.
 
     Raises:
-        ConfigurationError: what is there cannot be used.
+        ConfigurationError: the existing file cannot be used.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # A file of its own, since the other is replaced.
+    # A separate lock file, since the other one is replaced.
     lock = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -271,9 +275,9 @@ def changing(path: Path) -> Iterator[list[StoredKey]]:
 
 def _replace(path: Path, keys: Sequence[StoredKey]) -> None:
     text = json.dumps({"version": FORMAT_VERSION, "keys": [key.to_json() for key in keys]}, indent=1)
-    target = path.resolve()  # through a link, so that the link stays one
+    target = path.resolve()  # a link remains a link
     scratch = target.with_name(f".{target.name}.new")
-    scratch.unlink(missing_ok=True)  # of a writer that was killed; O_EXCL follows no link that somebody else put there
+    scratch.unlink(missing_ok=True)  # left by a killed writer; O_EXCL follows no link that another user created
     descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE)
     with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
         stream.write(text + "\n")
@@ -283,7 +287,7 @@ def _replace(path: Path, keys: Sequence[StoredKey]) -> None:
 
 
 def revoked(keys: list[StoredKey], named: str, now_ms: int) -> StoredKey | None:
-    """Revoke the valid key of that name, or of that id, in the list; None when there is none."""
+    """Revoke the valid key with this name or id in the list; return None if there is none."""
     for place, key in enumerate(keys):
         if named in (key.name, key.key_id) and key.state(now_ms) == "valid":
             keys[place] = replace(key, revoked=now_ms)

@@ -1,4 +1,4 @@
-"""A call of a language model as timelines of queries and of jobs serve it. Pure."""
+"""Converts a call of a language model for the timelines of queries and jobs. Pure."""
 
 from __future__ import annotations
 
@@ -35,5 +35,5 @@ def call_document(run_id: str, call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def duration_ms(start_ms: int | None, end_ms: int | None) -> int | None:
-    """Never negative: the product's clock may be set back meanwhile. None: it has not begun, or not ended."""
+    """Return the duration, never negative: the clock may have been set back. None: not begun, or not ended."""
     return None if start_ms is None or end_ms is None else max(0, end_ms - start_ms)

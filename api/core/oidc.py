@@ -1,9 +1,10 @@
-"""Whom a token of the configured OpenID provider stands for (RFC 7519, RFC 8725, RFC 9068, OpenID Connect Core 1.0).
+"""Maps a token of the configured OpenID provider to a principal (RFC 7519, RFC 8725, RFC 9068, OpenID Connect Core
+1.0).
 
-Invariants. Nothing in a token is believed before its signature is verified. Only asymmetric algorithms of the allow-list are
-accepted, each with keys of its own type, which the provider publishes; a key that a token brings along is ignored. A token is
-accepted for the configured issuer, for one of the audiences, and within its times give or take `LEEWAY_SECONDS`. A person
-without a role in the mapping gets nothing. `TokenReader` alone asks for the time and for keys; the decisions take them.
+Invariants. Nothing in a token is trusted before its signature is verified. Only asymmetric algorithms of the allow-list
+are accepted, each with the provider's published keys of its type; a key inside a token is ignored. A token is accepted
+for the configured issuer, for one of the audiences, and within its times plus or minus `LEEWAY_SECONDS`. A person
+without a mapped role is refused. Only `TokenReader` reads the clock and keys; the decisions take them as arguments.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from highwater.streams.checks import check_id
 from highwater.streams.clock import Clock
 from highwater.streams.settings import Settings
 
-# Clocks of two hosts differ by less; more would keep a token alive that has expired.
+# Clocks of two hosts differ by less; a larger value would accept expired tokens for longer.
 LEEWAY_SECONDS = 30
 # Tokens with many groups have 5 kB; a header field of this length is what most servers accept.
 TOKEN_CHARACTERS_MAX = 16_384
@@ -50,7 +51,7 @@ class InvalidTokenError(UnauthorizedError):
 
 @dataclass(frozen=True, slots=True)
 class TokenRules:
-    """What is accepted, and which claims hold what."""
+    """What is accepted, and which claims hold which value."""
 
     issuer: str
     audiences: tuple[str, ...]
@@ -63,7 +64,7 @@ class TokenRules:
 
 @dataclass(frozen=True, slots=True)
 class TokenHeader:
-    """What a token says of its signature, not yet verified."""
+    """What a token declares about its signature, not yet verified."""
 
     algorithm: str
     kid: str | None
@@ -116,7 +117,7 @@ def parse_roles(text: str) -> dict[str, Role]:
 
 
 def read_credentials(settings: Settings) -> ClientCredentials | None:
-    """How the dashboard signs people in; None: no client is configured, so that only bearer tokens are accepted.
+    """Return how the dashboard signs people in; None: no client is configured, so that only bearer tokens are accepted.
 
     Raises:
         ConfigurationError: two secrets are given, or the file cannot be read.
@@ -147,7 +148,7 @@ class _Registry(JWSRegistry):
 
 
 def read_header(token: str, rules: TokenRules) -> TokenHeader:
-    """What a token says of its signature.
+    """Return what a token declares about its signature.
 
     Raises:
         InvalidTokenError: it is malformed, too long, or signed in a way that is not accepted.
@@ -170,7 +171,7 @@ def read_header(token: str, rules: TokenRules) -> TokenHeader:
 
 
 def find_key(header: TokenHeader, keys: IssuerKeys) -> PublicKey:
-    """The key that a token is verified with; one without a key id needs the provider's only key of that type.
+    """Return the key that verifies a token; a token without a key id needs the provider's only key of that type.
 
     Raises:
         InvalidTokenError: there is none, or more than one.
@@ -190,10 +191,10 @@ def find_key(header: TokenHeader, keys: IssuerKeys) -> PublicKey:
 def verified_claims(
     token: str, keys: IssuerKeys, rules: TokenRules, now_ms: int, audiences: tuple[str, ...] | None = None
 ) -> dict[str, Any]:
-    """The claims of a token that is accepted at this time; `audiences` instead of those of the rules.
+    """Return the claims of a token that is accepted at this time; `audiences` replaces those of the rules.
 
     Raises:
-        InvalidTokenError: it is not accepted; says why.
+        InvalidTokenError: it is not accepted; gives the reason.
     """
     header = read_header(token, rules)
     checks = JWTClaimsRegistry(
@@ -212,7 +213,7 @@ def verified_claims(
 
 
 def principal_of(claims: Mapping[str, Any], rules: TokenRules) -> Principal:
-    """Whom verified claims stand for: a user, perhaps of an organization, with the highest role that is mapped.
+    """Return the principal of verified claims: a user, perhaps of an organization, with the highest mapped role.
 
     Raises:
         InvalidTokenError: they name no user, or give no role.
@@ -221,7 +222,7 @@ def principal_of(claims: Mapping[str, Any], rules: TokenRules) -> Principal:
     if user_id is None:
         raise InvalidTokenError(f"the token has no claim {rules.user_claim}")
     if rules.user_claim == "email" and claims.get("email_verified") is not True:
-        # Anybody can claim an address at a provider that does not verify it.
+        # At a provider that does not verify addresses, anybody can claim one.
         raise InvalidTokenError("the OpenID provider has not verified the address in the token")
     organization = None if rules.organization_claim is None else _id_in(claims, rules.organization_claim)
     named = claim_at(claims, rules.role_claim)
@@ -233,7 +234,7 @@ def principal_of(claims: Mapping[str, Any], rules: TokenRules) -> Principal:
 
 
 def claim_at(claims: Mapping[str, Any], name: str) -> Any:
-    """A claim by its name, or by a path as `realm_access.roles`; None: there is none."""
+    """Return a claim by its name, or by a path such as `realm_access.roles`; None if there is none."""
     if name in claims:
         return claims[name]
     first, _, rest = name.partition(".")
@@ -263,20 +264,20 @@ class TokenReader:
         self._clock = clock
 
     async def principal(self, token: str) -> Principal:
-        """Whom a bearer token stands for.
+        """Return the principal of a bearer token.
 
         Raises:
-            InvalidTokenError: nobody.
-            IssuerUnavailableError: the provider's keys are not known.
+            InvalidTokenError: it is not accepted.
+            IssuerUnavailableError: the provider's keys are unknown.
         """
         return principal_of(await self._claims(token), self.rules)
 
     async def signed_in(self, token: str, client_id: str, nonce: str) -> tuple[Principal, str]:
-        """Whom the ID token of a sign-in stands for, and the e-mail address in it, empty where there is none.
+        """Return the principal of the ID token of a sign-in, and the e-mail address in it, empty if there is none.
 
         Raises:
-            InvalidTokenError: it is not accepted, or was made for another sign-in (OpenID Connect Core, 3.1.3.7).
-            IssuerUnavailableError: the provider's keys are not known.
+            InvalidTokenError: it is not accepted, or was issued for another sign-in (OpenID Connect Core, 3.1.3.7).
+            IssuerUnavailableError: the provider's keys are unknown.
         """
         claims = await self._claims(token, (client_id,))
         if claims.get("azp", client_id) != client_id:

@@ -1,8 +1,9 @@
-"""What the OpenAPI document says of ids, reads and problems, over what FastAPI derives from the routes.
+"""Adds ids, reads and problems to the OpenAPI document that FastAPI derives from the routes.
 
-Invariant. A request that the document calls valid is refused only for what no schema can say (another list's cursor, say), and
-no answer has a status or a media type that is not in it. `documentation.py` adds what is refused
-before a route is reached; tests/integration/core/test_openapi_conformance.py compares all of it with a running API.
+Invariant. A request that the document calls valid is refused only for reasons that no schema can express (for example
+the cursor of another list), and every status and media type of an answer is in the document. `documentation.py` adds
+refusals that happen before routing; tests/integration/core/test_openapi_conformance.py compares all of it with a
+running API.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from highwater.api.core.problems import PROBLEM_TYPE
 
 _PROBLEM: Mapping[str, Any] = {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
 _METHODS = ("get", "put", "post", "delete")
-# As `checks.check_id` decides, but for the length, which counts bytes and not characters.
+# The rule of `checks.check_id`, except for the length, which counts bytes and not characters.
 _ID: Mapping[str, Any] = {
     "minLength": 1,
     "pattern": r"^[^\x00-\x1f\x7f-\x9f]*[^\x00-\x20\x7f-\xa0][^\x00-\x1f\x7f-\x9f]*$",
@@ -31,7 +32,7 @@ _UUID: Mapping[str, Any] = {
 }
 _FORMS: Mapping[str, Mapping[str, Any]] = {
     **dict.fromkeys(("job_id", "request_id", "presentation_id", "presentation"), _UUID),
-    # Of a rebuild that was asked for.
+    # Of a requested rebuild.
     "position": {"pattern": r"^feeds\.rebuild-demanded/(0|[1-9][0-9]{0,5})/(0|[1-9][0-9]{0,17})$"},
     "sha256": {"pattern": "^[0-9a-f]{64}$"},
 }
@@ -42,9 +43,9 @@ _QUERY_FORMS: Mapping[str, Mapping[str, Any]] = {
 }
 # A field of a body that is an id: `Annotated[str, ID]`. The rule itself is checked where the event is.
 ID = Field(json_schema_extra=dict(_ID))
-# The name of a channel, as `check_channel` decides.
+# The name of a channel, by the rule of `check_channel`.
 CHANNEL = Field(json_schema_extra={"minLength": 1, "pattern": _CHANNEL_PATTERN})
-# Fields of answers, by name; those of every conditional read first.
+# Header fields of answers, by name; those of every conditional read first.
 _HEADERS: Mapping[str, str] = {
     "ETag": "Names the content; send it back in `If-None-Match`.",
     "Cache-Control": "Which caches may keep the response, and for how long.",
@@ -55,26 +56,28 @@ _HEADERS: Mapping[str, str] = {
     "Age": "Seconds since the content was made.",
     "Content-Digest": "SHA-256 of the content (RFC 9530).",
 }
-# What the route of a conditional read says in `responses` beside its answer.
+# The `responses` entries of a conditional read beside its answer.
 NOT_MODIFIED: dict[int | str, dict[str, Any]] = {304: {"description": "`If-None-Match` matches the current version."}}
 _VERSIONED = ("ETag", "Cache-Control", "X-Resource-Version", "X-Caused-By")
 _TYPES: Mapping[str, str] = {"X-Resource-Version": "integer", "X-Pending": "integer", "Age": "integer"}
-# FastAPI's own form of a 422, which no answer has.
+# FastAPI's own form of a 422, which no answer uses.
 _UNUSED = ("HTTPValidationError", "ValidationError")
 
 
 def operation_id(route: APIRoute) -> str:
-    """The id of a route's operation: the name of its function. Clients are generated from it; it outlives a change of path."""
+    """Return the id of a route's operation: the name of its function. Clients are generated from it, so it survives a
+    change of path.
+    """
     return route.name
 
 
 def problems(*errors: type[ProblemError]) -> dict[int | str, dict[str, Any]]:
-    """What a route says in `responses` of the errors that it raises beside those of every route."""
+    """Return the `responses` entries for the errors that a route raises beside those of every route."""
     return {int(error.status): _response((error.__doc__ or "").split(".")[0]) for error in errors}
 
 
 def fields(*names: str) -> dict[int | str, dict[str, Any]]:
-    """What a route says in `responses` of the header fields that its answer may have."""
+    """Return the `responses` entries for the header fields that an answer may have."""
     return {200: {"headers": _fields(names)}}
 
 
@@ -83,12 +86,12 @@ def _fields(names: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 
 def stream(description: str) -> dict[int | str, dict[str, Any]]:
-    """What a route says in `responses` that answers with server-sent events."""
+    """Return the `responses` entries of a route that answers with server-sent events."""
     return {200: {"description": description, "content": {"text/event-stream": {"schema": {"type": "string"}}}}}
 
 
 def add_forms(document: dict[str, Any]) -> None:
-    """Add to each operation the forms of its ids, and what every route like it answers."""
+    """Add to each operation the forms of its ids, and the answers common to its kind of route."""
     for path, operation in _operations(document):
         answers = operation["responses"]
         for parameter in operation.get("parameters", ()):
@@ -106,7 +109,7 @@ def add_forms(document: dict[str, Any]) -> None:
             answers.setdefault("406", _response("The client accepts none of the available content codings."))
             named = answers["200"].get("headers", {})
             for status in ("200", "304"):
-                # A route that says which of them it sends is believed.
+                # The fields that a route declares itself take precedence.
                 answers[status]["headers"] = dict(named) if "ETag" in named else {**_fields(_VERSIONED), **named}
     for name in _UNUSED:
         document.get("components", {}).get("schemas", {}).pop(name, None)

@@ -1,7 +1,8 @@
-"""Refusing writes while the product catches up: what waits is measured in the background, and a write only looks.
+"""Refuses writes while the product catches up: the backlog is measured in the background, and a write only reads the
+measurement.
 
-Invariant: no write asks PostgreSQL or Kafka. What cannot be measured refuses nothing: a part that is unavailable answers by
-itself.
+Invariant: no write queries PostgreSQL or Kafka for this. Without a measurement nothing is refused: an unavailable
+service is reported separately.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ from highwater.streams.overload import RETRY_AFTER_SECONDS, Bounds, Load, Reason
 from highwater.streams.settings import Settings
 from highwater.streams.telemetry import WRITES_SHED, get_log
 
-# What comes in between two looks is at most what the API takes in that time.
+# Between two measurements the API accepts at most what it can process in that time.
 LOOK_SECONDS = 2.0
-# What was measured longer ago counts no more: without a measure writes are taken.
+# A measurement older than this no longer counts: without one, writes are accepted.
 LOAD_SECONDS_MAX = 30.0
-# Without a write for so long nothing is measured: nobody would be judged by it. The next write is taken and begins it again, so
-# what comes before the first look is, once more, what the API takes between two.
+# After this long without a write nothing is measured. The next write is accepted and starts measuring again; before the
+# first measurement the API again accepts at most what it can process in that time.
 _REST_AFTER_SECONDS = LOAD_SECONDS_MAX
-# A look must not add to what it measures.
+# A measurement must not add to what it measures.
 _READ_SECONDS_MAX = 2.0
 
-# The sinks of the topics that callers write, each with those topics: whose lag counts.
+# The sinks of the topics that callers write, with those topics: their lag counts.
 SINKS: Mapping[str, list[str]] = {
     sink: [topic.name for topic in TOPICS.values() if topic.outsider and topic.consumers[:1] == (sink,)]
     for sink in sorted({topic.consumers[0] for topic in TOPICS.values() if topic.outsider})
@@ -44,12 +45,12 @@ _log = get_log("api")
 
 
 def bounds_of(settings: Settings) -> Bounds:
-    """Where writes begin to wait, as configured."""
+    """Return the configured backlog at which writes are refused."""
     return Bounds(settings.shed_outbox_rows, settings.shed_outbox_seconds, settings.shed_lag_events)
 
 
 class Overload:
-    """Judges writes by what was measured last."""
+    """Judges writes by the last measurement."""
 
     def __init__(self, bounds: Bounds, pool: Callable[[], asyncpg.Pool[asyncpg.Record]], admin: Admin) -> None:
         self._bounds = bounds
@@ -63,21 +64,21 @@ class Overload:
         self._was: Reason | None = None
 
     def start(self) -> None:
-        """Begin to measure."""
+        """Start measuring."""
         self._note_write()
         self._task = asyncio.create_task(self._watch(), name="overload")
 
     async def close(self) -> None:
-        """Measure no more."""
+        """Stop measuring."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     def admit(self, topic: str) -> None:
-        """Let a write to a topic pass.
+        """Admit a write to a topic.
 
         Raises:
-            TooManyRequestsError: too much waits; says for how long to hold back.
+            TooManyRequestsError: the backlog is too large; says how long to wait.
         """
         self._note_write()
         shed = self._judged(topic)
@@ -110,7 +111,7 @@ class Overload:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def measure(self) -> Load:
-        """What waits now.
+        """Measure the current backlog.
 
         Raises:
             UnavailableError: PostgreSQL or Kafka does not answer.

@@ -1,16 +1,18 @@
-"""Paging by cursor: opaque to clients, and it names the place in the order, not a count, so that nothing shifts under it."""
+"""Paging by cursor: opaque to clients. It names the place in the order, not a count, so new entries shift nothing."""
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Collection
-from typing import Annotated
+from collections.abc import Callable, Collection, Sequence
+from typing import Annotated, TypeVar
 
 import orjson
 from fastapi import Query, Request
 
 from highwater.api.core.errors import BadRequestError, UnprocessableError
+
+T = TypeVar("T")
 
 LIMIT_DEFAULT = 100
 LIMIT_MAX = 1_000
@@ -20,10 +22,10 @@ Cursor = Annotated[str | None, Query(max_length=4_096, description="`next_cursor
 
 
 def require_known_parameters(request: Request, names: Collection[str]) -> None:
-    """Refuse a parameter that a list does not have, which would otherwise pass for a filter that matches everything.
+    """Refuse an unknown parameter, which would otherwise look like a filter that matches everything.
 
     Raises:
-        UnprocessableError: names the first one, and those that there are.
+        UnprocessableError: names the first one, and the known ones.
     """
     unknown = next((name for name in request.query_params if name not in names), None)
     if unknown is not None:
@@ -33,24 +35,57 @@ def require_known_parameters(request: Request, names: Collection[str]) -> None:
 
 
 def encode_cursor(*place: str | int) -> str:
-    """The cursor of a place."""
+    """Encode a place as a cursor."""
     return base64.urlsafe_b64encode(orjson.dumps(place)).rstrip(b"=").decode()
 
 
 def decode_cursor(cursor: str, *kinds: type) -> tuple[str | int, ...]:
-    """The place that a cursor names.
+    """Decode a cursor into a place.
 
     Raises:
-        BadRequestError: it is not one of ours.
+        BadRequestError: it is not one of our cursors.
     """
     try:
         padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
         place = orjson.loads(base64.urlsafe_b64decode(padded))
     except (UnicodeEncodeError, binascii.Error, ValueError) as error:
-        raise BadRequestError("cursor does not come from this list", field="cursor") from error
+        raise foreign_cursor() from error
     if not isinstance(place, list) or [type(part) for part in place] != list(kinds):
-        raise BadRequestError("cursor does not come from this list", field="cursor")
+        raise foreign_cursor()
     # No id holds it, and PostgreSQL refuses the text.
     if any(isinstance(part, str) and "\0" in part for part in place):
-        raise BadRequestError("cursor does not come from this list", field="cursor")
+        raise foreign_cursor()
     return tuple(place)
+
+
+def foreign_cursor() -> BadRequestError:
+    """The refusal of a cursor that is not one of the list's."""
+    return BadRequestError("cursor does not come from this list", field="cursor")
+
+
+def text_after(cursor: str | None) -> str:
+    """The text after which a page begins, in a list in the order of texts; errors as of `decode_cursor`."""
+    return str(decode_cursor(cursor, str)[0]) if cursor else ""
+
+
+def number_before(cursor: str | None, most: int) -> int:
+    """The number before which a page begins, in a list from the greatest number on; `most` is above all of them.
+
+    Raises:
+        BadRequestError: the cursor is not one of ours.
+    """
+    before = int(decode_cursor(cursor, int)[0]) if cursor else most
+    if not 0 <= before <= most:
+        raise foreign_cursor()
+    return before
+
+
+def page_of(
+    found: Sequence[T], limit: int, place: Callable[[T], Sequence[str | int]]
+) -> tuple[Sequence[T], str | None]:
+    """A page of rows that were read with one more than `limit`, and the cursor of the next one, None at the end of the list.
+
+    `place` of a row is what its cursor names.
+    """
+    page = found[:limit]
+    return page, encode_cursor(*place(page[-1])) if len(found) > limit else None

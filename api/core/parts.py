@@ -1,6 +1,6 @@
 """Opens and watches the services that the API needs in the background, so that the API starts without them.
 
-Routes that need an unavailable service answer 503; one log line says when it is lost and one when it is back.
+Routes that need an unavailable service answer 503; one log line reports its loss and one its recovery.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ from highwater.streams.telemetry import get_log
 
 T = TypeVar("T")
 
-# How soon a part that went away or came back is noticed; a check is one statement or one metadata request.
+# How soon a loss or recovery of a service is noticed; a check is one statement or one metadata request.
 CHECK_SECONDS = 1.0
-# A part that was never there: tried at most this far apart, so that `up` is ready soon after its slowest part.
+# Longest interval between attempts for a service that was never available, so that `up` is ready soon after its slowest
+# service.
 OPENING = RetryPolicy(first_ms=100, most_ms=1_000)
 
 _log = get_log("api")
 
 
 def _is_kept(_value: Any) -> bool:
-    """Most clients find a part again by themselves."""
+    """Most clients reconnect by themselves."""
     return False
 
 
 class Part(Generic[T]):
-    """One part: `value` once it was opened, `ready` while it answers. One that `is_lost` says of is opened again."""
+    """One service: `value` once it was opened, `ready` while it answers. If `is_lost` returns true, it is opened again."""
 
     def __init__(
         self,
@@ -55,7 +56,7 @@ class Part(Generic[T]):
         self.reason = "it was not reached yet"
 
     def require(self) -> T:
-        """The open part.
+        """Return the open service.
 
         Raises:
             UnavailableError: it does not answer.

@@ -1,7 +1,7 @@
 """Identifiers in paths: `aio-libs%2Faiokafka` is one segment, however the server decodes the rest.
 
-A server hands over the path decoded, where an encoded slash cannot be told from a separator. So requests are routed on the
-path as it was sent, each segment brought to one spelling, and only the converter of an identifier decodes it.
+A server hands over the decoded path, in which an encoded slash cannot be distinguished from a separator. So requests
+are routed by the path as it was sent, each segment normalized, and only the converter of an identifier decodes it.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ _UNRESERVED = "-._~!$&'()*+,;=:@"  # RFC 3986 pchar without the percent-encoded
 
 
 class IdConvertor(Convertor[str]):
-    """A path segment that is an identifier, percent-decoded here and nowhere else."""
+    """A path segment that is an identifier; it is percent-decoded only here."""
 
     regex: ClassVar[str] = "[^/]+"
 
     def convert(self, value: str) -> str:
-        """The identifier in a segment; the middleware has made sure that it is UTF-8."""
+        """Return the identifier in a segment; the middleware has checked that it is UTF-8."""
         return unquote_to_bytes(value).decode("utf-8")
 
     def to_string(self, value: str) -> str:
-        """The segment of an identifier."""
+        """Return the path segment of an identifier."""
         return quote(value, safe="")
 
 
@@ -35,7 +35,7 @@ register_url_convertor("id", IdConvertor())
 
 
 def canonical_path(raw_path: bytes) -> str:
-    """The path as sent, each segment in one spelling of its percent-encoding.
+    """Return the path as sent, with one percent-encoding per segment.
 
     Raises:
         UnprocessableError: a segment is not UTF-8.
@@ -64,5 +64,5 @@ class RouteOnRawPath:
                 await problem(error.status, str(error), members=error.members)(scope, receive, send)
                 return
             if path != scope["path"]:
-                scope["path"] = path  # in place: what is noted in the scope further in is read around this
+                scope["path"] = path  # in place: outer middleware reads what inner code notes in the scope
         await self._app(scope, receive, send)

@@ -1,4 +1,4 @@
-"""Pages without a script and with nothing from elsewhere: `/docs`, `/problems`, and what a browser is told of a wrong address."""
+"""Pages without scripts or external files: `/docs`, `/problems`, and the page for a wrong address."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HEADERS: Mapping[str, str] = {
 
 
 def framed(title: str, body: str) -> str:
-    """A whole page of a title and of HTML."""
+    """Return a whole page from a title and HTML."""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -38,7 +38,9 @@ def framed(title: str, body: str) -> str:
 
 
 def answer(request: Request, page: str) -> Response:
-    """A page in a coding that the browser takes: the routes of the API are 600 kB of text, and 60 kB packed."""
+    """Return a page in a coding that the browser accepts: the operations of the API are 600 kB of text, and 60 kB
+    compressed.
+    """
     fields = request.headers.getlist("accept-encoding")
     encoding = negotiate(", ".join(fields) if fields else None) or "identity"
     headers = dict(HEADERS) if encoding == "identity" else {**HEADERS, "Content-Encoding": encoding}
@@ -46,7 +48,7 @@ def answer(request: Request, page: str) -> Response:
 
 
 def not_found_page(path: str) -> str:
-    """What a browser is told that asks for an address that no page has."""
+    """Return the page for an address that does not exist."""
     return framed(
         "Not found",
         f"<h1>Not found</h1><p>There is no page at <code>{escape(path)}</code>.</p>"

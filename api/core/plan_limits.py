@@ -1,7 +1,7 @@
-"""What the plan of an organization allows, asked before paid work is taken: a job, or a query.
+"""Checks the plan of an organization before paid work (a job or a query) is accepted.
 
-Invariant. A refusal names the limit: 402, or 403 where the organization is suspended (R2.33). The sink asks again, in the order
-of the log, and has the last word; where nothing can be said now, it alone decides.
+Invariant. A refusal names the limit: 402, or 403 if the organization is suspended (R2.33). The sink checks again, in
+the order of the log, and its decision is final; if nothing is known here, it alone decides.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from highwater.api.core.errors import ForbiddenError, PaymentRequiredError
 from highwater.api.core.services import Services
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.identity.plans import Limit, Usage, refusal, refusal_text
+from highwater.streams.jobs.args import Args
+from highwater.streams.jobs.states import Kind
 
 
 async def require_plan_allows(
@@ -23,15 +25,15 @@ async def require_plan_allows(
     documents: Collection[str] = (),
     features: Collection[str] = (),
 ) -> None:
-    """Refuse what the organization may not have made.
+    """Refuse work that the plan does not allow.
 
     Args:
         services: what is read from.
         organization_id: who pays.
         is_new_deck: whether it is a deck.
         is_query: whether it is a query.
-        documents: hashes of the documents that are to be read, whose size has a limit too.
-        features: what the plan must have switched on.
+        documents: hashes of the documents to be read, whose size is limited too.
+        features: features that the plan must include.
 
     Raises:
         ForbiddenError: the organization is suspended.
@@ -52,3 +54,14 @@ async def require_plan_allows(
     if limit is Limit.SUSPENDED:
         raise ForbiddenError(text, limit=str(limit))
     raise PaymentRequiredError(text, limit=str(limit))
+
+
+async def require_job_allowed(services: Services, organization_id: str, kind: str, args: Args) -> None:
+    """Refuse a job that the organization may not have made; errors as of `require_plan_allows`."""
+    await require_plan_allows(
+        services,
+        organization_id,
+        is_new_deck=kind == Kind.GENERATION,
+        documents=args.documents,
+        features=args.features,
+    )

@@ -1,7 +1,7 @@
-"""What every answer forbids to a browser: guessing types, framing, telling others where it was, and running what is not ours.
+"""Security headers: no answer lets a browser guess types, be framed, send referrers, or run code that is not ours.
 
-Invariants. Every answer carries these fields, an error and a file too. An answer that is no page may load nothing at all. A
-page names its own scripts by a nonce that no other answer has.
+Invariants. Every answer has these fields, errors and files too. An answer that is not a page may load nothing. A page
+names its own scripts by a nonce that is used once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Fields: TypeAlias = tuple[tuple[bytes, bytes], ...]
 
 CONTENT_SECURITY_POLICY = b"content-security-policy"
 _NO_PAGE = b"default-src 'none'; frame-ancestors 'none'"
-# Half a year, as long as browsers' own lists ask for; not for names beneath, which are not ours to decide on.
+# Half a year, as browsers' preload lists require; without subdomains, which others may own.
 _TRANSPORT = (b"strict-transport-security", b"max-age=15768000")
 
 COMMON: Fields = (
@@ -28,7 +28,7 @@ NAMES = frozenset(name for name, _ in ENCRYPTED)
 
 
 def with_policies(given: list[tuple[bytes, bytes]], fields: Fields) -> list[tuple[bytes, bytes]]:
-    """The fields of an answer with those of the policies that it does not have itself."""
+    """Add the security headers that an answer does not have itself."""
     own = {name for name, _ in given if name in NAMES}
     if not own:
         return [*given, *fields]
@@ -36,11 +36,11 @@ def with_policies(given: list[tuple[bytes, bytes]], fields: Fields) -> list[tupl
 
 
 def page_policy(nonce: str) -> bytes:
-    """What a page of the dashboard may do.
+    """Return the policy of a page of the dashboard.
 
-    Its library compiles the templates of tables in the browser and runs what the server sends over the page's own socket, both by
-    `eval`, hence `unsafe-eval`; it also sets styles on elements, hence `unsafe-inline` of styles. A script in the page runs by
-    its nonce only, and everything is of this origin.
+    Its library compiles the templates of tables in the browser and runs what the server sends over the page's own
+    socket, both by `eval`, hence `unsafe-eval`; it also sets styles on elements, hence `unsafe-inline` of styles. A
+    script in the page runs by its nonce only, and everything is of this origin.
     """
     return (
         f"default-src 'self'; script-src 'self' 'nonce-{nonce}' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
@@ -50,7 +50,9 @@ def page_policy(nonce: str) -> bytes:
 
 
 def own_files_policy() -> str:
-    """What a page may do whose script and style are files of ours: nothing inline runs, and it asks this origin alone."""
+    """Return the policy of a page with our own script and style files: nothing inline runs, and it connects to this
+    origin only.
+    """
     return (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
         "form-action 'self'; frame-ancestors 'none'"
@@ -58,7 +60,7 @@ def own_files_policy() -> str:
 
 
 def style_policy(style: str) -> str:
-    """What a page without scripts may do: have this one style, and send a form to where it came from."""
+    """Return the policy of a page without scripts: one inline style, and forms to its own origin."""
     digest = b64encode(sha256(style.encode()).digest()).decode()
     return (
         f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"

@@ -36,7 +36,7 @@ INVALID_EVENT = ProblemKind(
     "The event breaks a rule of its topic.",
     "`field` names the field and `reason` the rule; correct the event. Nothing was published.",
 )
-# The first of a status is what stands for it where nothing more exact is known.
+# The first kind of a status is the general one.
 KINDS: tuple[ProblemKind, ...] = (
     ProblemKind("bad-request", HTTPStatus.BAD_REQUEST, "The request is malformed.", "Read `detail` and correct it."),
     ProblemKind(
@@ -142,7 +142,7 @@ _BY_STATUS = {kind.status: kind for kind in reversed(KINDS)}
 
 
 def kind_of(status: HTTPStatus | int) -> ProblemKind:
-    """The kind that stands for a status; of a status that none has, the general one of its class."""
+    """Return the kind for a status; for a status without one, the general kind of its class."""
     try:
         return _BY_STATUS[HTTPStatus(status)]
     except KeyError:
@@ -150,5 +150,5 @@ def kind_of(status: HTTPStatus | int) -> ProblemKind:
 
 
 def document_of(kind: ProblemKind, status: HTTPStatus | int, detail: str) -> dict[str, Any]:
-    """The members that every problem has."""
+    """Return the members that every problem has."""
     return {"type": kind.type, "title": HTTPStatus(status).phrase, "status": int(status), "detail": detail}

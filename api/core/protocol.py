@@ -1,10 +1,10 @@
-"""How much and how long a connection may take before and while it is served: uvicorn's protocols under limits.
+"""Limits the size and time of a connection before and while it is served: uvicorn's protocols under limits.
 
-Invariants. Nothing that a client sends before its request is complete is kept beyond a bound, nor waited for beyond a time;
-what the application reads is bounded there. A connection that is refused is told why, is read no more than it takes to be told,
-and ends. A request that arrives in one piece, as nearly all do, arms no timer and costs a comparison. What is answered here is
-what ASGI would answer (`ready.py`), in its turn, and only while the client reads. Answers leave in the order of their requests,
-and a refusal follows the answers to what came whole before it.
+Invariants. Before a request is complete, both the bytes kept and the time waited are limited; the application limits
+what it reads itself. A refused connection gets a reason, is read only until the reason is sent, and ends. A request
+that arrives in one piece, as nearly all do, starts no timer and costs one comparison. Ready answers equal those of ASGI
+(`ready.py`), are sent in turn, and only while the client reads. Answers leave in the order of their requests, and a
+refusal follows the answers to complete earlier requests.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from highwater.api.core.refused_connections import refusal_of
 from highwater.api.core.socket_protocol import LimitedSocket
 from highwater.streams.telemetry import CONNECTIONS_REFUSED, HTTP_REFUSED, get_log
 
-# Answers end with the connection: what a client still sends is read and dropped for so long, so that it sees the answer.
+# Answers end with the connection: for this long, further bytes of the client are read and dropped, so that it sees the
+# answer.
 _LINGER_SECONDS = 1.0
-# After the handshake of TLS, which has no other end than this, uvicorn's protocols begin.
+# After the TLS handshake, which this timeout limits, uvicorn's protocols begin.
 TLS_HANDSHAKE_SECONDS = 10.0
 
 _log = get_log("api")
@@ -35,23 +36,24 @@ _log = get_log("api")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a connection may take."""
+    """Limits of a connection."""
 
-    # All fields of a request with its target; browsers and proxies send 8 KiB at most.
+    # All fields of a request with its target; browsers and proxies send at most 8 KiB.
     header_bytes_max: int = 64 * 1024
     # From the connection, or the first byte of a further request, to the end of the fields.
     header_seconds_max: float = 10.0
-    # A body has to bring so much in each window, or its end: a modem does, somebody who holds connections open does not.
+    # A body must bring this many bytes in each window, or its end: a modem does, a client that only holds connections
+    # open does not.
     body_window_seconds: float = 10.0
     body_bytes_per_second_min: int = 500
-    # Who reads nothing at all for so long of an answer that waits is cut off.
+    # A client that reads nothing of a waiting answer for this long is cut off.
     write_seconds_max: float = 30.0
-    # Between two requests; browsers keep a connection for minutes, and a page asks again within seconds.
+    # Between two requests; browsers keep a connection for minutes, and a page sends its next request within seconds.
     keep_alive_seconds: int = 5
 
 
 class LimitedConfig(uvicorn.Config):
-    """uvicorn's settings, and beside them what its protocols read here."""
+    """uvicorn's settings, with the values that its protocols read here."""
 
     def __init__(
         self,
@@ -69,10 +71,10 @@ class LimitedConfig(uvicorn.Config):
 
 
 class Loop(uvloop.Loop):  # type: ignore[misc] # uvloop has no types
-    """uvloop, whose servers wait for a handshake of TLS as long as for a request, and not for a minute."""
+    """uvloop, whose servers wait for a TLS handshake as long as for a request, instead of a minute."""
 
     async def create_server(self, *arguments: Any, **named: Any) -> asyncio.Server:
-        """A server; uvicorn has no setting for this."""
+        """Create a server; uvicorn has no setting for this timeout."""
         if named.get("ssl") is not None:
             named.setdefault("ssl_handshake_timeout", TLS_HANDSHAKE_SECONDS)
         server: asyncio.Server = await super().create_server(*arguments, **named)
@@ -87,15 +89,15 @@ class LimitedHttp(ReadyHttp):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._limits = self.config.limits
-        # As it is set, and not whether any logger of the process has a handler.
+        # By the setting, not by whether a logger of the process has a handler.
         self.access_log = self.config.access_log
-        # What uvicorn would write to its own log of requests is not written here.
+        # uvicorn's own access log is not written.
         self.ready = None if self.access_log or self.root_path else self.config.ready
         self._address: str | None = None  # while it is counted
         self._in_headers = True
-        self._refused_last: HTTPStatus | None = None  # written when what came whole before is answered
+        self._refused_last: HTTPStatus | None = None  # written after the answers to complete earlier requests
         self._chunk_bytes = 0
-        self._header_bytes = 0  # arrived since the fields began: a little more than they are
+        self._header_bytes = 0  # arrived since the fields began: slightly more than their size
         self._body_bytes = 0  # in this window
         self._has_body = False  # what arrived last
         self._unread_bytes = 0  # arrived since the last byte of a body: framing, trailers
@@ -105,31 +107,31 @@ class LimitedHttp(ReadyHttp):
     # -- the connection ------------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Count it, or refuse it; then wait for a request."""
+        """Count the connection, or refuse it; then wait for a request."""
         super().connection_made(transport)
         address = self.client[0] if self.client else ""
         whose = self.config.counted.admit(address)
         if whose is not None:
             CONNECTIONS_REFUSED.labels(whose).inc()
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE if whose == "all" else HTTPStatus.TOO_MANY_REQUESTS)
-            transport.close()  # nothing was read, and those that are too many are not kept a second longer
+            transport.close()  # nothing was read, and connections above the limit are closed at once
             return
         self._address = address
         self._wait_for_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let go of it."""
+        """Release the connection."""
         self._stop_waiting()
         self._stop_waiting_for_reader()
         self._leave()
         super().connection_lost(exc)
 
     def handle_websocket_upgrade(self) -> None:
-        """Hand it over; it stays counted, and whoever has it now lets go of it."""
+        """Hand the connection over; it stays counted, and its new protocol releases it."""
         if self._refused_status is not None:
             return
         self._stop_waiting()
-        self._is_refused = True  # nothing of it is this protocol's any more, and no time of a request runs
+        self._is_refused = True  # this protocol no longer owns it, and no request timer runs
         address, self._address = self._address, None
         super().handle_websocket_upgrade()
         socket = self.transport.get_protocol()
@@ -144,7 +146,7 @@ class LimitedHttp(ReadyHttp):
     # -- what arrives ----------------------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        """Give the parser what it may have."""
+        """Feed the parser the bytes that the limits allow."""
         if self._is_refused or (self._held is not None and self._hold(data)):
             return
         if self._again and self._answer_again(data):
@@ -152,7 +154,7 @@ class LimitedHttp(ReadyHttp):
         self.receive(data)
 
     def receive(self, data: bytes) -> None:
-        """Give the parser what it may have, whatever is known of it."""
+        """Feed the parser the bytes that the limits allow, without the cache of known requests."""
         was_in_headers, was_in_message = self._in_headers, self._in_message
         self._chunk_bytes, self._has_body = len(data), False
         self._at_once_left, self._messages, self._asked = AT_ONCE_MAX, 0, None
@@ -172,11 +174,11 @@ class LimitedHttp(ReadyHttp):
             if cycle is not None and not cycle.response_complete:
                 if not was_in_message:
                     self._keep_alone(data)
-                return  # all of a request is there, and it is being answered
+                return  # the request is complete and is being answered
         self._check(len(data), is_continued=was_in_message and was_in_headers)
 
     def _check(self, arrived_bytes: int, *, is_continued: bool) -> None:
-        """Judge where the parser stands; `is_continued`: it stood within the same fields before."""
+        """Check the state of the parser; `is_continued`: it was within the same fields before."""
         if self._refused_status is not None:
             self._refuse(self._refused_status)
         elif self._is_refused or self.parser is None:
@@ -187,7 +189,7 @@ class LimitedHttp(ReadyHttp):
             self._check_body(arrived_bytes)
 
     def _refuse_large(self, data: bytes) -> None:
-        """The fields are above the bound, unless they end in what has arrived and were below it: feed just as much as may be."""
+        """Refuse fields above the limit, unless they end in these bytes and were below it: feed only up to the limit."""
         left = self._limits.header_bytes_max - (self._header_bytes - len(data))
         super().data_received(data[: max(left, 0)])
         if self._in_headers and not self._is_refused:
@@ -199,7 +201,7 @@ class LimitedHttp(ReadyHttp):
 
     def _check_headers(self, *, is_continued: bool) -> None:
         if not self._in_message:
-            # Between two requests uvicorn's own timer runs; empty lines have ended it.
+            # Between two requests uvicorn's own timer runs; empty lines have stopped it.
             is_idle = self.cycle is None or self.cycle.response_complete
             if is_idle and self._timer is None and self.timeout_keep_alive_task is None:
                 self._wait_for_headers()
@@ -225,7 +227,7 @@ class LimitedHttp(ReadyHttp):
         self._header_bytes = self._chunk_bytes
 
     def on_headers_complete(self) -> None:
-        """Its fields are there."""
+        """Its fields are complete."""
         if (
             self._header_bytes > self._limits.header_bytes_max
             and self._exact_header_bytes() > self._limits.header_bytes_max
@@ -242,7 +244,7 @@ class LimitedHttp(ReadyHttp):
         elif self.ready is not None and self.ready.is_known(self.url) and self._may_answer_at_once():
             scope: Any = self.scope
             scope["method"] = self.parser.get_method().decode("ascii")
-            # What is known is a path and nothing else: as uvicorn would find it.
+            # The target is known to be a path only, as uvicorn would parse it.
             scope |= {"path": unquote(self.url.decode("ascii")), "raw_path": self.url, "query_string": b""}
             self._is_answered_at_once = self._answer_at_once(self.ready, scope)
         if not self._is_answered_at_once:
@@ -256,7 +258,7 @@ class LimitedHttp(ReadyHttp):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """All of it is there."""
+        """The request is complete."""
         self._in_message = False
         self._in_headers = True
         self._header_bytes = 0
@@ -284,7 +286,9 @@ class LimitedHttp(ReadyHttp):
         self._refuse(HTTPStatus.REQUEST_TIMEOUT)
 
     def _on_window_end(self) -> None:
-        """Look at what a body brought in this window; where the application does not read, nobody is to blame but it."""
+        """Check how much of a body arrived in this window; a client is not at fault while the application does not
+        read.
+        """
         self._timer = None
         wanted = self._limits.body_bytes_per_second_min * self._limits.body_window_seconds
         if self._body_bytes < wanted and not self.flow.read_paused:
@@ -296,15 +300,15 @@ class LimitedHttp(ReadyHttp):
     # -- the end -----------------------------------------------------------------------------------------------------------------
 
     def send_400_response(self, msg: str) -> None:
-        """What is no HTTP, told as every other error is."""
+        """Answer bytes that are not HTTP with a problem, like every other error."""
         self._refuse(HTTPStatus.BAD_REQUEST)
 
     def shutdown(self) -> None:
-        """The server stops: a connection with a request that has not come yet, or that was refused, ends now."""
+        """Stop: a connection with an incomplete or refused request ends now."""
         self._stop_waiting()
         self._is_stopping = True
         if self._held is not None:
-            return  # what is asked for is answered first
+            return  # complete requests are answered first
         if self._is_refused and self._refused_last is None:
             self.transport.close()
         else:
@@ -323,8 +327,10 @@ class LimitedHttp(ReadyHttp):
             self._end_refused(status)
 
     def _has_earlier(self) -> bool:
-        """Whether requests that came whole before what is refused wait for their answers; what is refused gets none else."""
-        is_own = not self._in_headers  # the last cycle is that of what is refused: its body goes on
+        """Return whether complete earlier requests wait for their answers before the refused one, which gets no other
+        answer.
+        """
+        is_own = not self._in_headers  # the last cycle belongs to the refused request, whose body continues
         if self.pipeline:
             if is_own:
                 self.pipeline.popleft()
@@ -332,7 +338,7 @@ class LimitedHttp(ReadyHttp):
         return not is_own and self.cycle is not None and not self.cycle.response_complete
 
     def on_response_complete(self) -> None:
-        """A request is answered: the next one has its turn, or what is refused behind it."""
+        """A request is answered: the next one is processed, or the refusal behind it."""
         is_last = not self.pipeline
         super().on_response_complete()
         if is_last and self._refused_last is not None and not self.transport.is_closing():
@@ -353,7 +359,9 @@ class LimitedHttp(ReadyHttp):
         self._timer = self.loop.call_later(_LINGER_SECONDS, self.transport.close)
 
     def _is_answered(self) -> bool:
-        """Whether there is no space for an answer: one is being sent, or this request, whose body goes on, has had its own."""
+        """Return whether no answer can be sent now: one is being sent, or this request, whose body continues, was
+        answered.
+        """
         cycle = self.cycle
         return cycle is not None and cycle.response_started and not (cycle.response_complete and self._in_headers)
 
@@ -366,7 +374,7 @@ class LimitedHttp(ReadyHttp):
             self._wait_for_reader(self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
-        """It has read."""
+        """The client has read."""
         super().resume_writing()
         self._stop_waiting_for_reader()
 

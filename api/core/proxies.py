@@ -1,8 +1,8 @@
 """Reads `X-Forwarded-For`, `-Proto` and `-Host`, and trusts them only from proxies that the settings name.
 
-Invariants. What counts is what the trusted proxies wrote, never what a client wrote before them. Whatever needs an address, a
-scheme or a host reads the scope of the request, where these stand once they are known: limits, attempts, sessions, cookies,
-logs.
+Invariants. Only what the trusted proxies wrote counts, never what a client wrote before them. Code that needs an
+address, a scheme or a host reads the scope of the request, which holds the resolved values: limits, attempts, sessions,
+cookies, logs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HOST_FORM = re.compile(r"(?:[A-Za-z0-9._~%!$&'()*+,;=-]+|\[[0-9A-Fa-f:.]+\])(?:
 
 
 def parse_networks(names: Sequence[str]) -> Networks:
-    """Addresses and networks as they are set.
+    """Parse addresses and networks of a setting.
 
     Raises:
         ConfigurationError: one is neither.
@@ -44,16 +44,17 @@ def client_address(peer: str, forwarded: Sequence[str], trusted: Networks) -> st
 
     Args:
         peer: the other end of the connection.
-        forwarded: the fields `X-Forwarded-For` in their order; each proxy adds the address it was asked by at the end.
-        trusted: whose word is taken.
+        forwarded: the fields `X-Forwarded-For` in their order; each proxy appends the address of its caller.
+        trusted: the trusted proxies.
 
-    What is no address ends the search: the proxy that passed it on is counted itself. If every hop is trusted, the first counts.
+    A value that is not an address ends the search: the proxy that passed it on counts as the client. If every hop is
+    trusted, the first one counts.
     """
     return _walk(peer, forwarded, trusted)[0]
 
 
 def _walk(peer: str, forwarded: Sequence[str], trusted: Networks) -> tuple[str, int]:
-    """The address that asks, and how many trusted proxies lie before it."""
+    """Return the address of the client, and the number of trusted proxies before it."""
     found = _address(peer)
     if found is None or not trusted or not _is_within(found, trusted):
         return (peer if found is None else str(found)), 0
@@ -71,13 +72,15 @@ def _walk(peer: str, forwarded: Sequence[str], trusted: Networks) -> tuple[str, 
 
 @lru_cache(1024)
 def is_trusted(peer: str, trusted: Networks) -> bool:
-    """Whether the other end of a connection is a proxy that is named."""
+    """Return whether the other end of a connection is a trusted proxy."""
     found = _address(peer)
     return found is not None and _is_within(found, trusted)
 
 
-def seen_through(scope: Scope, trusted: Networks) -> Scope:
-    """The scope of a request with the client, the scheme and the host that trusted proxies name; itself where there are none."""
+def scope_behind_proxies(scope: Scope, trusted: Networks) -> Scope:
+    """Return the scope of a request with the client, scheme and host that trusted proxies name; unchanged without
+    proxies.
+    """
     client = scope.get("client")
     if not trusted or client is None or not is_trusted(client[0], trusted):
         return scope
@@ -99,7 +102,9 @@ def seen_through(scope: Scope, trusted: Networks) -> Scope:
 
 
 def _outermost(fields: Sequence[str], proxies: int) -> str:
-    """What the trusted proxy that is nearest to the client wrote: each adds one element, or replaces the list by one."""
+    """Return what the trusted proxy nearest to the client wrote: each proxy appends one element, or replaces the list
+    by one.
+    """
     listed = _listed(fields)
     return listed[-min(proxies, len(listed))] if listed and proxies else ""
 
@@ -113,7 +118,7 @@ def _is_within(address: Address, networks: Networks) -> bool:
 
 
 def _address(text: str) -> Address | None:
-    """An address, with or without a port; one of IPv4 within IPv6 is that of IPv4."""
+    """Parse an address, with or without a port; IPv4-mapped IPv6 addresses become IPv4."""
     text = text.strip()
     if text.startswith("["):
         text = text[1:].partition("]")[0]

@@ -15,7 +15,7 @@ from highwater.api.core.freshness import WRITE_WAIT_MS, PositionWatcher, group_o
 from highwater.api.core.overload import Overload
 from highwater.api.core.parts import Part
 from highwater.api.core.tracing import Publishing
-from highwater.connectors.kafka.producer import AsyncProducer, Taken
+from highwater.connectors.kafka.producer import AcceptedRecord, AsyncProducer
 from highwater.schemas.codec import Codec
 from highwater.schemas.envelope import make_headers
 from highwater.schemas.errors import HighwaterError, UnavailableError
@@ -64,32 +64,33 @@ class Publisher:
         self._overload = overload
 
     def encode(self, topic: str, event: Mapping[str, Any]) -> tuple[str, bytes]:
-        """The key and value of an event.
+        """Return the key and value of an event.
 
         Raises:
             InvalidEventError: it breaks a rule; names the field.
-            UnavailableError: the registry was never reached, so the schema's id is not known.
+            UnavailableError: the registry was never reached, so the schema's id is unknown.
         """
         check_event(topic, event, embedding_dimensions=self._dimensions)
         return TOPICS[topic].key_of(event), self._codec.require().encode(topic, event)
 
     def encode_unjudged(self, topic: str, event: Mapping[str, Any]) -> tuple[str, bytes]:
-        """The key and value of an event that its sink judges; only what its schema cannot carry is refused.
+        """Return the key and value of an event that its sink validates; only what its schema cannot represent is
+        refused.
 
         Raises:
             InvalidEventError: it does not fit its schema.
-            UnavailableError: the registry was never reached, so the schema's id is not known.
+            UnavailableError: the registry was never reached, so the schema's id is unknown.
         """
         return TOPICS[topic].key_of(event), self._codec.require().encode(topic, event)
 
     async def publish(
         self, topic: str, encoded: Sequence[tuple[str, bytes]], *, sink_wait_ms: int = WRITE_WAIT_MS
     ) -> list[str]:
-        """Produce encoded events in order, wait for the broker, and for so long for their sink.
+        """Produce encoded events in order, wait for the broker, and up to `sink_wait_ms` for their sink.
 
         Raises:
-            TooManyRequestsError: the product has to catch up first; nothing was taken.
-            NotTakenError: the broker did not acknowledge all; says which it did.
+            TooManyRequestsError: the backlog is too large; nothing was accepted.
+            NotTakenError: the broker did not acknowledge all; lists the acknowledged ones.
         """
         if self._overload is not None:
             self._overload.admit(topic)
@@ -100,7 +101,7 @@ class Publisher:
         await self._give_the_sink_a_moment(taken, sink_wait_ms)
         return [str(position) for position in taken]
 
-    async def _produce(self, topic: str, encoded: Sequence[tuple[str, bytes]]) -> list[Taken]:
+    async def _produce(self, topic: str, encoded: Sequence[tuple[str, bytes]]) -> list[AcceptedRecord]:
         producer = self._producer.require()
         now_ms = self._clock()
         acks = []
@@ -110,7 +111,7 @@ class Publisher:
             headers += publishing.headers
             acks.append(await producer.enqueue(topic, value, key=event_key, headers=headers))
         outcomes = await asyncio.gather(*acks, return_exceptions=True)
-        taken = [outcome for outcome in outcomes if isinstance(outcome, Taken)]
+        taken = [outcome for outcome in outcomes if isinstance(outcome, AcceptedRecord)]
         publishing.ended(taken, len(encoded))
         failed = next((outcome for outcome in outcomes if isinstance(outcome, BaseException)), None)
         if isinstance(failed, HighwaterError) and len(encoded) == 1:
@@ -120,25 +121,27 @@ class Publisher:
         return taken
 
     async def one(self, topic: str, event: Mapping[str, Any], *, sink_wait_ms: int = WRITE_WAIT_MS) -> list[str]:
-        """Validate and produce one event; its position in a list, as answers carry it."""
+        """Validate and produce one event; returns its position in a list, as answers have it."""
         return await self.publish(topic, [self.encode(topic, event)], sink_wait_ms=sink_wait_ms)
 
-    async def taken(self, topic: str, event: Mapping[str, Any]) -> Taken:
-        """Validate and produce one event that the caller acts upon himself; its position, with the broker's time."""
+    async def taken(self, topic: str, event: Mapping[str, Any]) -> AcceptedRecord:
+        """Validate and produce one event that the caller itself acts on; returns its position with the broker's time."""
         return (await self._produce(topic, [self.encode(topic, event)]))[0]
 
     async def commands(
         self, topic: str, events: Sequence[Mapping[str, Any]], *, sink_wait_ms: int = WRITE_WAIT_MS
     ) -> list[str]:
-        """Produce events that the API itself makes, of a topic that no outsider writes; their positions in order."""
+        """Produce events that the API itself creates, of a topic that no outsider writes; returns their positions in
+        order.
+        """
         encoded = [self.encode_unjudged(topic, event) for event in events]
         return await self._publish(topic, encoded, sink_wait_ms)
 
     async def record(self, topic: TopicName[EventT], event: EventT) -> None:
-        """Produce one event that nobody of ours reads, and wait for the broker.
+        """Produce one event that no consumer of ours reads, and wait for the broker.
 
         Raises:
-            UnavailableError: Kafka did not take it.
+            UnavailableError: Kafka did not accept it.
         """
         await self._produce(topic, [self.encode_unjudged(topic, event)])
 
@@ -150,5 +153,5 @@ class Publisher:
         try:
             await self._watcher.wait(wanted, wait_ms)
         except UnavailableError as error:
-            # The write stands; a client that wants to read it names the position and is told then.
+            # The write is durable; a client that reads with its position learns when it is visible.
             _log.debug("the sink was not waited for", reason=str(error))

@@ -1,9 +1,9 @@
-"""The one limiter: what bounds a call, by the declaration beside its route, and what every answer says of it.
+"""The rate limiter: limits calls by the declaration beside their route, and adds the limit to every answer.
 
-Invariants. A call is counted, and refused, before its body is read and before anything is asked of another service (R2.29).
-Every answer of a limited route carries what is left, an error too. While Redis is unavailable calls of keys and users are
-allowed, and that is counted (R2.31): a limit protects from too much, and a lost Redis is no reason to serve nobody. Calls of an
-address are then counted by each process for itself, by the same rule (R4.36). Every answer counts, a 304 too.
+Invariants. A call is counted, and refused, before its body is read and before any other service is queried (R2.29).
+Every answer of a limited route shows the remaining calls, errors and 304s too. While Redis is unavailable, calls of
+keys and users are allowed, and that is counted (R2.31): a limit protects from overload, and a lost Redis is no reason
+to refuse everybody. Calls per address are then counted by each process separately, by the same rule (R4.36).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from highwater.api.core.auth import Principal, Role
 from highwater.api.core.errors import TooLargeError, TooManyRequestsError
 from highwater.api.core.proxies import address_of
 from highwater.connectors.identity.organizations import Organization
-from highwater.connectors.identity.rate_limits import CallCounts, Counted, Whose
+from highwater.connectors.identity.rate_limits import CallCounts, Counted, RateSubject
 from highwater.connectors.redis.link import RedisAwayError
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import Clock
@@ -36,19 +36,20 @@ from highwater.streams.identity.rate_limits import (
 )
 from highwater.streams.telemetry import CALLS_METERED, LIVE_REFUSED, RATE_LIMIT_OPEN, RATE_LIMITED, get_log
 
-# A key of the settings that is bound to nobody is the operator's own; one of a user has the plan of that user.
+# A key of the settings that is bound to nobody is the operator's own; a user's key has that user's plan.
 PLAN_OF_UNBOUND_KEYS = "enterprise"
-# Addresses counted by one process while Redis is away: 20,000 of 15 times each take about 15 MB. The one that asked longest ago
-# is forgotten and begins anew: who has so many addresses is not held by a limit per address anyway.
+# Addresses counted by one process while Redis is unavailable: 20,000 with 15 times each take about 15 MB. The least
+# recent one is forgotten and starts again: a limit per address does not stop a client with so many addresses anyway.
 ADDRESSES_MAX = 20_000
-# In the scope of a request whose address was counted, what came of it: the short cut counts before it steps aside.
+# In the scope of a request whose address was counted: the outcome. The shortcut counts before it leaves a request to
+# ASGI.
 COUNTED = "highwater.live_retry_after_ms"
 
 _log = get_log("api")
 
 
 class _Judged(NamedTuple):
-    """One of the limits that a request stands under."""
+    """One of the limits that apply to a request."""
 
     name: str
     limit: int
@@ -68,7 +69,7 @@ class RateLimiter:
         *,
         caller_per_minute: int,
     ) -> None:
-        """`read_limits` says what an organization may where Redis holds no copy of that."""
+        """`read_limits` returns the plan of an organization when Redis holds no copy of it."""
         self._caller_per_minute = caller_per_minute
         self._counts = counts
         self._local = local
@@ -79,17 +80,17 @@ class RateLimiter:
     async def admit(
         self, declaration: Access, principal: Principal, scope: Scope, *, cost: int | None = None
     ) -> dict[str, str]:
-        """Count a call of an operation; what its answer says of the limits, nothing where there are none.
+        """Count a call of an operation; return the rate-limit headers of its answer, empty if it has no limit.
 
         Args:
-            declaration: what the operation says of its limit.
-            principal: who calls.
+            declaration: the operation's declaration, with its limit.
+            principal: the caller.
             scope: the request.
-            cost: for how many calls it counts, where its body decides that; None: as declared.
+            cost: how many calls it counts as, where its body decides that; None: as declared.
 
         Raises:
-            TooManyRequestsError: it is one too many; says when the next may come.
-            TooLargeError: it costs more than any minute has.
+            TooManyRequestsError: the limit is reached; says when the next call is allowed.
+            TooLargeError: it costs more than the limit of a whole minute.
         """
         limit = declaration.limit
         if limit is None or limit is RateLimit.NONE:
@@ -103,9 +104,11 @@ class RateLimiter:
 
     # -- keys and users -------------------------------------------------------------------------------------------------
 
-    async def _admit_caller(self, whose: Whose, principal: Principal, kind: RateLimit, cost: int) -> dict[str, str]:
+    async def _admit_caller(
+        self, whose: RateSubject, principal: Principal, kind: RateLimit, cost: int
+    ) -> dict[str, str]:
         if whose.key_id is None and whose.user_id is None:
-            return {}  # an open API, and nobody is named
+            return {}  # an open API, and no caller is named
         now_ms = self._clock()
         try:
             counted = await self._counts.count(whose, now_ms, cost)
@@ -132,7 +135,7 @@ class RateLimiter:
         return headers
 
     async def _limit(self, principal: Principal, counted: Counted) -> int:
-        """Requests a minute by the plan of who asks: of the organization, else of the session or the user."""
+        """Return the caller's requests per minute by the plan of the organization, else of the session or the user."""
         if counted.limit is not None:
             return counted.limit
         if principal.organization_id is not None:
@@ -148,12 +151,12 @@ class RateLimiter:
     # -- addresses ------------------------------------------------------------------------------------------------------
 
     def ask_address(self, declaration: Access, scope: Scope) -> asyncio.Future[int]:
-        """Count a call of an address, for a caller that does not wait; `judge_address` reads what comes."""
+        """Count a call of an address without waiting; `judge_address` reads the result."""
         _metered(declaration).inc()
         return self._counts.ask(address_of(scope), self._clock())
 
     def judge_address(self, scope: Scope, told: asyncio.Future[int]) -> int:
-        """0: the call is admitted; else in how many ms it may come again. `told` is done."""
+        """Return 0 if the call is admitted, else after how many ms it may be repeated. `told` is done."""
         try:
             retry_after_ms = told.result()
         except RedisAwayError:
@@ -164,36 +167,38 @@ class RateLimiter:
         return retry_after_ms
 
     async def _admit_address(self, declaration: Access, scope: Scope) -> None:
-        """Count this request: once, however often it is checked."""
+        """Count this request by its address: once, however often it is checked."""
         if COUNTED not in scope:
             told = self.ask_address(declaration, scope)
             with suppress(RedisAwayError):
                 await told
             scope[COUNTED] = self.judge_address(scope, told)
         if scope[COUNTED]:
-            # Rounded up: who comes a part of a second too early is refused again.
+            # Rounded up: a client that retries a fraction of a second too early is refused again.
             raise TooManyRequestsError(headers={"Retry-After": str(-(-scope[COUNTED] // 1000))})
 
 
 @cache
 def _metered(declaration: Access) -> Counter:
-    """What counts calls of an operation that is limited by address."""
+    """Return the counter for an operation that is limited by address."""
     return CALLS_METERED.labels(RateLimit.ADDRESS, declaration.scope or "any")
 
 
-def _whose(principal: Principal, limit: RateLimit) -> Whose:
-    """Who is counted. Of what costs little, an operator's own programs may do as much as they like."""
+def _whose(principal: Principal, limit: RateLimit) -> RateSubject:
+    """Return who is counted. An operator's own programs are not limited in cheap calls."""
     if limit is RateLimit.CALLER:
         if principal.role is Role.ADMIN or not principal.is_bound:
-            return Whose()
+            return RateSubject()
         key_id = principal.key_id if principal.user_id is None else None
-        return Whose(key_id, principal.user_id, by_plan=False)
+        return RateSubject(key_id, principal.user_id, by_plan=False)
     plan_of_user = principal.user_id if principal.session_id is None else None
-    return Whose(principal.key_id, principal.user_id, principal.organization_id, plan_of_user)
+    return RateSubject(principal.key_id, principal.user_id, principal.organization_id, plan_of_user)
 
 
 def limit_headers(judged: Sequence[_Judged]) -> dict[str, str]:
-    """The fields of draft-ietf-httpapi-ratelimit-headers, and the older ones, which know one limit: the one with least left."""
+    """Return the fields of draft-ietf-httpapi-ratelimit-headers, and the older ones, which show one limit: the one with
+    the fewest calls left.
+    """
     least = min(judged, key=lambda one: one.verdict.remaining)
     policies = [f'"{one.name}";q={one.limit};w={WINDOW_SECONDS}' for one in judged]
     left = [f'"{one.name}";r={one.verdict.remaining};t={one.verdict.reset_seconds}' for one in judged]

@@ -1,13 +1,14 @@
-"""Answers that are ready: what a connection writes itself, before any ASGI (`protocol.py`), and where it gets them.
+"""Ready answers: those that a connection writes itself, before any ASGI (`protocol.py`), and where they come from.
 
-Invariants. Whether and what is answered is decided by the functions that decide it for a request that goes through ASGI. Whatever
-takes more than one question to Redis is no ready answer. The bytes are those that uvicorn would write for the same status,
-fields and body. What is decided once of a request depends on its bytes, its connection and the settings alone: a connection that
-sends the same bytes again keeps it. Whatever may change meanwhile (keys, pages, leases, the trace) is decided for each answer.
+Invariants. The same functions decide a ready answer and one through ASGI. An answer that needs more than one query to
+Redis is not a ready answer. The bytes equal those that uvicorn would write for the same status, fields and body. A
+decision that depends only on the bytes of a request, its connection and the settings is made once: a connection that
+sends the same bytes again reuses it. Everything that may change (keys, pages, leases, the trace) is decided for each
+answer.
 
-An answer that one question to Redis decides is a `Later`: all that is asked in one turn of the event loop travels together, and
-no task runs for a request. What was done for it and must not be done twice, such as counting it, is noted in the scope with which
-it is left to ASGI.
+An answer that needs one query to Redis is a `DeferredAnswer`: all queries of one turn of the event loop are sent together, and
+no task runs per request. What must not be done twice, such as counting, is noted in the scope when the request is left
+to ASGI.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ AskedT = TypeVar("AskedT")
 
 
 class Fields:
-    """The status and fields of an answer; their bytes are kept until the server's own fields change (`Date`, each second)."""
+    """The status and fields of an answer; their bytes are cached until the server's own fields change (`Date`, each
+    second).
+    """
 
     __slots__ = ("_encoded", "_own", "pairs", "status")
 
@@ -40,10 +43,10 @@ class Fields:
         self._encoded = b""
 
     def encoded(self, own: Pairs) -> bytes:
-        """All that comes before the body, behind the server's `own` fields.
+        """Return everything before the body, after the server's `own` fields.
 
         Raises:
-            ValueError: a value is none that may be sent.
+            ValueError: a value cannot be sent.
         """
         if own is not self._own:
             pairs = (*own, *self.pairs)
@@ -55,57 +58,57 @@ class Fields:
         return self._encoded
 
 
-class Ready(Protocol):
+class QuickAnswer(Protocol):
     """An answer."""
 
     fields: Fields
     body: bytes
 
     def ended(self) -> None:
-        """It was written: count it."""
+        """Count it after it was written."""
 
 
-class Later(ABC, Generic[AskedT]):
-    """An answer that one question to Redis decides; it is used once."""
+class DeferredAnswer(ABC, Generic[AskedT]):
+    """An answer that needs one query to Redis; it is used once."""
 
     __slots__ = ("_asked", "_principal", "_started", "noted")
 
     def __init__(self, asked: AskedT, principal: Principal, started: float) -> None:
-        """`asked` by `principal`, and when, on the monotonic clock in seconds."""
+        """`asked` by `principal` at `started`, on the monotonic clock in seconds."""
         self._asked = asked
         self._principal = principal
         self._started = started
-        # For the scope of the request, where it is left to ASGI.
+        # Copied to the scope of the request when it is left to ASGI.
         self.noted: dict[str, Any] = {}
 
     @abstractmethod
     def ask(self) -> asyncio.Future[Any]:
-        """Ask; what comes is given to `answer`."""
+        """Send the query; its result is passed to `answer`."""
 
     @abstractmethod
-    def answer(self, told: asyncio.Future[Any]) -> Ready | None:
-        """The answer, once `told` is done; None leaves it to ASGI, with what is noted."""
+    def answer(self, told: asyncio.Future[Any]) -> QuickAnswer | None:
+        """Return the answer once `told` is done; None leaves the request to ASGI, with what was noted."""
 
 
-class Asked(Protocol):
-    """What a request asks for, as far as its bytes, its connection and the settings tell."""
+class QuickRequest(Protocol):
+    """What a request asks for, as far as its bytes, its connection and the settings decide."""
 
-    def ready(self) -> Ready | Later[Any] | None:
-        """The answer now; None leaves it to ASGI, and nothing was counted."""
+    def ready(self) -> QuickAnswer | DeferredAnswer[Any] | None:
+        """Return the answer now; None leaves the request to ASGI, and nothing was counted."""
 
 
 class ShortWay(Protocol):
-    """What knows some answers without waiting, or with one question to Redis."""
+    """Provides some answers without waiting, or with one query to Redis."""
 
     def is_known(self, target: bytes) -> bool:
-        """Whether a request with this target may have a ready answer: what any other request costs."""
+        """Return whether a request with this target may have a ready answer: the only cost for all other requests."""
 
-    def asked(self, scope: Scope) -> Asked | None:
-        """What a request without a body asks for; None where it has no ready answer."""
+    def asked(self, scope: Scope) -> QuickRequest | None:
+        """Return what a request without a body asks for; None if it has no ready answer."""
 
 
 class ReadyAnswers(ShortWay, Protocol):
-    """All short ways, and what is the same for all."""
+    """All shortcuts, and their common parts."""
 
-    def ready(self, asked: Asked) -> Ready | Later[Any] | None:
-        """As `Asked.ready`."""
+    def ready(self, asked: QuickRequest) -> QuickAnswer | DeferredAnswer[Any] | None:
+        """As `QuickRequest.ready`."""

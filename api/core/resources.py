@@ -1,7 +1,8 @@
-"""Whose a resource is, by its kind: jobs, decks, queries, sessions, ingests, namespaces, and keys of versioned resources.
+"""The owner of a resource by its kind: jobs, decks, queries, sessions, ingests, namespaces, and keys of versioned
+resources.
 
-Invariants. Each kind is looked up in one way wherever an id of it is given, in a path, a body, an event or a stream. A key of an
-unknown kind is read by nobody who is bound. What is missing and what belongs to others are named in the same words.
+Invariants. Each kind is looked up in one way, whether its id is in a path, a body, an event or a stream. Bound callers
+cannot read keys of an unknown kind. Missing resources and those of others get the same text.
 """
 
 from __future__ import annotations
@@ -24,6 +25,16 @@ from highwater.connectors.jobs.read_model import JobRead, Presentation
 from highwater.connectors.jobs.views import DeckOwner
 from highwater.connectors.queries import read_model as query_reads
 from highwater.connectors.queries.read_model import Run, RunHistory
+from highwater.schemas.chunks import INGEST_DECIDED
+from highwater.schemas.feeds import INSIGHT_RETRACTED, USER_ERASED
+from highwater.schemas.jobs import (
+    CONTROL,
+    EXPORT_REQUESTED,
+    GENERATION_REQUESTED,
+    INGESTION_REQUESTED,
+    JOB_SUBMITTED,
+)
+from highwater.schemas.queries import PIPELINE_STAGE, QUERY_SUBMITTED, RUN_ARCHIVED, RUN_CONTROLLED, STAGE_REQUESTED
 from highwater.streams.checks import check_id
 from highwater.streams.chunks.passports import Passports
 from highwater.streams.jobs.args import Args, IngestionArgs
@@ -41,15 +52,16 @@ _NAMESPACE = "ns"
 
 @dataclass(frozen=True)
 class Resource(Generic[T]):
-    """A kind of resources that are named by an id: how one is read, and whose it is."""
+    """A kind of resources that are named by an id: how one is read, whose it is, and the topics whose events change it."""
 
     whose: Whose
     read: Callable[[Pool, str], Awaitable[T | None]] | None
     owner: Callable[[T], Owner]
+    fed_by: frozenset[str] = frozenset()
 
     def missing(self, identifier: str) -> NotFoundError:
-        """What is answered for one that does not exist, or that belongs to others."""
-        if self.whose is Whose.SESSION:  # its id is a secret, and is not repeated
+        """Return the error for one that does not exist, or that belongs to others."""
+        if self.whose is Whose.SESSION:  # its id is a secret and is not repeated
             return NotFoundError("there is no such session")
         return NotFoundError(f"there is no {self.whose} {identifier}")
 
@@ -73,17 +85,29 @@ def _of_user(value: Run | RunHistory) -> Owner:
     return Owner(value.user_id)
 
 
-JOB: Resource[JobRead] = Resource(Whose.JOB, _job, _of_both)
-DECK: Resource[Presentation] = Resource(Whose.DECK, job_reads.presentation, _of_both)
+# A user's jobs end with the user; a deck also loses what it quotes of chunks that are deleted, when their ingest is decided. The
+# commands are what a job's own `X-Caused-By` names.
+_JOB_TOPICS: frozenset[str] = frozenset(
+    {JOB_SUBMITTED, CONTROL, USER_ERASED, GENERATION_REQUESTED, INGESTION_REQUESTED, EXPORT_REQUESTED}
+)
+# A retraction withdraws the answers that were made from what it takes back, as the end of an ingest does with chunks that it
+# deletes; an erased user's go with the user. The command is what an answer's own `X-Caused-By` names.
+_RUN_TOPICS: frozenset[str] = frozenset(
+    {QUERY_SUBMITTED, RUN_CONTROLLED, STAGE_REQUESTED, INSIGHT_RETRACTED, INGEST_DECIDED, USER_ERASED}
+)
+JOB: Resource[JobRead] = Resource(Whose.JOB, _job, _of_both, _JOB_TOPICS)
+DECK: Resource[Presentation] = Resource(Whose.DECK, job_reads.presentation, _of_both, _JOB_TOPICS | {INGEST_DECIDED})
 # The same decks, read without their slides.
 DECK_OWNER: Resource[DeckOwner] = Resource(Whose.DECK, views.owner_of, _of_both)
-RUN: Resource[Run] = Resource(Whose.RUN, query_reads.run, _of_user)
-RUN_HISTORY: Resource[RunHistory] = Resource(Whose.RUN, query_reads.run_history, _of_user)
+RUN: Resource[Run] = Resource(Whose.RUN, query_reads.run, _of_user, _RUN_TOPICS)
+RUN_HISTORY: Resource[RunHistory] = Resource(
+    Whose.RUN, query_reads.run_history, _of_user, _RUN_TOPICS | {PIPELINE_STAGE, RUN_ARCHIVED}
+)
 
 
-# Read by its route: an organization that has put it names it.
+# Read by its route: it belongs to each organization that has uploaded it.
 BLOB: Resource[OwnedBlob] = Resource(Whose.BLOB, None, lambda found: Owner(None, found.organization_id))
-# Whose a session is: its user's alone, since it speaks for that user. It is read from Redis, by its route.
+# A session belongs to its user only, since it acts for that user. Its route reads it from Redis.
 SESSION: Resource[Session] = Resource(Whose.SESSION, None, lambda session: Owner(session.user_id))
 
 
@@ -91,12 +115,13 @@ SESSION: Resource[Session] = Resource(Whose.SESSION, None, lambda session: Owner
 
 
 async def require_job_args(services: Services, principal: Principal, organization_id: str, args: Args) -> None:
-    """Refuse a job that names what its submitter may not read, or writes where it may not.
+    """Refuse a job that names resources its submitter may not read, or writes where it may not.
 
-    What an operator's key names is left to the worker, which knows the decks and documents of the job's organization alone.
+    For an operator's key the worker checks it, since the worker reads only decks and documents of the job's
+    organization.
 
     Raises:
-        ForbiddenError: an ingestion, by less than an admin: it writes chunks as `POST /api/chunks/ingest` does.
+        ForbiddenError: an ingestion without the role admin: it writes chunks as `POST /api/chunks/ingest` does.
         NotFoundError: the deck or a document does not exist for the caller.
         UnavailableError: PostgreSQL is unavailable.
     """
@@ -120,12 +145,12 @@ async def require_job_args(services: Services, principal: Principal, organizatio
 
 
 def is_open(passports: Passports, ns: str, row: Any) -> bool:
-    """Whether users may read a namespace: its passport says so, and so does its row where it has one."""
+    """Return whether users may read a namespace: its passport allows it, and so does its row if it has one."""
     return passports.of(ns).is_open and (row is None or bool(row["is_open"]))
 
 
 async def namespace_is_open(services: Services, ns: str) -> bool:
-    """The same, with the row read."""
+    """Read the row of a namespace and return whether users may read it."""
     if not services.passports.of(ns).is_open:
         return False
     found = await chunk_reads.namespace(services.database.require(), ns)
@@ -138,7 +163,7 @@ async def ingest_namespaces(services: Services, ingest_id: str) -> Sequence[str]
 
 
 def no_ingest(ingest_id: str) -> NotFoundError:
-    """Nothing was seen of an ingest, or it wrote to what the caller may not read."""
+    """Return the error for an ingest that is unknown, or that wrote to a namespace that the caller may not read."""
     return NotFoundError(f"there is no {Whose.INGEST} {ingest_id!r}")
 
 
@@ -146,24 +171,26 @@ def no_ingest(ingest_id: str) -> NotFoundError:
 
 
 def namespace_of(key: str) -> str | None:
-    """The namespace that a key is of; None: it is of something else."""
+    """Return the namespace of a key; None if it belongs to something else."""
     kind, _, ns = key.partition(":")
     return ns if kind == _NAMESPACE else None
 
 
 def _owner_of_key(key: str) -> Owner | None:
-    """Whose the resource of a key is; None: everybody's."""
+    """Return the owner of a key's resource; None: it is public."""
     kind, _, rest = key.partition(":")
     if kind in _OF_USERS:
         return Owner(rest)
     found = resource_of(key)
     if found is None:
-        return Owner()  # an unknown kind is nobody's
+        return Owner()  # nobody owns an unknown kind
     return Owner(found.id) if found.kind.is_private else None
 
 
 def may_read_key(principal: Principal, key: str, passports: Passports | None = None) -> bool:
-    """Whether a principal may read the resource of a key; `passports` decide on namespaces, which are closed without them."""
+    """Return whether a principal may read the resource of a key; `passports` decide on namespaces, which are closed
+    without one.
+    """
     if not in_scope(_scope_of_key(key), principal):
         return False
     ns = namespace_of(key)
@@ -178,11 +205,11 @@ def may_read_key(principal: Principal, key: str, passports: Passports | None = N
 
 
 def require_key(principal: Principal, key: str) -> None:
-    """Refuse a principal that may not read the resource of a key, which is no namespace's.
+    """Refuse a principal that may not read the resource of a key; the key is not of a namespace.
 
     Raises:
         ForbiddenError: it belongs to others, or is for administrators.
-        InvalidEventError: it names a user by what is no id.
+        InvalidEventError: it names a user by an invalid id.
     """
     kind, _, rest = key.partition(":")
     if kind in _OF_USERS:

@@ -1,8 +1,9 @@
 """Every refused and every privileged action, on the append-only topic `security.action-recorded`.
 
-Invariants. A privileged action is recorded before its effect, in Kafka or, while Kafka is unavailable, in PostgreSQL's outbox;
-with neither it is refused with 503. Its outcome follows with the same request id. Refusals never delay an answer, and their
-number a minute is bounded (`streams/identity/refusals.py`). No record holds a key, a session, a query string or a body.
+Invariants. A privileged action is recorded before its effect, in Kafka or, while Kafka is unavailable, in PostgreSQL's
+outbox; without both it is refused with 503. Its outcome follows with the same request id. Refusals never delay an
+answer, and their number per minute is limited (`streams/identity/refusals.py`). No record holds a key, a session, a
+query string or a body.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from highwater.streams.identity.refusals import MINUTE_MS, Refusals
 from highwater.streams.telemetry import SECURITY_ACTIONS, get_log
 
 REFUSED_STATUSES = frozenset({401, 403, 421, 429})
-# What a socket is closed with for the same reasons (api/core/sockets.py); it is accepted first, so there is no status.
+# The close codes of a socket for the same reasons (api/core/sockets.py); it is accepted first, so there is no status.
 REFUSED_CODES = frozenset({4401, 4403})
-# Reading changes nothing; what an admin alone may read is no privileged action.
+# Reading changes nothing, so reading what only an admin may read is not a privileged action.
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _ERROR_STATUS = 400
 _RESOURCE_CHARACTERS_MAX = 300
-# A session id is a bearer token, and stands in the path of the request that ends it.
+# A session id is a bearer token, and is in the path of the request that ends it.
 _SESSION = re.compile(rf"{SESSION_PREFIX}[^/]*")
 # In the scope of a request: its id, and the action that was recorded before its effect.
 _REQUEST_ID, _PERMITTED = "highwater.request_id", "highwater.permitted"
@@ -43,7 +44,7 @@ _log = get_log("security")
 
 
 class SecurityLog:
-    """Records actions of one process."""
+    """Records the actions of one process."""
 
     def __init__(self, record: Record, clock: Clock) -> None:
         self._record = record
@@ -53,10 +54,10 @@ class SecurityLog:
         self._closing_minute: asyncio.Task[None] | None = None
 
     async def permit(self, scope: Scope, principal: Principal) -> None:
-        """Record that a privileged action is about to happen; once a request, and only where something may change.
+        """Record that a privileged action is about to happen; once per request, and only if it may change something.
 
         Raises:
-            UnavailableError: neither Kafka nor PostgreSQL takes the record, so the action must not happen.
+            UnavailableError: neither Kafka nor PostgreSQL accepts the record, so the action must not happen.
         """
         if _PERMITTED in scope or scope.get("method", "GET") in _SAFE_METHODS:
             return
@@ -67,7 +68,7 @@ class SecurityLog:
 
     @asynccontextmanager
     async def recording(self, principal: Principal, action: str, resource: str) -> AsyncIterator[None]:
-        """Record a privileged action that is no request of its own, before its effect and how it ended.
+        """Record a privileged action that is not a request: before its effect, and its outcome after it.
 
         Raises:
             UnavailableError: as `permit`.
@@ -138,7 +139,7 @@ class SecurityLog:
             _log.error("an action was not recorded", reason=str(error), **event)
 
     async def close(self) -> None:
-        """Record what is counted and wait for what is in progress."""
+        """Record the counted refusals and wait for records in progress."""
         if self._closing_minute is not None:
             self._closing_minute.cancel()
         self._summarize()
@@ -170,14 +171,14 @@ def _by(principal: Principal, event: ActionRecorded) -> ActionRecorded:
 
 
 def request_id_of(scope: Scope) -> str:
-    """The id of a request; the same each time."""
+    """Return the id of a request; the same each time."""
     found: str = scope.setdefault(_REQUEST_ID, "") or fresh_id()
     scope[_REQUEST_ID] = found
     return found
 
 
 class RecordActions:
-    """ASGI: notes how each request ended, and names the request in the answers that are recorded."""
+    """ASGI: records how each request ended, and adds the request id to the answers that are recorded."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,7 +1,7 @@
-"""What every route stands on, wired once: the parts, and over them sessions, limits, publisher and watcher.
+"""The services that all routes use, wired once: connections, and over them sessions, limits, publisher and watcher.
 
-Law: nothing here is of one slice. What only its own routes use is made in `api/<slice>/services.py`; all of it is put together
-in `api/wiring.py`.
+Invariant: nothing here belongs to one slice. What only its own routes use is created in `api/<slice>/services.py`;
+`api/wiring.py` combines them.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ from highwater.streams.identity.rate_limits import LIVE_WINDOW_MS, RecentCalls
 from highwater.streams.settings import Settings
 from highwater.streams.telemetry import get_log
 
-# A metadata request a second would be a burden with many API processes; a lost broker also shows in failed writes.
+# A metadata request every second would be too many with several API processes; failed writes also show a lost broker.
 KAFKA_CHECK_SECONDS = 3.0
 CHECK_SECONDS_MAX = 2.0
-# To be told of all topics, with all their partitions, costs much more than to be told of one.
+# Metadata of all topics, with all their partitions, costs much more than that of one.
 _ALL_TOPICS_SECONDS = 60.0
-# Requests that read at once; more wait up to `postgres.ACQUIRE_SECONDS`.
+# Concurrent reads; further ones wait up to `postgres.ACQUIRE_SECONDS`.
 POOL_SIZE = 16
 _WITHOUT_REDIS = "reads go on from PostgreSQL, requests are not counted against limits, nobody can sign in"
 _WITHOUT_REDIS_CACHE = "reads go on from PostgreSQL"
@@ -75,7 +75,7 @@ Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
 @dataclass(frozen=True)
 class Services:
-    """What any route may use."""
+    """Services that any route may use."""
 
     settings: Settings
     clock: Clock
@@ -100,7 +100,7 @@ class Services:
     overload: Overload
 
     async def fresh(self, request: Request, fed_by: frozenset[str]) -> bool:
-        """Wait for what `X-Min-Position` names; whether it names anything."""
+        """Wait for the positions in `X-Min-Position`; return whether there are any."""
         return await wait_until_fresh(
             request, fed_by=fed_by, watcher=self.watcher, read_positions=self.read_positions, admin=lambda: self.admin
         )
@@ -113,15 +113,15 @@ class Services:
         )  # fmt: skip
 
     async def read_positions(self, asked: Sequence[tuple[str, str, int]]) -> Mapping[tuple[str, str, int], int]:
-        """Where the sinks stand."""
+        """Return the next offsets of the sinks."""
         return await feeds_reads.next_offsets(self.database.require(), asked)
 
     def not_ready(self) -> dict[str, str]:
-        """Each part without which the API cannot do its work, and that is not there, with the reason."""
+        """Return each unavailable service that the API requires, with the reason."""
         return {part.name: part.reason for part in (self.database, self.kafka, self.registry) if not part.ready}
 
     def unavailable_accelerators(self) -> dict[str, str]:
-        """Each part that is not there and that the API is ready without, with the reason and what that costs."""
+        """Return each unavailable service that the API can do without, with the reason and its cost."""
         found = {}
         if not self.link.is_up:
             found["redis"] = f"{self.link.reason}; {_WITHOUT_REDIS}"
@@ -130,7 +130,7 @@ class Services:
         return found
 
     async def start(self) -> None:
-        """Begin to reach the parts; none of them has to be there."""
+        """Start connecting; no service has to be available."""
         for part in (self.database, self.kafka, self.registry):
             part.start()
         self.overload.start()
@@ -143,7 +143,7 @@ class Services:
         self.changes.end()
 
     async def close(self) -> None:
-        """Let go of the parts; whatever still tells something over them was closed before."""
+        """Close the connections; everything that publishes over them was closed before."""
         await self.overload.close()
         await self.security.close()
         await self.watcher.close()
@@ -157,10 +157,10 @@ class Services:
 
 
 class DatabaseCheck:
-    """Asks PostgreSQL whether it is there, on a connection of its own: a pool with none left says nothing of the server.
+    """Checks PostgreSQL on a connection of its own: an exhausted pool says nothing about the server.
 
-    Invariant: what waits for a server that is silent is told soon. All connections of the pool are closed, so that requests in
-    progress answer 503 or with a known copy, and the pool is opened again once the server answers.
+    Invariant: requests that wait for a silent server fail soon. All connections of the pool are closed, so that
+    requests in progress answer 503 or use a known copy, and the pool is opened again once the server answers.
     """
 
     def __init__(self, url: str | None, seconds_max: float) -> None:
@@ -169,10 +169,10 @@ class DatabaseCheck:
         self._connection: asyncpg.Connection[asyncpg.Record] | None = None
 
     async def __call__(self, pool: Pool) -> None:
-        """Raise `UnavailableError` when it does not answer."""
-        assert self._url is not None  # the pool was opened with it
-        # Twice, the second time on another connection: the first one alone may have been cut, and a silence may be that of this
-        # process, which was stopped for a while.
+        """Check the server. Raises `UnavailableError` when it does not answer."""
+        assert self._url is not None  # opened together with the pool
+        # Twice, the second time on another connection: the first one may have been cut, or this process itself may have
+        # been paused.
         lost: UnavailableError | None = None
         for _ in range(2):
             try:
@@ -210,23 +210,25 @@ class DatabaseCheck:
 
 
 async def _nothing(_value: Any) -> None:
-    """A part that needs no check, or no closing."""
+    """Do nothing: for a service that needs no check, or no closing."""
 
 
 class KafkaCheck:
-    """Asks the broker for a topic, and now and then for all; one question at a time, since each holds a thread until librdkafka
-    gives up.
+    """Asks the broker for one topic, and sometimes for all; one request at a time, since each blocks a thread until
+    librdkafka gives up.
     """
 
     def __init__(self, admin: Admin, partitions: int) -> None:
         self._admin = admin
         self._partitions = partitions
         self._asking: asyncio.Task[dict[str, int]] | None = None
-        self._refusal: str | None = None  # why the brokers refused us, when they were last heard
-        self._all_at = float("-inf")  # when all topics were last asked for
+        self._refusal: str | None = None  # why the brokers refused us, and when that was last reported
+        self._all_at = float("-inf")  # when all topics were last requested
 
     async def __call__(self, _producer: AsyncProducer) -> None:
-        """Raise `UnavailableError` or `TimeoutError` when the broker does not answer, or has other partitions than we think."""
+        """Check the broker. Raises `UnavailableError` or `TimeoutError` when it does not answer, or has other
+        partitions than expected.
+        """
         if self._asking is None or self._asking.done():
             is_all = self._refusal is not None or monotonic_seconds() - self._all_at > _ALL_TOPICS_SECONDS
             asked = self._admin.partition_counts(None if is_all else USER_ACTIVE)
@@ -239,7 +241,7 @@ class KafkaCheck:
             self._refusal = str(error)
             raise
         except TimeoutError:
-            # librdkafka takes longer to give up: until then what the last call found still holds.
+            # librdkafka takes longer to give up: until then the last result remains valid.
             raise UnavailableError(self._refusal or f"Kafka does not answer within {CHECK_SECONDS_MAX} s") from None
         self._refusal = partitions_refusal(counts, self._partitions)
         if self._refusal is not None:
@@ -247,7 +249,7 @@ class KafkaCheck:
 
 
 def make_services(settings: Settings, clock: Clock) -> Services:
-    """Wire what is shared; called on the running loop, reaches for nothing.
+    """Wire the shared services; called on the running loop, performs no I/O.
 
     Raises:
         ConfigurationError: a setting cannot be used.
@@ -333,7 +335,7 @@ def make_services(settings: Settings, clock: Clock) -> Services:
 
 
 def _token_reader(settings: Settings, clock: Clock) -> TokenReader | None:
-    """What reads tokens of people; None: no OpenID provider is configured."""
+    """Return the reader of people's tokens; None if no OpenID provider is configured."""
     rules = read_rules(settings)
     return None if rules is None else TokenReader(rules, Issuer(rules.issuer), clock)
 
@@ -343,7 +345,7 @@ def _link_of_cache(settings: Settings) -> RedisLink:
 
 
 def _carry_over_when_back(link: RedisLink, sessions: SessionStore, clock: Clock) -> None:
-    """Tell Redis of the revocations that it missed as soon as it is back."""
+    """Send Redis the revocations that it missed, as soon as it recovers."""
 
     async def carry_over() -> None:
         try:
@@ -362,7 +364,7 @@ def _carry_over_when_back(link: RedisLink, sessions: SessionStore, clock: Clock)
 
 
 async def services_of(request: Request) -> Services:
-    """What is shared in the application that a request came to; a coroutine, since FastAPI runs others in a thread."""
+    """Return the shared services of the application; a coroutine, since FastAPI runs other functions in a thread."""
     services: Services = request.app.state.services
     return services
 

@@ -1,9 +1,9 @@
-"""Which site a request may come from: the names that the API answers to, and the pages that may write to it.
+"""Which sites may send requests: the host names that the API answers to, and the pages that may write to it.
 
-Invariants. Without API keys everybody who reaches the API is an admin, so it answers to loopback names only (a page that has
-its own name resolved to this machine is refused, 421), and takes no write and no socket from a page of another site (403). The
-same holds with keys wherever a browser signs in by itself, by the cookie of the dashboard. A key that a page sends is a
-decision of that page, and is judged as a key.
+Invariants. Without API keys every caller is an admin, so the API answers only to loopback names (a page whose own name
+resolves to this machine is refused, 421), and accepts no write and no socket from a page of another site (403). With
+keys the same applies wherever a browser signs in by itself, by the cookie of the dashboard. A page that sends a key
+does so deliberately, and is judged by the key.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 
 from highwater.schemas.errors import ConfigurationError
 
-# RFC 9110, section 9.2.1: what these do is not asked for by whoever sends them. TRACE is not served.
+# RFC 9110, section 9.2.1: these methods change nothing. TRACE is not served.
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-# What a browser says of a request that no page of another origin made (Fetch Metadata, section 2.3).
+# Values for requests that no page of another origin made (Fetch Metadata, section 2.3).
 _OWN_FETCHES = frozenset({"", "none", "same-origin"})
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _HTTPS = ("https", "wss")
@@ -31,7 +31,7 @@ _FOREIGN = "a page of another site may not do this; HIGHWATER_ALLOWED_ORIGINS na
 
 
 class Refusal(NamedTuple):
-    """Why a request is not served."""
+    """The reason why a request is not served."""
 
     status: HTTPStatus
     detail: str
@@ -39,9 +39,9 @@ class Refusal(NamedTuple):
 
 
 class Asking(NamedTuple):
-    """What a request says of where it comes from; an empty text where a field was not sent."""
+    """What a request reveals about its origin; an empty text for a field that was not sent."""
 
-    hosts: Sequence[str]  # more than one is malformed, and each has to do
+    hosts: Sequence[str]  # several values are malformed, and each must match
     origin: str
     fetch_site: str
     scheme: str
@@ -55,13 +55,13 @@ class Sites:
         self.allowed = frozenset(allowed_origins)
 
     def misdirected(self, hosts: Sequence[str]) -> Refusal | None:
-        """Refuse a name that is not ours. A request without one is of no browser, and is served."""
+        """Refuse a host name that is not ours. A request without one is not from a browser, and is served."""
         if self.is_open and not all(is_loopback_host(host) for host in hosts):
             return Refusal(HTTPStatus.MISDIRECTED_REQUEST, _NOT_LOCAL)
         return None
 
     def foreign(self, asking: Asking) -> Refusal | None:
-        """Refuse a write or a socket that a page of another site asks for in the name of whoever looks at it."""
+        """Refuse a write or a socket that a page of another site requests in its visitor's name."""
         if asking.origin in self.allowed:
             return None
         is_own = self._is_own(asking) if asking.origin else asking.fetch_site in _OWN_FETCHES
@@ -73,16 +73,16 @@ class Sites:
             return False
         scheme, host, _ = parts
         if asking.scheme in _HTTPS and scheme != "https":
-            return False  # a page that was not encrypted may be anybody's
+            return False  # an unencrypted page may have been forged
         if self.is_open and is_loopback_name(host):
-            return True  # an API without keys is this machine's; so are pages that this machine serves
+            return True  # an API without keys belongs to this machine; so do pages that this machine serves
         is_same = any(_is_same(parts, name) for name in asking.hosts)
         return is_same and asking.fetch_site in _OWN_FETCHES
 
 
 @lru_cache(256)
 def is_loopback_host(host: str) -> bool:
-    """Whether a `Host` field names this machine alone, with or without a port."""
+    """Return whether a `Host` field names only this machine, with or without a port."""
     try:
         parts = urlsplit(f"//{host}")
         _ = parts.port
@@ -93,7 +93,7 @@ def is_loopback_host(host: str) -> bool:
 
 
 def is_loopback_name(name: str) -> bool:
-    """`localhost`, or an address that no other machine can have."""
+    """Return whether a name is `localhost` or a loopback address."""
     if name == "localhost":
         return True
     try:
@@ -117,7 +117,9 @@ def _origin_parts(origin: str) -> tuple[str, str, int] | None:
 
 
 def _is_same(origin: tuple[str, str, int], host: str) -> bool:
-    """Whether a `Host` field names the host and port of an origin; without a port it is that of the origin's scheme."""
+    """Return whether a `Host` field names the host and port of an origin; without a port, the default of the origin's
+    scheme applies.
+    """
     scheme, name, port = origin
     try:
         parts = urlsplit(f"//{host}")
@@ -127,10 +129,10 @@ def _is_same(origin: tuple[str, str, int], host: str) -> bool:
 
 
 def parse_origins(names: Sequence[str]) -> frozenset[str]:
-    """The origins in a setting, as browsers write them.
+    """Parse the origins in a setting, as browsers write them.
 
     Raises:
-        ConfigurationError: one is no origin (`https://name` or `http://name:port`).
+        ConfigurationError: one is not an origin (`https://name` or `http://name:port`).
     """
     found = set()
     for name in names:

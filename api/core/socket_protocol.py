@@ -1,4 +1,4 @@
-"""A connection that became a socket, under limits: uvicorn's protocol, counted as the connection that it was (`protocol.py`)."""
+"""A WebSocket connection under limits: uvicorn's protocol, still counted as the connection it was before (`protocol.py`)."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from websockets.frames import Frame
 
 from highwater.api.core.connections import Connections
 
-# Pieces of one message of a socket; browsers send one. Empty pieces have no bytes that a limit of bytes would count.
+# Fragments of one message; browsers send one. Empty fragments have no bytes that a limit of bytes would count.
 _PIECES_MAX = 1_024
 
 
 class LimitedSocket(WebSocketsSansIOProtocol):
-    """One connection that became a socket; `ws_max_size` bounds the bytes of a message, this its pieces."""
+    """One WebSocket connection; `ws_max_size` limits the bytes of a message, this class its fragments."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._counted: tuple[Connections, str] | None = None
 
     def counted_as(self, connections: Connections, address: str) -> None:
-        """It goes on being counted there under this address until it ends."""
+        """Keep counting the connection under this address until it ends."""
         self._counted = connections, address
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let go of it."""
+        """Release the connection."""
         if self._counted is not None:
             connections, address = self._counted
             connections.leave(address)
@@ -33,7 +33,7 @@ class LimitedSocket(WebSocketsSansIOProtocol):
         super().connection_lost(exc)
 
     def handle_cont(self, event: Frame) -> None:
-        """A further piece of a message."""
+        """Accept a further fragment of a message."""
         if self.close_sent:
             return
         if len(self.frames) >= _PIECES_MAX:

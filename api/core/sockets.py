@@ -1,8 +1,8 @@
-"""Sockets: who is on one, how it is sent away and with which code; what it tells is its slice's.
+"""Sockets: who is connected, how a socket is closed and with which code; each slice defines its messages.
 
-Laws. Nobody is told anything before it is known who it is. A socket that may not be here is closed with a code that says why,
-after its handshake, since one that is refused could say none. One that a page of another site opens does not come so far
-(`entrance.py`).
+Invariants. Nothing is sent before the caller is authenticated. A socket without access is closed with a code that gives
+the reason, after its handshake, since a refused handshake cannot carry a code. Sockets opened by pages of other sites
+are refused earlier (`entrance.py`).
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from highwater.api.core.services import Services
 from highwater.schemas.errors import HighwaterError, UnavailableError
 from highwater.streams.telemetry import get_log
 
-# Browsers cannot set a field of the handshake; they can name a subprotocol, which is then the one that is spoken.
+# Browsers cannot set a header field in the handshake; they can name a subprotocol, which is then selected.
 SUBPROTOCOL = "highwater.bearer."
 GOING_AWAY, INTERNAL_ERROR, TRY_AGAIN_LATER = 1001, 1011, 1013
 MALFORMED, UNAUTHENTICATED, FORBIDDEN, NOT_FOUND = 4400, 4401, 4403, 4404
 AUTH_SECONDS_MAX = 5.0
-# A session may be ended while its socket is open; a key may not.
+# A session may end while its socket is open; so the right to be connected is checked again after this long.
 RECHECK_SECONDS = 60.0
-# A reader that has stopped reading is not waited for longer than this to take its closing.
+# A client that has stopped reading gets at most this long for the closing handshake.
 CLOSE_SECONDS_MAX = 5.0
-# With INTERNAL_ERROR: whatever it was, a listener that is told nothing more must not stay.
+# With INTERNAL_ERROR: a listener that receives nothing more must be closed, whatever the error was.
 FAILED = "failed; resume after the last id"
-# A closing's reason has at most 123 bytes (RFC 6455, section 5.5.1).
+# The reason of a close frame has at most 123 bytes (RFC 6455, section 5.5.1).
 _REASON_CHARACTERS_MAX = 120
 
 _log = get_log("sockets")
@@ -55,7 +55,7 @@ class MalformedError(ProblemError):
 
 
 def code_of(error: HighwaterError) -> int:
-    """The code that a socket is closed with because of an error."""
+    """Return the close code for an error."""
     if isinstance(error, UnauthorizedError):
         return UNAUTHENTICATED
     if isinstance(error, ForbiddenError):
@@ -68,7 +68,7 @@ def code_of(error: HighwaterError) -> int:
 
 
 async def send_away(websocket: WebSocket, code: int, reason: str) -> None:
-    """Close; a handshake is finished first, since one that is refused could say no code."""
+    """Close a socket; the handshake is finished first, since a refused one cannot carry a code."""
     with contextlib.suppress(TimeoutError, RuntimeError):
         if websocket.application_state.name == "CONNECTING":
             await websocket.accept(subprotocol_of(websocket))
@@ -77,19 +77,19 @@ async def send_away(websocket: WebSocket, code: int, reason: str) -> None:
 
 
 def subprotocol_of(websocket: WebSocket) -> str | None:
-    """The subprotocol by which a browser names its key; it is echoed, as browsers want it."""
+    """Return the subprotocol by which a browser sends its key; it is echoed, as browsers require."""
     return next((name for name in websocket.scope["subprotocols"] if name.startswith(SUBPROTOCOL)), None)
 
 
 class Closable(Protocol):
-    """What is to be ended when its socket may not be here any more."""
+    """A listener that must be closed when its socket loses access."""
 
     def close(self, code: int, reason: str) -> None:
-        """Have the socket closed; the first word counts."""
+        """Close the socket; only the first call counts."""
 
 
 class Socket:
-    """One socket: who is on it, and what it hears. A slice adds what it tells."""
+    """One socket: its caller and its incoming messages. A slice adds the outgoing ones."""
 
     def __init__(self, websocket: WebSocket, services: Services) -> None:
         self._websocket = websocket
@@ -98,7 +98,7 @@ class Socket:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def _admitted(self) -> Asker:
-        """Whoever it is, by its field, by its subprotocol, or by its first message; refused where it may not be here."""
+        """Return the caller, by its header field, its subprotocol, or its first message; refuse one without access."""
         websocket, authenticator = self._websocket, self._services.authenticator
         named = subprotocol_of(websocket)
         authorization = websocket.headers.get("authorization")
@@ -114,7 +114,7 @@ class Socket:
         return called
 
     async def _open(self, called: Asker) -> None:
-        """Finish the handshake, if its first message did not; what ends after it is told."""
+        """Finish the handshake, if its first message did not; clients that close afterwards get the reason."""
         called.require_checked()
         if self._websocket.application_state.name == "CONNECTING":
             await self._websocket.accept(subprotocol_of(self._websocket))
@@ -138,7 +138,7 @@ class Socket:
         return text
 
     def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Do something as long as the socket is attended to."""
+        """Run a task while the socket is open."""
         task = asyncio.create_task(work, name="socket")
         self._tasks.append(task)
         return task
@@ -151,9 +151,9 @@ class Socket:
         may_end: bool,
         end: asyncio.Future[Any] | None = None,
     ) -> None:
-        """Do all of `works` until one of them ends, or `end` is done; one that fails closes the listener.
+        """Run all of `works` until one of them ends, or `end` is done; one that fails closes the listener.
 
-        `may_end`: who is on the socket may lose the right to be there, which is checked at times.
+        `may_end`: the caller may lose access, which is checked at intervals.
         """
         ends: list[asyncio.Future[Any]] = [self._task(work) for work in works]
         if may_end:
@@ -179,11 +179,11 @@ class Socket:
             except UnauthorizedError as error:
                 subscriber.close(UNAUTHENTICATED, str(error))
             except UnavailableError:
-                continue  # it is asked again
+                continue  # the caller is checked again
 
 
 def parsed(text: str | bytes) -> dict[str, Any] | None:
-    """The JSON object in a message; None: it is none."""
+    """Return the JSON object in a message; None if it is not one."""
     try:
         message = orjson.loads(text)
     except orjson.JSONDecodeError:

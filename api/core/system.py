@@ -16,7 +16,7 @@ from highwater.api.core.errors import problem
 from highwater.api.core.services import Wired
 from highwater.streams.metric_roles import exposition
 
-# Not guarded: they are for everybody, also before the application has started.
+# Not guarded: they are public, also before the application has started.
 router = APIRouter(tags=["system"])
 
 _JSON = "application/json"

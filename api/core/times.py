@@ -1,4 +1,4 @@
-"""A time that a request names."""
+"""Parses the time that a request names."""
 
 from __future__ import annotations
 

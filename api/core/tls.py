@@ -1,7 +1,7 @@
-"""The certificate of the API: whether it can be used, and how a command on this machine knows that it speaks to it.
+"""The certificate of the API: whether it can be used, and how a command on this machine trusts it.
 
-Invariant: a command that asks the API of its own settings trusts that one certificate and no other, whatever name it has;
-everybody else trusts `HIGHWATER_CA_FILE` or the system's authorities, and checks the name.
+Invariant: a command that calls the API of its own settings trusts only that certificate, whatever name it has; every
+other client trusts `HIGHWATER_CA_FILE` or the system's authorities, and checks the name.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from highwater.streams.settings import Settings
 
 
 def check_tls(settings: Settings) -> None:
-    """Refuse a certificate without its key, and files that cannot be used.
+    """Refuse a certificate without its key, and unusable files.
 
     Raises:
         ConfigurationError: names the settings.
@@ -33,7 +33,7 @@ def check_tls(settings: Settings) -> None:
 
 
 def trusted_by_clients(settings: Settings, *, is_own: bool) -> ssl.SSLContext:
-    """What a client of the API trusts; `is_own`: it asks the API that runs by these settings.
+    """Return what a client of the API trusts; `is_own`: it calls the API of these settings.
 
     Raises:
         ConfigurationError: a file cannot be read.
@@ -47,7 +47,7 @@ def trusted_by_clients(settings: Settings, *, is_own: bool) -> ssl.SSLContext:
 
 
 def pinned(certificate: Path) -> ssl.SSLContext:
-    """Trust in the certificates of one file alone: it is known whose they are, so no name is compared.
+    """Return a context that trusts only the certificates of one file: their owner is known, so no name is compared.
 
     Raises:
         ConfigurationError: the file cannot be read.

@@ -1,6 +1,7 @@
-"""Requests in traces: `traceparent` is taken from the caller, and the first answer that shows a write ends its trace.
+"""Requests in traces: `traceparent` comes from the caller, and the first answer that shows a write ends its trace.
 
-Invariant: without a collector only the names of a request's headers are read; its context is passed on with what it publishes.
+Invariant: without a collector only the names of a request's headers are read; its context is passed on with the events
+that it publishes.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from http import HTTPStatus
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from highwater.connectors.kafka.producer import Taken
+from highwater.connectors.kafka.producer import AcceptedRecord
 from highwater.schemas.carried import NOTES, TRACEPARENT, TRACESTATE, Carried
 from highwater.schemas.envelope import Headers
 from highwater.schemas.errors import InvalidEventError
@@ -28,14 +29,14 @@ from highwater.streams.tracing import (
     parse_traceparent,
 )
 
-# Answers that were told of already, by position and path: each is told once.
+# Answers that were reported, by position and path: each is reported once.
 _SERVED_MAX = 10_000
 _TRACEPARENT_FIELD = b"traceparent"
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class TraceRequests:
-    """ASGI: the context of each request, its span, and the span of the first answer that shows a traced write."""
+    """ASGI: handles the context of each request, its span, and the span of the first answer that shows a traced write."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -111,12 +112,12 @@ class TraceRequests:
 
 
 def has_context(scope: Scope) -> bool:
-    """Whether the caller of a request sends a trace; one that does not and is a read has none, unless requests are traced."""
+    """Return whether a request is traced: its caller sends a context, or it is a write, or requests are traced."""
     return any(name == _TRACEPARENT_FIELD for name, _ in scope["headers"])
 
 
 def _begun(*, is_read: bool) -> TraceContext | None:
-    """A fresh trace for one of so many writes; the others carry nothing."""
+    """Start a new trace for one in N writes; the others carry none."""
     if is_read or not TRACER.is_on or not TRACER.ratio:
         return None
     root = begin_trace(TRACER.ratio)
@@ -128,7 +129,7 @@ def _below(parent: TraceContext) -> TraceContext:
 
 
 def _context_of(scope: Scope) -> TraceContext | None:
-    """The caller's context; one that came twice is none, as the specification asks."""
+    """Return the caller's context; a repeated field is ignored, as the specification requires."""
     parents = [value for name, value in scope["headers"] if name == _TRACEPARENT_FIELD]
     if len(parents) != 1:
         return None
@@ -137,7 +138,7 @@ def _context_of(scope: Scope) -> TraceContext | None:
 
 
 class Publishing:
-    """What one request publishes to a topic: the headers that say so, and the span."""
+    """The events that one request publishes to a topic: their headers and the span."""
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
@@ -147,15 +148,15 @@ class Publishing:
 
     @property
     def headers(self) -> Headers:
-        """Of each of its records, beside those of every event."""
+        """Return the trace headers of each record, beside those of every event."""
         if self._context is None:
             return []
         state = self._context.tracestate
         told = [(TRACEPARENT, self._context.traceparent.encode())]
         return [*told, (TRACESTATE, state.encode())] if state else told
 
-    def ended(self, taken: Sequence[Taken], count: int) -> None:
-        """The broker has taken these of so many records: answers that show them belong to the trace."""
+    def ended(self, taken: Sequence[AcceptedRecord], count: int) -> None:
+        """End the span: the broker has accepted these records, and answers that show them belong to the trace."""
         if self._context is None or self._parent is None:
             return
         for position in taken:

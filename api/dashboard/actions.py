@@ -11,6 +11,7 @@ from typing import Any
 
 from nicegui import ui
 
+from highwater.api.core.access import Access
 from highwater.api.dashboard.consequences import Consequence
 from highwater.api.dashboard.record import record_address
 from highwater.api.dashboard.view import View, heading, text
@@ -60,6 +61,11 @@ class Actions:
         button = ui.button(name, icon=icon, on_click=act).props("no-caps outline")
         button.set_visibility(False)
         self._buttons[name] = button
+
+    def offer(self, access: Access, name: str, icon: str, act: Callable[[], Awaitable[None]]) -> None:
+        """A button for those who may make its request."""
+        if self._view.may(access):
+            self.add(name, icon, act)
 
     def show(self, *names: str) -> None:
         """Show these buttons and no others."""

@@ -46,6 +46,12 @@ def timeline_html(
     return bars + attempts_html(begun, name)
 
 
+def timeline_card(document: Mapping[str, Any], name: str, now_ms: int) -> str:
+    """The timeline of a query or a job as the API serves it; `name` is the member that names a stage, its plural holds them."""
+    went = timeline_html(document[f"{name}s"], name, document["created_at"], document["completed_at"], now_ms)
+    return f'<div class="hw-card"><h2 class="hw" id="timeline">Timeline</h2>{went}</div>'
+
+
 def attempts_html(stages: Sequence[Mapping[str, Any]], name: str) -> str:
     """A row for each stage and each call."""
     rows = "".join(

@@ -142,15 +142,35 @@ def restart_job(job: Mapping[str, Any]) -> Consequence:
     )
 
 
+def _reasons(plan: Mapping[str, Any], noun: str) -> str:
+    reasons = ", ".join(f"{one['reason']} ({one[noun]:,})" for one in plan["reasons"][:_REASONS_NAMED])
+    rest = len(plan["reasons"]) - _REASONS_NAMED
+    return f"They failed for: {reasons}{f' and {rest} other reasons' if rest > 0 else ''}."
+
+
+def restart_queries(plan: Mapping[str, Any], organization_id: str) -> Consequence:
+    """Restarting failed queries together."""
+    count, tokens, cost = len(plan["queries"]), plan["expected_tokens"], plan["expected_cost_usd"]
+    price = _price(tokens) + ("" if cost is None else f", {cost:,.4f} USD, judged by the calls of the last week")
+    return Consequence(
+        f"Restart {count:,} failed queries{f' of {organization_id}' if organization_id else ''}?",
+        (
+            _reasons(plan, "queries"),
+            f"Each continues from the stage that failed: {plan['stages_left']:,} stages; {price}.",
+            "Each becomes a new query of its user, who has one query in progress at a time.",
+            "They begin after 10 seconds in which you can stop this. The action is recorded.",
+        ),
+        f"Restart {count:,} queries",
+    )
+
+
 def restart_jobs(plan: Mapping[str, Any], organization_id: str) -> Consequence:
     """Restarting failed jobs together."""
     count = len(plan["jobs"])
-    reasons = ", ".join(f"{one['reason']} ({one['jobs']:,})" for one in plan["reasons"][:_REASONS_NAMED])
-    rest = len(plan["reasons"]) - _REASONS_NAMED
     return Consequence(
         f"Restart {count:,} failed jobs of {organization_id}?",
         (
-            f"They failed for: {reasons}{f' and {rest} other reasons' if rest > 0 else ''}.",
+            _reasons(plan, "jobs"),
             f"Each continues after its last stored step; {plan['steps_left']:,} steps are left, as far as is known.",
             f"Nothing is made or paid twice. {organization_id} is charged for the rest.",
             "They begin after 10 seconds in which you can stop this.",

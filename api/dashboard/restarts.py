@@ -1,10 +1,11 @@
-"""Restarting failed jobs of an organization together on the page of jobs: filter, plan, confirmation, and ten seconds to stop it.
+"""Restarting failed work together, jobs or queries, on their pages: filter, plan, confirmation, and ten seconds to stop it.
 
 Invariant: what is restarted is what the plan listed; the API plans again and leaves out what is no longer failed.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
@@ -13,46 +14,156 @@ from nicegui import ui
 
 from highwater.api.dashboard import consequences, figures
 from highwater.api.dashboard.actions import Actions, confirm
+from highwater.api.dashboard.consequences import Consequence
 from highwater.api.dashboard.tables import numbers, table_html
 from highwater.api.dashboard.undo import UndoWindow
 from highwater.api.dashboard.view import View, heading, note, segment, set_html, text
 from highwater.schemas.errors import HighwaterError
-from highwater.streams.jobs.restarts import LOOKED_AT_MAX
+from highwater.streams.engines.restarts import LOOKED_AT_MAX
 
-# Jobs of one request: between two the progress is shown, and a stop is obeyed.
+# Work of one request: between two the progress is shown, and a stop is obeyed.
 _BATCH = 50
-# Jobs of a plan that are listed; the others are counted.
+# Work of a plan that is listed; the rest is counted.
 _LISTED_MAX = 20
 _ID_CHARACTERS = 8
 # name of the parameter, label, what stands in an empty field
-_FIELDS = (
-    ("reason", "Error contains", "any"),
-    ("step", "Failed after steps", "any"),
-    ("from", "Failed from", "2026-01-31T12:00Z"),
-    ("to", "Failed before", "now"),
-)
+Field = tuple[str, str, str]
+_REASON: Field = ("reason", "Error contains", "any")
+_TIMES: Sequence[Field] = (("from", "Failed from", "2026-01-31T12:00Z"), ("to", "Failed before", "now"))
+
+
+class Restartable(ABC):
+    """What is restarted. `noun`: how it is called, in the plural; `ids`: the field of a request that names it."""
+
+    noun: str
+    ids: str
+    id: str
+    fields: Sequence[Field]
+    columns: tuple[str, ...]
+
+    @abstractmethod
+    def path(self, organization: str) -> str:
+        """The path of the plan and of the restart.
+
+        Raises:
+            ValueError: an organization must be named; the message says so.
+        """
+
+    def asked(self, organization: str) -> dict[str, str]:
+        """What a request says of the organization beside its path."""
+        del organization
+        return {}
+
+    @abstractmethod
+    def consequence(self, plan: Mapping[str, Any], organization: str) -> Consequence:
+        """What the confirmation says."""
+
+    @abstractmethod
+    def line(self, work: Mapping[str, Any]) -> str:
+        """A row of the table of what would be restarted."""
+
+    def refusals(self, plan: Mapping[str, Any]) -> Sequence[str]:
+        """Why not everything, or nothing, can be restarted now."""
+        return [f"Not possible now: {plan['refusal']}"] if plan["refusal"] else []
+
+    def is_refused(self, plan: Mapping[str, Any]) -> bool:
+        """Whether nothing can be restarted now."""
+        return plan["refusal"] is not None
+
+
+class Jobs(Restartable):
+    """Failed jobs of an organization."""
+
+    noun, ids, id = "jobs", "job_ids", "job_id"
+    fields = (_REASON, ("step", "Failed after steps", "any"), *_TIMES)
+    columns = ("job", "kind", "user", "failed (UTC)", "steps#", "error")
+
+    def path(self, organization: str) -> str:
+        """Of one organization."""
+        if not organization:
+            raise ValueError("Name the organization whose jobs are meant.")
+        return f"/api/organizations/{segment(organization)}/jobs/restart"
+
+    def consequence(self, plan: Mapping[str, Any], organization: str) -> Consequence:
+        """What the confirmation says."""
+        return consequences.restart_jobs(plan, organization)
+
+    def line(self, work: Mapping[str, Any]) -> str:
+        """A job."""
+        steps = f"{work['steps_done']}/{work['steps_total']}"
+        return (
+            f"<tr>{_link('/jobs/', work['job_id'])}<td>{text(work['kind'])}</td><td>{text(work['user_id'])}</td>"
+            f'<td>{figures.iso_text(work["failed_at"])}</td>{numbers(steps)}<td class="hw-long">{text(work["error"])}</td></tr>'
+        )
+
+
+class Queries(Restartable):
+    """Failed queries, of one organization or of all."""
+
+    noun, ids, id = "queries", "request_ids", "request_id"
+    fields = (_REASON, ("stage", "Failed in stage", "any"), ("user_id", "User", "any"), *_TIMES)
+    columns = ("query", "question", "user", "failed (UTC)", "stage", "error")
+
+    def path(self, organization: str) -> str:
+        """Of all organizations."""
+        del organization
+        return "/api/queries/restart"
+
+    def asked(self, organization: str) -> dict[str, str]:
+        """The organization, if one is named."""
+        return {"organization_id": organization} if organization else {}
+
+    def consequence(self, plan: Mapping[str, Any], organization: str) -> Consequence:
+        """What the confirmation says."""
+        return consequences.restart_queries(plan, organization)
+
+    def line(self, work: Mapping[str, Any]) -> str:
+        """A query."""
+        return (
+            f'<tr>{_link("/queries/", work["request_id"])}<td class="hw-long">{text(consequences.shortened(work["query"]))}</td>'
+            f'<td class="hw-mono">{text(work["user_id"])}</td><td>{figures.iso_text(work["failed_at"])}</td>'
+            f'<td>{text(work["stage"])}</td><td class="hw-long">{text(work["error"])}</td></tr>'
+        )
+
+    def refusals(self, plan: Mapping[str, Any]) -> Sequence[str]:
+        """The organizations whose queries are left out."""
+        return [
+            f"{one['queries']:,} queries of {one['organization_id']} are left out: {one['reason']}"
+            for one in plan["refusals"]
+        ]
+
+    def is_refused(self, plan: Mapping[str, Any]) -> bool:
+        """What is refused is not in the plan."""
+        del plan
+        return False
+
+
+def _link(page: str, work_id: str) -> str:
+    return f'<td class="hw-mono"><a href="{page}{segment(work_id)}">{text(work_id[:_ID_CHARACTERS])}</a></td>'
 
 
 class Restarts:
     """The card in one browser."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, what: Restartable) -> None:
         self._view = view
+        self._what = what
         self._plan: Mapping[str, Any] = {}
         self._organization = ""
 
     def build(self) -> None:
         """Put the elements in their places."""
+        noun = self._what.noun
         with ui.column().classes("hw-card"):
-            heading("Restart failed jobs")
+            heading(f"Restart failed {noun}")
             note(
-                "First shows which jobs would be restarted, and why they failed. Nothing is changed before you confirm."
+                f"First shows which {noun} would be restarted, and why they failed. Nothing is changed before you confirm."
             )
             with ui.row().classes("hw-row"):
                 self._of = ui.input("Organization", value=self._view.asked("organization")).props("dense outlined")
                 self._fields = {
                     name: ui.input(label, placeholder=placeholder).props("dense outlined clearable")
-                    for name, label, placeholder in _FIELDS
+                    for name, label, placeholder in self._what.fields
                 }
                 ui.button("Show what would be restarted", on_click=self._show).props("no-caps outline")
             self._actions = Actions(self._view)
@@ -64,84 +175,77 @@ class Restarts:
 
     def _asked(self) -> dict[str, str]:
         given = {name: str(field.value or "").strip() for name, field in self._fields.items()}
-        return {name: value for name, value in given.items() if value}
+        return {name: value for name, value in given.items() if value} | self._what.asked(self._organization)
 
     async def _show(self) -> None:
         """Ask for the plan of what the fields say."""
         self._organization = str(self._of.value or "").strip()
         self._actions.show()
         set_html(self._listed, "")
-        if not self._organization:
-            self._actions.tell("Name the organization whose jobs are meant.", is_wrong=True)
-            return
         try:
-            self._plan = await self._view.get(self._path, **self._asked())
-        except HighwaterError as error:
+            self._plan = await self._view.get(self._what.path(self._organization), **self._asked())
+        except (HighwaterError, ValueError) as error:
             self._actions.tell(str(error), is_wrong=True)
             return
         self._actions.tell_html("")
-        set_html(self._listed, plan_html(self._plan))
-        if self._plan["jobs"] and self._plan["refusal"] is None:
+        set_html(self._listed, plan_html(self._plan, self._what))
+        if self._plan[self._what.noun] and not self._what.is_refused(self._plan):
             self._actions.show("Restart them")
-
-    @property
-    def _path(self) -> str:
-        return f"/api/organizations/{segment(self._organization)}/jobs/restart"
 
     async def _restart(self) -> None:
         """Confirm, and restart once the undo window has ended."""
-        plan, organization, path = self._plan, self._organization, self._path
-        if not await confirm(consequences.restart_jobs(plan, organization)):
+        plan, organization, what = self._plan, self._organization, self._what
+        if not await confirm(what.consequence(plan, organization)):
             return
         self._actions.show()
-        ids = [job["job_id"] for job in plan["jobs"]]
+        ids = [work[what.id] for work in plan[what.noun]]
         outcome: Counter[str] = Counter()
-        what = f"{len(ids):,} failed jobs of {organization} will be restarted"
-        self._undo.open(what, len(ids), lambda: self._send(path, ids, outcome), lambda: restarted_text(outcome))
+        of = f" of {organization}" if organization else ""
+        line = f"{len(ids):,} failed {what.noun}{of} will be restarted"
+        path = what.path(organization)
+        self._undo.open(line, len(ids), lambda: self._send(path, ids, outcome), lambda: restarted_text(outcome))
 
     async def _send(self, path: str, ids: Sequence[str], outcome: Counter[str]) -> AsyncIterator[int]:
-        """Restart the jobs that were listed, in batches; yields how many were handled."""
+        """Restart the work that was listed, in batches; yields how much was handled."""
         for begin in range(0, len(ids), _BATCH):
             some = list(ids[begin : begin + _BATCH])
-            answer = (await self._view.send("POST", path, body={"job_ids": some})).json()
-            outcome["restarted"] += len(answer["jobs"])
-            outcome["left out"] += len(some) - len(answer["jobs"])
+            answer = (await self._view.send("POST", path, body={self._what.ids: some})).json()
+            outcome["restarted"] += len(answer[self._what.noun])
+            outcome["left out"] += len(some) - len(answer[self._what.noun])
             yield begin + len(some)
 
 
 def restarted_text(outcome: Mapping[str, int]) -> str:
-    """What became of the jobs."""
+    """What became of the work."""
     left = outcome.get("left out", 0)
     return f"restarted: {outcome.get('restarted', 0):,}" + (f"; no longer failed: {left:,}" if left else "")
 
 
-def plan_html(plan: Mapping[str, Any]) -> str:
+def plan_html(plan: Mapping[str, Any], what: Restartable) -> str:
     """What a plan would restart."""
-    jobs = plan["jobs"]
-    if not jobs:
-        return '<p class="hw-muted">The filter finds no failed job, so nothing would be restarted.</p>'
-    most = f", of which the last {len(jobs):,} to fail are restarted at once" if plan["found"] > len(jobs) else ""
+    noun, work = what.noun, plan[what.noun]
+    refusal = "".join(f'<p class="hw-bad" role="alert">{text(one)}</p>' for one in what.refusals(plan))
+    if not work:
+        none = f"The filter finds no failed {_SINGULAR[noun]}, so nothing would be restarted."
+        return f'{refusal}<p class="hw-muted">{none}</p>'
+    most = f", of which the last {len(work):,} to fail are restarted at once" if plan["found"] > len(work) else ""
     partly = (
-        "" if plan["is_whole"] else f" Only the latest {LOOKED_AT_MAX:,} failed jobs were checked; narrow the time."
+        "" if plan["is_whole"] else f" Only the latest {LOOKED_AT_MAX:,} failed {noun} were checked; narrow the time."
     )
-    refusal = f'<p class="hw-bad" role="alert">Not possible now: {text(plan["refusal"])}</p>' if plan["refusal"] else ""
     reasons = "".join(
-        f"<tr><td>{text(one['reason'])}</td>{numbers(figures.count(one['jobs']))}</tr>" for one in plan["reasons"]
+        f"<tr><td>{text(one['reason'])}</td>{numbers(figures.count(one[noun]))}</tr>" for one in plan["reasons"]
     )
-    lines = "".join(map(_line, jobs[:_LISTED_MAX]))
-    rest = len(jobs) - _LISTED_MAX
+    users = "".join(
+        f"<tr><td>{text(one['user_id'])}</td>{numbers(figures.count(one['count']))}</tr>" for one in plan["users"]
+    )
+    lines = "".join(map(what.line, work[:_LISTED_MAX]))
+    rest = len(work) - _LISTED_MAX
     more = f'<p class="hw-muted hw-small">and {rest:,} more</p>' if rest > 0 else ""
-    columns = ("job", "kind", "user", "failed (UTC)", "steps#", "error")
     return (
-        f"<p>{plan['found']:,} failed jobs{most}.{partly}</p>{refusal}"
-        f"{table_html(('reason', 'jobs#'), reasons, 'Reasons')}{table_html(columns, lines, 'Jobs to restart')}{more}"
+        f"<p>{plan['found']:,} failed {noun}{most}.{partly}</p>{refusal}"
+        f"{table_html(('reason', f'{noun}#'), reasons, 'Reasons')}{table_html(('user', f'{noun}#'), users, 'Users')}"
+        f"{table_html(what.columns, lines, f'{noun.capitalize()} to restart')}{more}"
     )
 
 
-def _line(job: Mapping[str, Any]) -> str:
-    steps = f"{job['steps_done']}/{job['steps_total']}"
-    return (
-        f'<tr><td class="hw-mono"><a href="/jobs/{segment(job["job_id"])}">{text(job["job_id"][:_ID_CHARACTERS])}</a></td>'
-        f"<td>{text(job['kind'])}</td><td>{text(job['user_id'])}</td><td>{figures.iso_text(job['failed_at'])}</td>"
-        f'{numbers(steps)}<td class="hw-long">{text(job["error"])}</td></tr>'
-    )
+_SINGULAR = {"jobs": "job", "queries": "query"}

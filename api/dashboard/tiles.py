@@ -24,3 +24,11 @@ def filtered(shown: int, total: int, group: str, address: str) -> str:
 def loading(what: str) -> str:
     """What stands in the place of something that is being read."""
     return f'<div class="hw-card hw-muted" role="status">Loading {text(what)}…</div>'
+
+
+def missing(noun: str, identifier: str, address: str) -> str:
+    """What stands on the page of something that the visitor may not see; `address` lists its kind."""
+    return (
+        f'<div class="hw-card"><p>There is no {noun} <span class="hw-mono">{text(identifier)}</span> that you may see. It was '
+        f'erased, or its id is misspelt.</p><p><a href="{address}">See the latest {address.removeprefix("/")}</a></p></div>'
+    )

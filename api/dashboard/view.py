@@ -335,6 +335,11 @@ def page(path: str, title: str) -> Callable[[Build], None]:
     return register
 
 
+def place(content: str = "") -> ui.html:
+    """A place for HTML as wide as the page; `set_html` changes what stands there."""
+    return ui.html(content, sanitize=False).classes("full-width")
+
+
 def set_html(element: ui.html, content: str) -> None:
     """Change a picture only where it differs: what is the same is not sent again."""
     if element.content != content:

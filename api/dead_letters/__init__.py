@@ -1,1 +1,1 @@
-"""Dead letters for people: read, sent again, edited, deleted; the same for the command and the dashboard."""
+"""Dead letters for people: read, resend, edit and delete; the same for commands and the dashboard."""

@@ -1,6 +1,6 @@
-"""`highwater dlq`: dead letters with reason, origin and original bytes; sent again, edited, or deleted.
+"""`highwater dlq`: shows dead letters with reason, origin and original bytes; resends, edits or deletes them.
 
-Invariant: nothing is deleted without being told to, and whatever is done leaves its trace (`api/dead_letters/handling.py`).
+Invariant: nothing is deleted without confirmation, and every action is recorded (`api/dead_letters/handling.py`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from highwater.api.dead_letters.letter import Letter
 
 _LISTED_MAX = 10_000
-# What of a letter's bytes fits a screen; `--bytes` writes all of them.
+# The part of a letter's bytes that fits a screen; `--bytes` writes all of them.
 _HEX_BYTES = 256
 
 
@@ -62,7 +62,7 @@ def list_letters(topic: Topic | None, only_open: bool, as_json: bool) -> None:
 
 
 def _sent_again(document: dict[str, Any]) -> str:
-    """Where a letter is now, and how often it had been sent before it came back as this one."""
+    """Describe where a letter is now, and how often it was sent before."""
     now_at = [one["position"] for one in document["handled"] if one["position"]]
     before = f"failed again {document['redrives']} times" if document["redrives"] else ""
     return ", ".join(part for part in (f"to {now_at[-1]}" if now_at else "", before) if part)
@@ -231,7 +231,7 @@ def drop(topic: Topic, up_to: int | None, yes: bool, note: str | None, as_json: 
     box = box_of(settings)
     letters = dead_letters_of(topic)
     ranges = box.ranges([letters])
-    # The end is fixed before the question, so that what arrives meanwhile is not deleted unseen.
+    # The end is fixed before the confirmation, so that letters that arrive meanwhile are not deleted unseen.
     ends = {place: held.high if up_to is None else min(held.high, up_to + 1) for place, held in ranges.items()}
     count = sum(max(0, end - ranges[place].low) for place, end in ends.items())
     if count:

@@ -1,6 +1,6 @@
-"""`highwater dlq edit`: a dead letter mended and sent again, by options, from a file, or in an editor.
+"""`highwater dlq edit`: corrects a dead letter and sends it again, by options, from a file, or in an editor.
 
-Invariant: what is sent is checked as any event of its topic is, so that it does not come back as another dead letter.
+Invariant: the event is checked like any event of its topic, so that it does not become another dead letter.
 """
 
 from __future__ import annotations
@@ -108,7 +108,9 @@ def _edited(
     removed: tuple[str, ...],
     document: Any,
 ) -> Replacement:
-    """What is sent after an edit of the decoded value; of an undecodable one of what its bytes say by their own schema."""
+    """Return what is sent after an edit of the decoded value; for an undecodable letter, of its bytes decoded by their
+    own schema.
+    """
     from highwater.api.dead_letters.handling import planned_edit
     from highwater.api.dead_letters.letter import apply_edit
     from highwater.connectors.kafka.registry import Registry
@@ -125,7 +127,7 @@ def _edited(
 
 
 def _assignment(text: str) -> tuple[str, Any]:
-    """A field and its value: JSON where it is some, else the text itself."""
+    """Return a field and its value: parsed as JSON if possible, else the text itself."""
     import orjson
 
     name, separator, value = text.partition("=")

@@ -1,4 +1,4 @@
-"""What the commands of dead letters share: where the letters are, who handles them, how they are named."""
+"""The common parts of the commands for dead letters: where the letters are, who handles them, how they are named."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOTE = click.option("--note", help="Reason, recorded with the action.")
 
 
 def box_of(settings: Settings) -> LetterBox:
-    """The dead letters of a deployment."""
+    """Return the dead letters of a deployment."""
     from highwater.api.dead_letters.reading import LetterBox
     from highwater.connectors.kafka.registry import Registry
 
@@ -31,7 +31,7 @@ def box_of(settings: Settings) -> LetterBox:
 
 
 def name_of(topic: Topic) -> str:
-    """The name of the dead-letter topic meant by either name."""
+    """Return the name of the dead-letter topic for either name."""
     from highwater.api.dead_letters.letter import dead_letters_of
 
     return dead_letters_of(topic).name
@@ -56,7 +56,7 @@ async def handler_of(settings: Settings, partitions: Mapping[str, int], note: st
 
 
 def json_text(value: Any) -> str:
-    """A value as JSON on one line."""
+    """Return a value as JSON on one line."""
     import orjson
 
     return orjson.dumps(value, default=str).decode()

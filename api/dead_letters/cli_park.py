@@ -1,7 +1,7 @@
-"""`highwater dlq park`: the bad events of a stopped partition go to the dead letters, and its consumer reads on.
+"""`highwater dlq park`: moves the bad events of a stopped partition to the dead letters, and its consumer continues.
 
-Invariant: the consumer itself dead-letters them, in the transactions that move its position, so the good events among them are
-stored and none is lost; how far it may go is fixed when the command is given.
+Invariant: the consumer itself dead-letters them, in the transactions that move its position, so the good events among
+them are stored and none is lost; the end is fixed when the command starts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from highwater.connectors.kafka.stopped import Parked
     from highwater.streams.settings import Settings
 
-# A consumer looks once a second and stores a batch in less; a run of a hundred thousand events takes longer and goes on alone.
+# A consumer checks once a second and stores a batch in less; a run of a hundred thousand events takes longer and
+# continues alone.
 _WAIT_SECONDS = 30.0
 
 

@@ -1,8 +1,8 @@
-"""What is done with dead letters: sent again, edited, deleted; every deed leaves a trace.
+"""Actions on dead letters: resend, edit, delete; every action is recorded.
 
-Invariants: a record that was sent again says in its own headers where it comes from, so that no crash can part it from its
-trace; an event on `streams.dead-letter-handled` tells the same with its new position once the broker has it. A letter stays
-where it is until it is told to go, and one that was sent again is not sent a second time unaware.
+Invariants: a resent record names its origin in its own headers, so that no crash can separate the two; an event on
+`streams.dead-letter-handled` repeats this with the new position once the broker has it. A letter stays in its topic
+until it is deleted, and a letter that was resent is not resent by accident.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from highwater.streams.clock import Clock, fresh_id
 from highwater.streams.validation import check_event
 
 SOURCE = "/cli/dlq"
-# Acknowledgements waited for together; what is under way beyond the producer's own bound is a position and a future each.
+# Acknowledgements that are awaited together; each record beyond the producer's own limit costs a position and a future.
 _BATCH = 500
 
 Place = tuple[str, int]
@@ -49,7 +49,7 @@ Place = tuple[str, int]
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of letters that were to be sent again: where they were and are, and why others were not."""
+    """The outcome of resending letters: the old and new positions, and why others were not sent."""
 
     redriven: list[tuple[Position, Position]] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
@@ -65,14 +65,14 @@ class Outcome:
 def planned_edit(
     letter: Letter, document: Mapping[str, Any], before: Mapping[str, Any], codec: Codec, embedding_dimensions: int
 ) -> Replacement:
-    """What is sent for a letter that was edited to a document; `before` is the one it was edited from.
+    """Return what is sent for a letter that was edited to a document; `before` is the original document.
 
     Raises:
-        InvalidEventError: the document is no event of the topic; names the field.
+        InvalidEventError: the document is not an event of the topic; names the field.
     """
     topic = TOPICS[letter.topic]
     event, after = canonical(topic.name, document)
-    if topic.outsider:  # what its sink would refuse is refused here, or it would come back as another dead letter
+    if topic.outsider:  # what its sink would refuse is refused here, or it would become another dead letter
         check_event(topic.name, event, embedding_dimensions=embedding_dimensions)
     key = edited_key(topic, event, letter.record.key)
     changes = changes_between(before, after)
@@ -82,21 +82,21 @@ def planned_edit(
 
 
 def replaced_bytes(letter: Letter, value: bytes | None) -> Replacement:
-    """What is sent for a letter whose value is replaced as it is, unjudged."""
+    """Return what is sent for a letter whose value is replaced, without validation."""
     size = None if letter.record.value is None else len(letter.record.value)
     return Replacement(letter.record.key, value, (Change(WHOLE_VALUE, size, None if value is None else len(value)),))
 
 
 class Handler:
-    """Somebody who handles dead letters: does what he is told and leaves a trace of it.
+    """Resends, edits and deletes dead letters, and records each action.
 
     Args:
-        producer: made on the running loop.
-        codec: knows the topic of the traces.
+        producer: created on the running loop.
+        codec: includes the topic of the records.
         partitions: of every topic on the broker.
-        clock: now.
-        by: who it is.
-        note: why he does it, where he says so.
+        clock: the current time.
+        by: the user.
+        note: the user's reason, if given.
     """
 
     def __init__(
@@ -121,10 +121,10 @@ class Handler:
             )
 
     async def redrive(self, letters: AsyncIterator[Letter], *, again: bool) -> Outcome:
-        """Send letters to the topics they came from, as they were; those sent before only if `again`.
+        """Send letters unchanged to the topics they came from; those sent before only with `again`.
 
         Raises:
-            UnavailableError: Kafka did not take all of them; says which it did.
+            UnavailableError: Kafka did not accept all of them; lists the accepted ones.
         """
         outcome = Outcome()
         under_way: list[tuple[Letter, asyncio.Future[Any]]] = []
@@ -139,24 +139,24 @@ class Handler:
                     outcome.refuse(letter, error)
                 if len(under_way) >= _BATCH:
                     await self._acknowledged(under_way, outcome)
-        finally:  # whatever ended it: what the broker has is told
+        finally:  # however it ended: record what the broker has
             await self._acknowledged(under_way, outcome)
         return outcome
 
     async def edit(self, letter: Letter, replacement: Replacement) -> Position:
-        """Send what replaces a letter; its position.
+        """Send the replacement of a letter and return its position.
 
         Raises:
             RefusedLetterError: it does not name its origin.
-            UnavailableError: Kafka did not take it.
-            InvalidEventError: it is larger than its topic takes.
+            UnavailableError: Kafka did not accept it.
+            InvalidEventError: it is larger than its topic accepts.
         """
         position: Position = await (await self._enqueue(letter, replacement))
         await self._trace(letter, Action.EDITED, position, changed=replacement.changed)
         return position
 
     async def drop(self, client: Mapping[str, str], ends: Mapping[Place, int], ranges: Mapping[Place, LogRange]) -> int:
-        """Delete dead letters up to, not with, an end each, and say so; how many.
+        """Delete and record dead letters before an end offset per partition; return how many.
 
         Raises:
             UnavailableError: Kafka did not delete them.
@@ -179,7 +179,7 @@ class Handler:
         )
 
     async def _acknowledged(self, under_way: list[tuple[Letter, asyncio.Future[Any]]], outcome: Outcome) -> None:
-        """Wait for what was handed over, and tell what the broker has, also when it has not all."""
+        """Wait for the sent records, and record those that the broker has, even if some failed."""
         sent = await asyncio.gather(*(future for _, future in under_way), return_exceptions=True)
         failed: BaseException | None = None
         told = []
@@ -200,7 +200,7 @@ class Handler:
         await (await self._told(self._event_of(letter, action, position, changed), letter.position))
 
     async def _told(self, event: Mapping[str, Any], letter: Position) -> asyncio.Future[Any]:
-        """Hand over the event of a deed, caused by the letter itself."""
+        """Publish the event of an action, with the letter as its cause."""
         value = self._codec.encode(HANDLED, event)
         headers = make_headers(
             event_id=fresh_id(), event_type=HANDLED, source=SOURCE, now_ms=event["handled_at"], caused_by=letter
@@ -230,7 +230,7 @@ class Handler:
 
 def _delete(client: Mapping[str, str], ends: Mapping[Place, int]) -> None:
     asked = [TopicPartition(*place, end) for place, end in ends.items()]
-    admin = AdminClient(dict(client))  # kept: with the client gone, its futures would never be resolved
+    admin = AdminClient(dict(client))  # kept: without the client its futures would never be resolved
     try:
         for future in admin.delete_records(asked, request_timeout=REQUEST_SECONDS).values():
             future.result(2 * REQUEST_SECONDS)

@@ -1,7 +1,7 @@
-"""What a dead letter is, what became of it, and what is sent when it is sent again. No I/O.
+"""A dead letter, the actions on it, and the record that resends it. No I/O.
 
-Invariants: what is sent again is the original key, bytes and headers, save for what an edit changes; what the dead-letter topic
-added is taken off, and where it comes from, who sent it and when stand in its headers.
+Invariants: a resent record has the original key, bytes and headers, except for edited fields; headers that the
+dead-letter topic added are removed, and its headers name the origin, the user and the time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REDRIVEN_BY = "dlq_redriven_by"
 REDRIVEN_AT = "dlq_redriven_at"
 REDRIVES = "dlq_redrives"
 EDITED = "dlq_edited"
-# What an edit changes when it changes no single field.
+# What an edit changes if it changes no single field.
 WHOLE_VALUE, KEY = "value", "key"
 
 
@@ -35,7 +35,7 @@ class RefusedLetterError(HighwaterError):
 
 
 class Action(StrEnum):
-    """What somebody did with a dead letter."""
+    """An action on a dead letter."""
 
     REDRIVEN = "redriven"
     EDITED = "edited"
@@ -44,7 +44,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Handling:
-    """One deed, as the topic `streams.dead-letter-handled` tells it."""
+    """One action, as the topic `streams.dead-letter-handled` reports it."""
 
     letter: Position
     action: Action
@@ -55,7 +55,7 @@ class Handling:
     changed: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return it as JSON."""
         return {
             "action": self.action.value,
             "position": None if self.position is None else str(self.position),
@@ -67,11 +67,11 @@ class Handling:
 
 
 def handling_of(event: Mapping[str, Any]) -> Handling:
-    """The deed that an event of `streams.dead-letter-handled` tells, given as JSON.
+    """Parse the action in an event of `streams.dead-letter-handled`, given as JSON.
 
     Raises:
-        InvalidEventError: a position in it is none.
-        ValueError: it tells of a deed that is not known here, or of no time.
+        InvalidEventError: a position in it is invalid.
+        ValueError: the action is unknown, or has no time.
     """
     return Handling(
         letter=parse_position(event["letter"]),
@@ -86,50 +86,52 @@ def handling_of(event: Mapping[str, Any]) -> Handling:
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A record of a dead-letter topic and, the oldest first, what was done with it."""
+    """A record of a dead-letter topic with the actions on it, oldest first."""
 
     record: Record
     handlings: tuple[Handling, ...] = ()
 
     @property
     def position(self) -> Position:
-        """Its place in the dead-letter topic."""
+        """Return its position in the dead-letter topic."""
         return self.record.position
 
     @property
     def topic(self) -> str:
-        """The topic whose event it was."""
+        """Return the topic of the event."""
         return self.record.topic.removesuffix(DEAD_LETTER_SUFFIX)
 
     @property
     def reason(self) -> str | None:
-        """The short name of what was wrong with it."""
+        """Return the short name of the reason."""
         return header(self.record.headers, "dlq_reason")
 
     @property
     def origin(self) -> Position | None:
-        """Where it came from; None when its header is missing, malformed or names no topic of ours."""
+        """Return the original position; None if its header is missing, malformed or names no topic of ours."""
         found = _position(header(self.record.headers, "dlq_origin"))
         return found if found is not None and found.topic in TOPICS else None
 
     @property
     def omitted_bytes(self) -> str | None:
-        """The size of what was too large to be repeated here, and is at its origin only; None when all of it is here."""
+        """Return the size of bytes that were too large to be copied and exist only at the origin; None if the letter is
+        complete.
+        """
         return header(self.record.headers, "dlq_omitted_bytes") if self.record.value is None else None
 
     @property
     def redrives(self) -> int:
-        """How often what is in it had been sent again before it became this letter."""
+        """Return how often the event had been resent before it became this letter."""
         text = header(self.record.headers, REDRIVES) or ""
         return int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else 0
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody has sent it again."""
+        """Return whether nobody has resent it."""
         return all(one.action is Action.DROPPED for one in self.handlings)
 
     def document(self) -> dict[str, Any]:
-        """As JSON, its value left out."""
+        """Return it as JSON, without its value."""
         return {
             "position": str(self.position),
             "arrived_at": iso_from_ms(self.record.arrived_ms),
@@ -146,7 +148,7 @@ class Letter:
         }
 
     def bytes_base64(self) -> str | None:
-        """The original value, which may be anything."""
+        """Return the original value, which may be any bytes."""
         return None if self.record.value is None else base64.b64encode(self.record.value).decode()
 
 
@@ -158,13 +160,13 @@ def _position(text: str | None) -> Position | None:
 
 
 def dead_letters_of(topic: Topic) -> Topic:
-    """The dead-letter topic meant by either name."""
+    """Return the dead-letter topic for either name."""
     return topic if topic.name.endswith(DEAD_LETTER_SUFFIX) else dead_letter_topic(topic)
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What an edit does to one field; None: not there."""
+    """The change of one field by an edit; None: absent."""
 
     field: str
     before: Any
@@ -173,7 +175,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """What is sent in place of a letter's key and value."""
+    """The key and value that are sent in place of a letter's."""
 
     key: bytes | None
     value: bytes | None
@@ -181,13 +183,13 @@ class Replacement:
 
     @property
     def changed(self) -> tuple[str, ...]:
-        """The fields it changes."""
+        """Return the fields that it changes."""
         return tuple(change.field for change in self.changes)
 
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """A record to be produced: `partition` None leaves its place to its key."""
+    """A record to be produced: with `partition` None the key decides."""
 
     topic: str
     partition: int | None
@@ -199,13 +201,13 @@ class Sending:
 def plan_sending(
     letter: Letter, replacement: Replacement | None, partitions: Mapping[str, int], *, by: str, now_ms: int
 ) -> Sending:
-    """What is produced when a letter is sent again, as it was or edited.
+    """Return the record that resends a letter, unchanged or edited.
 
-    It goes into the partition it came from, whichever partitioner had put it there, since its key's order is that
-    partition's; an edited one with another key goes where that key belongs.
+    It goes to the partition it came from, whichever partitioner chose it, since the order of its key is that
+    partition's; an edited letter with another key goes where that key belongs.
 
     Raises:
-        RefusedLetterError: it does not name its origin, or its bytes are not in it.
+        RefusedLetterError: it does not name its origin, or does not contain the bytes.
     """
     origin = letter.origin
     if origin is None:
@@ -217,7 +219,7 @@ def plan_sending(
     record = letter.record
     key, value = (record.key, record.value) if replacement is None else (replacement.key, replacement.value)
     stays = key == record.key and origin.partition < partitions.get(origin.topic, 0)
-    # The epoch of the relay that published the letter says nothing of a record that an operator sends.
+    # The epoch of the relay that published the letter does not apply to a record that an operator sends.
     left_out = {relay_epochs.HEADER} | added_attributes(record.headers)
     headers = [
         (name, raw) for name, raw in record.headers if not name.startswith(HEADER_PREFIX) and name not in left_out
@@ -229,7 +231,7 @@ def plan_sending(
         (REDRIVES, str(letter.redrives + 1).encode()),
     ]
     if replacement is not None:
-        # Another event than the one that was dead-lettered: whoever leaves out what he has seen by its id must not miss it.
+        # A new event with a new id: a consumer that skips known ids must not skip it.
         headers = [(name, _edited_id(raw, now_ms) if name == "ce_id" else raw) for name, raw in headers]
         headers.append((EDITED, ",".join(replacement.changed).encode()))
     return Sending(origin.topic, origin.partition if stays else None, key, value, headers)
@@ -242,7 +244,7 @@ def _edited_id(raw: bytes | None, now_ms: int) -> bytes:
 def apply_edit(
     document: Mapping[str, Any], assigned: Iterable[tuple[str, Any]], removed: Iterable[str]
 ) -> dict[str, Any]:
-    """A document with fields set and taken away."""
+    """Return a document with fields set and removed."""
     edited = {**document, **dict(assigned)}
     for name in removed:
         edited.pop(name, None)
@@ -250,7 +252,7 @@ def apply_edit(
 
 
 def changes_between(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Change, ...]:
-    """The fields that differ, in the order of the second document, those that went last."""
+    """Return the fields that differ, in the order of the second document; removed ones last."""
     names = [*after, *(name for name in before if name not in after)]
     return tuple(
         Change(name, before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)
@@ -258,22 +260,22 @@ def changes_between(before: Mapping[str, Any], after: Mapping[str, Any]) -> tupl
 
 
 def canonical(topic: str, document: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The event that an edited document stands for, and the document as it will be shown.
+    """Return the event of an edited document, and the document as it will be shown.
 
     Raises:
-        InvalidEventError: names the field that is unknown, missing or of the wrong form.
+        InvalidEventError: names the field that is unknown, missing or malformed.
     """
     event = event_from_json(topic, document)
     return event, event_to_json(topic, event)
 
 
 def edited_key(topic: Topic, event: Mapping[str, Any], original: bytes | None) -> bytes | None:
-    """The key of an edited event: its field's value; a topic without a key field keeps what was there."""
+    """Return the key of an edited event: its field's value; for a topic without a key field, the original key."""
     return topic.key_of(event).encode() if topic.key else original
 
 
 def hex_lines(raw: bytes, *, bytes_max: int) -> Sequence[str]:
-    """Bytes as offset, hexadecimal and text, 16 a line; what is past `bytes_max` is counted."""
+    """Return bytes as offset, hexadecimal and text, 16 per line; the rest beyond `bytes_max` is counted."""
     lines = []
     for start in range(0, min(len(raw), bytes_max), 16):
         row = raw[start : start + 16]

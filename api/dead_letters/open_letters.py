@@ -1,7 +1,6 @@
-"""Counts open dead letters for the gauge of the API: those not yet sent again, edited or dropped.
+"""Counts open dead letters for the gauge of the API: those not yet resent, edited or dropped.
 
-Invariant: a look costs a question for ends; of the deeds only those since the last look are read, and letters are not read at
-all.
+Invariant: a measurement queries the end offsets and reads only new actions; letters are not read.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from highwater.schemas.topics import DEAD_LETTER_SUFFIX, TOPICS, dead_letter_top
 from highwater.streams.settings import Settings
 from highwater.streams.telemetry import DEAD_LETTERS_OPEN
 
-# People act on them within hours; a collector looks every 15 s.
+# People handle them within hours; a collector scrapes every 15 s.
 LOOK_SECONDS = 15.0
-# Deeds that are remembered: as many letters as anybody handles before dropping them, some 20 MB.
+# Remembered actions: as many letters as anybody handles before dropping them, some 20 MB.
 HANDLED_MAX = 100_000
 
 
@@ -43,23 +42,23 @@ class OpenLetters:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to count."""
+        """Start counting."""
         self._task = asyncio.create_task(self._watch(), name="open-dead-letters")
 
     async def close(self) -> None:
-        """Count no more."""
+        """Stop counting."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _watch(self) -> None:
         while True:
-            with contextlib.suppress(HighwaterError):  # a part that is unavailable: `/readyz` reports it
+            with contextlib.suppress(HighwaterError):  # an unavailable service: `/readyz` reports it
                 self._tell(await self.count())
             await asyncio.sleep(LOOK_SECONDS)
 
     async def count(self) -> dict[str, int]:
-        """Open letters of each topic that has letters.
+        """Return the number of open letters of each topic that has letters.
 
         Raises:
             UnavailableError: Kafka or the registry does not answer.
@@ -87,10 +86,10 @@ class OpenLetters:
         reader = open_reader(self._client)
         try:
             for record in read_spans(reader, spans):
-                # What no version of ours has written is left out.
+                # Events that no version of ours has written are skipped.
                 with contextlib.suppress(InvalidEventError, UnknownSchemaError, ConfigurationError, ValueError):
                     one = handling_of(decoder.decode(record.value))
-                    if one.action is not Action.DROPPED:  # a letter that was dropped is not there any more
+                    if one.action is not Action.DROPPED:  # a dropped letter no longer exists
                         found.append(one.letter)
         finally:
             reader.close()
@@ -105,7 +104,7 @@ class OpenLetters:
 
 
 def count_open(letters: Mapping[Place, LogRange], handled: Mapping[Position, object]) -> dict[str, int]:
-    """Letters less those that were handled and are still there, by the topic they came from."""
+    """Return letters minus those that were handled and still exist, by original topic."""
     counts: Counter[str] = Counter()
     for (topic, _), held in letters.items():
         counts[topic.removesuffix(DEAD_LETTER_SUFFIX)] += held.high - held.low

@@ -1,6 +1,6 @@
-"""Dead letters from the log, with what was done with them. Blocking: from a loop, call it in a thread.
+"""Reads dead letters from the log, with the actions on them. Blocking: from a loop, call it in a thread.
 
-Invariant: reading joins no consumer group and moves nobody's offsets; its end is fixed before it begins.
+Invariant: reading joins no consumer group and changes no offsets; its end is fixed before it begins.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from highwater.schemas.readable import Reading, readable
 from highwater.schemas.topics import DEAD_LETTER_SUFFIX, TOPICS, Topic, dead_letter_topic
 
 HANDLED = "streams.dead-letter-handled"
-# What one listing reads per topic; a topic with more is the sign of a broken producer, not something to read through.
+# What one listing reads per topic; more letters indicate a broken producer, and nobody reads through them.
 LISTED_MAX = 10_000
-# Deeds that are remembered beside letters: as many as letters are listed of two topics.
+# Remembered actions: as many as letters are listed for two topics.
 _HANDLED_MAX = 20_000
-# What a page or a terminal shows of a letter under a foreign schema; a letter with more is shown as its bytes.
+# What a page or a terminal shows of a letter with a foreign schema; a larger one is shown as bytes.
 _VALUES_SHOWN_MAX = 100_000
 
 
@@ -42,7 +42,9 @@ class LetterBox:
         self._decoders: dict[str, Decoder] = {}
 
     def summary(self) -> list[dict[str, Any]]:
-        """For each topic that has any: how many, how many nobody has sent again, the reasons, when the latest came."""
+        """Return, for each topic that has letters: their number, the number not resent, the reasons, and the time of
+        the latest.
+        """
         topics = [dead_letter_topic(topic) for topic in TOPICS.values()]
         counts: Counter[str] = Counter()
         for place, held in self.ranges(topics).items():
@@ -70,19 +72,19 @@ class LetterBox:
     def letters(
         self, topics: Iterable[Topic], *, latest: int | None = None, only: int | None = None
     ) -> Iterator[Letter]:
-        """Dead letters of topics in order: all, the latest of each, or the one at an offset.
+        """Yield dead letters of topics in order: all, the latest of each, or the one at an offset.
 
         Raises:
             UnavailableError: Kafka is unavailable.
         """
         handled: dict[Position, list[Handling]] | None = None
         for record in self._records([dead_letters_of(topic) for topic in topics], latest=latest, only=only):
-            if handled is None:  # read after the ends were fixed, and only where there is a letter
+            if handled is None:  # read after the ends were fixed, and only if there is a letter
                 handled = self.handled()
             yield Letter(record, tuple(handled.get(record.position, ())))
 
     def handled(self) -> dict[Position, list[Handling]]:
-        """What was done, by letter; what no version of ours has written is left out."""
+        """Return the actions by letter; events that no version of ours has written are skipped."""
         found: dict[Position, list[Handling]] = {}
         decoder: Decoder | None = None
         for record in self._records([TOPICS[HANDLED]], latest=_HANDLED_MAX):
@@ -95,10 +97,10 @@ class LetterBox:
         return found
 
     def shown(self, letter: Letter) -> dict[str, Any]:
-        """A letter whole, as JSON.
+        """Return a complete letter as JSON.
 
-        In addition to `Letter.document`: headers; `value`, or `undecodable` with the reason and, where the bytes are
-        Avro of some schema of the registry all the same, `as_written`; `schema_id`; `bytes_base64`.
+        In addition to `Letter.document`: headers; `value`, or `undecodable` with the reason and, if the bytes are Avro
+        of another schema in the registry, `as_written`; `schema_id`; `bytes_base64`.
         """
         record = letter.record
         document = {**self._decoder(letter.topic).shown(record), **letter.document()}
@@ -109,7 +111,9 @@ class LetterBox:
         return document
 
     def document_of(self, letter: Letter) -> dict[str, Any]:
-        """What an edit begins with: the decoded value, else what its bytes say by their own schema, else nothing."""
+        """Return the document that an edit starts from: the decoded value, else the bytes decoded by their own schema,
+        else nothing.
+        """
         try:
             return self._decoder(letter.topic).decode(letter.record.value)
         except (InvalidEventError, UnknownSchemaError):
@@ -117,7 +121,7 @@ class LetterBox:
             return found if isinstance(found, dict) else {}
 
     def as_written(self, value: bytes | None) -> Any:
-        """What bytes say by the schema that they name themselves, whatever their topic; None when they say nothing."""
+        """Decode bytes by the schema id in them, whatever their topic; None if that fails."""
         schema_id = None if value is None else schema_id_of(value)
         if value is None or schema_id is None:
             return None
@@ -128,11 +132,11 @@ class LetterBox:
             return None
 
     def ranges(self, topics: Iterable[Topic]) -> dict[Place, LogRange]:
-        """What the broker holds of topics; those that are not there are left out."""
+        """Return the offsets that the broker holds of topics; missing topics are left out."""
         return asyncio.run(log_ranges_of(self._admin, [topic.name for topic in topics]))
 
     def partitions(self) -> dict[str, int]:
-        """Partitions of every topic on the broker."""
+        """Return the partitions of every topic on the broker."""
         return asyncio.run(self._admin.partition_counts())
 
     def _decoder(self, topic: str) -> Decoder:
@@ -157,13 +161,13 @@ class LetterBox:
 
 
 async def in_thread(letters: Iterator[Letter]) -> AsyncIterator[Letter]:
-    """Letters for a loop: each read in a thread, since reading blocks."""
+    """Yield letters for a loop: each is read in a thread, since reading blocks."""
     while (letter := await asyncio.to_thread(next, letters, None)) is not None:
         yield letter
 
 
 def schema_id_of(value: bytes) -> int | None:
-    """The schema that bytes in the wire format name; None when they are of another form."""
+    """Return the schema id of bytes in the wire format; None if they have another form."""
     try:
         return codec.schema_id_of(value)
     except InvalidEventError:
@@ -171,7 +175,7 @@ def schema_id_of(value: bytes) -> int | None:
 
 
 def _json_value(value: Any) -> Any:
-    """What Avro gave, as JSON: bytes as base64."""
+    """Return a decoded Avro value as JSON: bytes as base64."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, dict):

@@ -1,7 +1,7 @@
-"""Dead letters by reason, and what a filter finds of them. No I/O.
+"""Groups dead letters by reason, and filters them. No I/O.
 
-Invariant. What is counted is what is done: a plan names the offsets that it is about, and nothing that came later is handled by
-it. A letter that somebody else sends again meanwhile is not sent a second time.
+Invariant. What is counted is what is done: a plan names its offsets, and letters that came later are not handled. A
+letter that somebody else resends meanwhile is not resent again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ UNKNOWN = "unknown"
 
 @dataclass(slots=True)
 class ReasonGroup:
-    """Dead letters of one topic for one reason; `open` counts those not yet sent again."""
+    """Dead letters of one topic with one reason; `open` counts those not yet resent."""
 
     topic: str
     reason: str
@@ -26,14 +26,14 @@ class ReasonGroup:
     latest_ms: int = 0
 
     def add(self, letter: Letter) -> None:
-        """One more."""
+        """Add one letter."""
         self.count += 1
         self.open += letter.is_open
         self.latest_ms = max(self.latest_ms, letter.record.arrived_ms)
 
 
 def reason_of(letter: Letter) -> str:
-    """Return the reason of a letter, also of one that does not name it."""
+    """Return the reason of a letter, also of one without a reason."""
     return letter.reason or UNKNOWN
 
 
@@ -44,25 +44,25 @@ class ByReason:
         self._groups: dict[tuple[str, str], ReasonGroup] = {}
 
     def add(self, letter: Letter) -> None:
-        """Count one."""
+        """Count one letter."""
         place = letter.topic, reason_of(letter)
         self._groups.setdefault(place, ReasonGroup(*place)).add(letter)
 
     def groups(self) -> list[ReasonGroup]:
-        """The groups with the most open letters first."""
+        """Return the groups with the most open letters first."""
         return sorted(self._groups.values(), key=lambda one: (-one.open, -one.count, one.topic, one.reason))
 
 
 @dataclass(frozen=True, slots=True)
 class LetterFilter:
-    """Selects letters: an empty `reason` or `contains` matches any; `is_open_only` selects those not yet sent again."""
+    """Selects letters: an empty `reason` or `contains` matches any; `is_open_only` selects those not yet resent."""
 
     reason: str = ""
     contains: str = ""
     is_open_only: bool = True
 
     def finds(self, letter: Letter) -> bool:
-        """Whether a letter is one of them; `contains` looks into detail, consumer, key and origin, in any case."""
+        """Return whether a letter matches; `contains` searches detail, consumer, key and origin, ignoring case."""
         if self.is_open_only and not letter.is_open:
             return False
         if self.reason and reason_of(letter) != self.reason:
@@ -76,14 +76,14 @@ class LetterFilter:
 
 @dataclass(slots=True)
 class RedrivePlan:
-    """What sending the found letters again would do: the offsets to send, those of them once more, and what cannot be sent."""
+    """What resending the found letters would do: the offsets to send, those sent before, and what cannot be sent."""
 
     offsets: set[int] = field(default_factory=set)
     once_more: set[int] = field(default_factory=set)
     refused: Counter[str] = field(default_factory=Counter)
 
     def add(self, letter: Letter, partitions: Mapping[str, int]) -> None:
-        """Plan one that the filter finds."""
+        """Plan one letter that the filter finds."""
         try:
             plan_sending(letter, None, partitions, by="", now_ms=0)
         except RefusedLetterError:
@@ -96,14 +96,14 @@ class RedrivePlan:
             self.once_more.add(letter.position.offset)
 
     def still_holds(self, letter: Letter) -> bool:
-        """Whether a letter is to be sent, as it was read after the plan was made."""
+        """Return whether a letter is still to be sent, as it was read after the plan was made."""
         offset = letter.position.offset
         return offset in self.offsets and (letter.is_open or offset in self.once_more)
 
 
 @dataclass(slots=True)
 class DropPlan:
-    """What deleting up to the last letter that the filter finds would do; Kafka deletes from the beginning alone."""
+    """What deleting up to the last found letter would do; Kafka deletes only from the beginning."""
 
     last_offset: int = -1
     found: int = 0
@@ -111,7 +111,7 @@ class DropPlan:
     _open_since_found: int = 0
 
     def add(self, letter: Letter, *, is_found: bool) -> None:
-        """Plan one, in the order of the topic."""
+        """Plan one letter, in the order of the topic."""
         if is_found:
             self.found += 1
             self.others_open += self._open_since_found
@@ -122,7 +122,7 @@ class DropPlan:
 
 
 def planned_redrive(letters: Iterable[Letter], wanted: LetterFilter, partitions: Mapping[str, int]) -> RedrivePlan:
-    """The plan for all letters that a filter finds."""
+    """Return the plan for all letters that a filter finds."""
     plan = RedrivePlan()
     for letter in letters:
         if wanted.finds(letter):
@@ -131,7 +131,7 @@ def planned_redrive(letters: Iterable[Letter], wanted: LetterFilter, partitions:
 
 
 def planned_drop(letters: Iterable[Letter], wanted: LetterFilter, only: Container[int] | None = None) -> DropPlan:
-    """The same for deleting them; `only`: of the found ones those at these offsets."""
+    """Return the plan for deleting them; `only`: of the found ones those at these offsets."""
     plan = DropPlan()
     for letter in letters:
         is_meant = only is None or letter.position.offset in only

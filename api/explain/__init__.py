@@ -1,1 +1,1 @@
-"""Why something is served as it is, over HTTP and in the command."""
+"""Explanations of served resources, over HTTP and in a command."""

@@ -1,6 +1,6 @@
-"""What the routes of explanations answer with, for the OpenAPI document.
+"""The answers of the routes of explanations, for the OpenAPI document.
 
-Invariant: a member that may have no value is also `None`. No answer has other members.
+Invariant: a member without a value is `None`. No answer has other members.
 """
 
 from __future__ import annotations

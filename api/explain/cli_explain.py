@@ -1,4 +1,4 @@
-"""`highwater explain`: the events behind what is served now, with their places in the log and the time between them."""
+"""`highwater explain`: shows the events behind what is served now, with their positions and the time between them."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _print_tree(document: dict[str, Any]) -> None:
 
     tree = Tree(label(document["tree"]))
     grow(tree, document["tree"])
-    # Lines are not wrapped in a pipe; on a terminal they are, like any others.
+    # Lines are not wrapped in a pipe; a terminal wraps them.
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=10_000)

@@ -1,7 +1,7 @@
-"""Why a feed or a page is served as it is: `connectors/explain/explaining.py` over HTTP.
+"""Explains why a feed or a page is served as it is: `connectors/explain/explaining.py` over HTTP.
 
-Law: whoever may read a resource may have it explained, nobody else; an explanation holds no text of users. It reads the log, so
-few run at once, and it is no answer that anybody polls for.
+Invariant: who may read a resource may have it explained, nobody else; an explanation holds no text of users. It reads
+the log, so few run at once, and clients should not poll it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Annotated, TypeAlias, TypeVar
 
-import orjson
 from fastapi import APIRouter, Query, Request, Response
 
 from highwater.api.core.access import Access, Scope, Whose, declared
 from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
-from highwater.api.core.conditional import CACHE_NEVER, JSON
+from highwater.api.core.conditional import uncached
 from highwater.api.core.errors import NotFoundError
 from highwater.api.core.freshness import FEEDS_TOPICS
 from highwater.api.core.guard import Called, GuardedRoute, User
@@ -40,7 +39,8 @@ Ask: TypeAlias = Callable[[Explainer], Awaitable[Explanation]]
 EXPLAIN = Access(Role.VIEWER, Scope.SYSTEM, Whose.USER, limit=RateLimit.PLAN, cost=2)
 
 _CLUSTER_CHARACTERS_MAX = 200
-# Each holds a thread and a connection to the broker for about a second; more wait, and past it come again.
+# Each holds a thread and a connection to the broker for about a second; more wait, and beyond the limit must
+# retry.
 AT_ONCE = 4
 WAITING_MAX = 32
 _slots = asyncio.Semaphore(AT_ONCE)
@@ -89,21 +89,21 @@ async def explain_resource(request: Request, key: str, called: Called, services:
 
 
 def explainer_of(services: Services) -> Explainer:
-    """The explainer over the parts of an application; the dashboard's page asks it too.
+    """Return the explainer for the services of an application; the dashboard's page uses it too.
 
     Raises:
-        UnavailableError: a part is away.
+        UnavailableError: a service is unavailable.
     """
     learn = Registry(services.settings.registry_access()).text_of
     return Explainer(services.database.require(), services.registry.require(), services.settings.kafka_client(), learn)
 
 
 async def explained(services: Services, ask: Callable[[Explainer], Awaitable[Found]]) -> Found:
-    """Ask an explainer, in turn.
+    """Run an explanation, in turn.
 
     Raises:
         NotFoundError: nothing is stored under the key.
-        UnavailableError: a part is away, or too many ask at once.
+        UnavailableError: a service is unavailable, or too many requests run.
     """
     if len(_waiting) >= WAITING_MAX:
         raise UnavailableError("too many explanations are in progress")
@@ -120,4 +120,4 @@ async def explained(services: Services, ask: Callable[[Explainer], Awaitable[Fou
 
 async def _answer(services: Services, ask: Ask) -> Response:
     document = (await explained(services, ask)).document(services.settings.trace_url)
-    return Response(orjson.dumps(document), headers={"Cache-Control": CACHE_NEVER}, media_type=JSON)
+    return uncached(document)

@@ -1,1 +1,1 @@
-"""Feeds over HTTP and in the command: feed, clusters, pending, backtest."""
+"""Feeds over HTTP and in commands: feed, clusters, pending, backtest."""

@@ -1,7 +1,7 @@
-"""`highwater backtest`, also `backtest policies`: what the live policy and up to five others would have done, side by side.
+"""`highwater backtest`, also `backtest policies`: compares the live policy with up to five others.
 
-Invariant: nothing is changed and nothing is sent; the live policy over its recorded ticks is compared with the requests that
-happened, and a difference is an exit status of 1.
+Invariant: nothing is changed or sent. The live policy over its recorded ticks is compared with the actual requests; a
+difference is exit status 1.
 """
 
 from __future__ import annotations
@@ -150,13 +150,13 @@ def _recorded(
             try:
                 recorded = read_recorded(finder, _at(begin, now_ms) or 0, _at(end, now_ms))
                 break
-            except UnknownSchemaError as error:  # of another version of the program: learn it and read again
+            except UnknownSchemaError as error:  # from another version of the program: learn its schema and read again
                 if error.schema_id in learnt:
                     raise CommandFailedError("the log uses more foreign schemas than are kept in memory") from error
                 learnt.add(error.schema_id)
                 try:
                     codec.teach(error.schema_id, asyncio.run(registry.text_of(error.schema_id)))
-                except UnknownSchemaError:  # of nobody: such a value is no event
+                except UnknownSchemaError:  # such a value is not an event
                     absent.add(error.schema_id)
     finally:
         finder.close()
@@ -225,7 +225,7 @@ def _populated(
     from highwater.streams.feeds.backtest_fast import report_fast
     from highwater.streams.feeds.backtest_people import make_population
 
-    # Ages count from the last insight: a file of last year is as good as one of today.
+    # Ages count from the last insight, so an old file works as well as a new one.
     last_ms = int(arrivals.at_ms.max()) + 1
     end_ms = _at(bounds[1], last_ms) or last_ms
     begin_ms = _at(bounds[0], last_ms)

@@ -1,4 +1,4 @@
-"""`highwater users`: what waits for a user's next rebuild, a rebuild, and the erasure of a user, by the running API."""
+"""`highwater users`: shows what waits for a user's next rebuild, requests a rebuild, and erases a user, by the running API."""
 
 from __future__ import annotations
 

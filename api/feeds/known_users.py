@@ -1,8 +1,7 @@
-"""Whether there is a user of that name, asked before something is made for one: a mistyped name is no new user.
+"""Checks that a user exists before something is created for one: a mistyped name must not become a new user.
 
-Invariant. Nobody is told that a user does not exist whose creation was acknowledged: where no row says so, the sink of users has
-accounted for what was in the log before. While it has not, nothing can be told, and the sink decides: it skips what is wanted for
-nobody.
+Invariant. A user whose creation was acknowledged is never reported as missing: if no row exists, the sink of users must
+have processed the log up to then. Until it has, the sink decides: it skips requests for unknown users.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from highwater.connectors.kafka.murmur2 import murmur2_partition
 from highwater.schemas.topics import TOPICS
 from highwater.streams.identity.users import creates_user
 
-# What tells of users; events of one user that came through the API share a partition in each.
+# Topics that create users; events of one user from the API share a partition in each.
 _TELLING = tuple(
     name for name, topic in TOPICS.items() if topic.outsider and topic.consumers == ("users",) and creates_user(name)
 )

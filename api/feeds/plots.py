@@ -1,7 +1,7 @@
-"""Bars and lines of a backtest as a picture: laid out once, written as SVG or drawn as PNG.
+"""Draws bars and lines of a backtest: laid out once, written as SVG or as PNG.
 
-Invariant: the picture says what the table says; every bar carries its number and its policy's name, so that no colour has to be
-known.
+Invariant: the picture shows the values of the table; every bar has its number and its policy's name, so that colours
+are not needed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from highwater.schemas.envelope import iso_from_ms
 
 WIDTH, PANEL_HEIGHT, MARGIN = 960, 190, 20
-# Okabe and Ito's colours, told apart by everybody; the live policy is black.
+# Okabe and Ito's colours, which everybody can distinguish; the live policy is black.
 COLOURS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#D55E00", "#CC79A7")
 _NAME_WIDTH, _VALUE_WIDTH = 170, 90
 _PANELS = (
@@ -58,7 +58,7 @@ Mark = Box | Line | Label
 
 
 def write_plot(path: Path, policies: Sequence[Mapping[str, Any]]) -> None:
-    """Draw the policies of a backtest into a file, whose name says the format.
+    """Draw the policies of a backtest into a file; the file name decides the format.
 
     Raises:
         ValueError: the name ends with neither .svg nor .png.
@@ -73,7 +73,7 @@ def write_plot(path: Path, policies: Sequence[Mapping[str, Any]]) -> None:
 
 
 def layout(policies: Sequence[Mapping[str, Any]]) -> tuple[list[Mark], int]:
-    """The marks of the picture, and its height."""
+    """Return the marks of the picture, and its height."""
     marks: list[Mark] = []
     bar_height = 18
     y = float(MARGIN)
@@ -98,7 +98,7 @@ def _by_day(policies: Sequence[Mapping[str, Any]], top: float) -> list[Mark]:
     days = sorted({int(day) for policy in policies for day in policy["rebuilds_by_day"]})
     if not days:
         return [Label(MARGIN, top + 12, "no rebuilds", 15)]
-    # Over a long time the days of a week hide what differs between policies.
+    # Over a long time daily values would hide the difference between policies.
     mean_of = 7 if days[-1] - days[0] > _DAYS_SINGLE_MAX else 1
     rows = [_means(policy["rebuilds_by_day"], days[0], days[-1], mean_of) for policy in policies]
     most = max(max(row) for row in rows) or 1
@@ -141,7 +141,7 @@ def _write_svg(path: Path, marks: list[Mark], height: int) -> None:
 
 
 def picture(policies: Sequence[Mapping[str, Any]], label: str) -> str:
-    """The picture as SVG for a page; `label` names it for who cannot see it."""
+    """Return the picture as SVG for a page; `label` names it for screen readers."""
     marks, height = layout(policies)
     return _svg(marks, height, f' class="hw-plot" role="img" aria-label="{escape(label)}"')
 

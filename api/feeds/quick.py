@@ -1,8 +1,8 @@
-"""The short ways to a 304, what almost every read of a feed is: on the connection itself, and without what FastAPI does else.
+"""The shortcuts to a 304, the answer to almost every read of a feed: on the connection itself, without FastAPI.
 
-Invariant: they answer only what the usual way would answer, to a caller that was admitted, with the same headers and counted in
-the same metrics; in doubt they step aside. All ask Redis for the same heads and judge them by the same functions, so that what
-is known here is never older than on the usual way.
+Invariant: they give only answers that the normal route would give, to an admitted caller, with the same headers and
+counted in the same metrics; in doubt they leave the request. All of them read the same heads from Redis and judge them
+by the same functions, so that they are never staler than the normal route.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from highwater.api.core.auth import Principal, Role
 from highwater.api.core.conditional import CACHE_PRIVATE, condition, is_match, not_modified, version_headers
 from highwater.api.core.guard import GuardedRoute
 from highwater.api.core.policies import PLAIN, with_policies
-from highwater.api.core.ready import Fields, Later
+from highwater.api.core.ready import DeferredAnswer, Fields
 from highwater.api.core.ready_reads import plain_fields, principal_of
 from highwater.api.core.services import Services
 from highwater.api.feeds.services import FeedServices
@@ -40,7 +40,7 @@ def _good_clusters(heads: Sequence[Head | None], now_ms: int) -> Head | None:
 
 
 class _Kind(NamedTuple):
-    """A page of a user whose head Redis may know."""
+    """A page of a user whose head Redis may hold."""
 
     name: str
     template: str
@@ -48,7 +48,7 @@ class _Kind(NamedTuple):
     good: Callable[[Sequence[Head | None], int], Head | None]
 
     def heads_of(self, user: str) -> list[str]:
-        """What is asked for."""
+        """Return the Redis keys to read."""
         return [f"{resource}:{user}" for resource in self.resources]
 
 
@@ -60,16 +60,16 @@ _KINDS = {
     )
 }
 _BY_NAME = {kind.name.encode(): kind for kind in _KINDS.values()}
-# Of what needs no decoding; other spellings go the usual way.
+# Targets that need no decoding; other spellings take the normal route.
 _TARGET = re.compile(rb"/api/users/([A-Za-z0-9._~!$&'()*+,;=:@-]+)/(feed|clusters)")
-# Of both pages, and of the route that they stand beside.
+# For both pages, and for the route beside them.
 ACCESS = Access(Role.VIEWER, Scope.FEEDS, Whose.USER, limit=RateLimit.NONE, cost=0)
-# Versions whose fields are kept, about 2 KiB each.
+# Versions whose fields are cached, about 2 KiB each.
 _FIELDS_MAX = 4_096
 
 
 async def quick_304(request: Request, kind: _Kind) -> Response | None:
-    """A 304, when Redis alone can tell; None when the usual way has to."""
+    """Return a 304 if Redis alone can decide; None if the normal route has to."""
     wanted = condition(request)
     if wanted is None or request.scope["query_string"] or "x-min-position" in request.headers:
         return None
@@ -80,7 +80,7 @@ async def quick_304(request: Request, kind: _Kind) -> Response | None:
 
 
 class ShortFeeds:
-    """Knows the reads of feeds and clusters that a connection may answer itself."""
+    """Recognizes the reads of feeds and clusters that a connection may answer itself."""
 
     def __init__(self, core: Services, feeds: FeedServices) -> None:
         self.core = core
@@ -88,11 +88,11 @@ class ShortFeeds:
         self._fields: dict[tuple[str, str, int], Fields] = {}
 
     def is_known(self, target: bytes) -> bool:
-        """Whether a target is the page of a user."""
+        """Return whether a target is the page of a user."""
         return target.startswith(b"/api/users/") and _TARGET.fullmatch(target) is not None
 
-    def asked(self, scope: StarletteScope) -> Asked | None:
-        """What a request asks for; None where it is no such page, names no version, or in doubt."""
+    def asked(self, scope: StarletteScope) -> FeedsRequest | None:
+        """Return what a request asks for; None if it is another page, names no version, or is in doubt."""
         match = _TARGET.fullmatch(scope["raw_path"])
         headers = plain_fields(scope)
         wanted = None if headers is None else headers.get(b"if-none-match")
@@ -103,10 +103,10 @@ class ShortFeeds:
             check_id("user", user)
         except InvalidEventError:
             return None
-        return Asked(self, kind, user, wanted.decode("latin-1"), headers, scope)
+        return FeedsRequest(self, kind, user, wanted.decode("latin-1"), headers, scope)
 
     def fields(self, head: Head) -> Fields:
-        """The fields of a 304; of a version always the same."""
+        """Return the fields of a 304; always the same for a version."""
         key = (head.etag, head.caused_by, head.version)
         found = self._fields.get(key)
         if found is None:
@@ -118,8 +118,8 @@ class ShortFeeds:
         return found
 
 
-class Asked(NamedTuple):
-    """A read of a user's page by who has a version of it."""
+class FeedsRequest(NamedTuple):
+    """A read of a user's page by a client that has a version of it."""
 
     cut: ShortFeeds
     kind: _Kind
@@ -128,8 +128,8 @@ class Asked(NamedTuple):
     headers: Mapping[bytes, bytes]
     scope: StarletteScope
 
-    def ready(self) -> Later[Any] | None:
-        """The answer as soon as Redis has told the heads; None where the caller may not see it, or takes more to know."""
+    def ready(self) -> DeferredAnswer[Any] | None:
+        """Return the answer as soon as Redis returns the heads; None if the caller has no access, or more data is needed."""
         started = monotonic_seconds()
         principal = principal_of(self.cut.core.authenticator, self.scope, self.headers)
         if principal is None or refusal(ACCESS, principal) or owner_refusal(ACCESS, principal, Owner(self.user)):
@@ -137,8 +137,8 @@ class Asked(NamedTuple):
         return _Heads(self, principal, started)
 
 
-class _Heads(Later[Asked]):
-    """What Redis tells of a page."""
+class _Heads(DeferredAnswer[FeedsRequest]):
+    """The heads of a page in Redis."""
 
     __slots__ = ()
 
@@ -148,7 +148,7 @@ class _Heads(Later[Asked]):
         return asked.cut.feeds.cache.ask_heads(asked.kind.heads_of(asked.user))
 
     def answer(self, told: asyncio.Future[list[Head | None]]) -> _Unchanged | None:
-        """A 304, when the heads alone can tell."""
+        """Return a 304 if the heads alone can decide."""
         asked, cut = self._asked, self._asked.cut
         head = asked.kind.good(told.result(), cut.core.clock())
         if head is None or not is_match(asked.wanted, head.etag):
@@ -161,7 +161,7 @@ class _Unchanged:
 
     __slots__ = ("_asked", "_principal", "_started", "body", "fields")
 
-    def __init__(self, fields: Fields, asked: Asked, principal: Principal, started: float) -> None:
+    def __init__(self, fields: Fields, asked: FeedsRequest, principal: Principal, started: float) -> None:
         self.fields = fields
         self.body = b""
         self._asked = asked
@@ -169,7 +169,7 @@ class _Unchanged:
         self._started = started
 
     def ended(self) -> None:
-        """It was sent: count it as the usual way does."""
+        """Count it as the normal route does."""
         asked = self._asked
         method = asked.scope["method"]
         if method == "GET":
@@ -180,10 +180,10 @@ class _Unchanged:
 
 
 class QuickRoute(GuardedRoute):
-    """A route that tries the short way first, where there is one."""
+    """A route that tries the shortcut first, if there is one."""
 
     def admitted_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The handler of this route, once the caller was admitted."""
+        """Return the handler of this route for an admitted caller."""
         usual = super().admitted_handler()
         if self.path_format not in _KINDS:
             return usual

@@ -1,7 +1,7 @@
-"""What a reader says of the clusters: names, merges and splits, each an event first, which hold until they are undone.
+"""A reader's curations of clusters: names, merges and splits, each published as an event, active until undone.
 
-A request is checked against the version that its reader sees. What is said of clusters that are gone by the time it is applied
-rests, so nothing that was accepted fails later.
+A request is checked against the version that its reader sees. A curation of clusters that are gone when it is applied
+has no effect, so nothing that was accepted fails later.
 """
 
 from __future__ import annotations
@@ -11,15 +11,13 @@ from http import HTTPStatus
 from typing import Annotated, Any
 from urllib.parse import quote
 
-import orjson
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from highwater.api.core import conditional
 from highwater.api.core.access import Scope, Whose, access
 from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
-from highwater.api.core.conditional import CACHE_NEVER
+from highwater.api.core.conditional import uncached
 from highwater.api.core.errors import ConflictError, NotFoundError, UnprocessableError
 from highwater.api.core.freshness import FEEDS_TOPICS
 from highwater.api.core.guard import GuardedRoute, User
@@ -164,7 +162,7 @@ async def get_curations(request: Request, user: User, services: Wired) -> Respon
     held = await held_curations(pool, user)
     shown = await _clusters(services, user) if held else {}
     document = {"user_id": user, "curations": [_shown(one, shown) for one in held]}
-    return Response(orjson.dumps(document), headers={"Cache-Control": CACHE_NEVER}, media_type=conditional.JSON)
+    return uncached(document)
 
 
 @router.delete(
@@ -186,13 +184,13 @@ async def delete_curation(
 
 
 def _event(user: str, kind: CurationKind, **said: Any) -> ClustersCurated:
-    """The event, without its time."""
+    """Return the event, without its time."""
     nothing: dict[str, Any] = {"cluster_id": "", "label": None, "cluster_ids": [], "parts": [], "curation_id": None}
     return ClustersCurated(user_id=user, ts=0, kind=kind.value, **{**nothing, **said})  # type: ignore[typeddict-item]
 
 
 async def _seen(request: Request, services: Services, event: ClustersCurated) -> Mapping[str, Mapping[str, Any]]:
-    """The clusters that the reader sees, by id, once the event and its cluster are found to be good."""
+    """Return the clusters that the reader sees, by id, after checking the event and its cluster."""
     check_curated(event)
     await services.fresh(request, FEEDS_TOPICS)
     known = await _clusters(services, event["user_id"])
@@ -207,7 +205,7 @@ async def _clusters(services: Services, user: str) -> dict[str, dict[str, Any]]:
 
 
 async def _say(response: Response, services: Services, event: ClustersCurated) -> Positions:
-    """Publish a curation that there is room for, and tell where it can be taken back."""
+    """Publish a curation if the limit allows it, and return where it can be undone."""
     user, curation_id = event["user_id"], curation_of(event, (0, 0, 0)).curation_id
     held = {one.curation_id for one in await held_curations(services.database.require(), user)}
     if curation_id not in held and len(held) >= CURATIONS_MAX:

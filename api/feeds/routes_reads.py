@@ -1,7 +1,7 @@
-"""Reads of feeds: pending, clusters, feed, channels, insights, and what changed.
+"""Reads of feeds: pending, clusters, feed, channels, insights, and changes.
 
-Invariant: the 304 of /feed and /clusters reads no payload; from Redis it is one round trip. What a reader's `since` selects is
-told by the version's tag and the number, so its 304 costs as much.
+Invariant: the 304 of /feed and /clusters reads no payload; from Redis it is one round trip. The ETag of a reader's
+`since` consists of the version's ETag and the number, so its 304 costs as much.
 """
 
 from __future__ import annotations
@@ -19,12 +19,22 @@ from highwater.api.core import conditional
 from highwater.api.core.access import Scope, Whose, access, declared
 from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
-from highwater.api.core.conditional import CACHE_NEVER, CACHE_PUBLIC, condition, is_match, not_modified
+from highwater.api.core.conditional import CACHE_NEVER, CACHE_PUBLIC, condition, is_match, not_modified, uncached
 from highwater.api.core.errors import BadRequestError, GoneError, NotFoundError
 from highwater.api.core.freshness import FEEDS_TOPICS, INSIGHT_TOPICS, SUBSCRIPTION_TOPICS
 from highwater.api.core.guard import Called, User
 from highwater.api.core.openapi import NOT_MODIFIED, problems, stream
-from highwater.api.core.paging import LIMIT_DEFAULT, LIMIT_MAX, Cursor, Limit, decode_cursor, encode_cursor
+from highwater.api.core.paging import (
+    LIMIT_DEFAULT,
+    LIMIT_MAX,
+    Cursor,
+    Limit,
+    decode_cursor,
+    encode_cursor,
+    foreign_cursor,
+    page_of,
+    text_after,
+)
 from highwater.api.core.resources import may_read_key
 from highwater.api.core.services import Services, Wired
 from highwater.api.feeds import answers
@@ -41,13 +51,12 @@ from highwater.connectors.feeds.read_model import (
     Clusters,
     ClustersSince,
     DeadCluster,
-    UserRow,
 )
 from highwater.connectors.redis.link import Head
 from highwater.schemas.envelope import iso_from_ms, iso_from_ms_or_none
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.checks import check_id
-from highwater.streams.feeds.rules import Rebuild, UserFacts, should_rebuild
+from highwater.streams.feeds.rules import Rebuild, should_rebuild
 from highwater.streams.identity.rate_limits import RateLimit
 from highwater.streams.telemetry import CONDITIONAL_GETS, PENDING_CLAMPED, get_log
 
@@ -55,15 +64,10 @@ _log = get_log("api")
 router = APIRouter(tags=["feeds"], route_class=QuickRoute)
 
 STALE = {"X-Stale": "true", "Warning": '110 - "Response is Stale"', "Cache-Control": CACHE_NEVER}
-# What a bigint and an int of PostgreSQL hold.
+# The ranges of PostgreSQL's bigint and int.
 VERSION_MAX, PLACES_MAX = 2**62, 2**31
 Version = Annotated[int | None, Query(ge=1, le=VERSION_MAX, description="an earlier cluster version, while it is kept")]
 Since = Annotated[int | None, Query(ge=0, le=VERSION_MAX, description="only what changed after this cluster version")]
-
-
-def _json(document: Any, headers: dict[str, str] | None = None) -> Response:
-    never = {"Cache-Control": CACHE_NEVER}
-    return Response(orjson.dumps(document), headers={**never, **(headers or {})}, media_type=conditional.JSON)
 
 
 async def _pending_header(services: Services, user: str) -> dict[str, str]:
@@ -71,12 +75,12 @@ async def _pending_header(services: Services, user: str) -> dict[str, str]:
 
 
 def _since_head(head: Head, since: int | None) -> Head:
-    """The head of what is selected by `since`: a document of its own, with a tag of its own."""
+    """Return the head for `since`: a separate document with an ETag of its own."""
     return head if since is None else replace(head, etag=f"{head.etag}-since-{since}")
 
 
 def _is_known(request: Request, head: Head, *, is_checked: bool) -> bool:
-    """Whether the client has this version; `*` names whatever there is, so what may yet be refused waits for its check."""
+    """Return whether the client has this version; `*` matches any, so a request that may still be refused waits for its check."""
     wanted = condition(request)
     return is_match(wanted, head.etag) and (is_checked or (wanted or "").strip() != "*")
 
@@ -98,7 +102,7 @@ async def get_feed(request: Request, user: User, services: Wired, feeds: WiredFe
     is_positioned = await services.fresh(request, FEEDS_TOPICS)
     head = None if is_positioned else await feeds.builder.cached_head(user)
     if head is None:
-        # A read with a position must start after the wait, so it joins nobody.
+        # A read with a position must start after the wait, so it does not share another read.
         read_head = feeds.builder.stored_head if is_positioned else feeds.builder.shared_head
         stored = await read_head(user)
         head = stored.head if stored.is_good else None
@@ -112,10 +116,10 @@ async def get_feed(request: Request, user: User, services: Wired, feeds: WiredFe
 
 
 async def _feed_since(feeds: FeedServices, user: str, document: FeedDocument, since: int) -> FeedDocument:
-    """What of a feed changed after a version."""
+    """Return what changed in a feed after a version."""
     news = feed_news(document.payload, since)
     if news is None or news.cluster_version < since:
-        # Of another form, or older than what the reader knows from elsewhere: PostgreSQL tells what is there now.
+        # Another form, or older than what the reader knows from elsewhere: PostgreSQL has the current one.
         stored = await feeds.builder.stored_head(user)
         _check_since(since, stored.cluster_version_now)
         document = await feeds.builder.read(user, stored.head if stored.is_good else None)
@@ -158,7 +162,7 @@ async def get_clusters(
     extra = await _pending_header(services, user) if is_positioned else {}
     start = 0
     if cursor is not None:
-        # A page belongs to the version of the first one, so that no cluster is seen twice or left out.
+        # A page belongs to the version of the first one, so that no cluster appears twice or is missing.
         version, start = _version_place(cursor)
         limit = limit or LIMIT_DEFAULT
     if version is None:
@@ -186,10 +190,10 @@ async def get_clusters(
 
 
 def _version_place(cursor: str) -> tuple[int, int]:
-    """The version and the place in it that a cursor names."""
+    """Return the version and the place in it that a cursor names."""
     version, place = (int(part) for part in decode_cursor(cursor, int, int))
     if not (0 <= version <= VERSION_MAX and 0 <= place < PLACES_MAX):
-        raise BadRequestError("cursor does not come from this list", field="cursor")
+        raise foreign_cursor()
     return version, place
 
 
@@ -208,9 +212,10 @@ async def _clusters_head(services: Services, feeds: FeedServices, user: str, *, 
 
 
 def _version_head(found: Clusters, version: int, since: int | None) -> Head:
-    """The head of one kept version: only retractions change it, and a user who was erased gets other times for the same number.
+    """Return the head of one kept version: only retractions change it, and an erased user gets other times for the same
+    number.
 
-    What is told of its past does change, as that is forgotten with the versions that come; so its tag is also theirs.
+    Its recorded past does change, as it is forgotten with newer versions; so its ETag includes them.
     """
     if found.clusters is None:
         raise NotFoundError(f"cluster version {version} is not kept")
@@ -222,7 +227,7 @@ def _version_head(found: Clusters, version: int, since: int | None) -> Head:
 
 
 def _clusters_document(user: str, found: Clusters) -> dict[str, Any]:
-    """A version as it is served; one from before clusters had an identity says no more than it did."""
+    """Return a version as it is served; one from before clusters had an identity has fewer members."""
     document = {
         "user_id": user,
         "cluster_version": found.cluster_version,
@@ -240,7 +245,7 @@ def _clusters_document(user: str, found: Clusters) -> dict[str, Any]:
 
 
 def _changes_document(user: str, changes: ClustersSince, since: int) -> dict[str, Any]:
-    """The same with the clusters that changed after version `since`, and those that died since."""
+    """Return the same with the clusters that changed after version `since`, and those that ended since."""
     return {
         **_clusters_document(user, changes.found),
         "clusters": feeds_reads.unread_clusters(changes.found, since),
@@ -260,7 +265,7 @@ def _dead_cluster(one: DeadCluster) -> dict[str, Any]:
 
 
 def _page(document: Mapping[str, Any], version: int, start: int, limit: int) -> dict[str, Any]:
-    """A page of the clusters; what is not a cluster comes with the first one only."""
+    """Return a page of the clusters; everything else comes with the first page only."""
     clusters, end = document["clusters"], start + limit
     page = {name: value for name, value in document.items() if start == 0 or name not in ("outside", "died")}
     next_cursor = encode_cursor(version, end) if end < len(clusters) else None
@@ -308,7 +313,7 @@ async def get_cluster_history(
 
 
 def _life_document(user: str, cluster_id: str, life: ClusterLife, limit: int) -> dict[str, Any]:
-    page = life.events[:limit]
+    page, next_cursor = page_of(life.events, limit, lambda event: event.place)
     # Of a cluster older than the versions whose changes are kept, only its birth is remembered from before them.
     forgotten = life.told_since or 0
     return {
@@ -320,7 +325,7 @@ def _life_document(user: str, cluster_id: str, life: ClusterLife, limit: int) ->
         "size": life.size,
         "complete": life.born_version is not None and life.born_version >= forgotten,
         "events": [{**event.numbers, "evolved_at": iso_from_ms_or_none(event.evolved_at_ms)} for event in page],
-        "next_cursor": encode_cursor(*page[-1].place) if len(life.events) > limit else None,
+        "next_cursor": next_cursor,
     }
 
 
@@ -342,7 +347,7 @@ async def get_pending(request: Request, user: User, services: Wired, feeds: Wire
         _log.warning("negative pending taken as 0", user_id=user, channels=clamped)
     now_ms = services.clock()
     pending = sum(by_channel.values())
-    decision = should_rebuild(_facts(row, pending, bool(by_channel)), feeds.policy, now_ms)
+    decision = should_rebuild(row.facts(by_channel), feeds.policy, now_ms)
     document = {
         "user_id": user,
         "pending": pending,
@@ -356,21 +361,7 @@ async def get_pending(request: Request, user: User, services: Wired, feeds: Wire
         "plan": row.plan,
         "last_active_at": iso_from_ms_or_none(row.last_active_at),
     }
-    return _json(document, {"X-Pending": str(pending)})
-
-
-def _facts(row: UserRow, pending: int, is_subscribed: bool) -> UserFacts:
-    return UserFacts(
-        plan=row.plan,
-        pending=pending,
-        is_subscribed=is_subscribed,
-        last_active_at=row.last_active_at,
-        last_clustered_at=row.last_clustered_at,
-        last_checked_at=row.last_checked_at,
-        last_enqueued_at=row.last_enqueued_at,
-        in_flight_until=row.in_flight_until,
-        is_changed=row.is_changed,
-    )
+    return uncached(document, {"X-Pending": str(pending)})
 
 
 @router.get(
@@ -385,11 +376,9 @@ async def get_subscriptions(
 ) -> Response:
     """The channels that the user is currently subscribed to, ordered by id."""
     await services.fresh(request, SUBSCRIPTION_TOPICS)
-    after = str(decode_cursor(cursor, str)[0]) if cursor else ""
-    found = await feeds_reads.subscriptions(services.database.require(), user, after, limit + 1)
-    page = found[:limit]
-    next_cursor = encode_cursor(page[-1]) if len(found) > limit else None
-    return _json({"user_id": user, "channels": page, "next_cursor": next_cursor})
+    found = await feeds_reads.subscriptions(services.database.require(), user, text_after(cursor), limit + 1)
+    page, next_cursor = page_of(found, limit, lambda channel: (channel,))
+    return uncached({"user_id": user, "channels": page, "next_cursor": next_cursor})
 
 
 def _channel_document(channel: Channel) -> dict[str, Any]:
@@ -413,10 +402,10 @@ async def get_channel(request: Request, channel: str, services: Wired) -> Respon
     found = await feeds_reads.channel(services.database.require(), channel)
     if found is None:
         raise NotFoundError(f"channel {channel!r} has no insights")
-    payload = orjson.dumps(_channel_document(found))
-    etag = conditional.tag_of(f"channel-{found.current_seq}", payload)
-    head = Head(found.current_seq, etag, found.caused_by, services.clock())
-    return conditional.answer(request, "channel", head, payload, cache_control=CACHE_PUBLIC)
+    version = conditional.Version("channel", found.current_seq, found.caused_by)
+    return conditional.answer_version(
+        request, "channel", _channel_document(found), version, services.clock(), cache_control=CACHE_PUBLIC
+    )
 
 
 @router.get("/api/channels", summary="The channels", response_model=None, responses=answer(Channels))
@@ -426,11 +415,9 @@ async def get_channels(
 ) -> Response:
     """Every channel that has had an insight, ordered by id."""
     await services.fresh(request, INSIGHT_TOPICS)
-    after = str(decode_cursor(cursor, str)[0]) if cursor else ""
-    found = await feeds_reads.channels(services.database.require(), after, limit + 1)
-    page = found[:limit]
-    next_cursor = encode_cursor(page[-1].channel_id) if len(found) > limit else None
-    return _json({"channels": [_channel_document(channel) for channel in page], "next_cursor": next_cursor})
+    found = await feeds_reads.channels(services.database.require(), text_after(cursor), limit + 1)
+    page, next_cursor = page_of(found, limit, lambda channel: (channel.channel_id,))
+    return uncached({"channels": [_channel_document(channel) for channel in page], "next_cursor": next_cursor})
 
 
 @router.get(
@@ -459,7 +446,7 @@ async def get_insight(request: Request, channel: str, insight: str, services: Wi
         "position": found.caused_by,
     }
     payload = orjson.dumps(document)
-    # An insight never changes until it is gone.
+    # An insight does not change until it is deleted.
     head = Head(1, conditional.tag_of("insight", payload), found.caused_by, services.clock())
     return conditional.answer(request, "insight", head, payload, cache_control=CACHE_PUBLIC)
 
@@ -470,7 +457,7 @@ async def get_insight(request: Request, channel: str, insight: str, services: Wi
     response_class=Response,
     responses=stream("An event for each version bump, with its position as the id."),
 )
-# Any household: each key is checked by itself.
+# Any scope: each key is checked separately.
 @access(Role.VIEWER, whose=Whose.FILTERED, limit=RateLimit.CALLER, cost=1)
 async def get_changes(request: Request, called: Called, services: Wired) -> Response:
     """New versions of the resources that the caller may read, from now or from `Last-Event-ID`."""

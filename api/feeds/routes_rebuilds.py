@@ -1,18 +1,16 @@
-"""What became of a rebuild that somebody asked for, by the position of the demand."""
+"""The outcome of a requested rebuild, by the position of the request."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 from urllib.parse import unquote
 
-import orjson
 from fastapi import APIRouter, Path, Request, Response
 
-from highwater.api.core import conditional
 from highwater.api.core.access import Scope, Whose, access
 from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
-from highwater.api.core.conditional import CACHE_NEVER
+from highwater.api.core.conditional import uncached
 from highwater.api.core.errors import BadRequestError, NotFoundError
 from highwater.api.core.freshness import FEEDS_TOPICS, BeyondEndError
 from highwater.api.core.guard import GuardedRoute, User
@@ -54,7 +52,7 @@ async def get_rebuild(
     await services.fresh(request, FEEDS_TOPICS)
     demand = await demand_at(services.database.require(), user, str(asked))
     if demand is None:
-        # Its sink may be behind: a position that was just answered is waited for, and never 404.
+        # Its sink may be behind: a position that was just returned is waited for, and is never 404.
         try:
             await services.accounted(request, asked)
         except BeyondEndError:
@@ -63,9 +61,7 @@ async def get_rebuild(
             demand = await demand_at(services.database.require(), user, str(asked))
     if demand is None:
         raise NotFoundError(f"user {user!r} has no rebuild request at {asked}")
-    return Response(
-        orjson.dumps(_document(user, demand)), headers={"Cache-Control": CACHE_NEVER}, media_type=conditional.JSON
-    )
+    return uncached(_document(user, demand))
 
 
 def _position_of(text: str) -> Position:

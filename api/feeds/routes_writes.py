@@ -1,4 +1,4 @@
-"""Writes of feeds: each is an event first, and answers with its position."""
+"""Writes of feeds: each publishes an event first, and answers with its position."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from highwater.streams.identity.rate_limits import RateLimit
 
 router = APIRouter(tags=["feeds"], route_class=GuardedRoute)
 ACCEPTED = HTTPStatus.ACCEPTED
-# Also what the dashboard offers its buttons by.
+# The dashboard also decides by it which buttons it shows.
 REBUILD = Access(Role.ADMIN, Scope.FEEDS, Whose.USER, limit=RateLimit.PLAN, cost=10)
 ERASE = Access(Role.ADMIN, Scope.ADMIN, Whose.USER, limit=RateLimit.CALLER, cost=1)
 

@@ -1,4 +1,4 @@
-"""What the routes of feeds stand on, beside what all routes share: the builder of feeds, their heads, and the policy."""
+"""The services of the routes of feeds, beside the shared ones: the builder of feeds, their heads, and the policy."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class FeedServices:
     clusters_heads: SharedReads[Head]
 
     async def close(self) -> None:
-        """Let go of what is being built."""
+        """Cancel what is being built."""
         await self.builder.close()
 
 
 def make_feeds(core: Services) -> FeedServices:
-    """Wire them.
+    """Wire the services.
 
     Raises:
         ConfigurationError: the policy, or the language model, cannot be used.
@@ -54,7 +54,7 @@ def make_feeds(core: Services) -> FeedServices:
 
 
 async def feeds_of(request: Request) -> FeedServices:
-    """Those of the application that a request came to."""
+    """Return the services of the application that a request came to."""
     feeds: FeedServices = request.app.state.feeds
     return feeds
 

@@ -1,1 +1,1 @@
-"""The history of figures over HTTP, and its recorder."""
+"""The history of metrics over HTTP, and its recorder."""

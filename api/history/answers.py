@@ -1,6 +1,6 @@
-"""What the routes of the history answer with, for the OpenAPI document.
+"""The answers of the routes of the history, for the OpenAPI document.
 
-Invariant: a member that may have no value is also `None`. No answer has other members.
+Invariant: a member without a value is `None`. No answer has other members.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class History(TypedDict):
     about: str
     unit: Literal["events/s", "events", "s", "ratio"]
     label: Literal["topic", "consumer", "stage", "cache", "partition"]
-    # The span in whole steps: it may begin a little earlier, and end later, than was asked.
+    # The span in whole steps: it may begin slightly earlier, and end later, than requested.
     begin: Time
     end: Time
     step_seconds: int

@@ -1,7 +1,7 @@
-"""Records the history of figures: one sample a minute, by the one API process that holds the lease.
+"""Records the history of metrics: one sample a minute, by the API process that holds the lease.
 
-Invariants. While PostgreSQL is unavailable nothing is measured. A figure that could not be measured is left out of its minute. A
-rate is never computed across a minute in which this process did not record.
+Invariants. While PostgreSQL is unavailable nothing is measured. A value that could not be measured is missing for its
+minute. A rate is never computed across a minute in which this process did not record.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from highwater.streams.history import (
 )
 from highwater.streams.telemetry import CONDITIONAL_GETS, DOCUMENT_READS, REDIS_HIT_RATIO, get_log
 
-# Two minutes missed, and another process takes over; the minutes between are a gap.
+# After two missed minutes another process takes over; the minutes between are a gap.
 LEASE_SECONDS = 150.0
 _NAME = "recorder"
 _READS, _ANSWERED, _PAGES, _IN_MEMORY = "reads", "answered with 304", "pages", "in memory"
@@ -46,7 +46,7 @@ class HistoryRecorder:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        # A client is made for each look at the lag, and says that it ends; that is no news.
+        # A client is created for each measurement of the lag, and logs its end; that is not worth a log line.
         self._client = {**services.settings.kafka_client(), "log_level": "4"}
         self._leases = Leases(LeaseKind.HISTORY, seconds=LEASE_SECONDS, ends_with_session=False)
         self._task: asyncio.Task[None] | None = None
@@ -55,7 +55,7 @@ class HistoryRecorder:
         self.measured = 0
 
     def start(self) -> None:
-        """Begin to record."""
+        """Start recording."""
         self._task = asyncio.create_task(self._run(), name="history")
 
     async def close(self) -> None:
@@ -75,7 +75,7 @@ class HistoryRecorder:
             await self.record(self._services.clock())
 
     async def record(self, now_ms: int) -> bool:
-        """Measure and store the minute that ends now; whether this process did."""
+        """Measure and store the minute that ends now; return whether this process did."""
         try:
             return await self._record(now_ms)
         except (HighwaterError, *AWAY) as error:
@@ -117,7 +117,7 @@ class HistoryRecorder:
         return {name: value for name, value in found.items() if value is not None}
 
     async def _rates(self, others: Sequence[str]) -> dict[str, Figures | Mapping[str, Figures]]:
-        """Of our topics, and of these of other applications."""
+        """Return the rates of our topics, and of these of other applications."""
         before, self._ends = self._ends, None
         try:
             self._services.kafka.require()
@@ -130,7 +130,7 @@ class HistoryRecorder:
         return {} if before is None else rate_figures(before, self._ends, others)
 
     async def _lags(self, others: Sequence[str]) -> dict[str, Figures | Mapping[str, Figures]]:
-        """Of our groups, and of these of other applications."""
+        """Return the lag of our groups, and of these of other applications."""
         try:
             self._services.kafka.require()
             found = await lags(self._client, self._services.database.require())
@@ -162,7 +162,7 @@ def _sums(ranges: Mapping[tuple[str, int], LogRange]) -> dict[str, float]:
 
 
 def _counters() -> Counters:
-    """What this process has answered since it began."""
+    """Return what this process has answered since it started."""
     found = dict.fromkeys((_READS, _ANSWERED, _PAGES, _IN_MEMORY), 0.0)
     for counter, label, hit, reads, hits in (
         (CONDITIONAL_GETS, "answer", "not_modified", _READS, _ANSWERED),

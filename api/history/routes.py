@@ -1,6 +1,6 @@
-"""The history of figures over HTTP: a metric over a span of the last day, of all or of one consumer group or topic.
+"""The history of metrics over HTTP: a metric over a span of the last day, for all or for one consumer group or topic.
 
-Invariant: of a group or topic of another application the figures are recorded for a day after somebody asked for them here.
+Invariant: the values of another application's group or topic are recorded for a day after a request for them.
 """
 
 from __future__ import annotations
@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-import orjson
 from fastapi import APIRouter, Query, Response
 
 from highwater.api.core.access import Access, Scope, Whose, declared
 from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
-from highwater.api.core.conditional import CACHE_NEVER, JSON
+from highwater.api.core.conditional import uncached
 from highwater.api.core.errors import NotFoundError, UnprocessableError
 from highwater.api.core.guard import GuardedRoute
 from highwater.api.core.openapi import problems
@@ -119,10 +118,10 @@ async def get_topic_history(topic: str, services: Wired, begin: _Begin = None, e
 
 
 def _grid(services: Services, begin: str | None, end: str | None) -> Grid:
-    """The steps of the span that was asked for.
+    """Return the steps of the requested span.
 
     Raises:
-        UnprocessableError: one of them is no time, or the span is none of up to a day.
+        UnprocessableError: one of them is not a time, or the span is longer than a day.
     """
     to_ms = services.clock() if end is None else time_of(end, "to")
     from_ms = to_ms - _SPAN_MS if begin is None else time_of(begin, "from")
@@ -133,7 +132,7 @@ def _grid(services: Services, begin: str | None, end: str | None) -> Grid:
 
 def _answer(metric: Metric, found: Sequence[Sample], grid: Grid) -> Response:
     document = _document(metric, values_of(metric, found, grid), grid)
-    return Response(orjson.dumps(document), headers={"Cache-Control": CACHE_NEVER}, media_type=JSON)
+    return uncached(document)
 
 
 def _document(metric: Metric, found: Mapping[str, Sequence[float | None]], grid: Grid) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""What the routes of organizations, sessions and roles answer with, for the OpenAPI document.
+"""The answers of the routes of organizations, sessions and roles, for the OpenAPI document.
 
-Invariant: a member that may have no value is also `None`. No answer has other members.
+Invariant: a member without a value is `None`. No answer has other members.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 
 from highwater.api.core.answers import Time
 
-# An enumeration rather than a constant: clients that are generated tell it from a number.
+# An enumeration rather than a constant: generated clients can then distinguish it from a number.
 Unlimited: TypeAlias = Annotated[str, Field(json_schema_extra={"enum": ["unlimited"]})]
 
 

@@ -1,7 +1,7 @@
-"""What organizations may: their limits, and the change of their plan (R2.32 to R2.34).
+"""The limits of organizations, and the change of their plan (R2.32 to R2.34).
 
-Invariants. A change is an event first. It is stored, and the copy of the limits taken away, before it is answered; where that
-cannot be, the event stands and its sink does it.
+Invariants. A change is published as an event first. It is stored, and the cached copy of the limits deleted, before the
+answer; if that fails, the event is durable and its sink does it.
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Literal
 
-import orjson
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict
 
 from highwater.api.core.access import Scope, Whose, access
 from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
-from highwater.api.core.conditional import CACHE_NEVER, JSON
+from highwater.api.core.conditional import uncached
 from highwater.api.core.guard import GuardedRoute, Org
 from highwater.api.core.services import Services, Wired
 from highwater.api.core.times import time_of
@@ -62,7 +61,7 @@ async def get_limits(
     """Its plan and the plan's limits. Unknown organizations are on the free plan."""
     await services.fresh(request, LIMIT_TOPICS)
     document = limits_document(await services.organizations.read_limits(org))
-    return Response(orjson.dumps(document), headers={"Cache-Control": CACHE_NEVER}, media_type=JSON)
+    return uncached(document)
 
 
 def limits_document(found: Organization) -> OrganizationLimits:

@@ -1,7 +1,8 @@
 """Sessions and roles (R2.4 to R2.10).
 
-Invariants. A session's role is never above its creator's, nor above the role stored for its user. A change of role is an event
-first; it is stored and revokes the user's sessions before it is answered, and its sink, which reads it again, finds it done.
+Invariants. A session's role is never above its creator's, nor above the role stored for its user. A change of role is
+published as an event first; it is stored and revokes the user's sessions before the answer, and its sink, which reads
+it again, changes nothing more.
 """
 
 from __future__ import annotations
@@ -58,10 +59,10 @@ class RoleRequest(BaseModel):
 
 
 def _organization_of(called: Asker, body: SessionRequest) -> str:
-    """The organization of a new session: that of the key, where it has one.
+    """Return the organization of a new session: the key's, if it has one.
 
     Raises:
-        ForbiddenError: the key may make no such session.
+        ForbiddenError: the key may not create such a session.
     """
     called.user(body.user_id)
     creator = called.principal
@@ -69,14 +70,14 @@ def _organization_of(called: Asker, body: SessionRequest) -> str:
         raise ForbiddenError("a key with scopes cannot create a session, because a session would have all scopes")
     if called.is_operator:
         return body.organization_id or creator.organization_id or ""
-    # Else a user would choose whose limits and usage count, and how many requests are allowed.
+    # Otherwise users would choose whose limits and usage count, and how many requests are allowed.
     if body.plan or body.organization_id not in ("", creator.organization_id):
         raise ForbiddenError("a key that is bound to a user cannot name another organization or a plan")
     return creator.organization_id or ""
 
 
 def _session_role(creator: Principal, stored: str | None, asked: str | None) -> Role:
-    """The role of a new session.
+    """Return the role of a new session.
 
     Raises:
         ForbiddenError: it would be above its creator's, or above the user's.
@@ -106,7 +107,7 @@ async def post_session(
     if organization_id:
         check_id("organization_id", organization_id)
     services.link.require()
-    await services.security.permit(request.scope, called.principal)  # a session is a key
+    await services.security.permit(request.scope, called.principal)  # a session works like a key
     async with transaction(services.database.require()) as tx:
         await tx.execute(QUERIES["session_lock_shared"], body.user_id)
         rules = await one_row(tx, QUERIES["read_session_rules"], body.user_id)
@@ -157,7 +158,7 @@ async def delete_user_sessions(user: User, services: Wired) -> SessionsRevoked:
 async def put_role(user: User, body: RoleRequest, services: Wired) -> RoleChanged:
     """Stores the role and ends the user's sessions, which still have the old role."""
     async with transaction(services.database.require()) as tx:
-        # Held from before the event is there, so that its sink finds it done and the sessions are counted here.
+        # Locked before the event is published, so that its sink finds it done and the sessions are counted here.
         await tx.execute(QUERIES["session_lock"], user)
         now_ms = services.clock()
         taken = await services.publisher.taken(ROLE_CHANGED, {"user_id": user, "role": body.role, "ts": now_ms})
@@ -168,7 +169,7 @@ async def put_role(user: User, body: RoleRequest, services: Wired) -> RoleChange
 
 
 async def _revoke(services: Services, user: str) -> int:
-    """Void all sessions made until now. PostgreSQL first: with Redis away it is carried over when that is back."""
+    """Void all sessions created until now. PostgreSQL first: if Redis is unavailable, it is copied there after its recovery."""
     async with transaction(services.database.require()) as tx:
         await tx.execute(QUERIES["session_lock"], user)
         now_ms = services.clock()

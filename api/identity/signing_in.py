@@ -1,4 +1,4 @@
-"""A session for somebody whom an OpenID provider identified.
+"""Creates a session for a person whom an OpenID provider identified.
 
 Invariant. Its role is never above the one that the token gives, nor above the one stored for the user (R2.9).
 """
@@ -12,17 +12,17 @@ from highwater.connectors.identity.sessions import NewSession
 from highwater.connectors.identity.statements import QUERIES
 from highwater.connectors.postgres.pool import one_row, transaction
 
-# Longer ones are no addresses (RFC 5321, section 4.5.3.1).
+# Longer ones are not valid addresses (RFC 5321, section 4.5.3.1).
 _EMAIL_CHARACTERS_MAX = 320
 
 
 def session_role(of_token: Role, stored: str | None) -> Role:
-    """The role of a session: the token's, bounded by the one stored for the user."""
+    """Return the role of a session: the token's, limited by the one stored for the user."""
     return of_token if stored is None else min(of_token, ROLES[stored])
 
 
 async def open_session(services: Services, principal: Principal, email: str, ip: str) -> str:
-    """Make the session, with the plan of its organization; its token.
+    """Create the session, with the plan of its organization; return its token.
 
     Raises:
         UnavailableError: PostgreSQL or Redis does not answer.

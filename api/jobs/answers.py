@@ -10,6 +10,7 @@ from typing import Literal, NotRequired
 from typing_extensions import TypedDict
 
 from highwater.api.core.answers import Time
+from highwater.api.core.restarts import UserFailures
 from highwater.streams.jobs.states import JobStatus
 
 
@@ -196,7 +197,8 @@ class RestartedJob(TypedDict):
 class JobRestarts(TypedDict):
     """What a restart begins, or has begun. `found`: how many the filter finds; `jobs`: up to 500, the last to fail first.
 
-    `is_whole`: whether every failed job was checked; `refusal`: why the organization may not have them made, if it may not.
+    `is_whole`: whether every failed job was checked; `refusal`: why the organization may not have them made, if it may not;
+    `users`: those with the most of them.
     """
 
     executed: bool
@@ -204,6 +206,7 @@ class JobRestarts(TypedDict):
     is_whole: bool
     refusal: str | None
     reasons: list[FailureReason]
+    users: list[UserFailures]
     steps_left: int
     jobs: list[RestartedJob]
     positions: list[str]

@@ -16,7 +16,8 @@ from highwater.api.command.client import any_key, api_client, ask_api, ask_pages
 from highwater.api.command.command import FAILED, INTERRUPTED, CommandFailedError, Group, json_option
 from highwater.api.command.connection import database as open_database
 from highwater.api.command.connection import own_settings, stack_settings
-from highwater.api.command.terminal import print_json, print_result, print_table, printable, progress, warn
+from highwater.api.command.restarts import ask_restarts, restart_options, show_restarts
+from highwater.api.command.terminal import print_json, print_list, print_result, print_table, printable, progress, warn
 from highwater.streams.jobs.states import JobStatus, Kind
 
 if TYPE_CHECKING:
@@ -121,12 +122,8 @@ def list_jobs(
     given = {name: value for name, value in wanted.items() if value is not None}
     path = f"/api/organizations/{quote(organization_id, safe='')}/jobs"
     found = ask_pages(path, "jobs", limit, given)
-    if as_json:
-        for job in found:
-            print_json(job)
-        return
     columns = ("job_id", "kind", "status", "progress_pct", "user_id", "created_at", "error")
-    print_table(columns, [[job[name] or "" for name in columns] for job in found], right=("progress_pct",))
+    print_list(found, columns, as_json=as_json, right=("progress_pct",))
 
 
 @jobs.command()
@@ -196,19 +193,15 @@ def _changed(job_id: str, action: str, body: Any, *, is_watched: bool, as_json: 
 
 @jobs.command("restart-failed")
 @click.option("--organization", "organization_id", required=True, help="Organization whose failed jobs to restart.")
-@click.option("--reason", help="Only jobs whose error contains this text, ignoring case.")
 @click.option("--step", type=click.IntRange(min=0), help="Only jobs that failed after this many steps.")
 @click.option("--kind", type=click.Choice([str(one) for one in Kind]), help="Only jobs of this kind.")
-@click.option("--user", "user_id", help="Only jobs of this user.")
-@click.option("--from", "begin", metavar="TIME", help="Only jobs that failed then or later (ISO 8601).")
-@click.option("--to", "end", metavar="TIME", help="Only jobs that failed before then (ISO 8601).")
-@click.option("--execute", is_flag=True, help="Restart them; without it only the plan is shown.")
+@restart_options("jobs")
 @json_option
 def restart_failed(
     organization_id: str,
-    reason: str | None,
     step: int | None,
     kind: str | None,
+    reason: str | None,
     user_id: str | None,
     begin: str | None,
     end: str | None,
@@ -221,25 +214,12 @@ def restart_failed(
     """
     from urllib.parse import quote
 
-    asked = {"reason": reason, "step": step, "kind": kind, "user_id": user_id, "from": begin, "to": end}
-    given = {name: value for name, value in asked.items() if value is not None}
     path = f"/api/organizations/{quote(organization_id, safe='')}/jobs/restart"
-    settings = own_settings()
-    with api_client(settings, any_key(settings)) as client:
-        how: dict[str, Any] = {"json": given} if execute else {"params": given}
-        found = request(client, "POST" if execute else "GET", path, **how).json()
-    if as_json:
-        print_json(found)
-        return
-    print_table(("reason", "jobs"), [(one["reason"], one["jobs"]) for one in found["reasons"]], right=("jobs",))
+    asked = {"reason": reason, "step": step, "kind": kind, "user_id": user_id, "from": begin, "to": end}
+    found = ask_restarts(path, asked, execute=execute)
     columns = ("job_id", "kind", "user_id", "failed_at", "steps_done", "error")
-    print_table(columns, [[job[name] for name in columns] for job in found["jobs"]], right=("steps_done",))
-    count = len(found["jobs"])
-    if execute:
-        click.echo(f"restarted {count:,} of {found['found']:,} failed jobs that were found")
-    else:
-        click.echo(f"dry run: {count:,} of {found['found']:,} failed jobs would be restarted, --execute does it")
-    if found["refusal"] is not None:
+    show_restarts(found, "jobs", columns, ("steps_done",), execute=execute, as_json=as_json)
+    if found["refusal"] is not None and not as_json:
         warn(f"highwater: not possible now: {found['refusal']}")
 
 

@@ -21,6 +21,7 @@ from highwater.api.core.access import Access, Scope, Whose, access, declared
 from highwater.api.core.answers import answer
 from highwater.api.core.askers import canonical_uuid
 from highwater.api.core.auth import Role
+from highwater.api.core.conditional import Version
 from highwater.api.core.errors import (
     BadRequestError,
     ConflictError,
@@ -29,17 +30,18 @@ from highwater.api.core.errors import (
     UnprocessableError,
 )
 from highwater.api.core.guard import Asker, Called, GuardedRoute, Org
-from highwater.api.core.idempotency import idempotency_key
+from highwater.api.core.idempotency import idempotency_key, published_once
 from highwater.api.core.openapi import NOT_MODIFIED, problems, stream
 from highwater.api.core.paging import (
     LIMIT_DEFAULT,
     Cursor,
     Limit,
     decode_cursor,
-    encode_cursor,
+    foreign_cursor,
+    page_of,
     require_known_parameters,
 )
-from highwater.api.core.plan_limits import require_plan_allows
+from highwater.api.core.plan_limits import require_job_allowed
 from highwater.api.core.resources import DECK, JOB, require_job_args
 from highwater.api.core.services import Services, Wired
 from highwater.api.jobs.answers import Job, JobsOfOrganization, Presentation
@@ -48,18 +50,8 @@ from highwater.api.jobs.stream import EventStream
 from highwater.api.jobs.timeline import JobTimeline, job_timeline
 from highwater.connectors.jobs import read_model as job_reads
 from highwater.connectors.jobs.read_model import JobRead
-from highwater.connectors.redis.link import Head
-from highwater.schemas.chunks import INGEST_DECIDED
 from highwater.schemas.envelope import iso_from_ms, iso_from_ms_or_none
-from highwater.schemas.errors import UnavailableError
-from highwater.schemas.feeds import USER_ERASED
-from highwater.schemas.jobs import (
-    CONTROL,
-    EXPORT_REQUESTED,
-    GENERATION_REQUESTED,
-    INGESTION_REQUESTED,
-    JOB_SUBMITTED,
-)
+from highwater.schemas.jobs import CONTROL, JOB_SUBMITTED
 from highwater.schemas.json_events import event_from_json
 from highwater.streams.checks import TS_MS_MAX, TS_MS_MIN, check_id
 from highwater.streams.identity.rate_limits import RateLimit
@@ -67,12 +59,7 @@ from highwater.streams.jobs.args import check_outline, parse_args
 from highwater.streams.jobs.states import JobStatus, Kind
 from highwater.streams.jobs.validation import APPROVE, RESTART, REVOKE
 
-# A user's jobs end with the user; a deck also loses what it quotes of chunks that are deleted, when their ingest is decided. The
-# commands are what a job's own `X-Caused-By` names.
-JOB_TOPICS: frozenset[str] = frozenset(
-    {JOB_SUBMITTED, CONTROL, USER_ERASED, GENERATION_REQUESTED, INGESTION_REQUESTED, EXPORT_REQUESTED}
-)
-DECK_TOPICS: frozenset[str] = JOB_TOPICS | {INGEST_DECIDED}
+JOB_TOPICS = JOB.fed_by
 REVOKED_REASON, RESTARTED_REASON, APPROVED_REASON = "revoked", "restarted", "approved"
 # The names of jobs under an idempotency key; any constant, and never another one.
 _JOBS = UUID("1f6c2a0e-52d7-4c11-9d4e-6f0b8f5f3c27")
@@ -146,17 +133,17 @@ async def post_job(request: Request, body: JobSubmission, called: Called, servic
         {**document, "args": _json_text("args", body.args), "ts": services.clock(), "expires_at": body.expires_at},
     )
     encoded = services.publisher.encode(JOB_SUBMITTED, event)
-    known = await _known(services, job_id, key_text)
-    positions: list[str] = []
-    if known is None:
+
+    async def read() -> JobRead | None:
+        return (await job_reads.jobs(services.database.require(), [job_id])).get(job_id)
+
+    async def publish() -> list[str]:
         args = parse_args(body.kind, event["args"])
         await require_job_args(services, called.principal, organization_id, args)
-        is_new_deck = body.kind == Kind.GENERATION
-        await require_plan_allows(
-            services, organization_id, is_new_deck=is_new_deck, documents=args.documents, features=args.features
-        )
-        positions = await services.publisher.publish(JOB_SUBMITTED, [encoded])
-        known = await _known(services, job_id, key_text)  # of two at once, the one that came first
+        await require_job_allowed(services, organization_id, body.kind, args)
+        return await services.publisher.publish(JOB_SUBMITTED, [encoded])
+
+    known, positions = await published_once(key_text, read, publish)
     if known is not None:
         _require_same(known, event)
         positions = [known.position]
@@ -170,18 +157,6 @@ def _json_text(name: str, value: dict[str, Any]) -> str:
         raise UnprocessableError(f"{name}: {error}", field=name) from error
 
 
-async def _known(services: Services, job_id: str, key_text: str | None) -> JobRead | None:
-    """A job of that id, which only a key can have given before; with PostgreSQL away the event is written all the same, and of
-    two with one id the first counts.
-    """
-    if key_text is None:
-        return None
-    try:
-        return (await job_reads.jobs(services.database.require(), [job_id])).get(job_id)
-    except UnavailableError:
-        return None
-
-
 def _require_same(known: JobRead, event: dict[str, Any]) -> None:
     """Refuse a key that was used for something else."""
     is_same = known.kind == event["kind"] and known.expires_ms == event["expires_at"]
@@ -189,12 +164,6 @@ def _require_same(known: JobRead, event: dict[str, Any]) -> None:
         raise UnprocessableError(
             f"Idempotency-Key was used for another job, {known.job_id}", field="Idempotency-Key", job_id=known.job_id
         )
-
-
-async def _fresh_job(request: Request, called: Asker, job_id: str, services: Services) -> JobRead:
-    """A job, once what the request names is accounted for; errors as of `Asker.found`."""
-    await services.fresh(request, JOB_TOPICS)
-    return await called.found(JOB, job_id)
 
 
 @router.get(
@@ -206,10 +175,9 @@ async def _fresh_job(request: Request, called: Asker, job_id: str, services: Ser
 @declared(READ_JOB)
 async def get_job(request: Request, job_id: JobId, called: Called, services: Wired) -> Response:
     """Its status, progress and cost, and where to find its result."""
-    found = await _fresh_job(request, called, job_id, services)
-    payload = orjson.dumps(job_document(found))
-    etag = conditional.tag_of(f"job-{found.version}", payload)
-    return conditional.answer(request, "job", Head(found.version, etag, found.caused_by, services.clock()), payload)
+    found = await called.found_fresh(request, JOB, job_id)
+    version = Version("job", found.version, found.caused_by)
+    return conditional.answer_version(request, "job", job_document(found), version, services.clock())
 
 
 @router.get(
@@ -221,13 +189,12 @@ async def get_job(request: Request, job_id: JobId, called: Called, services: Wir
 @declared(READ_JOB)
 async def get_job_timeline(request: Request, job_id: JobId, called: Called, services: Wired) -> Response:
     """The input of the job, and each step with its calls of the language model."""
-    found = await _fresh_job(request, called, job_id, services)
+    found = await called.found_fresh(request, JOB, job_id)
     calls = await job_reads.calls(services.database.require(), job_id)
-    payload = orjson.dumps(job_timeline(found, calls))
     # Each part only grows, and whatever changes the document makes one of them grow.
-    version = found.version + sum(call["sends"] + 1 + (call["outcome"] is not None) for call in calls)
-    etag = conditional.tag_of(f"job-timeline-{version}", payload)
-    return conditional.answer(request, "job_timeline", Head(version, etag, found.caused_by, services.clock()), payload)
+    number = found.version + sum(call["sends"] + 1 + (call["outcome"] is not None) for call in calls)
+    version = Version("job-timeline", number, found.caused_by)
+    return conditional.answer_version(request, "job_timeline", job_timeline(found, calls), version, services.clock())
 
 
 def job_document(job: JobRead) -> dict[str, Any]:
@@ -284,8 +251,12 @@ def _time(ms: int | None) -> str | int | None:
 @declared(REVOKE_JOB)
 async def delete_job(request: Request, job_id: JobId, called: Called, services: Wired) -> JobAccepted:
     """The job is not started any more; further writes by its worker are rejected. An ended job stays as it is."""
-    await _fresh_job(request, called, job_id, services)
-    event = {"job_id": job_id, "action": REVOKE, "reason": REVOKED_REASON, "ts": services.clock()}
+    await called.found_fresh(request, JOB, job_id)
+    return await _controlled(services, job_id, REVOKE, REVOKED_REASON)
+
+
+async def _controlled(services: Services, job_id: str, action: str, reason: str, **more: Any) -> JobAccepted:
+    event = {"job_id": job_id, "action": action, "reason": reason, "ts": services.clock(), **more}
     return JobAccepted(job_id=job_id, positions=await services.publisher.commands(CONTROL, [event]))
 
 
@@ -300,17 +271,12 @@ async def post_job_restart(request: Request, job_id: JobId, called: Called, serv
     """The job continues after its last stored step, so nothing is done or paid twice. The organization's limits must
     allow a new job. Only a failed job can be restarted; a revoked or expired job cannot.
     """
-    found = await _fresh_job(request, called, job_id, services)
+    found = await called.found_fresh(request, JOB, job_id)
     if found.status != JobStatus.FAILED:
         told = f"only a failed job can be restarted; {job_id} is {found.status}"
         raise ConflictError(told, job_id=job_id, job_status=found.status)
-    args = parse_args(found.kind, found.args)
-    is_new_deck = found.kind == Kind.GENERATION
-    await require_plan_allows(
-        services, found.organization_id, is_new_deck=is_new_deck, documents=args.documents, features=args.features
-    )
-    event = {"job_id": job_id, "action": RESTART, "reason": RESTARTED_REASON, "ts": services.clock()}
-    return JobAccepted(job_id=job_id, positions=await services.publisher.commands(CONTROL, [event]))
+    await require_job_allowed(services, found.organization_id, found.kind, parse_args(found.kind, found.args))
+    return await _controlled(services, job_id, RESTART, RESTARTED_REASON)
 
 
 @router.post(
@@ -326,16 +292,14 @@ async def post_job_approval(
     """Makes the slides of a job that waits for the approval of its outline (`await_approval`), as it is or as it is given
     here. Only the first approval counts.
     """
-    found = await _fresh_job(request, called, job_id, services)
+    found = await called.found_fresh(request, JOB, job_id)
     outline = None if body is None or body.outline is None else _json_text("outline", body.outline)
     if outline is not None:
         check_outline("outline", outline)
     if not found.waits_for_approval:
         told = f"the outline of {job_id} is not waiting for approval; the job is {found.status}"
         raise ConflictError(told, job_id=job_id, job_status=found.status)
-    at_ms = services.clock()
-    event = {"job_id": job_id, "action": APPROVE, "reason": APPROVED_REASON, "ts": at_ms, "outline": outline}
-    return JobAccepted(job_id=job_id, positions=await services.publisher.commands(CONTROL, [event]))
+    return await _controlled(services, job_id, APPROVE, APPROVED_REASON, outline=outline)
 
 
 @router.get(
@@ -367,14 +331,9 @@ async def get_jobs(
     pool = services.database.require()
     wanted = job_reads.Wanted(whose, status, kind)
     found = await job_reads.jobs_of_organization(pool, org, before, wanted, limit + 1)
-    page = found[:limit]
-    document = {
-        "organization_id": org,
-        "jobs": [job_document(job) for job in page],
-        "next_cursor": encode_cursor(page[-1].created_ms, page[-1].job_id) if len(found) > limit else None,
-    }
-    return Response(
-        orjson.dumps(document), headers={"Cache-Control": conditional.CACHE_NEVER}, media_type=conditional.JSON
+    page, next_cursor = page_of(found, limit, lambda job: (job.created_ms, job.job_id))
+    return conditional.uncached(
+        {"organization_id": org, "jobs": [job_document(job) for job in page], "next_cursor": next_cursor}
     )
 
 
@@ -397,9 +356,9 @@ def _list_place(cursor: str | None) -> tuple[int, str]:
     try:
         place = int(at_ms), canonical_uuid("cursor", str(job_id))
     except UnprocessableError as error:
-        raise BadRequestError("cursor does not come from this list", field="cursor") from error
+        raise foreign_cursor() from error
     if not TS_MS_MIN <= place[0] <= TS_MS_MAX:
-        raise BadRequestError("cursor does not come from this list", field="cursor")
+        raise foreign_cursor()
     return place
 
 
@@ -429,7 +388,7 @@ def place_after(last_event_id: str | None, job: JobRead) -> int:
 @declared(READ_JOB)
 async def get_events(request: Request, job_id: JobId, called: Called, services: Wired, jobs: WiredJobs) -> Response:
     """From the first event, or after `Last-Event-ID`, until the job ends. 204: no more events; do not reconnect."""
-    found = await _fresh_job(request, called, job_id, services)
+    found = await called.found_fresh(request, JOB, job_id)
     last = request.headers.get("last-event-id") or request.query_params.get("last_event_id")
     after = place_after(last, found)
     if found.has_ended and after >= found.seq:
@@ -457,21 +416,17 @@ async def get_presentation(
     request: Request, presentation_id: PresentationId, called: Called, services: Wired, jobs: WiredJobs
 ) -> Response:
     """Its slides and its number of views, including views that are not yet stored."""
-    await services.fresh(request, DECK_TOPICS)
-    found = await called.found(DECK, presentation_id)
-    payload = orjson.dumps(
-        {
-            "presentation_id": presentation_id,
-            "organization_id": found.organization_id,
-            "user_id": found.user_id,
-            "title": found.title,
-            "slides": orjson.Fragment(found.slides),
-            "view_count": found.view_count + await jobs.views.of(presentation_id),
-            "created_at": iso_from_ms(found.created_ms),
-            "position": found.position,
-        }
-    )
+    found = await called.found_fresh(request, DECK, presentation_id)
+    document = {
+        "presentation_id": presentation_id,
+        "organization_id": found.organization_id,
+        "user_id": found.user_id,
+        "title": found.title,
+        "slides": orjson.Fragment(found.slides),
+        "view_count": found.view_count + await jobs.views.of(presentation_id),
+        "created_at": iso_from_ms(found.created_ms),
+        "position": found.position,
+    }
     # What is stored of the views only grows; the rest, which a lost Redis takes with it, is in the tag alone.
-    version = 1 + found.view_count
-    etag = conditional.tag_of(f"presentation-{version}", payload)
-    return conditional.answer(request, "presentation", Head(version, etag, found.position, services.clock()), payload)
+    version = Version("presentation", 1 + found.view_count, found.position)
+    return conditional.answer_version(request, "presentation", document, version, services.clock())

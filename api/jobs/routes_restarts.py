@@ -1,7 +1,6 @@
 """Failed jobs of an organization restarted together: planned by GET, executed by POST, both by one decision.
 
-Invariant: what is executed is planned anew, so that a job that was restarted or erased meanwhile is left out; each restart is an
-event of its own, and the request is recorded as a privileged action before any of them.
+Invariant: what `api/core/restarts.py` promises. A job continues after its last stored step, if its organization may have it made.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from highwater.api.core.access import Access, Scope, Whose, declared
 from highwater.api.core.answers import answer
@@ -21,25 +20,33 @@ from highwater.api.core.errors import ForbiddenError, PaymentRequiredError
 from highwater.api.core.guard import Called, GuardedRoute, Org
 from highwater.api.core.openapi import problems
 from highwater.api.core.plan_limits import require_plan_allows
+from highwater.api.core.restarts import (
+    CHARACTERS_MAX,
+    FROM,
+    REASON,
+    TIME_CHARACTERS_MAX,
+    TO,
+    RestartsAsked,
+    members_of,
+)
 from highwater.api.core.services import Services, Wired
-from highwater.api.core.times import time_of
 from highwater.api.jobs.answers import JobRestarts
 from highwater.api.jobs.routes import JOB_TOPICS, RESTARTED_REASON, listed_user
 from highwater.connectors.jobs import read_model as job_reads
 from highwater.connectors.jobs.read_model import JobRead
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.jobs import CONTROL
-from highwater.streams.checks import TS_MS_MAX, TS_MS_MIN, check_id
-from highwater.streams.identity.rate_limits import RateLimit
-from highwater.streams.jobs.args import parse_args
-from highwater.streams.jobs.restarts import (
+from highwater.streams.checks import check_id
+from highwater.streams.engines.restarts import (
     LOOKED_AT_MAX,
     RESTARTS_MAX,
-    FailedJob,
+    FailedWork,
     RestartFilter,
     RestartPlan,
     plan_restarts,
 )
+from highwater.streams.identity.rate_limits import RateLimit
+from highwater.streams.jobs.args import parse_args
 from highwater.streams.jobs.states import Kind
 from highwater.streams.jobs.validation import RESTART
 
@@ -47,22 +54,15 @@ router = APIRouter(tags=["jobs"], route_class=GuardedRoute)
 
 PLAN_RESTARTS = Access(Role.VIEWER, Scope.JOBS, Whose.LISTED, limit=RateLimit.PLAN, cost=1)
 RESTART_JOBS = Access(Role.ADMIN, Scope.JOBS, Whose.LISTED, limit=RateLimit.PLAN, cost=5)
-_CHARACTERS_MAX, _TIME_CHARACTERS_MAX, _STEPS_MAX = 500, 40, 1_000_000
-_REASON = "Only jobs whose error contains this text, ignoring case."
-_STEP = "Only jobs that failed after this many steps."
-_FROM, _TO = "Only jobs that failed then or later (ISO 8601).", "Only jobs that failed before then (ISO 8601)."
+_STEPS_MAX = 1_000_000
+_STEP = "Only those that failed after this many steps."
 
 
-class RestartsRequest(BaseModel):
+class RestartsRequest(RestartsAsked):
     """Which failed jobs are restarted; `job_ids`: only these of them, as a plan has listed them."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
-    reason: str = Field("", max_length=_CHARACTERS_MAX, description=_REASON)
     step: int | None = Field(None, ge=0, le=_STEPS_MAX, description=_STEP)
     kind: Kind | None = Field(None, strict=False, description="Only jobs of this kind.")
-    user_id: str | None = Field(None, max_length=_CHARACTERS_MAX, description="Only jobs of this user.")
-    begin: str | None = Field(None, alias="from", max_length=_TIME_CHARACTERS_MAX, description=_FROM)
-    end: str | None = Field(None, alias="to", max_length=_TIME_CHARACTERS_MAX, description=_TO)
     job_ids: list[str] | None = Field(None, max_length=RESTARTS_MAX)
 
 
@@ -87,12 +87,12 @@ async def get_job_restarts(
     org: Org,
     called: Called,
     services: Wired,
-    reason: Annotated[str, Query(max_length=_CHARACTERS_MAX, description=_REASON)] = "",
+    reason: Annotated[str, Query(max_length=CHARACTERS_MAX, description=REASON)] = "",
     step: Annotated[int | None, Query(ge=0, le=_STEPS_MAX, description=_STEP)] = None,
     kind: Annotated[Kind | None, Query(description="Only jobs of this kind.")] = None,
-    user_id: Annotated[str | None, Query(max_length=_CHARACTERS_MAX, description="Only jobs of this user.")] = None,
-    begin: Annotated[str | None, Query(alias="from", max_length=_TIME_CHARACTERS_MAX, description=_FROM)] = None,
-    end: Annotated[str | None, Query(alias="to", max_length=_TIME_CHARACTERS_MAX, description=_TO)] = None,
+    user_id: Annotated[str | None, Query(max_length=CHARACTERS_MAX, description="Only those of this user.")] = None,
+    begin: Annotated[str | None, Query(alias="from", max_length=TIME_CHARACTERS_MAX, description=FROM)] = None,
+    end: Annotated[str | None, Query(alias="to", max_length=TIME_CHARACTERS_MAX, description=TO)] = None,
 ) -> JobRestarts:
     """Shows which jobs would be restarted, up to 500, and why they failed; nothing is changed."""
     check_id("org", org)
@@ -122,31 +122,29 @@ async def post_job_restarts(
     if planned.refusal is not None:
         raise planned.refusal
     ts = services.clock()
-    events = [
-        {"job_id": job.job_id, "action": RESTART, "reason": RESTARTED_REASON, "ts": ts} for job in planned.plan.jobs
-    ]
+    events = [{"job_id": job.id, "action": RESTART, "reason": RESTARTED_REASON, "ts": ts} for job in planned.plan.work]
     positions = await services.publisher.commands(CONTROL, events) if events else []
     return document_of(planned, positions, is_executed=True)
 
 
 async def _planned(services: Services, org: str, whose: str | None, wanted: RestartsRequest) -> Planned:
     """Gather the failed jobs, and decide; `whose`: those of one user."""
-    span = (
-        TS_MS_MIN if wanted.begin is None else time_of(wanted.begin, "from"),
-        TS_MS_MAX if wanted.end is None else time_of(wanted.end, "to"),
-    )
     pool = services.database.require()
-    read = await job_reads.failed_jobs(pool, org, whose, wanted.kind, span, LOOKED_AT_MAX + 1)
+    read = await job_reads.failed_jobs(pool, org, whose, wanted.kind, wanted.span_ms(), LOOKED_AT_MAX + 1)
     chosen = None if wanted.job_ids is None else frozenset(wanted.job_ids)
     plan = plan_restarts([_failed(job) for job in read], RestartFilter(wanted.reason, wanted.step, chosen))
     by_id = {job.job_id: job for job in read}
-    jobs = [by_id[job.job_id] for job in plan.jobs]
+    jobs = [by_id[job.id] for job in plan.work]
     return Planned(plan, jobs, await _refusal(services, org, jobs))
 
 
-def _failed(job: JobRead) -> FailedJob:
-    failed_ms = job.updated_ms if job.completed_ms is None else job.completed_ms
-    return FailedJob(job.job_id, job.kind, job.user_id, job.error or "", job.steps_done, job.steps_total, failed_ms)
+def _failed_ms(job: JobRead) -> int:
+    return job.updated_ms if job.completed_ms is None else job.completed_ms
+
+
+def _failed(job: JobRead) -> FailedWork:
+    left = job.steps_total - job.steps_done
+    return FailedWork(job.job_id, job.user_id, job.error or "", job.steps_done, left, _failed_ms(job))
 
 
 async def _refusal(
@@ -171,26 +169,21 @@ async def _refusal(
 
 def document_of(planned: Planned, positions: Sequence[str], *, is_executed: bool) -> JobRestarts:
     """The answer."""
-    plan = planned.plan
-    return {
-        "executed": is_executed,
-        "found": plan.found,
-        "is_whole": plan.is_whole,
+    found: Any = members_of(planned.plan, positions, noun="jobs", is_executed=is_executed)
+    return found | {  # type: ignore[no-any-return]
         "refusal": None if planned.refusal is None else str(planned.refusal),
-        "reasons": [{"reason": reason, "jobs": count} for reason, count in plan.reasons],
-        "steps_left": plan.steps_left,
-        "jobs": [_line(job) for job in plan.jobs],
-        "positions": list(positions),
+        "steps_left": planned.plan.left,
+        "jobs": [_line(job) for job in planned.jobs],
     }
 
 
-def _line(job: FailedJob) -> Any:
+def _line(job: JobRead) -> Any:
     return {
         "job_id": job.job_id,
         "kind": job.kind,
         "user_id": job.user_id,
-        "error": job.error,
+        "error": job.error or "",
         "steps_done": job.steps_done,
         "steps_total": job.steps_total,
-        "failed_at": iso_from_ms(job.failed_ms),
+        "failed_at": iso_from_ms(_failed_ms(job)),
     }

@@ -10,19 +10,17 @@ import contextlib
 
 import orjson
 from fastapi import APIRouter
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocket
 
 from highwater.api.core.access import declared
 from highwater.api.core.askers import canonical_uuid
-from highwater.api.core.errors import ProblemError
 from highwater.api.core.resources import JOB
 from highwater.api.core.services import Services
-from highwater.api.core.sockets import EndingError, Socket, code_of, send_away
+from highwater.api.core.sockets import Socket, send_away
 from highwater.api.jobs.routes import READ_JOB, place_after
 from highwater.api.jobs.services import JobServices
 from highwater.api.jobs.stream import JobHub, Listener
 from highwater.connectors.jobs.read_model import JobRead
-from highwater.schemas.errors import InvalidEventError, UnavailableError
 from highwater.streams.clock import fresh_id
 
 ENDED = 1000
@@ -36,12 +34,8 @@ async def job_socket(websocket: WebSocket, job_id: str) -> None:
     """A job's events from the first one, or after `?last_event_id=`."""
     services: Services = websocket.app.state.services
     jobs: JobServices = websocket.app.state.jobs
-    with contextlib.suppress(WebSocketDisconnect):
-        try:
-            with jobs.watchers.audience.admitted():
-                await JobSocket(websocket, services, jobs.watchers).watch(job_id)
-        except (ProblemError, InvalidEventError, UnavailableError, EndingError) as error:
-            await send_away(websocket, code_of(error), str(error))
+    socket = JobSocket(websocket, services, jobs.watchers)
+    await jobs.watchers.audience.serve(websocket, lambda: socket.watch(job_id))
 
 
 class JobSocket(Socket):

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import orjson
 from fastapi import APIRouter, Query, Request, Response
 
 from highwater.api.core.access import Scope, Whose, access
 from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
-from highwater.api.core.conditional import CACHE_NEVER, JSON
+from highwater.api.core.conditional import uncached
 from highwater.api.core.guard import GuardedRoute, Org
 from highwater.api.core.services import Services, Wired
 from highwater.api.jobs.answers import UsageOfMonth
@@ -60,7 +59,7 @@ async def get_usage(
         if copy is None:
             raise
         document = copy
-    return Response(orjson.dumps(document), headers={"Cache-Control": CACHE_NEVER}, media_type=JSON)
+    return uncached(document)
 
 
 async def _of_postgres(services: Services, org: str, period: str) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Leagues over HTTP and in the command: pages, matches, imports."""
+"""Leagues over HTTP and in commands: pages, matches, imports."""

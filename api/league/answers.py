@@ -1,6 +1,6 @@
-"""What the routes of leagues and of their cache answer with, for the OpenAPI document.
+"""The answers of the routes of leagues and of their cache, for the OpenAPI document.
 
-Invariant: no answer has other members. One that is not always there is `NotRequired`; one that may have no value is also `None`.
+Invariant: no answer has other members. An optional member is `NotRequired`; a member without a value is `None`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`highwater import openfootball`: a season of football to topics.
+"""`highwater import openfootball`: imports a season of football into topics.
 
-Invariant: what is published depends on the file and the options alone, so an import can be repeated at any time. Matches are
-acknowledged before the first result is handed over: a consumer that meets a result first has to wait for its match.
+Invariant: what is published depends only on the file and the options, so an import can be repeated at any time. Matches
+are acknowledged before the first result is published: a consumer that reads a result first has to wait for its match.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ if TYPE_CHECKING:
     from highwater.connectors.sources.openfootball import Season
     from highwater.streams.settings import Settings
 
-# Bad entries shown one by one; a file of them must not scroll away what matters.
+# Bad entries are printed one by one up to this many, so that they do not scroll important lines away.
 FAULTS_SHOWN = 5
-# A season is a tenth of a megabyte; a file is read whole, and one that unpacks to more than this is something else.
+# A season is a tenth of a megabyte; a file is read completely, and one that unpacks to more than this is something
+# else.
 FILE_BYTES_MAX = 64 << 20
 _BAR_EVERY_EVENTS = 100
 
 
 @dataclass(slots=True)
 class Published:
-    """What the broker acknowledged, by topic, with the last position of each partition."""
+    """The acknowledged records, by topic, with the last position of each partition."""
 
     counts: dict[str, int] = field(default_factory=dict)
     positions: list[str] = field(default_factory=list)
@@ -76,7 +77,8 @@ def publish_season(settings: Settings, season: Season) -> Published:
 
     Raises:
         CommandFailedError: the topics are not on the broker.
-        UnavailableError: Kafka or the registry went away; publishing the season again changes nothing that is there.
+        UnavailableError: Kafka or the registry became unavailable; publishing the season again does not change what is
+            stored.
     """
     from highwater.api.command.publishing import codec_of
     from highwater.connectors.sources.openfootball import FINALIZED, SCHEDULED
@@ -93,7 +95,7 @@ def publish_season(settings: Settings, season: Season) -> Published:
 def _publish(
     settings: Settings, codec: Any, name: str, events: Sequence[Mapping[str, Any]], published: Published
 ) -> None:
-    """One topic's events, seen through to their acknowledgement, also after a Ctrl-C."""
+    """Publish one topic's events and wait for the acknowledgements, even after Ctrl-C."""
     from highwater.api.command.publishing import EventPublisher, Publisher
     from highwater.schemas.topics import TOPICS
     from highwater.streams.clock import ProductClock
@@ -108,14 +110,14 @@ def _publish(
                     bar.update(done)
                 hand_over(event, event[topic.key])
     except KeyboardInterrupt:
-        published.is_interrupted = True  # what was handed over is still seen through; a second Ctrl-C ends that too
+        published.is_interrupted = True  # records in flight are still acknowledged; a second Ctrl-C ends that too
     publisher.flush()
     published.counts[name] = publisher.acknowledged
     published.positions += publisher.positions().values()
 
 
 def _report(found: Season) -> None:
-    """The bad entries and the repeated ones, for people."""
+    """Print the bad entries and the repeated ones."""
     for number, why in found.faults[:FAULTS_SHOWN]:
         warn(f"match {number}: {why}")
     if len(found.faults) > FAULTS_SHOWN:
@@ -157,7 +159,7 @@ def _conclude(season: str, found: Season, published: Published, *, as_json: bool
 
 
 def _read(file: Path) -> bytes:
-    """The file, unpacked.
+    """Return the file, unpacked.
 
     Raises:
         CommandFailedError: it cannot be read, or is larger than any season.
@@ -193,7 +195,7 @@ def _check_season(season: str) -> None:
 
 
 def _zone(name: str) -> tzinfo:
-    """The zone of that name. UTC needs no database of zones, which a small image may lack."""
+    """Return the zone with that name. UTC needs no database of zones, which a small image may lack."""
     import zoneinfo
 
     if name.upper() == "UTC":

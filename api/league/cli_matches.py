@@ -1,4 +1,4 @@
-"""`highwater matches`: the result of a match, by the running API."""
+"""`highwater matches`: sets the result of a match, by the running API."""
 
 from __future__ import annotations
 

@@ -9,14 +9,14 @@ from highwater.api.league.matches import MatchDocuments, MatchParts
 from highwater.connectors.pages.reads import Served
 from highwater.streams.league.resources import KINDS
 
-# A match is put together for each answer, and brotli's gain on its few hundred bytes is not worth its time.
+# A match is assembled for each answer, and compressing its few hundred bytes with brotli is not worth the time.
 ENCODINGS: tuple[Encoding, ...] = ("gzip", "identity")
 PARTS = ("match_meta", "match_live")
 _GZIP_LEVEL = 5
 
 
 class MatchSource:
-    """A match, of two documents."""
+    """The source of a match, which consists of two documents."""
 
     name = "match"
     reads = PARTS
@@ -29,7 +29,7 @@ class MatchSource:
         self._match_id = match_id
 
     def look(self) -> tuple[Served, MatchParts] | None:
-        """The match and its parts."""
+        """Return the match and its parts from memory."""
         parts = self._matches.quick(self._match_id)
         return None if parts is None else (parts.served, parts)
 
@@ -39,19 +39,19 @@ class MatchSource:
         return None if parts is None else parts.served
 
     async def read(self, *, is_positioned: bool) -> tuple[Served, MatchParts]:
-        """The match and its parts."""
+        """Return the match and its parts."""
         parts = await self._matches.read(self._match_id, is_positioned=is_positioned)
         return parts.served, parts
 
     def body(self, of: MatchParts, encoding: Encoding) -> bytes | None:
-        """Of the parts' versions."""
+        """Return the body for the versions of the parts, from memory."""
         return _coded(self._matches.body(of), encoding)
 
     async def payload(self, of: MatchParts, encoding: Encoding) -> bytes | None:
-        """Of the parts' versions."""
+        """Return the body for the versions of the parts."""
         return _coded(await self._matches.payload(of), encoding)
 
 
 def _coded(body: bytes | None, encoding: Encoding) -> bytes | None:
-    # A fixed time in the header of gzip, or equal bytes would look different each time.
+    # A fixed time in the gzip header, or equal bytes would differ each time.
     return gzip.compress(body, _GZIP_LEVEL, mtime=0) if body is not None and encoding == "gzip" else body

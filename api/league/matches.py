@@ -1,8 +1,8 @@
-"""A match as one page: what does not move, and what moves during it, composed of exactly two document versions.
+"""A match as one page: its fixed and its live part, composed of exactly two document versions.
 
-Invariants. The tag names both versions, so that it never names two bodies, and the number is their sum, which grows with
-either. After the live part was taken away (R4.17) its last version still counts, with one more for its absence: the number
-never falls.
+Invariants. The ETag names both versions, so that it never names two bodies; the version number is their sum, which
+grows with either. After the live part was deleted (R4.17) its last version still counts, plus one for its absence: the
+number never falls.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from highwater.streams.league.resources import resource
 from highwater.streams.pages.kinds import Resource
 from highwater.streams.pages.refresh import Freshness
 
-# Matches without a live part remembered by one process, 200 bytes each: all of a season in several leagues. One forgotten costs
-# one attempt to make what is not there.
+# Matches without a live part that one process remembers, 200 bytes each: a season of several leagues. A forgotten one
+# costs one attempt to build a document that does not exist.
 DROPPED_MAX = 10_000
 
 
 class MatchParts(NamedTuple):
-    """The two parts and what they are served as; `live` None: taken away."""
+    """The two parts and how they are served; `live` None: deleted."""
 
     served: Served
     meta: tuple[Resource, Head]
@@ -42,12 +42,12 @@ class MatchDocuments:
     def __init__(self, documents: Documents, pool: Callable[[], asyncpg.Pool[asyncpg.Record]]) -> None:
         self._documents = documents
         self._pool = pool
-        # Match -> the version of the other part under which the live one was found gone, and the last version it had.
-        # Only a result or another date brings it back; both change the other part, so there is nothing to be told here.
+        # Match -> the version of the other part at which the live one was found deleted, and its last version. Only a
+        # result or another date restores it; both change the other part, so no invalidation is needed.
         self._dropped: OrderedDict[str, tuple[int, int]] = OrderedDict()
 
     async def read(self, match_id: str, *, is_positioned: bool = False) -> MatchParts:
-        """Both heads, asked for at the same moment, so that they travel together; errors as of `Documents.read`."""
+        """Return both heads, requested in the same turn so that they are sent together; errors as of `Documents.read`."""
         meta, live = resource("match_meta", match_id), resource("match_live", match_id)
         dropped = None if is_positioned else self._dropped.get(match_id)
         if dropped is not None:
@@ -70,7 +70,7 @@ class MatchDocuments:
         return _with_live(of_meta, meta, of_live, live)
 
     def quick(self, match_id: str) -> MatchParts | None:
-        """As `read`, from memory alone; None when anything has to be asked."""
+        """Return the parts from memory; None if anything has to be queried."""
         meta, live = resource("match_meta", match_id), resource("match_live", match_id)
         of_meta = self._documents.quick(meta)
         if of_meta is None:
@@ -82,7 +82,7 @@ class MatchDocuments:
         return None if of_live is None else _with_live(of_meta, meta, of_live, live)
 
     async def near(self, match_id: str) -> MatchParts | None:
-        """As `read`, with one question to Redis at most; None when that is not enough."""
+        """Return the parts with at most one query to Redis; None if that is not enough."""
         meta, live = resource("match_meta", match_id), resource("match_live", match_id)
         dropped = self._dropped.get(match_id)
         if dropped is not None:
@@ -93,13 +93,13 @@ class MatchDocuments:
         return None if of_meta is None or of_live is None else _with_live(of_meta, meta, of_live, live)
 
     def body(self, parts: MatchParts) -> bytes | None:
-        """As `payload`, from memory alone."""
+        """Return the body from memory."""
         meta = self._documents.body(*parts.meta, IDENTITY)
         live = b"null" if parts.live is None else self._documents.body(*parts.live, IDENTITY)
         return _joined(meta, live)
 
     async def payload(self, parts: MatchParts) -> bytes | None:
-        """The body of exactly these versions; None when one was overtaken."""
+        """Return the body of exactly these versions; None if one was overtaken."""
         meta = await self._documents.payload(*parts.meta, IDENTITY)
         live = b"null" if parts.live is None else await self._documents.payload(*parts.live, IDENTITY)
         return _joined(meta, live)
@@ -122,13 +122,13 @@ def _without_live(served: Served, meta: Resource, live_version: int) -> MatchPar
 
 
 def cause_of_both(meta: Head, live: Head) -> str:
-    """The event behind a whole: that of the part that changed last. One event is behind two that changed at once."""
+    """Return the event behind the whole match: that of the part that changed last. One event may have changed both."""
     newer, older = (meta, live) if (meta.changed_ms or 0) > (live.changed_ms or 0) else (live, meta)
     return newer.caused_by or older.caused_by
 
 
 def _with_live(of_meta: Served, meta: Resource, of_live: Served, live: Resource) -> MatchParts:
-    """As good as the worse of the two, and made by the newer event of the two."""
+    """Combine both parts: the worse freshness and the newer event of the two."""
     fresh_first = list(Freshness)
     versions = of_meta.head.version, of_live.head.version
     head = replace(

@@ -1,10 +1,10 @@
-"""Whether the parts beneath league pages are large enough: counters sampled, the verdict, and the same as metrics (R4.40, R4.41).
-Beside them the gauges of the queries, at the same times.
+"""Whether the services beneath league pages are large enough: sampled counters, the verdict, and the same as metrics
+(R4.40, R4.41). Also sets the gauges of the queries at the same times.
 
-Invariant: what is told is the increase over the last five minutes of what Redis, PostgreSQL and this process count by
-themselves. No figure is ever null: a part that is unavailable says so (`is_up`) beside what it counted last, and sampling goes
-on; of nothing, a share of hits is 1, and a share of errors, a rate or a latency is 0. Without `pg_stat_statements` slow
-statements are sampled.
+Invariant: reported is the increase over the last five minutes of what Redis, PostgreSQL and this process count
+themselves. No value is ever null: an unavailable service has `is_up` false beside its last counters, and sampling
+continues; without any requests a share of hits is 1, and a share of errors, a rate or a latency is 0. Without
+`pg_stat_statements` slow statements are sampled.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from highwater.streams.clock import Clock
 from highwater.streams.league.monitoring import SPAN_MS, Sample, quantile_seconds, upgrade_verdict
 from highwater.streams.telemetry import get_log
 
-# Which of the two tells of slow statements: what PostgreSQL measures, or what was found running at the samples.
+# How slow statements were found: measured by PostgreSQL, or running at the time of a sample.
 MEASURED, SAMPLED = "pg_stat_statements", "pg_stat_activity"
 _NO_REDIS: Mapping[str, Any] = dict.fromkeys(
     ("keyspace_hits", "keyspace_misses", "evicted_keys", "connected_clients", "used_memory"), 0
@@ -37,7 +37,7 @@ _NO_REDIS: Mapping[str, Any] = dict.fromkeys(
 _NO_DATABASE = DatabaseCounters(0, 0, None)
 
 SAMPLE_SECONDS = 10
-# Sizes of tables move slowly, and asking for them reads the file system: each sixth sample.
+# Sizes of tables change slowly, and querying them reads the file system: each sixth sample.
 _SIZES_EACH = 6
 # Five minutes, and the sample at their beginning.
 SAMPLES_MAX = SPAN_MS // (SAMPLE_SECONDS * 1000) + 1
@@ -60,7 +60,7 @@ class HttpCounters:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """All counters at one moment; None for a part that was unavailable."""
+    """All counters at one time; None for an unavailable service."""
 
     at_ms: int
     http: HttpCounters
@@ -70,7 +70,7 @@ class Look:
 
     @property
     def is_pool_exhausted(self) -> bool:
-        """Whether a reader that came now would wait for a connection."""
+        """Return whether a new reader would have to wait for a connection."""
         return bool(self.pool) and self.pool["idle"] == 0 and self.pool["size"] >= self.pool["size_max"]
 
 
@@ -85,7 +85,7 @@ class Monitor:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to sample."""
+        """Start sampling."""
         self._task = asyncio.create_task(self._sample(), name="monitor")
 
     async def close(self) -> None:
@@ -103,7 +103,7 @@ class Monitor:
             await asyncio.sleep(SAMPLE_SECONDS)
 
     async def export_queries(self, *, has_sizes: bool) -> None:
-        """Set the gauges of the queries: how many wait, and how large their tables are (R1.38, R1.40)."""
+        """Set the gauges of the queries: how many wait, and the sizes of their tables (R1.38, R1.40)."""
         try:
             telemetry.QUERY_BACKLOG.set(await query_metrics.backlog(self._pool()))
             sizes = await query_metrics.store_bytes(self._pool()) if has_sizes else {}
@@ -115,7 +115,7 @@ class Monitor:
             telemetry.QUERY_STORE_BYTES.labels(table).set(size)
 
     async def report(self) -> dict[str, Any]:
-        """The counters as of now, what they grew by, and the verdict."""
+        """Return the current counters, their increase, and the verdict."""
         look = await self._look()
         return _report([*self._looks, look], look)
 
@@ -140,7 +140,7 @@ class Monitor:
 
 
 def http_counters() -> HttpCounters:
-    """What this process has answered since it began, over all routes."""
+    """Return what this process has answered since it started, over all routes."""
     latency: dict[float, float] = {}
     requests = errors = 0.0
     for metric in telemetry.HTTP_SECONDS.collect():
@@ -163,7 +163,7 @@ def _pool_sizes(pool: Callable[[], Pool]) -> dict[str, int]:
 
 
 def _samples(looks: list[Look]) -> list[Sample]:
-    """The same as the verdict takes them: Redis and this process are sources of their own."""
+    """Return the samples as the verdict needs them: Redis and this process are separate sources."""
     of_redis = [
         Sample(
             look.at_ms,
@@ -199,7 +199,7 @@ def _redis_report(looks: list[Look], now: Look, hit_ratio: float | None) -> dict
     ever = known["keyspace_hits"] / reads if reads else 1.0
     return {
         "is_up": now.redis is not None,
-        # Of the last five minutes; where nothing was read in them, since Redis began.
+        # Of the last five minutes; if nothing was read in them, since Redis started.
         "hit_ratio": ever if hit_ratio is None else hit_ratio,
         **{name: known[name] for name in names},
         "used_memory_bytes": known["used_memory"],
@@ -235,7 +235,7 @@ def _http_report(first: HttpCounters, now: HttpCounters) -> dict[str, Any]:
 
 
 def _export(report: Mapping[str, Any]) -> None:
-    """As metrics; of a part that is unavailable NaN, since a series has no `is_up` beside it."""
+    """Export the report as metrics; an unavailable service is NaN, since a series has no `is_up` beside it."""
     redis, database, http = report["redis"], report["database"], report["http"]
 
     def number(part: Mapping[str, Any], name: str) -> float:

@@ -1,6 +1,6 @@
-"""What operators and their timers do with the cache of league pages: prewarm it, and ask whether it is large enough.
+"""Operations on the cache of league pages for operators and schedulers: prewarm it, and judge its size.
 
-Invariant: nothing is made here. A request becomes an event, and whoever makes documents does the work (R4.32).
+Invariant: nothing is built here. A request becomes an event, and the materializer builds documents (R4.32).
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ import orjson
 from fastapi import APIRouter, Header, Request, Response
 from pydantic import BaseModel
 
-from highwater.api.core import conditional
 from highwater.api.core.access import Access, Scope, access, declared
 from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
-from highwater.api.core.conditional import CACHE_NEVER
+from highwater.api.core.conditional import uncached
 from highwater.api.core.errors import UnauthorizedError
 from highwater.api.core.guard import GuardedRoute
 from highwater.api.core.openapi import problems
@@ -44,10 +43,10 @@ class Prewarmed(BaseModel):
 
 
 def _check_token(request: Request, expected: str | None) -> None:
-    """Compared as bytes in constant time; a field of HTTP is bytes that were read as latin-1.
+    """Compare tokens as bytes in constant time; header fields are bytes that were decoded as latin-1.
 
     Raises:
-        UnauthorizedError: it is another, or none is set.
+        UnauthorizedError: the token is wrong, or none is set.
     """
     sent = request.headers.get(TOKEN_FIELD, "").encode("latin-1")
     if expected is None or not hmac.compare_digest(sent, expected.encode()):
@@ -90,4 +89,4 @@ async def post_prewarm(
 async def get_verdict(league: WiredLeague) -> Response:
     """Counters of Redis, PostgreSQL and this process, and whether a larger Redis is advised."""
     document: dict[str, Any] = await league.monitor.report()
-    return Response(orjson.dumps(document), headers={"Cache-Control": CACHE_NEVER}, media_type=conditional.JSON)
+    return uncached(document)

@@ -1,6 +1,7 @@
-"""Reads of leagues: every page is a document that `api/pages/documents.py` serves; here is only which path is which.
+"""Reads of leagues: every page is a document that `api/pages/documents.py` serves; this module only maps paths to
+pages.
 
-Invariant: what belongs to a user is read by that user only, or by a key that is not bound to a user.
+Invariant: a user's data is read only by that user, or by a key that is not bound to a user.
 """
 
 from __future__ import annotations
@@ -10,18 +11,17 @@ from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, TypeAlias
 
-import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from highwater.api.core import conditional
 from highwater.api.core.access import Access, Scope, Whose, access, declared
 from highwater.api.core.answers import DocumentPending, answer
 from highwater.api.core.auth import Role
-from highwater.api.core.conditional import CACHE_PUBLIC
+from highwater.api.core.conditional import CACHE_PUBLIC, Version
 from highwater.api.core.errors import NotFoundError, UnprocessableError
 from highwater.api.core.guard import Called, GuardedRoute, User, require_declared
 from highwater.api.core.openapi import NOT_MODIFIED, problems
-from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
+from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, page_of, text_after
 from highwater.api.core.services import Wired
 from highwater.api.league import answers
 from highwater.api.league.match_pages import MatchSource
@@ -31,7 +31,6 @@ from highwater.api.pages.services import WiredPages
 from highwater.api.pages.shortcut import Page
 from highwater.api.pages.sources import DocumentSource, Source
 from highwater.connectors.league import read_model as league_api
-from highwater.connectors.redis.link import Head
 from highwater.streams.checks import check_id, check_name
 from highwater.streams.identity.rate_limits import RateLimit
 from highwater.streams.league.documents import PAGE_USERS
@@ -41,7 +40,7 @@ from highwater.streams.league.validation import NAME_BYTES_MAX
 router = APIRouter(tags=["leagues"], route_class=GuardedRoute)
 
 DAYS_MAX = 30
-# Pages of the rating that can be asked for: each that was asked for is kept.
+# Pages of the rating that can be requested: each requested one is cached.
 PAGES_MAX = 20_000
 
 Season = Annotated[str, Path(description="id of a season")]
@@ -51,26 +50,26 @@ Maker = Callable[[LeagueServices, str], Source]
 Responses: TypeAlias = dict[int | str, dict[str, Any]]
 
 _READ = Access(Role.VIEWER, Scope.LEAGUE, limit=RateLimit.NONE, cost=0)
-# What moves during a match is asked for so often that each address has its limit (R4.36).
+# Live pages are requested so often that each address has a limit (R4.36).
 _LIVE = Access(Role.VIEWER, Scope.LEAGUE, limit=RateLimit.ADDRESS, cost=1)
 
-# A page that nobody read for long is made while its reader waits, or a little later.
+# A page that was not read for long is built while its reader waits, or slightly later.
 _PENDING = answer(
     DocumentPending,
     status=HTTPStatus.ACCEPTED,
     description="The page is being generated; retry after `Retry-After` seconds.",
 )
-# Paths that answer with one document, or with a match, in the order in which they are tried; what each shows, and what of.
+# Paths that answer with one document, or with a match, in matching order, with what each shows.
 _SHOWN: list[tuple[str, Maker, str, Access]] = []
 
 
 def shown_pages(league: LeagueServices) -> list[Page]:
-    """Those paths over the documents of an application: what the short cut knows."""
+    """Return those paths over the documents of an application: the pages that the shortcut knows."""
     return [Page(path, partial(maker, league), about, declaration) for path, maker, about, declaration in _SHOWN]
 
 
 def _route(path: str, summary: str, responses: Responses) -> Callable[[Endpoint], Endpoint]:
-    """A read; HEAD is answered by `core/heads.py`."""
+    """Declare a read; `core/heads.py` answers HEAD."""
 
     def register(endpoint: Endpoint) -> Endpoint:
         router.add_api_route(path, endpoint, methods=["GET"], summary=summary, responses=responses, response_model=None)
@@ -80,14 +79,14 @@ def _route(path: str, summary: str, responses: Responses) -> Callable[[Endpoint]
 
 
 def _document(*types: type) -> Responses:
-    """What a page answers."""
+    """Return the responses of a page."""
     return answer(*types, names=("Age", "X-Stale")) | _PENDING
 
 
 def _page(
     path: str, kind: str, summary: str, responses: Responses, *, about: str = ""
 ) -> Callable[[Endpoint], Endpoint]:
-    """A path of one document."""
+    """Declare a path of one document."""
     return _shown(
         path, lambda league, of: DocumentSource(league.documents, resource(kind, of)), summary, responses, about=about
     )
@@ -115,7 +114,7 @@ def _season_page(name: str, kind: str, summary: str, shown: type) -> None:
     )
 
 
-# Before the seasons, or `admin` would be one.
+# Before the seasons, or `admin` would be parsed as one.
 @_page(
     "/api/league/admin/stats", "admin_stats", "Get counts for administrators (admin)", _document(answers.LeagueCounts)
 )
@@ -143,22 +142,21 @@ async def get_seasons(
 ) -> Response:
     """Lists every season that has had a match, ordered by id."""
     await services.fresh(request, SCHEDULE_TOPICS)
-    after = str(decode_cursor(cursor, str)[0]) if cursor else ""
-    found = await league_api.seasons(services.database.require(), after, limit + 1)
-    page = found.page[:limit]
-    next_cursor = encode_cursor(page[-1]) if len(found.page) > limit else None
-    payload = orjson.dumps({"seasons": [{"season": season} for season in page], "next_cursor": next_cursor})
+    found = await league_api.seasons(services.database.require(), text_after(cursor), limit + 1)
+    page, next_cursor = page_of(found.page, limit, lambda season: (season,))
+    document = {"seasons": [{"season": season} for season in page], "next_cursor": next_cursor}
     # Seasons are only ever added, so their number is a version of the list; the tag is of these bytes, of whatever installation.
-    tag = conditional.tag_of(f"seasons-{found.known}", payload)
-    head = Head(found.known, tag, found.caused_by, services.clock())
-    return conditional.answer(request, "seasons", head, payload, cache_control=CACHE_PUBLIC)
+    version = Version("seasons", found.known, found.caused_by)
+    return conditional.answer_version(
+        request, "seasons", document, version, services.clock(), cache_control=CACHE_PUBLIC
+    )
 
 
 def _match(league: LeagueServices, match_id: str) -> Source:
     return MatchSource(league.matches, match_id)
 
 
-# Before the matches, or `live` would be one.
+# Before the matches, or `live` would be parsed as one.
 @_page("/api/matches/live", "matches_live", "Matches in play", _document(answers.MatchesLive))
 @declared(_LIVE)
 async def get_live_matches(request: Request, pages: WiredPages) -> Response:

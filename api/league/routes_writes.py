@@ -1,7 +1,7 @@
-"""Writes of leagues: each is an event first, and answers with its position.
+"""Writes of leagues: each publishes an event first, and answers with its position.
 
-Invariants. A match is named by its id alone; its season, which orders its events, is read from PostgreSQL, and one that is not
-there is 404. A user votes, predicts and comments for nobody else.
+Invariants. A match is named only by its id; its season, which orders its events, is read from PostgreSQL, and an
+unknown match is 404. Users vote, predict and comment only for themselves.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from highwater.streams.league.resources import SCHEDULE_TOPICS
 
 router = APIRouter(tags=["leagues"], route_class=GuardedRoute)
 ACCEPTED = HTTPStatus.ACCEPTED
-# Also what the dashboard offers its button by.
+# The dashboard also decides by it whether it shows its button.
 FINALIZE = Access(Role.ADMIN, Scope.LEAGUE, limit=RateLimit.CALLER, cost=1)
 
 MatchId = Annotated[str, Path(description="id of a match")]
@@ -55,7 +55,7 @@ class Score(Result):
 
 
 class _OfUser(_Body):
-    """Whose it is; a key or session that is bound to a user needs not say it."""
+    """The user; optional for a key or session that is bound to one."""
 
     user_id: str | None = None
 
@@ -90,7 +90,7 @@ class PositionsOfWord(Positions):
 
 
 async def _match(request: Request, services: Services, match_id: str) -> KnownMatch:
-    """A match; waits for what `X-Min-Position` names, for a match that was told of a moment ago.
+    """Return a match; waits for the positions in `X-Min-Position`, for a match that was just published.
 
     Raises:
         NotFoundError: there is no such match.
@@ -108,7 +108,7 @@ async def _write(services: Services, topic: str, event: Mapping[str, Any]) -> Po
 
 
 async def _say(request: Request, services: Services, topic: str, event: Mapping[str, Any]) -> PositionsOfWord:
-    """Publish what a user says of a match now."""
+    """Publish a user's vote, prediction or comment on a match now."""
     match = await _match(request, services, event["match_id"])
     now_ms = services.clock()
     positions = await services.publisher.one(topic, {**event, "ts": now_ms})

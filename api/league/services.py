@@ -1,4 +1,4 @@
-"""What the routes of leagues stand on, beside what all routes share: matches of two documents, their windows, the monitor.
+"""The services of the routes of leagues, beside the shared ones: matches of two documents, their windows, the monitor.
 
 Also the builders of documents that leagues pass to the service of pages.
 """
@@ -31,7 +31,7 @@ class LeagueServices:
     monitor: Monitor
 
     def start(self) -> None:
-        """Begin to sample."""
+        """Start sampling."""
         self.monitor.start()
 
     async def close(self) -> None:
@@ -40,12 +40,12 @@ class LeagueServices:
 
 
 def page_builders(settings: Settings) -> Mapping[str, Builder]:
-    """What makes the documents of leagues, by kind."""
+    """Return the builders of the documents of leagues, by kind."""
     return builders(window_options(settings))
 
 
 def make_league(core: Services, documents: Documents, build_window: Builder) -> LeagueServices:
-    """Wire them over the documents that `page_builders` make; `build_window` is the one that tells when matches are played."""
+    """Wire the services over the documents of `page_builders`; `build_window` returns when matches are played."""
     return LeagueServices(
         documents=documents,
         matches=MatchDocuments(documents, core.database.require),
@@ -55,7 +55,7 @@ def make_league(core: Services, documents: Documents, build_window: Builder) -> 
 
 
 async def league_of(request: Request) -> LeagueServices:
-    """Those of the application that a request came to."""
+    """Return the services of the application that a request came to."""
     league: LeagueServices = request.app.state.league
     return league
 

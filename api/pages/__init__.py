@@ -1,1 +1,1 @@
-"""Versioned pages over HTTP: conditions, codings, lives, and the short way to a 304."""
+"""Versioned pages over HTTP: conditional reads, codings, cache lifetimes, and the shortcut to a 304."""

@@ -1,13 +1,13 @@
-"""Documents over HTTP: conditions, codings, how long a cache may keep them.
+"""Serves documents over HTTP: conditional reads, codings, and how long a cache may keep them.
 
-Invariants. A 304 asks for heads and never for a payload. One weak tag names a version in every coding (RFC 9110, section
-8.8.1). A body is of exactly the version in its headers; one that was overtaken between the two is read again.
+Invariants. A 304 reads heads and never a payload. One weak ETag names a version in every coding (RFC 9110, section
+8.8.1). A body is of exactly the version in its headers; if a version was overtaken between the two it is read again.
 
-A client's own cache asks each time (`Cache-Control: no-cache`): a browser that may use a stale copy would show the version from
-before an acknowledged write without saying so. A shared cache that is configured for it (`CDN-Cache-Control`, RFC 9213) may do
-what the server does itself: serve an old page while it fetches the new one, or while there is none, for the rest of its stale
-life; never to a read with `X-Min-Position` (`Vary`). With API keys set, no shared cache may keep a page: it would hand it to
-whoever has no key.
+A client's own cache revalidates each time (`Cache-Control: no-cache`): a browser that may use a stale copy would
+silently show the version before an acknowledged write. A shared cache that is configured for it (`CDN-Cache-Control`,
+RFC 9213) may do what the server does itself: serve a stale page while it fetches the new one, or on an error, until its
+stale TTL ends; but never to a read with `X-Min-Position` (`Vary`). With API keys set, no shared cache may store a page:
+it would serve it to callers without a key.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from highwater.streams.pages.kinds import Resource
 from highwater.streams.pages.refresh import Freshness
 from highwater.streams.telemetry import CONDITIONAL_GETS
 
-# A shared cache that may serve an old page must not serve it to a read that names positions.
+# A shared cache that may serve a stale page must not serve it to a read with positions.
 VARY = "Accept-Encoding, X-Min-Position"
-# Each attempt follows a bump that came between head and payload; a document is bumped at most every few seconds.
+# Each attempt follows a bump between head and payload; a document is bumped at most every few seconds.
 ATTEMPTS_MAX = 3
 
 
@@ -39,19 +39,19 @@ class OvertakenError(UnavailableError):
 
 
 async def serve(request: Request, pages: PageServices, found: Resource) -> Response:
-    """A document, or 304 when the client has it; errors as of `serve_source`."""
+    """Return a document, or 304 if the client has it; errors as of `serve_source`."""
     return await serve_source(request, pages, DocumentSource(pages.documents, found))
 
 
 async def serve_source(request: Request, pages: PageServices, source: Source) -> Response:
-    """A page, or 304 when the client has it.
+    """Return a page, or 304 if the client has it.
 
     Raises:
-        BadRequestError: `X-Min-Position` asks for what can never be.
-        NotAcceptableError: the client takes no coding that there is.
-        NoSuchDocumentError: there is no such thing.
-        DocumentPendingError: it is being made.
-        UnavailableError: a part is away, or the positions did not come in time.
+        BadRequestError: `X-Min-Position` names a position that cannot be reached.
+        NotAcceptableError: the client accepts no available coding.
+        NoSuchDocumentError: the document does not exist.
+        DocumentPendingError: it is being built.
+        UnavailableError: a service is unavailable, or the positions were not reached in time.
     """
     is_positioned = await pages.core.fresh(request, source.topics)
     encoding = _encoding(request, source.encodings)
@@ -67,7 +67,7 @@ async def serve_source(request: Request, pages: PageServices, source: Source) ->
 
 
 def document_headers(served: Served, *, is_shared: bool) -> dict[str, str]:
-    """The headers of a document, the same with a body and without."""
+    """Return the headers of a document, the same with a body and without."""
     headers = version_headers(served.head, CACHE_PUBLIC if is_shared else CACHE_PRIVATE)
     if is_shared:
         stale_seconds = min(served.stale_left_seconds, served.options.stale_while_revalidate_seconds)

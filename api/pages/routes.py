@@ -1,6 +1,6 @@
-"""What operators do with the cache of pages: invalidate.
+"""The operation of operators on the cache of pages: invalidate.
 
-Invariant: nothing is made here. A request becomes an event, and whoever makes documents does the work (R4.32).
+Invariant: nothing is built here. A request becomes an event, and the materializer builds documents (R4.32).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from highwater.streams.identity.rate_limits import RateLimit
 router = APIRouter(tags=["cache"], route_class=GuardedRoute)
 
 INVALIDATION = "cache.invalidation-requested"
-# One event each in one request; there are fewer documents of a season.
+# One event each in one request; a season has fewer documents.
 KEYS_MAX = 1_000
 
 

@@ -1,7 +1,6 @@
-"""What pages are served from: the documents.
+"""The services behind pages: the documents.
 
-Invariant: whose pages they are is not known here. The rules of documents and what builds them come from the slice, through
-`api/wiring.py`.
+Invariant: this module knows no slice. The rules and builders of documents come from the slice, through `api/wiring.py`.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ class PageServices:
     documents: Documents
 
     def start(self) -> None:
-        """Begin to hold copies."""
+        """Start caching copies."""
         self.documents.start()
 
     async def close(self) -> None:
-        """Let go of them."""
+        """Close the documents."""
         await self.documents.close()
 
 
@@ -58,7 +57,7 @@ def make_pages(core: Services, rules: PageRules, builders: Mapping[str, Builder]
 
 
 async def pages_of(request: Request) -> PageServices:
-    """Those of the application that a request came to."""
+    """Return the services of the application that a request came to."""
     pages: PageServices = request.app.state.pages
     return pages
 

@@ -1,12 +1,12 @@
-"""The shortest way to a page, before any routing: from memory, and a 304 also with one question to Redis.
+"""The shortcut to a page, before any routing: from memory, and a 304 also with one query to Redis.
 
-What memory answers is written by the connection itself (`Asked.ready`, for `api/core/protocol.py`): at once where no limit counts
-the request, else when Redis has counted it, in one question for all that came in the same turn. The rest is asked within ASGI
-(`answer`), and both take the same steps.
+Answers from memory are written by the connection itself (`PageRequest.ready`, for `api/core/protocol.py`): at once if no
+limit counts the request, else when Redis has counted it, in one query for all requests of the same turn. The rest is
+answered within ASGI (`answer`), by the same steps.
 
-Invariant: it answers only what the usual way would answer, with the same headers and the same checks of who asks, counted in
-the same metrics; in doubt it steps aside. A live page is counted per address first, and not again when it then goes the usual
-way. Private pages always do, since they belong to somebody.
+Invariant: it gives only answers that the normal route would give, with the same headers and access checks, counted in
+the same metrics; in doubt it leaves the request. A live page is counted per address first, and not again when it then
+takes the normal route. Private pages always take that, since they have an owner.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from highwater.api.core.errors import TooManyRequestsError, UnprocessableError
 from highwater.api.core.paths import canonical_path
 from highwater.api.core.policies import PLAIN, with_policies
 from highwater.api.core.rate_limits import COUNTED, RateLimiter
-from highwater.api.core.ready import Fields, Later
+from highwater.api.core.ready import DeferredAnswer, Fields
 from highwater.api.core.ready_reads import METHODS, plain_fields, principal_of
 from highwater.api.pages.documents import document_headers
 from highwater.api.pages.services import PageServices
@@ -39,7 +39,8 @@ from highwater.streams.clock import monotonic_seconds
 from highwater.streams.identity.rate_limits import RateLimit
 from highwater.streams.telemetry import CONDITIONAL_GETS, DOCUMENT_READS, HTTP_SECONDS
 
-# Paths whose resource is remembered, about 2 KiB each: more than there are copies of documents in memory, spelled in two ways.
+# Paths whose resource is remembered, about 2 KiB each: more than there are copies of documents in memory, in two
+# spellings.
 PATHS_MAX = 1_024
 _JSON = (b"content-type", JSON.encode())
 
@@ -47,7 +48,9 @@ Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 
 class Page(NamedTuple):
-    """A path and what it shows; `about` is what of, where the path does not say, `access` what its route declares."""
+    """A path and what it shows; `about` is its subject if the path has no parameter for it, `access` the declaration of
+    its route.
+    """
 
     path: str
     source: Callable[[str], Source]
@@ -56,7 +59,7 @@ class Page(NamedTuple):
 
 
 class _Known:
-    """A path whose page was found, and its headers as they were last given."""
+    """A path whose page was found, and its last headers."""
 
     __slots__ = (
         "_answers",
@@ -79,7 +82,7 @@ class _Known:
         self.unchanged = Fields(HTTPStatus.NOT_MODIFIED, ())
         self._pairs: Headers = []
         self._sent: dict[Encoding, tuple[int, Fields]] = {}  # by the length of the body
-        self._served: Served | None = None  # the last one
+        self._served: Served | None = None  # the latest one
         self._key: tuple[Any, ...] = ()
         self._reads = [DOCUMENT_READS.labels(name, "memory") for name in source.reads]
         self._answers = {
@@ -93,7 +96,7 @@ class _Known:
         }
 
     def refresh(self, served: Served, *, is_open: bool) -> None:
-        """Make the headers anew when they say something else: at most once a second and version."""
+        """Build the headers again if they have changed: at most once a second and version."""
         if served is self._served:
             return
         self._served = served
@@ -110,7 +113,7 @@ class _Known:
         self._key = key
 
     def sent(self, encoding: Encoding, length: int) -> Fields:
-        """The fields of an answer with a body of so many bytes; `refresh` comes first."""
+        """Return the fields of an answer with a body of this length; call `refresh` first."""
         found = self._sent.get(encoding)
         if found is not None and found[0] == length:
             return found[1]
@@ -122,20 +125,20 @@ class _Known:
         return fields
 
     def is_held(self, wanted: bytes | None, served: Served) -> bool:
-        """Whether an `If-None-Match` names the version; `refresh` comes first."""
+        """Return whether an `If-None-Match` names the version; call `refresh` first."""
         if wanted is None:
             return False
         return wanted == self.tag or is_match(wanted.decode("latin-1"), served.head.etag)
 
     def count(self, method: str, status: HTTPStatus, seconds: float, *, is_read: bool) -> None:
-        """Count an answer as the usual way does."""
+        """Count an answer as the normal route does."""
         for reads in self._reads if is_read else ():
             reads.inc()
         self._answers[status].inc()
         self._seconds[method, status].observe(seconds)
 
 
-class Asked(NamedTuple):
+class PageRequest(NamedTuple):
     """A request for a page."""
 
     cut: ShortCut
@@ -144,8 +147,8 @@ class Asked(NamedTuple):
     headers: Mapping[bytes, bytes]
     scope: Scope
 
-    def ready(self) -> _Answer | Later[Any] | None:
-        """The answer, where memory has it, or as soon as the call is counted; None: nothing was counted."""
+    def ready(self) -> _Answer | DeferredAnswer[Any] | None:
+        """Return the answer if memory has it, or as soon as the call is counted; None: nothing was counted."""
         started = monotonic_seconds()
         principal = self.cut.admitted(self)
         if principal is None:
@@ -156,9 +159,9 @@ class Asked(NamedTuple):
 
 
 class _To(NamedTuple):
-    """Whom an answer is for."""
+    """The recipient of an answer."""
 
-    asked: Asked
+    asked: PageRequest
     principal: Principal
     activity: ActivityNotes
     started: float
@@ -166,7 +169,7 @@ class _To(NamedTuple):
 
 
 class _Answer:
-    """What is sent."""
+    """The answer to send."""
 
     __slots__ = ("_to", "body", "fields")
 
@@ -176,7 +179,7 @@ class _Answer:
         self._to = to
 
     def ended(self) -> None:
-        """It was sent: count it as the usual way does."""
+        """Count it as the normal route does."""
         to = self._to
         known, method = to.asked.known, to.asked.method
         if method == "GET":
@@ -184,8 +187,8 @@ class _Answer:
         known.count(method, self.fields.status, monotonic_seconds() - to.started, is_read=to.is_read)
 
 
-class _Counted(Later[Asked]):
-    """A page in memory whose reads are counted by the address that they come from."""
+class _Counted(DeferredAnswer[PageRequest]):
+    """A page in memory whose reads are counted by address."""
 
     __slots__ = ()
 
@@ -194,7 +197,7 @@ class _Counted(Later[Asked]):
         return self._asked.cut.limiter.ask_address(self._asked.known.access, self._asked.scope)
 
     def answer(self, told: asyncio.Future[int]) -> _Answer | None:
-        """The page, to a call that is admitted; the usual way refuses the others, without counting them again."""
+        """Return the page if the call is admitted; the normal route refuses the others, without counting them again."""
         asked = self._asked
         retry_after_ms = self.noted[COUNTED] = asked.cut.limiter.judge_address(asked.scope, told)
         return None if retry_after_ms else asked.cut.from_memory(asked, self._principal, self._started)
@@ -206,7 +209,7 @@ def _encoding(known: _Known, headers: Mapping[bytes, bytes]) -> Encoding | None:
 
 
 class ShortCut:
-    """Answers what it can."""
+    """Answers requests without the normal route where possible."""
 
     def __init__(self, pages: Iterable[Page], services: PageServices) -> None:
         self._pages = [(*compile_path(page.path), page) for page in pages]
@@ -214,25 +217,25 @@ class ShortCut:
         self._known: dict[bytes, _Known] = {}
 
     def is_known(self, target: bytes) -> bool:
-        """Whether a target is the path of a page that was answered before."""
+        """Return whether a target is the path of a page that was answered before."""
         return target in self._known
 
-    def asked(self, scope: Scope) -> Asked | None:
-        """What a request asks for; None where it is no page, or in doubt. Nothing but the request and the settings counts."""
+    def asked(self, scope: Scope) -> PageRequest | None:
+        """Return what a request asks for; None if it is not a page, or in doubt. Depends only on the request and the settings."""
         headers = plain_fields(scope)
         if headers is None:
             return None
         raw_path = scope.get("raw_path") or b""
         known = self._known.get(raw_path) or self._of_path(raw_path)
-        return None if known is None else Asked(self, known, scope["method"], headers, scope)
+        return None if known is None else PageRequest(self, known, scope["method"], headers, scope)
 
     @property
     def limiter(self) -> RateLimiter:
-        """What counts reads of live pages."""
+        """Return the limiter that counts reads of live pages."""
         return self._services.core.rate_limiter
 
     async def answer(self, scope: Scope, send: Send) -> bool:
-        """Whether the request was answered; if not, nothing was sent."""
+        """Answer the request if possible; return whether it did. If not, nothing was sent."""
         started = monotonic_seconds()
         asked = self.asked(scope)
         principal = None if asked is None else self.admitted(asked)
@@ -241,7 +244,7 @@ class ShortCut:
         try:
             await self.limiter.admit(asked.known.access, principal, scope)
         except TooManyRequestsError:
-            return False  # the usual way refuses it, without counting it again
+            return False  # the normal route refuses it, without counting it again
         answer = self.from_memory(asked, principal, started) or await self._unchanged(asked, principal, started)
         if answer is None:
             return False
@@ -252,13 +255,13 @@ class ShortCut:
         answer.ended()
         return True
 
-    def admitted(self, asked: Asked) -> Principal | None:
+    def admitted(self, asked: PageRequest) -> Principal | None:
         """Return the caller if it is known from memory and may see the page."""
         principal = principal_of(self._services.core.authenticator, asked.scope, asked.headers)
         return principal if principal is not None and refusal(asked.known.access, principal) is None else None
 
-    def from_memory(self, asked: Asked, principal: Principal, started: float) -> _Answer | None:
-        """The page, when it is in memory and good."""
+    def from_memory(self, asked: PageRequest, principal: Principal, started: float) -> _Answer | None:
+        """Return the page, if it is in memory and fresh."""
         known, core = asked.known, self._services.core
         encoding = _encoding(known, asked.headers)
         found = None if encoding is None else known.source.look()
@@ -272,8 +275,8 @@ class ShortCut:
         body = known.source.body(of, encoding)
         return None if body is None else _Answer(known.sent(encoding, len(body)), body, to)
 
-    async def _unchanged(self, asked: Asked, principal: Principal, started: float) -> _Answer | None:
-        """A 304 where memory may not speak and Redis can; a page is not worth the question, since its body may be elsewhere."""
+    async def _unchanged(self, asked: PageRequest, principal: Principal, started: float) -> _Answer | None:
+        """Return a 304 if memory cannot decide and Redis can; not for a page, since its body may be elsewhere."""
         known, core = asked.known, self._services.core
         wanted = asked.headers.get(b"if-none-match")
         if wanted is None or _encoding(known, asked.headers) is None:
@@ -286,7 +289,7 @@ class ShortCut:
         return _Answer(known.unchanged, b"", to) if known.is_held(wanted, served) else None
 
     def _of_path(self, raw_path: bytes) -> _Known | None:
-        """The page that a router would find: the first whose pattern fits the path in its one spelling."""
+        """Return the page that a router would find: the first whose pattern matches the normalized path."""
         try:
             path = canonical_path(raw_path)
         except UnprocessableError:
@@ -297,13 +300,13 @@ class ShortCut:
                 continue
             named = [convertors[name].convert(value) for name, value in match.groupdict().items()]
             source = page.source(named[0] if named else page.about)
-            # What the answers of other limits say of them is said on the usual way alone.
+            # Only the normal route sends the headers of other limits.
             is_ours = not source.is_private and page.access.limit in (RateLimit.NONE, RateLimit.ADDRESS)
             return _Known(source, template, page.access) if is_ours else None
         return None
 
     def _remember(self, raw_path: bytes, known: _Known) -> None:
-        """Only what was answered is remembered, so that nobody pushes it out with paths of nothing."""
+        """Remember answered paths only, so that requests for unknown paths cannot evict them."""
         if raw_path not in self._known:
             if len(self._known) >= PATHS_MAX:
                 self._known.clear()

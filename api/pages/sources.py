@@ -1,7 +1,8 @@
-"""What a path shows: one document, or what a household puts together of several.
+"""What a path shows: one document, or what a slice assembles from several.
 
-The invariant: both ways to an answer, the usual one (`api/pages/documents.py`) and the short cut (`api/pages/shortcut.py`),
-read a page through the same source, so that they give the same answer. A source holds what it reads from and keeps nothing.
+Invariant: both routes to an answer, the normal one (`api/pages/documents.py`) and the shortcut
+(`api/pages/shortcut.py`), read a page through the same source, so that they give the same answer. A source holds
+references to what it reads and stores nothing.
 """
 
 from __future__ import annotations
@@ -16,42 +17,42 @@ from highwater.streams.pages.kinds import Resource
 
 
 class Source(Protocol):
-    """What a path shows. Of what `look` and `read` give, the second is what a body is made from."""
+    """What a path shows. The second result of `look` and `read` identifies the body."""
 
     @property
     def name(self) -> str:
-        """What it is counted as."""
+        """Return its name in metrics."""
 
     @property
     def reads(self) -> Sequence[str]:
-        """The kinds of documents that it reads."""
+        """Return the kinds of documents that it reads."""
 
     @property
     def topics(self) -> frozenset[str]:
-        """The topics that feed it."""
+        """Return the topics that feed it."""
 
     @property
     def encodings(self) -> Sequence[Encoding]:
-        """The codings that there are, the preferred first."""
+        """Return the available codings, the preferred first."""
 
     @property
     def is_private(self) -> bool:
-        """Whether it belongs to somebody."""
+        """Return whether it has an owner."""
 
     def look(self) -> tuple[Served, Any] | None:
-        """From memory alone: the page as it may be served now; None where anything has to be asked."""
+        """Return the page from memory, if it may be served now; None if anything has to be queried."""
 
     async def near(self) -> Served | None:
         """Return the page from memory or with a single request to Redis; None if that is not enough."""
 
     async def read(self, *, is_positioned: bool) -> tuple[Served, Any]:
-        """The page as it may be served now; errors as of `Documents.read`."""
+        """Return the page as it may be served now; errors as of `Documents.read`."""
 
     def body(self, of: Any, encoding: Encoding) -> bytes | None:
-        """The body of exactly that version, from memory alone."""
+        """Return the body of exactly that version, from memory."""
 
     async def payload(self, of: Any, encoding: Encoding) -> bytes | None:
-        """The body of exactly that version; None when it was overtaken meanwhile."""
+        """Return the body of exactly that version; None if it was overtaken meanwhile."""
 
 
 class DocumentSource:
@@ -69,23 +70,23 @@ class DocumentSource:
         self.is_private = kind.is_private
 
     def look(self) -> tuple[Served, Head] | None:
-        """The document and its head."""
+        """Return the document and its head from memory."""
         served = self._documents.quick(self._found)
         return None if served is None else (served, served.head)
 
     async def near(self) -> Served | None:
-        """The document."""
+        """Return the document from memory or with one query to Redis."""
         return await self._documents.near(self._found)
 
     async def read(self, *, is_positioned: bool) -> tuple[Served, Head]:
-        """The document and its head."""
+        """Return the document and its head."""
         served = await self._documents.read(self._found, is_positioned=is_positioned)
         return served, served.head
 
     def body(self, of: Head, encoding: Encoding) -> bytes | None:
-        """Of the head's version."""
+        """Return the body for the head's version from memory."""
         return self._documents.body(self._found, of, encoding)
 
     async def payload(self, of: Head, encoding: Encoding) -> bytes | None:
-        """Of the head's version."""
+        """Return the body for the head's version."""
         return await self._documents.payload(self._found, of, encoding)

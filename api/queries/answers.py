@@ -10,6 +10,7 @@ from typing import Literal, NotRequired, TypeAlias
 from typing_extensions import TypedDict
 
 from highwater.api.core.answers import Time
+from highwater.api.core.restarts import UserFailures
 
 RunStatus: TypeAlias = Literal[
     "NEW", "ANALYZING", "ANALYZED", "ASSEMBLING", "READY", "RESPONDING", "COMPLETED", "FAILED"
@@ -261,3 +262,51 @@ class Prompts(TypedDict):
     """The prompt of each role."""
 
     prompts: list[Prompt]
+
+
+class QueryFailureReason(TypedDict):
+    """What failed queries have in common, and how many of those that were found have it."""
+
+    reason: str
+    queries: int
+
+
+class RefusedOrganization(TypedDict):
+    """An organization that may not ask now, so that its queries are left out."""
+
+    organization_id: str
+    queries: int
+    reason: str
+
+
+class RestartedQuery(TypedDict):
+    """A failed query that is restarted: `new_request_id` begins at `stage`."""
+
+    request_id: str
+    new_request_id: str
+    organization_id: str | None
+    user_id: str
+    query: str
+    error: str
+    stage: Literal["analyzer", "assembler", "responder"]
+    failed_at: Time
+
+
+class QueryRestarts(TypedDict):
+    """What a restart begins, or has begun. `found`: how many the filter finds; `queries`: up to 500, the last to fail first.
+
+    `is_whole`: whether every failed query was checked; `users`: those with the most of them; `expected_tokens` and
+    `expected_cost_usd` follow from the calls of the last week; null if unknown.
+    """
+
+    executed: bool
+    found: int
+    is_whole: bool
+    refusals: list[RefusedOrganization]
+    reasons: list[QueryFailureReason]
+    users: list[UserFailures]
+    stages_left: int
+    expected_tokens: int | None
+    expected_cost_usd: float | None
+    queries: list[RestartedQuery]
+    positions: list[str]

@@ -11,22 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from highwater.api.command.client import detail_of, key_for
+from highwater.api.command.client import api_client, detail_of, key_for, request
 from highwater.api.command.command import FAILED, INTERRUPTED, Command, CommandFailedError, json_option
-from highwater.api.command.connection import api_address, api_trust, own_settings
+from highwater.api.command.connection import own_settings
 from highwater.api.command.terminal import print_json, printable, warn
-from highwater.streams.settings import environment_with_file
 
 if TYPE_CHECKING:
     import httpx
-
-    from highwater.streams.settings import Settings
 
 # Three attempts a stage with a minute between them (R1.33) make no longer run than this in any ordinary case.
 TIMEOUT_SECONDS_DEFAULT = 600.0
 # An answer takes seconds; looking this often costs a millisecond each time.
 _LOOK_SECONDS = 0.2
-_REQUEST_SECONDS = 30.0
 
 
 @click.command(cls=Command)
@@ -50,8 +46,10 @@ def ask(user: str, question: str, timeout_seconds: float, organization: str | No
     if not is_uuid(user_id):
         raise click.UsageError(f"USER {user!r} is not a UUID", context)
     settings = own_settings()
-    with _client(settings, user_id) as client:
-        asked = _post(client, user_id, question, organization)
+    payer = {} if organization is None else {"organization_id": organization}
+    with api_client(settings, key_for(settings, user_id)) as client:
+        body = {"user_id": user_id, "query": question, **payer}
+        asked: dict[str, Any] = request(client, "POST", "/api/query", json=body).json()
         request_id = asked["request_id"]
         try:
             with _progress() as show:
@@ -67,39 +65,6 @@ def ask(user: str, question: str, timeout_seconds: float, organization: str | No
         raise CommandFailedError(f"request {request_id} failed: {printable(document['error'])}")
     if document["status"] != "completed":
         context.exit(FAILED)
-
-
-@contextmanager
-def _client(settings: Settings, user_id: str) -> Iterator[httpx.Client]:
-    import httpx
-
-    key = key_for(settings, user_id)
-    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-    url = api_address(settings, environment_with_file())
-    # trust_env off: a proxy of the environment is not on the way to this machine's own ports.
-    verify = api_trust(settings, url)
-    with httpx.Client(
-        base_url=url, headers=headers, timeout=_REQUEST_SECONDS, trust_env=False, verify=verify
-    ) as client:
-        yield client
-
-
-def _post(client: httpx.Client, user_id: str, question: str, organization: str | None) -> dict[str, Any]:
-    import httpx
-
-    try:
-        payer = {} if organization is None else {"organization_id": organization}
-        answer = client.post("/api/query", json={"user_id": user_id, "query": question, **payer})
-    except httpx.HTTPError as error:
-        raise CommandFailedError(
-            f"the API at {client.base_url} does not answer ({str(error) or type(error).__name__}); `highwater up` starts one"
-        ) from error
-    if answer.status_code == httpx.codes.UNPROCESSABLE_ENTITY:
-        raise click.UsageError(detail_of(answer), click.get_current_context())
-    if answer.status_code != httpx.codes.ACCEPTED:
-        raise CommandFailedError(f"the API answered {answer.status_code}: {detail_of(answer)}")
-    found: dict[str, Any] = answer.json()
-    return found
 
 
 def _wait(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import quote
 
 import click
 
 from highwater.api.command.client import ask_api, ask_pages
 from highwater.api.command.command import Group, json_option
-from highwater.api.command.terminal import print_json, print_result, print_table
+from highwater.api.command.restarts import ask_restarts, restart_options, show_restarts
+from highwater.api.command.terminal import print_json, print_list, print_result, print_table, warn
+from highwater.streams.queries.restarts import ANSWERING
 from highwater.streams.queries.states import Stage
 
 _HEAD = ("request_id", "user_id", "query", "status", "error", "created_at", "duration_ms", "restarted_from", "position")
@@ -40,11 +44,7 @@ def queries() -> None:
 def list_queries(user: str, limit: int, as_json: bool) -> None:
     """List the queries of USER, the newest first."""
     found = ask_pages(f"/api/users/{quote(user, safe='')}/queries", "queries", limit, {})
-    if as_json:
-        for query in found:
-            print_json(query)
-        return
-    print_table(_COLUMNS, [[query[name] or "" for name in _COLUMNS] for query in found])
+    print_list(found, _COLUMNS, as_json=as_json)
 
 
 @queries.command()
@@ -87,3 +87,47 @@ def restart(request_id: str, stage: str, as_json: bool) -> None:
     """Start a new query from a stage of query REQUEST_ID, and print its id."""
     answer = ask_api("POST", f"/api/query/{quote(request_id, safe='')}/restart", json={"stage": stage})
     print_result(answer, as_json=as_json, line=answer["request_id"])
+
+
+@queries.command("restart-failed")
+@click.option("--organization", "organization_id", help="Only queries that this organization pays for.")
+@click.option(
+    "--stage",
+    type=click.Choice([str(one) for one in ANSWERING]),
+    help="Only queries that continue with this stage.",
+)
+@restart_options("queries")
+@json_option
+def restart_failed(
+    organization_id: str | None,
+    stage: str | None,
+    reason: str | None,
+    user_id: str | None,
+    begin: str | None,
+    end: str | None,
+    execute: bool,
+    as_json: bool,
+) -> None:
+    """Restart the failed queries that a filter finds, up to 500 at once, each from the stage that failed.
+
+    Each becomes a new query; queries that were cancelled, or restarted already, are not found. Without --execute it shows how
+    many there are, of whom, why they failed, and what the restart is expected to cost.
+    """
+    asked = {"reason": reason, "stage": stage, "organization_id": organization_id, "user_id": user_id}
+    found = ask_restarts("/api/queries/restart", {**asked, "from": begin, "to": end}, execute=execute)
+    columns = ("request_id", "user_id", "failed_at", "stage", "query", "error")
+    show_restarts(found, "queries", columns, (), execute=execute, as_json=as_json)
+    if as_json:
+        return
+    if found["queries"]:
+        click.echo(f"{found['stages_left']:,} stages{expected_text(found)}")
+    for one in found["refusals"]:
+        warn(f"highwater: {one['queries']:,} queries of {one['organization_id']} are left out: {one['reason']}")
+
+
+def expected_text(plan: Mapping[str, Any]) -> str:
+    """What restarts are expected to take, as the end of a sentence; empty where nothing is known."""
+    tokens, cost = plan["expected_tokens"], plan["expected_cost_usd"]
+    if tokens is None:
+        return ", number of tokens unknown"
+    return f", about {tokens:,} tokens" + ("" if cost is None else f" ({cost:,.4f} USD)")

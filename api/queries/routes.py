@@ -11,7 +11,6 @@ from http import HTTPStatus
 from typing import Annotated, Any, Literal
 from uuid import UUID, uuid4, uuid5
 
-import orjson
 from fastapi import APIRouter, Depends, Path, Request, Response
 from pydantic import BaseModel, ConfigDict
 
@@ -20,11 +19,12 @@ from highwater.api.core.access import Access, Scope, Whose, access, declared
 from highwater.api.core.answers import answer
 from highwater.api.core.askers import canonical_uuid
 from highwater.api.core.auth import Role
-from highwater.api.core.errors import BadRequestError, ConflictError, PaymentRequiredError, UnprocessableError
+from highwater.api.core.conditional import Version
+from highwater.api.core.errors import ConflictError, PaymentRequiredError, UnprocessableError
 from highwater.api.core.guard import Asker, Called, GuardedRoute, User
-from highwater.api.core.idempotency import idempotency_key
+from highwater.api.core.idempotency import idempotency_key, published_once
 from highwater.api.core.openapi import NOT_MODIFIED, problems
-from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
+from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, number_before, page_of
 from highwater.api.core.plan_limits import require_plan_allows
 from highwater.api.core.resources import RUN, RUN_HISTORY
 from highwater.api.core.services import Services, Wired
@@ -32,22 +32,12 @@ from highwater.api.queries.answers import QueriesOfUser, QueryCompleted, QueryFa
 from highwater.api.queries.timeline import timeline_document, told_sources
 from highwater.connectors.queries import read_model as query_reads
 from highwater.connectors.queries.read_model import Run, RunLine
-from highwater.connectors.redis.link import Head
-from highwater.schemas.chunks import INGEST_DECIDED
 from highwater.schemas.envelope import iso_from_ms
-from highwater.schemas.errors import UnavailableError
-from highwater.schemas.feeds import INSIGHT_RETRACTED, USER_ERASED
-from highwater.schemas.queries import PIPELINE_STAGE, QUERY_SUBMITTED, RUN_ARCHIVED, RUN_CONTROLLED, STAGE_REQUESTED
+from highwater.schemas.queries import QUERY_SUBMITTED, RUN_CONTROLLED
 from highwater.streams.identity.rate_limits import RateLimit
 from highwater.streams.queries.states import Stage, Status
 from highwater.streams.queries.validation import CANCEL, RESTART
 
-# A retraction withdraws the answers that were made from what it takes back, as the end of an ingest does with chunks that it
-# deletes; an erased user's go with the user. The command is what an answer's own `X-Caused-By` names.
-RUN_TOPICS: frozenset[str] = frozenset(
-    {QUERY_SUBMITTED, RUN_CONTROLLED, STAGE_REQUESTED, INSIGHT_RETRACTED, INGEST_DECIDED, USER_ERASED}
-)
-TIMELINE_TOPICS: frozenset[str] = RUN_TOPICS | {PIPELINE_STAGE, RUN_ARCHIVED}
 # R1.3: 50 to 100 ms in all. The broker takes about 10; one look at a sink that is not behind is enough, and one that is behind
 # is not waited for.
 SINK_WAIT_MS = 25
@@ -136,13 +126,16 @@ async def post_query(request: Request, body: Question, called: Called, services:
     asked = {"request_id": request_id, "user_id": user_id, "query": body.query}
     event = {**asked, "ts": services.clock(), "organization_id": organization_id}
     encoded = services.publisher.encode(QUERY_SUBMITTED, event)
-    known = await _known(services, request_id, key)
-    positions: list[str] = []
-    if known is None:
+
+    async def read() -> Run | None:
+        return await query_reads.run(services.database.require(), request_id)
+
+    async def publish() -> list[str]:
         if organization_id is not None:
             await require_plan_allows(services, organization_id, is_query=True)
-        positions = await services.publisher.publish(QUERY_SUBMITTED, [encoded], sink_wait_ms=SINK_WAIT_MS)
-        known = await _known(services, request_id, key)  # of two at once, the one that came first
+        return await services.publisher.publish(QUERY_SUBMITTED, [encoded], sink_wait_ms=SINK_WAIT_MS)
+
+    known, positions = await published_once(key, read, publish)
     if known is not None:
         _require_same(known, body.query, organization_id)
         positions = [known.position]
@@ -157,24 +150,6 @@ def _require_same(known: Run, query: str, organization_id: str | None) -> None:
             field="Idempotency-Key",
             request_id=known.request_id,
         )
-
-
-async def _known(services: Services, request_id: str, key: str | None) -> Run | None:
-    """A run of that id, which only a key can have given before; with PostgreSQL away the event is written all the same, and of
-    two with one id the first counts.
-    """
-    if key is None:
-        return None
-    try:
-        return await query_reads.run(services.database.require(), request_id)
-    except UnavailableError:
-        return None
-
-
-async def _own_run(request: Request, called: Asker, request_id: str, services: Services) -> Run:
-    """A run, once what the request names is accounted for; errors as of `Asker.found`."""
-    await services.fresh(request, RUN_TOPICS)
-    return await called.found(RUN, request_id)
 
 
 def status_document(run: Run) -> dict[str, Any]:
@@ -207,10 +182,9 @@ def _tag(position: str) -> str:
 @declared(READ_RUN)
 async def get_status(request: Request, request_id: RunId, called: Called, services: Wired) -> Response:
     """`processing`, `completed` with the answer, or `failed` with the error."""
-    found = await _own_run(request, called, request_id, services)
-    payload = orjson.dumps(status_document(found))
-    etag = conditional.tag_of(f"run-{_tag(found.position)}-{found.version}", payload)
-    return conditional.answer(request, "query", Head(found.version, etag, found.caused_by, services.clock()), payload)
+    found = await called.found_fresh(request, RUN, request_id)
+    version = Version(f"run-{_tag(found.position)}", found.version, found.caused_by)
+    return conditional.answer_version(request, "query", status_document(found), version, services.clock())
 
 
 @router.get(
@@ -222,14 +196,10 @@ async def get_status(request: Request, request_id: RunId, called: Called, servic
 @declared(READ_RUN)
 async def get_timeline(request: Request, request_id: RunId, called: Called, services: Wired) -> Response:
     """Each stage with its model calls, and each event with its position in the log."""
-    await services.fresh(request, TIMELINE_TOPICS)
-    found = await called.found(RUN_HISTORY, request_id)
-    payload = orjson.dumps(timeline_document(found))
-    etag = conditional.tag_of(f"timeline-{_tag(found.position)}-{found.version}", payload)
+    found = await called.found_fresh(request, RUN_HISTORY, request_id)
     caused_by = found.events[-1]["position"] if found.events else found.caused_by
-    return conditional.answer(
-        request, "query_timeline", Head(found.version, etag, caused_by, services.clock()), payload
-    )
+    version = Version(f"timeline-{_tag(found.position)}", found.version, caused_by)
+    return conditional.answer_version(request, "query_timeline", timeline_document(found), version, services.clock())
 
 
 @router.get(
@@ -243,20 +213,11 @@ async def get_queries(
     request: Request, user: ListedUser, services: Wired, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = None
 ) -> Response:
     """Paged; empty for a user without queries."""
-    await services.fresh(request, RUN_TOPICS)
-    before = int(decode_cursor(cursor, int)[0]) if cursor else query_reads.PLACE_MAX
-    if not 0 <= before <= query_reads.PLACE_MAX:
-        raise BadRequestError("cursor does not come from this list", field="cursor")
+    await services.fresh(request, RUN.fed_by)
+    before = number_before(cursor, query_reads.PLACE_MAX)
     found = await query_reads.runs_of_user(services.database.require(), user, before, limit + 1)
-    page = found[:limit]
-    document = {
-        "user_id": user,
-        "queries": [_line(run) for run in page],
-        "next_cursor": encode_cursor(page[-1].ordinal) if len(found) > limit else None,
-    }
-    return Response(
-        orjson.dumps(document), headers={"Cache-Control": conditional.CACHE_NEVER}, media_type=conditional.JSON
-    )
+    page, next_cursor = page_of(found, limit, lambda run: (run.ordinal,))
+    return conditional.uncached({"user_id": user, "queries": [_line(run) for run in page], "next_cursor": next_cursor})
 
 
 def _line(run: RunLine) -> dict[str, Any]:
@@ -279,7 +240,7 @@ def _line(run: RunLine) -> dict[str, Any]:
 @declared(CANCEL_RUN)
 async def post_cancel(request: Request, request_id: RunId, called: Called, services: Wired) -> Cancelling:
     """The query fails as cancelled, in whichever stage it is; one that has ended stays as it is."""
-    found = await _own_run(request, called, request_id, services)
+    found = await called.found_fresh(request, RUN, request_id)
     return Cancelling(request_id=request_id, positions=await publish_cancel(services, found))
 
 
@@ -306,7 +267,7 @@ async def post_query_restart(
     request: Request, request_id: RunId, body: Restart, called: Called, services: Wired
 ) -> Restarted:
     """Starts a new run that takes over the results of the earlier stages; the former run stays as it is."""
-    found = await _own_run(request, called, request_id, services)
+    found = await called.found_fresh(request, RUN, request_id)
     has_inputs = {Stage.ANALYZER: True, Stage.ASSEMBLER: found.has_analysis, Stage.RESPONDER: found.has_context}
     if not has_inputs[Stage(body.stage)]:
         raise ConflictError(f"query {request_id} cannot begin again from the {body.stage}: it never reached that stage")

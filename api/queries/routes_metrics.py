@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import orjson
 from fastapi import APIRouter, Query, Response
 
 from highwater.api.core.access import Scope, access
 from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
+from highwater.api.core.conditional import uncached
 from highwater.api.core.guard import GuardedRoute
 from highwater.api.core.services import Wired
 from highwater.api.queries.answers import QueryMetrics
@@ -35,4 +35,4 @@ async def get_query_metrics(
 ) -> Response:
     """Covers the last minutes. Row counts are PostgreSQL's estimates; everything else is counted."""
     document = await query_metrics.report(services.database.require(), services.clock(), minutes)
-    return Response(orjson.dumps(document), headers={"Cache-Control": "no-store"}, media_type="application/json")
+    return uncached(document)

@@ -6,9 +6,8 @@ Invariant: a change is an event first, and every prompt there ever was is kept w
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated
 
-import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict
 
@@ -16,9 +15,9 @@ from highwater.api.core import conditional
 from highwater.api.core.access import Scope, access
 from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
-from highwater.api.core.errors import BadRequestError, NotFoundError
+from highwater.api.core.errors import NotFoundError
 from highwater.api.core.guard import GuardedRoute
-from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
+from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, number_before, page_of
 from highwater.api.core.publishing import Positions
 from highwater.api.core.services import Wired
 from highwater.api.queries.answers import PromptOfRole, Prompts
@@ -57,11 +56,6 @@ def _none_of(role: str) -> PromptOfRole:
     return {"role_name": role, "prompt_template": None, "is_active": False, "position": None, "changed_at": None}
 
 
-def _json(document: Any) -> Response:
-    headers = {"Cache-Control": conditional.CACHE_NEVER}
-    return Response(orjson.dumps(document), headers=headers, media_type=conditional.JSON)
-
-
 def _check_role(role: str) -> None:
     if role not in ROLES:
         raise NotFoundError(f"there is no role {role[:100]!r}; there are {', '.join(ROLES)}")
@@ -73,7 +67,7 @@ async def get_prompts(request: Request, services: Wired) -> Response:
     """One per role; a role may have none."""
     await services.fresh(request, PROMPT_TOPICS)
     found = {prompt.role: _document(prompt) for prompt in await query_reads.prompts(services.database.require())}
-    return _json({"prompts": [found.get(role) or _none_of(role) for role in ROLES]})
+    return conditional.uncached({"prompts": [found.get(role) or _none_of(role) for role in ROLES]})
 
 
 @router.get(
@@ -99,14 +93,10 @@ async def get_prompt(
     active = next((prompt for prompt in await query_reads.prompts(pool) if prompt.role == role), None)
     document = _none_of(role) if active is None else _document(active)
     if history:
-        before = int(decode_cursor(cursor, int)[0]) if cursor else PLACE_MAX
-        if not 0 <= before <= PLACE_MAX:
-            raise BadRequestError("cursor does not come from this list", field="cursor")
-        found = await query_reads.prompt_history(pool, role, before, limit + 1)
-        page = found[:limit]
-        document["history"] = [_document(prompt) for prompt in page]
-        document["next_cursor"] = encode_cursor(page[-1].prompt_id) if len(found) > limit else None
-    return _json(document)
+        found = await query_reads.prompt_history(pool, role, number_before(cursor, PLACE_MAX), limit + 1)
+        page, next_cursor = page_of(found, limit, lambda prompt: (prompt.prompt_id,))
+        document |= {"history": [_document(prompt) for prompt in page], "next_cursor": next_cursor}
+    return conditional.uncached(document)
 
 
 @router.put("/api/prompts/{role:id}", status_code=HTTPStatus.ACCEPTED, summary="Change the prompt of a role (admin)")

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 from fastapi import APIRouter
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocket
 
 from highwater.api.core.access import Scope, Whose, access
 from highwater.api.core.askers import canonical_uuid
@@ -26,10 +26,8 @@ from highwater.api.core.sockets import (
     FAILED,
     INTERNAL_ERROR,
     MALFORMED,
-    EndingError,
     MalformedError,
     Socket,
-    code_of,
     parsed,
     send_away,
 )
@@ -52,12 +50,8 @@ async def query_socket(websocket: WebSocket) -> None:
     """What came of one user's queries, from now on or from `?after=`; with `?deltas=true` also answers while they are written."""
     services: Services = websocket.app.state.services
     queries: QueryServices = websocket.app.state.queries
-    with contextlib.suppress(WebSocketDisconnect):
-        try:
-            with queries.sockets.audience.admitted():
-                await QuerySocket(websocket, services, queries.sockets, queries.deltas).run()
-        except (ProblemError, InvalidEventError, UnavailableError, EndingError) as error:
-            await send_away(websocket, code_of(error), str(error))
+    socket = QuerySocket(websocket, services, queries.sockets, queries.deltas)
+    await queries.sockets.audience.serve(websocket, socket.run)
 
 
 class QuerySocket(Socket):

@@ -22,7 +22,7 @@ from highwater.api.core.audience import Audience, fail
 from highwater.api.core.sockets import TRY_AGAIN_LATER, EndingError
 from highwater.connectors.kafka.admin import Admin
 from highwater.connectors.kafka.murmur2 import murmur2_partition
-from highwater.connectors.patience import patiently
+from highwater.connectors.patience import retry_until_available
 from highwater.connectors.queries.read_model import Answer
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import HighwaterError, InvalidEventError, UnavailableError, UnknownSchemaError
@@ -311,7 +311,7 @@ class QueryHub:
     async def _learned(self, codec: Codec, schema_id: int) -> bool:
         """Whether the registry knows a schema that is new here; while it is away, its word is waited for."""
         try:
-            await patiently(lambda: self._learn(codec, schema_id))
+            await retry_until_available(lambda: self._learn(codec, schema_id))
         except UnknownSchemaError:
             return False
         return True
@@ -355,7 +355,7 @@ class QueryHub:
     async def _first_held(self, subscriber: Subscriber, after: int) -> int:
         """Where to begin; tells a gap when the log no longer holds what came next."""
         place = (TOPIC, subscriber.partition)
-        held = (await patiently(lambda: self._admin.log_ranges([place])))[place]
+        held = (await retry_until_available(lambda: self._admin.log_ranges([place])))[place]
         if after >= held.high:
             raise ResumeError
         if after + 1 < held.low:

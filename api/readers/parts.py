@@ -88,10 +88,14 @@ async def serve_part(visit: Visit, part: Part) -> Response:
 
 
 async def show(visit: Visit, part: Part, *, after: str = "") -> Shown:
-    """A part in its page; `after`: the positions of what this reader has just written."""
+    """A part in its page; `after`: the positions of what this reader has just written.
+
+    Where it does not include these in time, the part says so; its next version, which says nothing of it, takes its place.
+    """
     answer = await visit.ask("GET", part.source, headers={"X-Min-Position": after} if after else {})
+    late = ""
     if after and answer.status != _OK:
-        answer = await visit.ask("GET", part.source)
+        answer, late = await visit.ask("GET", part.source), _not_included(visit.request)
     named = f' id="{part.element}"' if part.element else ""
     keys = f' data-keys="{text(" ".join(part.keys))}"' if part.keys else ""
     opened = f'<div{named} data-part="{text(part.address)}"{keys}'
@@ -100,9 +104,14 @@ async def show(visit: Visit, part: Part, *, after: str = "") -> Shown:
         version = answer.headers.get("x-resource-version", "")
         quoted = text(f'W/"{tag}"')
         told = f' data-etag="{quoted}" data-version="{text(version)}"'
-        return Shown(f"{opened}{told}>{part.show(answer.document)}</div>", answer)
+        return Shown(f"{opened}{told}>{late}{part.show(answer.document)}</div>", answer)
     said = "This is being prepared. Reload the page in a moment." if answer.status == 202 else answer.detail
     return Shown(f"{opened}>{note(said)}</div>", answer)
+
+
+def _not_included(request: Request) -> str:
+    again = text(f"?{request.url.query}")  # the same page
+    return f'<p class="note">What you sent is not included here yet. <a href="{again}">Load the page again</a></p>'
 
 
 def html(request: Request, body: str, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

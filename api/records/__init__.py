@@ -1,1 +1,1 @@
-"""Records of topics, searched over HTTP."""
+"""HTTP search over the records of topics."""

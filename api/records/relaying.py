@@ -1,4 +1,4 @@
-"""Owns answers that a search's process makes: what it says is sent on as it comes, and it ends when the client leaves."""
+"""Streams the output of a search's process as an answer; the process ends when the client disconnects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from highwater.connectors.replay.searches import RunningSearch
 
 
 class Relayed(StreamingResponse):
-    """A search that has begun, as an answer; made by `relayed`."""
+    """A running search as an answer; created by `relayed`."""
 
     def __init__(
         self, search: RunningSearch, running: AsyncExitStack, media_type: str, headers: Mapping[str, str], first: bytes
@@ -21,7 +21,7 @@ class Relayed(StreamingResponse):
         self._running = running
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it; the search ends with that, also when nothing of it was read."""
+        """Send it; the search ends afterwards, also when nothing of it was read."""
         async with self._running:
             await super().__call__(scope, receive, send)
 
@@ -33,7 +33,7 @@ async def relayed(
     *,
     has_first_line: bool,
 ) -> Relayed:
-    """Begin a search; the answer is what it says, its first line only where that belongs to it.
+    """Begin a search; the answer is its output, with its first line only if that belongs to it.
 
     Raises:
         HighwaterError: the search cannot begin.

@@ -1,6 +1,6 @@
-"""Searching a topic over HTTP: a page of records as they are found, or all of them as a file.
+"""Searches a topic over HTTP: a page of records as they are found, or all of them as a file.
 
-Invariant: an answer that has begun and cannot be finished breaks off or says so; it never looks whole.
+Invariant: an answer that cannot be completed is cut off or reports an error; it never looks complete.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from highwater.connectors.replay.cursors import Search
 
 router = APIRouter(tags=["records"], route_class=GuardedRoute)
 
-# As `connectors/replay/where.py` reads at most; a key or a cursor is shorter.
+# The limit of `connectors/replay/where.py`; a key or a cursor is shorter.
 _CHARACTERS_MAX = 4_000
 _CURSOR_CHARACTERS_MAX = 30_000
 NDJSON = "application/x-ndjson"
@@ -39,8 +39,8 @@ _PLACE = "An offset, `partition/offset`, a time (ISO 8601), an age such as `90m`
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What a request says of the records that it wants."""
+class RecordParameters:
+    """The parameters that select records."""
 
     begin: str | None
     end: str | None
@@ -51,7 +51,7 @@ class Asked:
     order: str
 
     def search(self, topic: str) -> Search:
-        """The search of a topic.
+        """Return the search of a topic.
 
         Raises:
             NotFoundError: there is no such topic.
@@ -85,11 +85,11 @@ def _asked(
         ),
     ] = None,
     order: Annotated[Literal["newest", "oldest"], Query(description="Order by arrival time.")] = "newest",
-) -> Asked:
-    return Asked(begin, end, partition, key, where, text, order)
+) -> RecordParameters:
+    return RecordParameters(begin, end, partition, key, where, text, order)
 
 
-Wanted = Annotated[Asked, Depends(_asked)]
+Wanted = Annotated[RecordParameters, Depends(_asked)]
 Cursor = Annotated[
     str | None, Query(max_length=_CURSOR_CHARACTERS_MAX, description="Cursor of the previous page of the same search.")
 ]
@@ -146,10 +146,10 @@ async def export_records(
 async def exported(
     services: Services, principal: Principal, search: Search, kind: str, cursor: str | None = None
 ) -> Response:
-    """The file of a search, as a download; the dashboard's link is answered by it too.
+    """Return the file of a search as a download; the dashboard's link uses it too.
 
     Raises:
-        UnprocessableError: the search cannot be made as it was asked for.
+        UnprocessableError: the search is invalid.
         TooManyRequestsError: too many run.
         UnavailableError: Kafka or the registry does not answer.
     """

@@ -1,6 +1,6 @@
-"""Owns what a search over HTTP asks of its caller, and its limits; routes and the dashboard begin searches here.
+"""Declares the access to searches over HTTP, and their limits; routes and the dashboard begin searches here.
 
-Invariant: topics hold the events of everybody, so they are searched by operators alone.
+Invariant: topics hold the events of all users, so only operators search them.
 """
 
 from __future__ import annotations
@@ -26,19 +26,20 @@ from highwater.streams.identity.rate_limits import RateLimit
 
 # A page of a search and a download, over HTTP and on the dashboard. Each may read for a minute and more.
 SEARCH = Access(Role.VIEWER, Scope.SYSTEM, Whose.DEPLOYMENT, limit=RateLimit.PLAN, cost=5)
-# What a person looks at before the next page; a page of records of a megabyte each is still sent.
+# As many as a person reads before the next page; a page of records of a megabyte each is still sent.
 PAGE_RECORDS_DEFAULT, PAGE_RECORDS_MAX = 50, 500
-# A page of what is at hand takes about a second; a search of everything up to a minute.
+# A page of recent records takes about a second; a search of everything up to a minute.
 RETRY_AFTER_SECONDS = 5
 
 _searches = Searches()
 
 
 def topic_named(name: str) -> Topic:
-    """A topic of the catalogue, dead letters among them, or one of another application, which the broker may not have.
+    """Return a topic of the catalogue, dead letters included, or one of another application, which may not exist on the
+    broker.
 
     Raises:
-        NotFoundError: no topic can have the name.
+        NotFoundError: the name is invalid.
     """
     found = next((topic for topic in all_topics() if topic.name == name), None)
     if found is None and not is_topic_name(name):
@@ -56,11 +57,11 @@ async def begun(
     limit: int = PAGE_RECORDS_DEFAULT,
     kind: str | None = None,
 ) -> AsyncIterator[RunningSearch]:
-    """A search that has begun; `kind` None: a page of at most `limit` records, else all of them in that format.
+    """Yield a running search; `kind` None: a page of at most `limit` records, else all of them in that format.
 
     Raises:
         NotFoundError: the broker has no such topic.
-        UnprocessableError: it cannot be made as it was asked for.
+        UnprocessableError: the search is invalid.
         TooManyRequestsError: too many run.
         UnavailableError: Kafka or the registry does not answer.
     """

@@ -5,6 +5,7 @@ Invariant: topics and read models hold the data of everybody, so they are querie
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -15,6 +16,13 @@ from highwater.api.core.services import Services
 from highwater.connectors.postgres.pool import reading
 from highwater.connectors.replay.searches import RunningSearch, Searches, SearchRefusedError, TooManySearchesError
 from highwater.connectors.sql.catalogue import read_model_columns, topic_columns, topics_by_table
+from highwater.connectors.sql.foreign_topics import (
+    fetch_foreign_schemas,
+    foreign_columns,
+    foreign_names,
+    listed_names,
+    quoted_name,
+)
 from highwater.connectors.sql.query_task import Limits, QueryTask, Sources
 from highwater.streams.identity.rate_limits import RateLimit
 
@@ -56,11 +64,14 @@ async def begun(
 
 
 async def listed_tables(services: Services) -> dict[str, dict[str, str]]:
-    """The columns of every table by name, with their types; tables of topics first.
+    """The columns of every table by name, with their types: topics of the catalogue, read models, topics of other applications.
 
     Raises:
-        UnavailableError: PostgreSQL does not answer.
+        UnavailableError: PostgreSQL, Kafka or the registry does not answer.
     """
     tables = {name: topic_columns(topic) for name, topic in topics_by_table().items()}
     async with reading(services.database.require()) as connection:
-        return tables | await read_model_columns(connection)
+        tables |= await read_model_columns(connection)
+    others = listed_names(foreign_names(await services.admin.partition_counts()))
+    schemas = await asyncio.to_thread(fetch_foreign_schemas, others, services.settings.registry_access())
+    return tables | {quoted_name(name): foreign_columns(schema) for name, schema in schemas.items()}

@@ -70,7 +70,10 @@ class SqlColumn(BaseModel):
 class SqlTable(BaseModel):
     """A table that queries may name."""
 
-    name: str = Field(description="Schema and table.", examples=["feeds.insight_ingested"])
+    name: str = Field(
+        description="The name as a query writes it; of a topic that is not in the catalogue, in quotes.",
+        examples=["feeds.insight_ingested"],
+    )
     columns: list[SqlColumn]
 
 
@@ -115,7 +118,7 @@ async def export_query(wanted: SqlExport, called: Called, services: Wired) -> Re
 @router.get("/api/sql/tables", summary="List the tables that queries may name")
 @declared(TABLES)
 async def get_sql_tables(called: Called, services: Wired) -> SqlTables:
-    """Lists topics, dead letters and read models, with their columns."""
+    """Lists topics, dead letters and read models with their columns, and topics that are not in the catalogue."""
     del called
     tables = await listed_tables(services)
     return SqlTables(

@@ -1,7 +1,7 @@
-"""How somebody is told of failed runs: a mail, a call of a webhook, or a line in the log.
+"""Sends alerts of failed runs: by mail, by webhook, or as a line in the log.
 
-Law: sending ends within its time limit, delivered or with a `ChannelError`; nothing of a failed run's text can add a header, and
-no error shows a password or an address that holds a token.
+Invariant: sending ends within its time limit, delivered or with a `ChannelError`; no text of a failed run can add a
+header, and no error shows a password or an address that holds a token.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from highwater.schemas.queries import RunFailed
 from highwater.streams.clock import Clock, to_datetime
 from highwater.streams.telemetry import get_log
 
-# A server that answers at all does so in a second or two; each answer of SMTP, and all of a webhook.
+# A working server answers within a second or two; the limit of each SMTP answer, and of a whole webhook.
 CALL_SECONDS_MAX = 10.0
-# A mail takes about ten answers; one that drips them is given up.
+# A mail takes about ten answers; one that takes longer is given up.
 MAIL_SECONDS_MAX = 30.0
-# What fits a mail that is read; of a stack the end tells most.
+# What fits a readable mail; the end of a stack trace says most.
 _ERROR_CHARACTERS_MAX, _STACK_CHARACTERS_MAX = 2_000, 20_000
 _WORD_CHARACTERS_MAX = 100
 _PORTS: Mapping[str, int] = {"smtp": 25, "smtp+starttls": 587, "smtps": 465}
 _NO_ANSWER = "no answer in time"
-# SMTP's codes from here on are for good; HTTP's below, but for those that pass.
+# SMTP codes from here on are permanent; HTTP codes below this, except for temporary ones.
 _MADE_FINAL = 500
 _PASSES = frozenset({408, 409, 425, 429})
-# Control characters, line separators that some readers obey, halves of pairs.
+# Control characters, line separators that some readers interpret, lone surrogates.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 _log = get_log("alerts")
@@ -50,12 +50,12 @@ class ChannelError(HighwaterError):
 
     def __init__(self, reason: str, *, is_final: bool) -> None:
         super().__init__(reason)
-        self.is_final = is_final  # the same message will not be taken, however often it is sent
+        self.is_final = is_final  # the same message will be refused, however often it is sent
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """A failed run as somebody is told it: every text is safe to show."""
+    """A failed run as a message: every text is safe to show."""
 
     position: str
     request_id: str
@@ -68,18 +68,18 @@ class Alert:
 
     @property
     def look(self) -> str:
-        """How to see more."""
+        """Return how to see more."""
         return f"GET /api/query/{self.request_id}/timeline"
 
     @property
     def members(self) -> dict[str, str]:
-        """The same for a program."""
+        """Return the same for a program."""
         names = ("position", "request_id", "user_id", "stage", "reason", "error", "stack", "at", "look")
         return {name: getattr(self, name) for name in names}
 
 
 def alert_of(event: Event[RunFailed]) -> Alert:
-    """What an event of `queries.run-failed` tells."""
+    """Return the alert of an event of `queries.run-failed`."""
     value = event.value
     return Alert(
         position=str(event.record.position),
@@ -98,29 +98,29 @@ def _text(text: str) -> str:
 
 
 def _word(text: str) -> str:
-    """One line, and a short one: it may stand in a header."""
+    """Return one short line, which is safe in a header."""
     return " ".join(_text(text).split())[:_WORD_CHARACTERS_MAX]
 
 
 class Channel(Protocol):
-    """A way to tell. `is_paced`: somebody is disturbed by each message, so storms are summed up."""
+    """A way to send alerts. `is_paced`: each message disturbs a person, so storms are summarized."""
 
     name: str
     is_paced: bool
 
     async def send(self, alerts: Sequence[Alert]) -> None:
-        """Tell of one alert, or of several in one message.
+        """Send one alert, or several in one message.
 
         Raises:
             ChannelError: it was not delivered.
         """
 
     async def close(self) -> None:
-        """Let go of what is held."""
+        """Close its connections."""
 
 
 class LogChannel:
-    """Where nothing is configured: a line an alert, at error level."""
+    """The default without configuration: one line per alert, at error level."""
 
     name = "log"
     is_paced = False
@@ -131,11 +131,11 @@ class LogChannel:
             _log.error("run_failed", **alert.members)
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
 
 class WebhookChannel:
-    """A POST of JSON; any 2xx is delivery. `Idempotency-Key` is the same when it is sent again."""
+    """A POST of JSON; any 2xx is a delivery. `Idempotency-Key` is the same when it is repeated."""
 
     name = "webhook"
     is_paced = True
@@ -163,10 +163,10 @@ class WebhookChannel:
                 asyncio.timeout(CALL_SECONDS_MAX),
                 self._client.stream("POST", self._url, json=webhook_body(alerts), headers=headers) as response,
             ):
-                status = response.status_code  # whatever else it says is not read
+                status = response.status_code  # the rest of the answer is not read
         except TimeoutError:
             raise ChannelError(f"no answer within {CALL_SECONDS_MAX:g} s", is_final=False) from None
-        except (httpx.HTTPError, httpx.InvalidURL) as error:  # its text, and its request, may hold the address
+        except (httpx.HTTPError, httpx.InvalidURL) as error:  # its text and its request may contain the address
             raise ChannelError(f"cannot be reached: {type(error).__name__}", is_final=False) from None
         if not httpx.codes.is_success(status):
             is_final = status < _MADE_FINAL and status not in _PASSES
@@ -178,7 +178,7 @@ class WebhookChannel:
 
 
 class MailChannel:
-    """A mail by SMTP, in a connection of its own: alerts are rare, and servers close idle ones."""
+    """A mail by SMTP, with a connection per mail: alerts are rare, and servers close idle connections."""
 
     name = "smtp"
     is_paced = True
@@ -200,16 +200,16 @@ class MailChannel:
         self._clock = clock
 
     async def send(self, alerts: Sequence[Alert]) -> None:
-        """Send one mail to everybody.
+        """Send one mail to all recipients.
 
         Raises:
-            ChannelError: no recipient was taken.
+            ChannelError: no recipient was accepted.
         """
         message = mail_of(alerts, self._sender, self._to, self._clock())
         client: smtplib.SMTP | None = None
         try:
             async with asyncio.timeout(MAIL_SECONDS_MAX):
-                client = await asyncio.to_thread(self._client)  # which asks for the name of this machine
+                client = await asyncio.to_thread(self._client)  # which would look up the name of this machine
                 refused = await asyncio.to_thread(self._deliver, client, message)
         except TimeoutError:  # of a socket or of all
             raise ChannelError(_NO_ANSWER, is_final=False) from None
@@ -217,7 +217,7 @@ class MailChannel:
             raise _refusal(error) from None
         finally:
             if client is not None:
-                _cut(client)  # a thread that still waits for it goes on at once, to its end
+                _cut(client)  # a thread that still waits for it continues at once, to its end
         if refused:
             _log.warning("alert_recipients_refused", recipients=sorted(refused))
 
@@ -227,36 +227,36 @@ class MailChannel:
             client: smtplib.SMTP = smtplib.SMTP_SSL(timeout=CALL_SECONDS_MAX, context=tls)
         else:
             client = smtplib.SMTP(timeout=CALL_SECONDS_MAX)
-        # What the certificate is checked against; only the constructor that connects at once sets it, and then nobody holds
-        # the client that has to be cut.
+        # The name that the certificate is checked against; only the connecting constructor sets it, and during that
+        # nobody holds the client that may have to be closed.
         client._host = self._host  # type: ignore[attr-defined] # noqa: SLF001
         return client
 
     def _deliver(self, client: smtplib.SMTP, message: EmailMessage) -> Mapping[str, Any]:
-        """Runs in a thread; who was refused while others were not."""
+        """Send in a thread; return the recipients that were refused while others were accepted."""
         client.connect(self._host, self._port)
         if self._scheme == "smtp+starttls":
             client.starttls(context=ssl.create_default_context())
         if self._user is not None:
             client.login(self._user, self._password)
         refused = client.send_message(message)
-        with contextlib.suppress(OSError, smtplib.SMTPException):  # it is delivered, however the farewell goes
+        with contextlib.suppress(OSError, smtplib.SMTPException):  # it is delivered, whatever happens to QUIT
             client.quit()
         return refused
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
 
 def _refusal(error: Exception) -> ChannelError:
-    """What went wrong by its code: texts of servers may cite what they were sent."""
+    """Return an error with the code only: texts of servers may quote what they were sent."""
     if isinstance(error, smtplib.SMTPRecipientsRefused):
         codes = [code for code, _ in error.recipients.values()]
         return ChannelError(f"all recipients refused: {codes}", is_final=min(codes, default=0) >= _MADE_FINAL)
     if isinstance(error, smtplib.SMTPResponseException):
         told = f"{type(error).__name__} {error.smtp_code}"
         return ChannelError(told, is_final=error.smtp_code >= _MADE_FINAL)
-    if isinstance(error.__context__, TimeoutError):  # smtplib tells it as a connection that was closed
+    if isinstance(error.__context__, TimeoutError):  # smtplib reports it as a closed connection
         return ChannelError(_NO_ANSWER, is_final=False)
     is_final = isinstance(error, (ValueError, smtplib.SMTPNotSupportedError, ssl.SSLCertVerificationError))
     return ChannelError(f"cannot be sent: {type(error).__name__}", is_final=is_final)
@@ -272,7 +272,7 @@ def _cut(client: smtplib.SMTP) -> None:
 
 
 def mail_of(alerts: Sequence[Alert], sender: str, to: Sequence[str], now_ms: int) -> EmailMessage:
-    """The mail of one alert, or one of all of them."""
+    """Return the mail of one alert, or one for all of them."""
     message = EmailMessage()
     message["Subject"] = subject(alerts)
     message["From"], message["To"] = sender, ", ".join(to)
@@ -284,7 +284,7 @@ def mail_of(alerts: Sequence[Alert], sender: str, to: Sequence[str], now_ms: int
 
 
 def subject(alerts: Sequence[Alert]) -> str:
-    """What a person reads first."""
+    """Return the subject."""
     first = alerts[0]
     if len(alerts) > 1:
         return f"[highwater] and {len(alerts)} more runs failed"
@@ -292,7 +292,7 @@ def subject(alerts: Sequence[Alert]) -> str:
 
 
 def mail_text(alerts: Sequence[Alert]) -> str:
-    """What a person reads."""
+    """Return the text for a person."""
     if len(alerts) > 1:
         lines = (f"{one.request_id}  {one.stage or '-'}  {one.reason}  {one.at}  {one.position}" for one in alerts)
         return "\n".join([f"And {len(alerts)} more:", "", *lines, "", "How to look: GET /api/query/{id}/timeline", ""])
@@ -311,7 +311,7 @@ def mail_text(alerts: Sequence[Alert]) -> str:
 
 
 def webhook_body(alerts: Sequence[Alert]) -> dict[str, Any]:
-    """What a program reads."""
+    """Return the body for a program."""
     if len(alerts) == 1:
         return {"event": "run_failed", **alerts[0].members}
     listed = ("position", "request_id", "stage", "reason", "at")
@@ -320,7 +320,7 @@ def webhook_body(alerts: Sequence[Alert]) -> dict[str, Any]:
 
 
 def message_key(alerts: Sequence[Alert]) -> str:
-    """Names a message by the places of its events, so that a repeat is recognised."""
+    """Name a message by the positions of its events, so that a repeat is recognized."""
     places = [one.position.replace("/", ".") for one in (alerts[0], alerts[-1])]
     return places[0] if len(alerts) == 1 else f"{places[0]}-{places[1]}-{len(alerts)}"
 

@@ -12,7 +12,7 @@ from highwater.streams.settings import Settings
 
 
 def open_channels(settings: Settings, clock: Clock) -> list[Channel]:
-    """Every configured channel; the log where none is.
+    """Return every configured channel; the log if none is.
 
     Raises:
         ConfigurationError: a setting is wrong, or one that belongs to it is missing.

@@ -1,7 +1,9 @@
-"""Alerts by any service that apprise knows (Slack, Telegram, ntfy, JSON by POST, ...): one channel for each address.
+"""Sends alerts by any service that apprise supports (Slack, Telegram, ntfy, JSON by POST, ...): one channel per
+address.
 
-Invariant: sending ends within its time limit, delivered or with a `ChannelError`; no error and no line of the log shows an
-address, which holds the token of its service. Each address is a channel of its own, so one that fails holds up no other.
+Invariant: sending ends within its time limit, delivered or with a `ChannelError`; no error and no log line shows an
+address, since that holds the token of its service. Each address is a separate channel, so one that fails does not delay
+another.
 """
 
 from __future__ import annotations
@@ -15,10 +17,10 @@ from typing import Any
 from highwater.connectors.alerts.channels import Alert, ChannelError, mail_text, subject
 from highwater.schemas.errors import ConfigurationError
 
-# As a mail: some services take several answers.
+# As for a mail: some services need several requests.
 SERVICE_SECONDS_MAX = 30.0
 _SETTING = "HIGHWATER_ALERT_URLS"
-# They log addresses, and texts of services that cite what they were sent; the channel reports a failure instead.
+# They log addresses, and texts of services that quote what they were sent; the channel reports failures instead.
 _LOUD = ("apprise", "urllib3.connectionpool")
 
 
@@ -35,7 +37,8 @@ class ServiceChannel:
         """Send one message.
 
         Raises:
-            ChannelError: the service did not take it within the limit. Why is not known, so it is worth another attempt.
+            ChannelError: the service did not accept it within the limit. The cause is unknown, so another attempt is
+                worthwhile.
         """
         given = {"title": subject(alerts), "body": mail_text(alerts), "notify_type": "failure"}
         try:
@@ -49,14 +52,14 @@ class ServiceChannel:
             raise ChannelError("the service cannot be reached or did not take it", is_final=False)
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
 
 def open_services(urls: Sequence[str]) -> list[ServiceChannel]:
-    """A channel for each address, named by its scheme and its place in the setting.
+    """Return a channel for each address, named by its scheme and its index in the setting.
 
     Raises:
-        ConfigurationError: apprise is not installed, or an address is none that it knows.
+        ConfigurationError: apprise is not installed, or does not support an address.
     """
     try:
         import apprise  # noqa: PLC0415 - an extra, and only who has addresses needs it
@@ -68,7 +71,7 @@ def open_services(urls: Sequence[str]) -> list[ServiceChannel]:
         app_id="Highwater", app_desc="Highwater", storage_mode=apprise.PersistentStoreMode.MEMORY
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # its services load modules that Python is about to drop
+        warnings.simplefilter("ignore", DeprecationWarning)  # its services load modules that Python is about to unload
         services = [apprise.Apprise.instantiate(url, asset=asset) for url in urls]
     channels = []
     for number, (url, service) in enumerate(zip(urls, services, strict=True), start=1):

@@ -1,8 +1,9 @@
-"""Tells somebody of failed runs (R1.35): by every configured channel, once an event and channel.
+"""Sends alerts of failed runs (R1.35): by every configured channel, once per event and channel.
 
-Laws. The position moves after an alert was delivered or given up, so a worker that is killed leaves nobody untold; what was
-delivered is stored at once, so a redelivery tells nobody twice (a kill between the two repeats one message under the same id). A
-channel that is down costs the others a bounded wait, and what it was not given is in the dead-letter topic. A storm is summed up.
+Invariants. The position moves after an alert was delivered or given up, so a killed worker loses no alert; a delivery
+is stored at once, so a redelivery sends nothing twice (a kill between the two repeats one message under the same id). A
+failing channel delays the others by a limited time, and its undelivered alerts are in the dead-letter topic. A storm is
+summarized.
 """
 
 from __future__ import annotations
@@ -25,19 +26,20 @@ from highwater.streams.settings import Settings
 from highwater.streams.telemetry import ALERTS, EVENTS_DEAD_LETTERED, get_log
 
 NOT_DELIVERED = "alert_not_delivered"
-# Waits of 1, 2, 4, 8 and 15 s: a mail server that restarts is back by then, and one that hangs holds the batch 90 s (webhook) or
-# 210 s (mail). A channel that gave up has one attempt a message until it delivers again.
+# Waits of 1, 2, 4, 8 and 15 s: a mail server that restarts is available by then, and one that hangs delays the batch by
+# 90 s (webhook) or 210 s (mail). A channel that gave up has one attempt per message until it delivers again.
 DELIVERY = RetryPolicy(first_ms=1_000, most_ms=15_000, attempts_max=6)
-# Five at once and one each 12 s: at most 10 messages in any minute, which a person can still read.
+# Five at once and one every 12 s: at most 10 messages per minute, which a person can still read.
 BURST, REFILL_SECONDS = 5, 12.0
-# A redelivery from the beginning of what the topic keeps; the table stays as small as alerts of a quarter are.
+# A redelivery starts at most at the beginning of the topic's retention; the table stays as small as the alerts of a
+# quarter.
 _KEPT_MS = 90 * 86_400_000
 
 _log = get_log("alerts")
 
 
 class Pace:
-    """How many messages may be sent now: `burst` at once, and one more each `refill_seconds`."""
+    """Limits the rate of messages: `burst` at once, and one more each `refill_seconds`."""
 
     def __init__(
         self,
@@ -52,25 +54,25 @@ class Pace:
         self._at = seconds()
 
     def left(self) -> int:
-        """How many messages may be sent now."""
+        """Return how many messages may be sent now."""
         now = self._seconds()
         self._left = min(self._burst, self._left + (now - self._at) / self._refill_seconds)
         self._at = now
         return int(self._left)
 
     def take(self, count: int) -> None:
-        """So many are sent."""
+        """Count sent messages."""
         self._left -= count
 
     async def some(self) -> int:
-        """The same as `left`, once it is one at least."""
+        """Wait until at least one message may be sent; return how many."""
         if self.left() < 1:
             await asyncio.sleep((1 - self._left) * self._refill_seconds)
         return max(1, self.left())
 
 
 def plan_messages(alerts: Sequence[Alert], count_max: int) -> list[Sequence[Alert]]:
-    """The alerts in at most `count_max` messages: one each, and all that are too many in the last."""
+    """Distribute the alerts over at most `count_max` messages: one each, and all excess ones in the last."""
     if len(alerts) <= count_max:
         return [[alert] for alert in alerts]
     alone = count_max - 1
@@ -78,11 +80,11 @@ def plan_messages(alerts: Sequence[Alert], count_max: int) -> list[Sequence[Aler
 
 
 class AlertsWorker(Handler[RunFailed, Mapping[str, list[str]]]):
-    """Tells of `queries.run-failed` where somebody is to be told."""
+    """Sends an alert for each `queries.run-failed`."""
 
     group = "alerts"
     topics = (RUN_FAILED,)
-    # What one summing-up lists at most.
+    # Alerts listed in one summary.
     batch_max = 200
 
     def __init__(
@@ -98,14 +100,14 @@ class AlertsWorker(Handler[RunFailed, Mapping[str, list[str]]]):
         self._policy = policy
         self._paces = {channel.name: pace() for channel in channels}
         self._down: set[str] = set()
-        # Delivered while PostgreSQL was away: known here until it can be stored.
+        # Delivered while PostgreSQL was unavailable: kept here until they can be stored.
         self._unstored: dict[str, set[str]] = defaultdict(set)
 
     async def prepare(self, events: Sequence[Event[RunFailed]]) -> Mapping[str, list[str]]:
-        """Tell what is untold; what could not be told, by position with its reasons.
+        """Send the alerts that were not sent; return the undelivered ones by position with the reasons.
 
         Raises:
-            UnavailableError: PostgreSQL is away; nothing is told before it is known who was told.
+            UnavailableError: PostgreSQL is unavailable; nothing is sent before the earlier deliveries are known.
         """
         alerts = [alert_of(event) for event in events if event.value["is_alert"]]
         if not alerts:
@@ -117,7 +119,7 @@ class AlertsWorker(Handler[RunFailed, Mapping[str, list[str]]]):
             (channel, [alert for alert in alerts if (alert.position, channel.name) not in told])
             for channel in self._channels
         ]
-        # All are heard to the end, also when one fails: a message that is cut off may have been delivered.
+        # Wait for all of them, also if one fails: an interrupted message may have been delivered.
         found = await asyncio.gather(
             *(self._tell(channel, missing) for channel, missing in untold if missing), return_exceptions=True
         )
@@ -132,10 +134,10 @@ class AlertsWorker(Handler[RunFailed, Mapping[str, list[str]]]):
     async def apply(
         self, tx: Connection, events: Sequence[Event[RunFailed]], prepared: Mapping[str, list[str]]
     ) -> Sequence[DeadLetter]:
-        """Dead-letter what was not told.
+        """Dead-letter the undelivered alerts.
 
-        Not by way of the consumer, whose breaker stops it when most events are bad: here the channel is, and the next alert
-        may be delivered.
+        Not by the consumer, whose breaker stops it when most events are bad: here the channel is bad, and the next
+        alert may be delivered.
         """
         now_ms = self._around.clock()
         letters = [
@@ -159,7 +161,7 @@ class AlertsWorker(Handler[RunFailed, Mapping[str, list[str]]]):
         return {(row["position"], row["channel"]) for row in rows}
 
     async def _tell(self, channel: Channel, alerts: Sequence[Alert]) -> dict[str, str]:
-        """Tell of alerts in as few messages as the pace allows; the reason of each that was not told."""
+        """Send alerts in as few messages as the pace allows; return the reason of each undelivered one."""
         pace = self._paces[channel.name]
         messages = plan_messages(alerts, await pace.some() if channel.is_paced else len(alerts))
         failed: dict[str, str] = {}
@@ -171,7 +173,7 @@ class AlertsWorker(Handler[RunFailed, Mapping[str, list[str]]]):
         return failed
 
     async def _deliver(self, channel: Channel, message: Sequence[Alert]) -> str | None:
-        """One message, as often as it takes or the policy allows; why it was given up, or None."""
+        """Send one message, with retries by the policy; return why it was given up, or None."""
         attempt = 0
         while True:
             attempt += 1
@@ -209,7 +211,7 @@ class AlertsWorker(Handler[RunFailed, Mapping[str, list[str]]]):
 
 
 def open_alerts(around: Surroundings, settings: Settings) -> AlertsWorker:
-    """The worker with the configured channels.
+    """Open the worker with the configured channels.
 
     Raises:
         ConfigurationError: a channel's settings are wrong or incomplete.

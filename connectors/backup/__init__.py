@@ -1,1 +1,1 @@
-"""Backups of what only PostgreSQL and the registry hold, and restoring them beside the log that went on."""
+"""Backups of what only PostgreSQL and the registry hold, and their restore together with the log, which continued."""

@@ -1,7 +1,7 @@
-"""The manifest of a backup: what is in the folder, of which version, and up to where of the log.
+"""The manifest of a backup: its files, its version, and the log positions that it contains.
 
-Invariant: it is written last and names every file by its SHA-256, so a folder without it is no backup, and nothing of a
-damaged one is restored.
+Invariant: it is written last and names every file by its SHA-256, so a folder without it is not a backup, and a damaged
+one is not restored.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class BackupError(HighwaterError):
 
 
 class File(TypedDict):
-    """A file of the folder, as it is stored."""
+    """A file of the folder, as stored."""
 
     name: str
     bytes: int
@@ -52,14 +52,14 @@ class Registered(TypedDict):
 
 
 class TopicAt(TypedDict):
-    """A topic when the snapshot was taken: its id, and one past the last offset of each partition, in order."""
+    """A topic at the time of the snapshot: its id, and one past the last offset of each partition, in order."""
 
     topic_id: str
     ends: list[int]
 
 
 class Manifest(TypedDict):
-    """What `manifest.json` holds. `positions`: group -> topic -> partition -> next offset, as the snapshot has them."""
+    """The contents of `manifest.json`. `positions`: group -> topic -> partition -> next offset, as the snapshot has them."""
 
     format: int
     product: str
@@ -81,7 +81,7 @@ class Ahead(NamedTuple):
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write it with the digest of its content."""
+    """Write it with the digest of its contents."""
     path = folder / MANIFEST
     body = orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS)
     sealed = {_SEAL: hashlib.sha256(body).hexdigest(), "manifest": manifest}
@@ -90,10 +90,10 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a folder.
+    """Read the manifest of a folder.
 
     Raises:
-        BackupError: there is none, or it is damaged or of another format.
+        BackupError: there is none, or it is damaged or has another format.
     """
     path = folder / MANIFEST
     try:
@@ -112,7 +112,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def files_of(manifest: Manifest) -> list[File]:
-    """Every file that the manifest names."""
+    """Return every file that the manifest names."""
     return [table["file"] for table in manifest["tables"]]
 
 
@@ -152,9 +152,10 @@ def check_migrations(manifest: Manifest, known: Mapping[str, str]) -> None:
 def places_ahead(
     manifest: Manifest, topic_ids: Mapping[str, str], ends: Mapping[tuple[str, int], tuple[int, int]]
 ) -> list[Ahead]:
-    """What the backup has read, or its ends, that the log does not hold, by `topic_ids` and the first and next offset of each.
+    """Return positions in the backup that the log does not hold, given the topic ids and the first and next offset of
+    each partition.
 
-    Empty topics that were deleted and created again are no loss: nothing was read of them.
+    Empty topics that were deleted and recreated are not a loss: nothing of them had been read.
     """
     found: list[Ahead] = []
     for group, topics in sorted(manifest["positions"].items()):
@@ -191,7 +192,7 @@ def _why_ahead(
 
 
 def positions_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, int]]]:
-    """Rows of `positions` as the manifest has them."""
+    """Return rows of `positions` as the manifest has them."""
     found: dict[str, dict[str, dict[str, int]]] = {}
     for row in rows:
         found.setdefault(row["group"], {}).setdefault(row["topic"], {})[str(row["partition"])] = row["next"]

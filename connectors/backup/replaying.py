@@ -1,8 +1,8 @@
-"""The sinks, run by the restore itself from the restored positions to the log's ends: read models and erasures are up to date
+"""Runs the sinks during a restore, from the restored positions to the log's ends: read models and erasures are current
 before any role decides.
 
-Invariant: a sink's effects and positions are one transaction. An event that the log has already is taken out of the outbox
-again; one that the lost database had not published yet stays, and is published when the outbox runs.
+Invariant: a sink's effects and positions are one transaction. An event that the log already has is removed from the
+outbox again; one that the lost database had not published remains, and is published when the outbox runs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import orjson
 
 from highwater.connectors.backup.manifest import BackupError
 from highwater.connectors.backup.statements import QUERIES
-from highwater.connectors.backup.told import Told
+from highwater.connectors.backup.told import RecordedResults
 from highwater.connectors.identity import organizations
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.consumer import BatchConsumer
@@ -28,7 +28,7 @@ from highwater.connectors.kafka.records import DeadLetter, Event, Record, dead_l
 from highwater.connectors.postgres.pool import Connection, Row, is_of_the_store, transaction
 from highwater.connectors.slices import SLICES
 from highwater.connectors.verify.log import ReadLog, decoded, in_slices
-from highwater.connectors.verify.patience import Patience
+from highwater.connectors.verify.patience import TimeLimit
 from highwater.connectors.wiring import Wiring
 from highwater.schemas.cache import VERSION_BUMPED
 from highwater.schemas.envelope import caused_by
@@ -37,22 +37,22 @@ from highwater.schemas.jobs import PLAN_CHANGED, PlanChanged
 from highwater.streams.jobs.validation import check_jobs_event
 from highwater.streams.settings import Settings
 
-# The sinks of what comes from outside; each topic belongs to one of them. The others read the log's own decisions, and go on from
-# the restored positions when they are started: what they do again changes nothing. Erasures void what came before them, whenever
-# it is read, and schedules are what results and votes wait for: with them done, no order between topics is left open.
+# The sinks of events from outside; each topic belongs to one of them. The others read the log's own decisions, and
+# continue from the restored positions when they start: repeating them changes nothing. Erasures void earlier events,
+# whenever those are read, and results and votes wait for schedules: after these sinks no order between topics matters.
 FIRST = ("fixtures", "users")
 NEXT = ("insights", "results", "votes", "posts", "queries", "jobs", "jobcontrols", "usage", "chunks")
-# They build on what became of runs and on what was charged, so they come after that was loaded.
+# They depend on the outcome of runs and on charges, so they run after those were loaded.
 THEN = ("controls", "tokens")
-# Their refusals depend on the moment: what was accepted then may look impossible now.
+# Their refusals depend on the time: events that were accepted then may look invalid now.
 _JUDGED_THEN = frozenset({"controls", "jobcontrols"})
 _OUTBOX_ROWS = 5_000
 
 
 class Replay:
-    """The sinks over the restored database. `now_ms` is the broker's time of what they are at, as it was when they ran live."""
+    """The sinks over the restored database. `now_ms` is the broker's time of the current events, as when they ran live."""
 
-    def __init__(self, around: Surroundings, settings: Settings, told: Told, patience: Patience) -> None:
+    def __init__(self, around: Surroundings, settings: Settings, told: RecordedResults, patience: TimeLimit) -> None:
         self._pool = around.pool
         self._told = told
         self._patience = patience
@@ -66,7 +66,7 @@ class Replay:
         self.dropped = 0
 
     async def open(self, resources: AsyncExitStack) -> None:
-        """Make the sinks; what they hold is closed with `resources`."""
+        """Open the sinks; `resources` closes what they hold."""
         wiring = Wiring(self._settings, self._around, resources)
         made = {name: make for one in SLICES for name, make in one.sinks.items()}
         for name in (*FIRST, *NEXT, *THEN):
@@ -77,7 +77,7 @@ class Replay:
             self._upto_outbox = await tx.fetchval(QUERIES["outbox_top"])
 
     def topics_of(self, name: str) -> tuple[str, ...]:
-        """The topics of a sink."""
+        """Return the topics of a sink."""
         return tuple(self._sinks[name].topics)
 
     async def run(self, names: Sequence[str], records: AsyncIterable[Record], topic_ids: Mapping[str, str]) -> None:
@@ -97,7 +97,7 @@ class Replay:
         await self._drop_told()
 
     async def _store_plans(self, records: Sequence[Record]) -> None:
-        """Plans of organizations, by which jobs and queries are judged; their own sink stores them again."""
+        """Store the plans of organizations, by which jobs and queries are judged; their own sink stores them again."""
         found: list[Event[PlanChanged]] = []
         for record in records:
             if record.topic == PLAN_CHANGED and (value := await decoded(self._around, record)) is not None:
@@ -112,7 +112,7 @@ class Replay:
     async def _apply(
         self, sink: Handler[Any, Any], records: Sequence[Record], topic_ids: Mapping[str, str], *, is_bad: bool = False
     ) -> None:
-        """As the consumer framework does: what cannot be decoded is dead-lettered, a batch that cannot be taken is split."""
+        """Apply records as the consumer framework does: undecodable ones are dead-lettered, a refused batch is split."""
         events, dead = await self._decoded(records)
         if is_bad:
             dead += [DeadLetter(event.record, "handler_failed", "while the database was restored") for event in events]
@@ -154,7 +154,7 @@ class Replay:
         return events, dead
 
     async def _add_letters(self, tx: Connection, group: str, letters: Sequence[DeadLetter]) -> None:
-        """Dead letters that the log does not have."""
+        """Add the dead letters that the log does not have."""
         rows = [
             dead_letter_row(letter, group=group, now_ms=self._now_ms)
             for letter in letters
@@ -167,7 +167,7 @@ class Replay:
         return record.offset <= self._told.reached.get((record.topic, record.partition), -1)
 
     async def _drop_told(self) -> None:
-        """Take out of the outbox what the log has. Versions are all taken out: the restore tells them in the end."""
+        """Remove from the outbox what the log has. All versions are removed: the restore publishes them at the end."""
         while True:
             async with transaction(self._pool) as tx:
                 rows = await tx.fetch(QUERIES["outbox_after"], self._upto_outbox, _OUTBOX_ROWS)
@@ -196,7 +196,7 @@ async def _move(tx: Connection, group: str, records: Sequence[Record], topic_ids
 
 
 async def set_positions(tx: Connection, group: str, upto: Mapping[Place, int], topic_ids: Mapping[str, str]) -> None:
-    """Have a group read on from these offsets.
+    """Let a group continue from these offsets.
 
     Raises:
         BackupError: a topic is not on the broker.

@@ -1,13 +1,14 @@
-"""`highwater restore`: a backup beside the log that went on, or the log alone, becomes a database that roles may go on from.
+"""`highwater restore`: turns a backup and the log, or the log alone, into a database from which roles can continue.
 
-Invariant: everything is checked before anything is changed. From then on a row in `restore_progress` keeps `connect` from
-working on the database until the restore has ended; one that was interrupted is begun again with `--force`. The steps:
+Invariant: everything is checked before anything is changed. From then on a row in `restore_progress` keeps `connect`
+from working on the database until the restore has ended; an interrupted one is repeated with `--force`. The steps:
 
-1. the rows of the backup, by the migrations that it names, then those that are newer;
+1. the rows of the backup, by the migrations that it names, then the newer migrations;
 2. numbers above those of the log (`results.raise_numbers`);
 3. the sinks from the backup's positions to the log's ends (`replaying.py`), erasures among them;
-4. results of the log: jobs, runs, charges, alerts, rebuilds; then controls of runs and uses of tokens, which build on them;
-5. versions above those that were announced (`versions.py`).
+4. results of the log: jobs, runs, charges, alerts, rebuilds; then controls of runs and uses of tokens, which depend on
+   them;
+5. versions above those that were published (`versions.py`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from highwater.connectors.backup.results import Results
 from highwater.connectors.backup.statements import QUERIES
 from highwater.connectors.backup.tables import copy_in
 from highwater.connectors.backup.taking import own_connection
-from highwater.connectors.backup.told import read_told
+from highwater.connectors.backup.told import read_results
 from highwater.connectors.backup.versions import renew_versions
 from highwater.connectors.kafka.admin import LogRange
 from highwater.connectors.kafka.handler import Surroundings
@@ -43,20 +44,20 @@ from highwater.connectors.postgres.migrate import known_migrations, migrate
 from highwater.connectors.postgres.pool import reading, transaction
 from highwater.connectors.verify.log import read_in_order
 from highwater.connectors.verify.notes import notes_on_disk
-from highwater.connectors.verify.patience import Patience
+from highwater.connectors.verify.patience import TimeLimit
 from highwater.schemas.topics import TOPICS, all_topics
 from highwater.streams.clock import to_datetime
 from highwater.streams.settings import Settings
 
-# Who else may be connected while a database is replaced: commands that only look.
+# Other connections that are allowed while a database is replaced: read-only commands.
 _LOOKERS = frozenset({"highwater backup", "highwater verify"})
-# Results are no part of these: ticks are the clock, and the other two are records of what people did.
+# Not results: ticks are the clock, and the other two record actions of people.
 _NO_RESULTS = frozenset({"streams.tick", "streams.dead-letter-handled", "security.action-recorded"})
 
 
 @dataclass(slots=True)
 class Restored:
-    """What a restore did. `counts`: what of the log was loaded; `taken_at`: of the backup, None from the log alone."""
+    """The outcome of a restore. `counts`: what was loaded from the log; `taken_at`: of the backup, None from the log alone."""
 
     taken_at: str | None
     rows: int = 0
@@ -67,18 +68,18 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class LogNow:
-    """The catalogue's topics as the broker has them."""
+    """The catalogue's topics as the broker has them now."""
 
     topic_ids: Mapping[str, str]
     ranges: Mapping[Place, LogRange]
 
     def of(self, topics: Collection[str]) -> dict[Place, LogRange]:
-        """The partitions of some topics."""
+        """Return the partitions of some topics."""
         return {place: found for place, found in self.ranges.items() if place[0] in topics}
 
 
 async def log_now(around: Surroundings) -> LogNow:
-    """Ask the broker.
+    """Query the broker.
 
     Raises:
         UnavailableError: it does not answer.
@@ -90,16 +91,16 @@ async def log_now(around: Surroundings) -> LogNow:
 
 
 def result_topics() -> list[str]:
-    """The topics that results are told on, and those of dead letters."""
+    """Return the topics that report results, and those of dead letters."""
     own = [topic.name for topic in TOPICS.values() if not topic.outsider and topic.name not in _NO_RESULTS]
     return own + [topic.dead_letter for topic in TOPICS.values()]
 
 
 def checked_manifest(folder: Path) -> Manifest:
-    """The manifest of a folder that holds a whole backup which this version can restore.
+    """Return the manifest of a folder with a complete backup that this version can restore.
 
     Raises:
-        BackupError: it is none.
+        BackupError: the folder has none.
     """
     manifest = read_manifest(folder)
     check_migrations(manifest, known_migrations())
@@ -108,12 +109,12 @@ def checked_manifest(folder: Path) -> Manifest:
 
 
 async def restore_schemas(registry: Registry, manifest: Manifest) -> int:
-    """Bring the registry's schemas under the ids that the log's records carry; returns how many were missing.
+    """Register the schemas under the ids that the log's records carry; return how many were missing.
 
-    Before anything else: what is recorded of a restore needs a schema as well.
+    This comes first: the records of a restore need a schema as well.
 
     Raises:
-        BackupError: the registry has, or gave, another id for one of them.
+        BackupError: the registry has, or assigned, another id for one of them.
     """
     registered = 0
     for one in manifest["registry"]:
@@ -136,7 +137,7 @@ class Restore:
     """One restore, from a backup's folder or from the log alone (`folder` None)."""
 
     def __init__(
-        self, around: Surroundings, settings: Settings, patience: Patience, say: Callable[[str], None]
+        self, around: Surroundings, settings: Settings, patience: TimeLimit, say: Callable[[str], None]
     ) -> None:
         self._around = around
         self._settings = settings
@@ -147,8 +148,8 @@ class Restore:
         """Check, then restore.
 
         Raises:
-            BackupError: the backup, the log or the database is not as it must be; nothing was changed.
-            UnavailableError: a part does not answer, or the time has run out.
+            BackupError: the backup, the log or the database does not meet the conditions; nothing was changed.
+            UnavailableError: a service does not answer, or the time has run out.
         """
         async with self._patience.part("the restore"):
             self._say("checking")
@@ -203,7 +204,7 @@ class Restore:
                 place: LogRange(max(span.low, starts.get(place, span.low)), span.high)
                 for place, span in log.of(result_topics()).items()
             }
-            told = await read_told(around, spans, notes, self._patience)
+            told = await read_results(around, spans, notes, self._patience)
             results = Results(told, around.codec, now_ms)
             async with transaction(around.pool) as tx:
                 await results.raise_numbers(tx)
@@ -228,7 +229,7 @@ class Restore:
             found.events, found.counts = replay.events, results.loaded.counts
 
     async def _replay_controls(self, replay: Replay, results: Results, log: LogNow) -> None:
-        """Each by itself: what became of a run that one restarted is known before the next is taken."""
+        """Replay controls one by one: the outcome of a run that one restarted must be known before the next is applied."""
         (name, *_) = THEN
         spans = await self._spans(replay, (name,), log)
         async for record in read_in_order(self._around.client, spans, self._patience):
@@ -239,7 +240,7 @@ class Restore:
     async def _replay(self, replay: Replay, names: Sequence[str], log: LogNow) -> None:
         spans = await self._spans(replay, names, log)
         if names == NEXT:
-            # Plans are read along; their own sink goes on from its position.
+            # Plans are read too; their own sink continues from its position.
             spans |= await self._spans_of("organizations", ("jobs.plan-changed",), log)
         await replay.run(names, read_in_order(self._around.client, spans, self._patience), log.topic_ids)
 
@@ -250,7 +251,7 @@ class Restore:
         return found
 
     async def _spans_of(self, group: str, topics: Sequence[str], log: LogNow) -> dict[Place, LogRange]:
-        """From a group's positions to the ends; a partition that an operator has to resume is left as it is."""
+        """Return the offsets from a group's positions to the ends; a partition that an operator has to resume is skipped."""
         async with transaction(self._around.pool) as tx:
             rows = [row for row in await tx.fetch(QUERIES["backup_positions"]) if row["group"] == group]
             stopped = {
@@ -269,7 +270,7 @@ async def _only(record: Record) -> Any:
 
 
 def _starts(manifest: Manifest | None, log: LogNow) -> dict[Place, int]:
-    """From where the log is read for results.
+    """Return from where the log is read for results.
 
     Raises:
         BackupError: the log does not hold what follows the backup, or has lost its beginning.

@@ -1,8 +1,8 @@
-"""What the log has as a result is loaded into the restored rows: runs, jobs, charges, alerts, rebuilds, numbers.
+"""Loads results from the log into the restored rows: runs, jobs, charges, alerts, rebuilds, numbers.
 
-Invariant: what was paid, charged or sent according to the log is not paid, charged or sent again. A run that was begun, and whose
-work was lost with the database, fails with that reason; a job continues from its checkpoint in the log; alerts up to the log's
-end count as sent. Numbers that others have seen are never given to anything else.
+Invariant: what was paid, charged or sent according to the log is not paid, charged or sent again. A run that had begun,
+and whose work was lost with the database, fails with that reason; a job continues from its checkpoint in the log;
+alerts up to the log's end count as sent. Published numbers are never assigned to anything else.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 import orjson
 
 from highwater.connectors.backup.statements import QUERIES
-from highwater.connectors.backup.told import Event, Rebuilt, Told
+from highwater.connectors.backup.told import Event, Rebuilt, RecordedResults
 from highwater.connectors.chunks.sink_chunks import progress_of
 from highwater.connectors.chunks.store import SourceKey, ingests_of
 from highwater.connectors.kafka import outbox
-from highwater.connectors.kafka.outbox import OutboxRow, Teller
+from highwater.connectors.kafka.outbox import OutboxFactory, OutboxRow
 from highwater.connectors.postgres.leases import LeaseKind
 from highwater.connectors.postgres.pool import Connection, Row
 from highwater.schemas.chunks import INGEST_PROGRESSED
@@ -42,30 +42,30 @@ RESTORED = "restored"
 
 @dataclass(slots=True)
 class Loaded:
-    """What was loaded, by number, and which users are to be rebuilt."""
+    """What was loaded, as counts, and which users need a rebuild."""
 
     counts: dict[str, int] = field(default_factory=dict)
     rebuilds: list[str] = field(default_factory=list)
 
     def add(self, what: str, count: int) -> None:
-        """Count something."""
+        """Add a count."""
         self.counts[what] = self.counts.get(what, 0) + count
 
 
 class Results:
-    """Loads them, each part in the caller's transaction."""
+    """Loads results, each kind in the caller's transaction."""
 
-    def __init__(self, told: Told, codec: Codec, now_ms: int) -> None:
+    def __init__(self, told: RecordedResults, codec: Codec, now_ms: int) -> None:
         self._told = told
         self._codec = codec
-        self._tell = Teller(codec, SOURCE)
+        self._tell = OutboxFactory(codec, SOURCE)
         self._now_ms = now_ms
         self.loaded = Loaded()
 
     # -- before the sinks are replayed ---------------------------------------------------------------------------------
 
     async def raise_numbers(self, tx: Connection) -> None:
-        """Sequences, epochs of relays and revisions of seasons begin above those of the log."""
+        """Raise sequences, epochs of relays and revisions of seasons above those of the log."""
         told = self._told
         names = await tx.fetchrow(QUERIES["identity_of_outbox"])
         assert names is not None  # a row without a table
@@ -78,7 +78,7 @@ class Results:
     # -- after the first sinks -------------------------------------------------------------------------------------------
 
     async def load_charges(self, tx: Connection) -> None:
-        """Charges under their own numbers, and the sums that limits are judged by."""
+        """Load charges under their own numbers, and the sums that limits are judged by."""
         events = list(self._told.usage.values())
         if not events:
             return
@@ -91,7 +91,7 @@ class Results:
         self.loaded.add("charges", len(events))
 
     async def load_jobs(self, tx: Connection) -> None:
-        """Jobs as their progress and checkpoints say."""
+        """Load jobs by their progress and checkpoints."""
         told = self._told
         ids = sorted(told.progress.keys() | told.checkpoints.keys() | told.requested)
         rows = [
@@ -103,7 +103,7 @@ class Results:
         await tx.execute(QUERIES["drop_commands_of_ended_jobs"])
 
     def _job(self, row: Row) -> tuple[Any, ...] | None:
-        """In the order of `load_jobs`; None where the row knows as much."""
+        """Return the row in the order of `load_jobs`; None if the stored row is as new."""
         job_id, told = row["job_id"], self._told
         last, saved = told.progress.get(job_id), told.checkpoints.get(job_id)
         seq, percent = (last["seq"], last["progress_pct"]) if last else (0, 0)
@@ -129,7 +129,7 @@ class Results:
         return job_id, JobStatus.PENDING, seq, percent, None, None, checkpoint, done, total, epoch
 
     async def load_runs(self, tx: Connection) -> None:
-        """Runs as their stages say; one that was begun and is not at its end fails."""
+        """Load runs by their stages; one that had begun and has not ended fails."""
         told = self._told
         held = {row["id"]: row for row in await tx.fetch(QUERIES["runs_to_load"], sorted(told.runs))}
         rows, events = [], []
@@ -148,7 +148,7 @@ class Results:
         await tx.execute(QUERIES["load_ordinals"], list(ordinals), list(ordinals.values()))
 
     def _run(self, event: Event, row: Row) -> tuple[tuple[Any, ...], list[OutboxRow]] | None:
-        """The row in the order of `load_runs`, and what is told; None where the row knows as much."""
+        """Return the row in the order of `load_runs`, and its events; None if the stored row is as new."""
         status, archived = Status(event["status"]), self._told.archived.get(event["id"])
         is_known = row["revision"] >= event["revision"]
         if is_known and (row["status"] != Status.COMPLETED or archived is None or row["archive_status"] in _ARCHIVED):
@@ -185,14 +185,14 @@ class Results:
         return outbox.event_row(self._codec, topic, event, source=SOURCE, now_ms=self._now_ms, caused_by=caused_by)
 
     async def load_alerts(self, tx: Connection, channels: Sequence[str]) -> None:
-        """Alerts of the log count as sent by every channel."""
+        """Mark the alerts of the log as sent by every channel."""
         alerts = self._told.alerts
         if alerts:
             await tx.execute(QUERIES["load_alerts_sent"], alerts, list(channels), to_datetime(self._now_ms))
             self.loaded.add("alerts", len(alerts))
 
     async def load_rebuilds(self, tx: Connection) -> None:
-        """Rebuilds under their versions and marks; clusters whose content is gone are demanded again."""
+        """Load rebuilds with their versions and marks; request clusters again whose content is lost."""
         rebuilt = self._told.rebuilt
         users = sorted(rebuilt)
         versions = [rebuilt[user].cluster_version for user in users]
@@ -215,7 +215,7 @@ class Results:
         await tx.execute(QUERIES["load_user_revisions"], list(revisions), list(revisions.values()))
 
     async def load_ingests(self, tx: Connection) -> None:
-        """Ingests under revisions that the log does not have, told again where they are further than it says."""
+        """Load ingests with revisions that the log does not have, and report those again that are further than the log says."""
         held = await ingests_of(tx, [(SourceKey(*key[1:]), key[0]) for key in self._told.ingests])
         raised, events = [], []
         for (ingest_id, *source), event in self._told.ingests.items():
@@ -258,7 +258,9 @@ def _marks(user: str, rebuilt: Rebuilt) -> list[tuple[str, str, int, int]]:
 
 
 def _checkpoint(saved: Event | None) -> tuple[int, int, str | None]:
-    """Steps done, steps in all and the checkpoint of an event of `jobs.checkpoint-saved`, as `checkpoint_event` parts them."""
+    """Return steps done, total steps and the checkpoint of an event of `jobs.checkpoint-saved`, as `checkpoint_event`
+    splits them.
+    """
     if saved is None:
         return 0, 0, None
     held = orjson.loads(saved["state"])

@@ -1,7 +1,7 @@
-"""The rows of our tables, as COPY writes and reads them: text, compressed, one file a table.
+"""The rows of our tables, as COPY writes and reads them: text, compressed, one file per table.
 
-Why COPY and not `pg_dump`: the server may be one that this machine has no client programs of, or newer ones than the server; the
-schema is made by the migrations, so rows are all that is needed; and positions are read in the same transaction.
+Why COPY and not `pg_dump`: this machine may have no client programs, or older ones than the server; migrations create
+the schema, so only rows are needed; and positions are read in the same transaction.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 from highwater.connectors.backup.manifest import File, Table
 from highwater.connectors.backup.statements import QUERIES
 
-# Of this server and moment: leases, which begin at the clock; a restore; the migrations, which the manifest names. And the sums
-# of words, which triggers make of the rows of `chunks`: with rows of their own they would count twice. And a day of charts, which
-# after a restore would show another system's day. And vectors of a next model, which are made again.
+# Tables that depend on this server and time: leases, which start with the clock; a running restore; the migrations,
+# which the manifest names. Sums of words, which triggers compute from the rows of `chunks` and would count twice. A day
+# of charts, which would show another system's day. Vectors of a next model, which are computed again.
 NOT_COPIED = frozenset(
     {
         "leases",
@@ -32,7 +32,7 @@ NOT_COPIED = frozenset(
     }
 )
 _SUFFIX = ".copy.gz"
-# Of gzip: a third of the time of the default for a tenth more bytes.
+# gzip level: a third of the default's time for 10 % more bytes.
 _LEVEL = 3
 _PIECE_BYTES = 1 << 20
 
@@ -64,13 +64,14 @@ def _file_of(path: Path) -> File:
 
 
 async def copy_in(connection: Any, folder: Path, tables: list[Table], sequences: Mapping[str, int]) -> int:
-    """Fill the tables, whose own rows from the migrations go first, and set the sequences; returns the rows.
+    """Fill the tables, whose own rows from the migrations are deleted first, and set the sequences; return the number
+    of rows.
 
     An older backup may hold a table that is no longer copied.
     """
     rows = 0
     tables = [table for table in tables if table["name"] not in NOT_COPIED]
-    for table in reversed(tables):  # what refers to others goes before them
+    for table in reversed(tables):  # referring tables before the tables they refer to
         await connection.execute(f'DELETE FROM "{table["name"]}"')  # noqa: S608 (a name of the manifest, which was checked)
     for table in tables:
         await connection.copy_to_table(

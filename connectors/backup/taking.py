@@ -1,7 +1,8 @@
-"""`highwater backup`: a snapshot of the database with the positions it contains, the registry's schemas, and the log's ends.
+"""`highwater backup`: a snapshot of the database with the positions it contains, the registry's schemas, and the log's
+ends.
 
-Invariant: the ends of the log are read before the snapshot is taken, so whatever the snapshot's transactions published later lies
-beyond them; roles go on meanwhile. Nothing is written outside the folder.
+Invariant: the ends of the log are read before the snapshot is taken, so that everything the snapshot's transactions
+publish later lies beyond them; roles continue meanwhile. Nothing is written outside the folder.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ _CLOSING_SECONDS_MAX = 5.0
 
 
 async def back_up(around: Surroundings, settings: Settings, folder: Path, product: str) -> Manifest:
-    """Write a backup into a folder that is empty or not there yet.
+    """Write a backup into a folder that is empty or does not exist.
 
     Raises:
-        BackupError: the folder holds something, or cannot be written.
+        BackupError: the folder is not empty, or cannot be written.
         UnavailableError: Kafka, the registry or PostgreSQL does not answer.
     """
     _prepare(folder)
@@ -52,7 +53,7 @@ async def back_up(around: Surroundings, settings: Settings, folder: Path, produc
         migrations = [list(row) for row in await connection.fetch(QUERIES["backup_migrations"])]
         blobs = dict(await connection.fetchrow(QUERIES["backup_blobs"]))
         tables = await copy_out(connection, folder)
-        # Sequences stand outside of transactions: read last, they are above every number in the rows.
+        # Sequences are not transactional: read last, they are above every number in the rows.
         sequences = {row["name"]: row["last_value"] for row in await connection.fetch(QUERIES["backup_sequences"])}
     manifest = Manifest(
         format=FORMAT, product=product, taken_at=iso_from_ms(around.clock()), migrations=migrations, tables=tables,
@@ -74,7 +75,7 @@ def _prepare(folder: Path) -> None:
 
 
 async def schemas_now(around: Surroundings) -> list[Registered]:
-    """Every version of the catalogue's subjects, in the order of ids."""
+    """Return every version of the catalogue's subjects, in the order of ids."""
     found = [
         Registered(topic=topic.name, version=version, schema_id=schema_id, schema=text)
         for topic in TOPICS.values()
@@ -85,7 +86,7 @@ async def schemas_now(around: Surroundings) -> list[Registered]:
 
 
 async def topics_now(around: Surroundings) -> dict[str, TopicAt]:
-    """The topics of the catalogue that are on the broker, with their ids and ends."""
+    """Return the catalogue's topics on the broker, with their ids and ends."""
     counts = await around.admin.partition_counts()
     names = sorted(topic.name for topic in all_topics() if topic.name in counts)
     topic_ids = await around.admin.topic_ids(names)
@@ -98,7 +99,7 @@ async def topics_now(around: Surroundings) -> dict[str, TopicAt]:
 
 @asynccontextmanager
 async def own_connection(settings: Settings, name: str, **session: str) -> AsyncIterator[Any]:
-    """A connection whose statements take as long as they need.
+    """Yield a connection without a statement timeout.
 
     Raises:
         ConfigurationError: DATABASE_URL is not set.

@@ -1,7 +1,8 @@
-"""What the log already holds of results, from the backup's ends on: nothing of it is decided, paid, sent or numbered again.
+"""The results that the log already holds after the backup's ends: none of them is decided, paid, sent or numbered
+again.
 
-Invariant: it is read to ends that were fixed before, in the order of the broker's time, while no role publishes. Of an event that
-a replay gives again it is known whether the log has it, or a later one of its key.
+Invariant: it is read to ends that were fixed before, in the order of the broker's time, while no role publishes. For an
+event that a replay produces again it is known whether the log has it, or a later one of its key.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from highwater.connectors.kafka.positions import Place
 from highwater.connectors.kafka.records import Record
 from highwater.connectors.verify.log import decoded, read_in_order
 from highwater.connectors.verify.notes import Named, Noting
-from highwater.connectors.verify.patience import Patience
+from highwater.connectors.verify.patience import TimeLimit
 from highwater.schemas.envelope import caused_by, header
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.positions import Position, parse_position
@@ -29,7 +30,7 @@ Event = Mapping[str, Any]
 
 
 class Version(NamedTuple):
-    """A version of a resource as it was announced; `bumped_ms` in ms since 1970."""
+    """A published version of a resource; `bumped_ms` in ms since 1970."""
 
     version: int
     etag: str
@@ -39,7 +40,7 @@ class Version(NamedTuple):
 
 @dataclass(slots=True)
 class Rebuilt:
-    """What the log says of a user's rebuilds since the backup, times in ms since 1970."""
+    """A user's rebuilds since the backup, according to the log; times in ms since 1970."""
 
     last_request: Position | None = None
     cluster_version: int = 0
@@ -49,8 +50,10 @@ class Rebuilt:
     retractions: dict[str, int] = field(default_factory=dict)
 
 
-class Told:
-    """Results by what they are of. `notes` keeps what is one entry a key and source, so that memory does not grow with it."""
+class RecordedResults:
+    """Results by their subject. `notes` stores what has one entry per key and source, so that memory does not grow with
+    the log.
+    """
 
     def __init__(self, notes: Noting) -> None:
         self._covered = Named(notes, "covered")
@@ -73,9 +76,9 @@ class Told:
         self.ingests: dict[tuple[str, str, str, str], Event] = {}
 
     def covers(self, topic: str, key: bytes | None, cause: Position | None) -> bool:
-        """Whether the log has what this event caused for this key, or what came after it.
+        """Return whether the log has what this event caused for this key, or what came after it.
 
-        Of one key what one sink tells is in the log in the order of its causes, so a later cause speaks for those before it.
+        For one key a sink publishes in the order of causes, so a later cause implies the earlier ones.
         """
         if cause is None:
             return False
@@ -83,7 +86,7 @@ class Told:
         return held is not None and cause.offset <= held
 
     def has_letter(self, origin: str, group: str) -> bool:
-        """Whether an event was dead-lettered by a group."""
+        """Return whether a group dead-lettered an event."""
         return self._letters.get((origin, group)) is not None
 
     def note(self, record: Record) -> None:
@@ -107,7 +110,7 @@ class Told:
             self.reached[place] = max(cause.offset, self.reached.get(place, 0))
 
     def note_event(self, record: Record, event: Event) -> None:
-        """Note what an event says."""
+        """Note the contents of an event."""
         match record.topic:
             case "cache.version-bumped":
                 held = self.versions.get(event["key"])
@@ -184,9 +187,11 @@ def _later(held: Position | None, text: str) -> Position | None:
     return found if held is None or held[:2] != found[:2] or found.offset > held.offset else held
 
 
-async def read_told(around: Surroundings, spans: Mapping[Place, LogRange], notes: Noting, patience: Patience) -> Told:
+async def read_results(
+    around: Surroundings, spans: Mapping[Place, LogRange], notes: Noting, patience: TimeLimit
+) -> RecordedResults:
     """Read results from their topics, within the spans."""
-    told = Told(notes)
+    told = RecordedResults(notes)
     async for record in read_in_order(around.client, spans, patience):
         told.note(record)
         if record.topic.endswith(DEAD_LETTER_SUFFIX):

@@ -1,7 +1,7 @@
-"""Versions of resources after a restore: none that was announced is given to other content.
+"""Versions of resources after a restore: no published version is assigned to other content.
 
-Invariant: a resource whose row is what the log announced last keeps version and tag; every other one gets a version above both, a
-tag of its own and a bump; one that has no row begins above what was announced of it.
+Invariant: a resource whose row is what the log published last keeps version and ETag; every other one gets a version
+above both, a new ETag and a bump; one without a row starts above its published version.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from highwater.connectors.backup.results import SOURCE
 from highwater.connectors.backup.statements import QUERIES
-from highwater.connectors.backup.told import Told
+from highwater.connectors.backup.told import RecordedResults
 from highwater.connectors.kafka import outbox
 from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.cache import VERSION_BUMPED, VersionBumped
@@ -23,8 +23,10 @@ _REASON = "restore"
 _KEYS_MAX = 10_000
 
 
-async def renew_versions(tx: Connection, codec: Codec, told: Told, bumped: Collection[str], now_ms: int) -> int:
-    """Bring versions above those that were announced; returns how many were. `bumped` are keys that the replay changed."""
+async def renew_versions(
+    tx: Connection, codec: Codec, told: RecordedResults, bumped: Collection[str], now_ms: int
+) -> int:
+    """Raise versions above the published ones; return how many. `bumped` are keys that the replay changed."""
     keys = sorted(told.versions.keys() | set(bumped))
     announced = {key: (told.versions[key].version, told.versions[key].etag) for key in told.versions}
     await tx.execute(QUERIES["raise_floor_above"], list(announced), [version for version, _ in announced.values()])

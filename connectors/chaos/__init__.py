@@ -1,1 +1,1 @@
-"""What must be true of the stores after faults."""
+"""What must hold for the stores after faults."""

@@ -1,6 +1,6 @@
-"""The records that tables are restored from, deleted as a retention does that somebody has set on a changelog.
+"""Deletes the records from which tables are restored, as a retention set on a changelog would.
 
-Invariant: only what is a fault is done here; the policy of the topics is as before in the end.
+Invariant: only the fault is done here; the policy of the topics is restored afterwards.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _set_policy(admin: AdminClient, names: list[str], policy: str) -> None:
 
 
 def _are_deleted(admin: AdminClient, places: list[TopicPartition], *, is_last: bool) -> bool:
-    """Whether the broker did it; before it has seen the change of the policy it refuses."""
+    """Return whether the broker deleted them; until it has applied the changed policy it refuses."""
     try:
         for future in admin.delete_records(places).values():
             future.result(REQUEST_SECONDS)

@@ -1,6 +1,6 @@
-"""What is asked of the stores of a stack after faults: has everything come to its end, and is anything there that must not be.
+"""Checks the stores of a stack after faults: whether all work has ended, and whether anything wrong is stored.
 
-Invariant: what is true of any stack at rest is said here, by the stores alone; what was sent is known to whoever sent it.
+Invariant: it checks what holds for any stack at rest, from the stores alone; only the sender knows what was sent.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _DEAD_LETTERS = ".dlq"
 
 
 async def unfinished(connection: Connection, admin: Admin) -> dict[str, int]:
-    """What has not come to its end, with how much of it; empty at rest.
+    """Return unfinished work by kind, with counts; empty at rest.
 
     Raises:
         UnavailableError: Kafka does not answer.
@@ -32,12 +32,12 @@ async def unfinished(connection: Connection, admin: Admin) -> dict[str, int]:
 
 
 async def stored(connection: Connection) -> dict[str, int]:
-    """How much of each there is."""
+    """Return how much of each kind is stored."""
     return {name: int(number) for name, number in (await one_row(connection, QUERIES["chaos_stored"])).items()}
 
 
 async def wrong(connection: Connection, admin: Admin, sent: Mapping[str, int]) -> list[str]:
-    """What is that must not be, a line each; `sent`: how much of each there is to be, once.
+    """Return what is wrong, one line each; `sent`: how much of each kind must exist, once.
 
     Raises:
         UnavailableError: Kafka does not answer.
@@ -58,10 +58,10 @@ async def wrong(connection: Connection, admin: Admin, sent: Mapping[str, int]) -
 
 
 async def rewind(connection: Connection, group: str, records: int) -> None:
-    """Move the consumers of a group back by a number of records in each partition."""
+    """Set the consumers of a group back by a number of records in each partition."""
     await connection.execute(QUERIES["chaos_rewind"], group, records)
 
 
 async def terminate(connection: Connection) -> None:
-    """Have the server end every other connection of this user."""
+    """Let the server end every other connection of this user."""
     await connection.execute(QUERIES["chaos_terminate"])

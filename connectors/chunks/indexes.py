@@ -1,9 +1,9 @@
-"""Keeps an index of vectors (HNSW) for each namespace that has too many to be compared one by one, and folds sums of words.
+"""Keeps a vector index (HNSW) for each namespace that is too large to compare all vectors, and folds sums of words.
 
-Invariants. Those of hot namespaces come first and are kept dense (R3.21). Chunks are read and written while an index is built.
-One process at a time builds; an index that was left half made is made again. Vectors stand in it at half precision, which
-halves it and finds the same (`tests/bench/chunks_search.py`): at unit length, so that no number is too large or too small for
-it. What is found is compared at full precision.
+Invariants. Indexes of hot namespaces come first and are kept dense (R3.21). Chunks are read and written while an index
+is built. One process builds at a time; an incomplete index is rebuilt. Vectors in an index have half precision, which
+halves it and finds the same (`tests/bench/chunks_search.py`), and unit length, so that no number is out of range.
+Results are compared at full precision.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ from highwater.streams.telemetry import get_log
 
 _log = get_log("backfill")
 
-# What an index of half precision takes (pgvector); longer vectors are compared one by one.
+# The limit of an index with half precision (pgvector); longer vectors are compared one by one.
 DIMENSIONS_MAX = 4_000
-# A namespace grows past the bound once; until its index is there its searches are slower, not other. A look counts up to the
-# bound in each namespace without one.
+# A namespace exceeds the limit once; until its index exists its searches are slower but equal. A check counts up to the
+# limit in each namespace without one.
 LOOK_SECONDS = 60.0
-# Whoever hangs while it keeps the indexes is followed after this long. Meanwhile searches are slower, not other.
+# If the process that keeps the indexes hangs, another takes over after this long. Meanwhile searches are slower but
+# equal.
 _KEEPER_SECONDS = 3_600.0
-# How often an index is looked at for holes: counting 100,000 vectors takes some 20 ms.
+# How often an index is checked for holes: counting 100,000 vectors takes some 20 ms.
 _HOT_LOOK_MS, _OTHER_LOOK_MS = 10 * 60_000, 6 * 3_600_000
-# So many statements may have changed the chunks of a namespace until the sums that they left are folded: a search reads as many
-# rows for each of its words, at a microsecond each, and a word is written anew once in so many changes at most.
+# How many statements may change the chunks of a namespace before their sums are folded: a search reads as many rows for
+# each of its words, at a microsecond each, and a word is rewritten at most once in so many changes.
 _PARTS_MAX = 32
-# 100,000 vectors of 384 are built in some 120 MB; what does not fit is built many times more slowly.
+# 100,000 vectors of 384 need some 120 MB to build; an index that does not fit is built many times more slowly.
 _BUILD_MEMORY = "256MB"
 
 
@@ -45,14 +46,14 @@ class ChunkIndexes:
     """Finds namespaces that need an index, and builds it."""
 
     group = "chunk-indexes"
-    problem: str | None = None  # searches are right without it
+    problem: str | None = None  # searches are correct without it
 
     def __init__(self, database_url: str, clock: Clock) -> None:
         self._url = database_url
         self._clock = clock
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Look until `stop` is set, which ends a build that is in progress."""
+        """Check repeatedly until `stop` is set, which ends a running build."""
         while not stop.is_set():
             look = asyncio.ensure_future(self._look())
             ending = asyncio.ensure_future(stop.wait())
@@ -61,7 +62,7 @@ class ChunkIndexes:
             finally:
                 ending.cancel()
                 if not look.done():
-                    look.cancel()  # asyncpg has the server cancel the statement too
+                    look.cancel()  # asyncpg also cancels the statement on the server
                 await asyncio.gather(look, ending, return_exceptions=True)
             if not look.cancelled() and (error := look.exception()) is not None:
                 if not isinstance(error, (*AWAY, UnavailableError, asyncpg.PostgresError)):
@@ -70,10 +71,11 @@ class ChunkIndexes:
             await pause(stop, LOOK_SECONDS)
 
     async def _look(self) -> None:
-        # A build takes as long as it takes; nothing waits for it.
+        # A build takes as long as it needs; nothing waits for it.
         connection = await open_connection(self._url, timeout=5.0)
         try:
-            # Ends with the session, else after the longest build: two at once would wait for each other's lock on the table.
+            # Ends with the session, else after the longest build: two at once would wait for each other's lock on the
+            # table.
             keeping = Leases(LeaseKind.CHUNK_INDEXES, seconds=_KEEPER_SECONDS)
             if await keeping.take(connection, ["keeper"]):
                 for left in await connection.fetch(QUERIES["vector_indexes_left_over"]):
@@ -91,7 +93,7 @@ class ChunkIndexes:
         now_ms = self._clock()
         looked_at = to_datetime(now_ms - _HOT_LOOK_MS), to_datetime(now_ms - _OTHER_LOOK_MS)
         for found in await connection.fetch(QUERIES["vector_indexes_to_look_at"], *looked_at):
-            if found["vectors"] is None:  # one of before indexes were looked at: it is as dense as is known
+            if found["vectors"] is None:  # built before density was tracked: assume it is dense
                 await connection.execute(QUERIES["note_vector_index"], found["name"], found["ns"], to_datetime(now_ms))
                 continue
             dense = IndexSize(found["vectors"], found["bytes"])

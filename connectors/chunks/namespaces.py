@@ -1,9 +1,8 @@
-"""Namespaces of chunks as PostgreSQL holds them: their passports, how they are rated, and what is taken away from them.
+"""Namespaces of chunks in PostgreSQL: their passports, their ratings, and the removal of chunks.
 
-Invariants. A row of `chunk_namespaces` says what the configuration says: it is made at the first sight of a namespace and
-brought in line when the sink of namespaces starts. A chunk is taken away under the lock of its source, and only if it still is
-what it was chosen for, in one statement with its copy in the archive; so whoever sweeps twice, or beside another, takes nothing
-twice.
+Invariants. A row of `chunk_namespaces` reflects the configuration: it is created when a namespace first appears and
+updated when the sink of namespaces starts. A chunk is removed under the lock of its source, and only if it still meets
+the condition, in one statement with its copy in the archive; so repeated or concurrent sweeps remove nothing twice.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ from highwater.streams.telemetry import get_log
 
 _log = get_log("namespaces")
 
-# Cold chunks that are counted where none is taken away: enough to see that there are many, a tenth of a second to count.
+# Cold chunks are counted up to this where none is removed: enough to show that there are many, in a tenth of a second.
 COLD_COUNT_MAX = 100_000
 
 
 async def ensure_passports(
     tx: Connection, names: Iterable[str], passports: Passports, now_ms: int, lasting: Collection[str] = ()
 ) -> None:
-    """See that namespaces have a row each; one that no file names is said once, when its row is made.
+    """Create missing rows of namespaces; one that no file names is logged once.
 
-    `lasting` are those among them that were given documents.
+    `lasting` are those that were given documents.
     """
     wanted = {ns: ns in lasting for ns in sorted(set(names))}
     if not wanted:
@@ -45,14 +44,14 @@ async def ensure_passports(
 
 
 async def let_last(tx: Connection, names: Collection[str], passports: Passports) -> None:
-    """Have namespaces that were given documents hold them without an end, as far as their passports say no other."""
+    """Let namespaces that were given documents keep them without an end, unless their passports say otherwise."""
     wanted = sorted(names)
     lives = [passports.of(ns, is_lasting=True).ttl_days for ns in wanted]
     await tx.execute(QUERIES["let_namespaces_last"], wanted, lives)
 
 
 async def align_passports(tx: Connection, passports: Passports, now_ms: int) -> list[str]:
-    """Bring all rows in line with the configuration; the names of those that were changed."""
+    """Update all rows to the configuration; return the names of changed ones."""
     names = {row["ns"]: row["is_lasting"] for row in await tx.fetch(QUERIES["lock_namespaces"])}
     if not names:
         return []
@@ -61,13 +60,15 @@ async def align_passports(tx: Connection, passports: Passports, now_ms: int) -> 
 
 
 def _columns(names: Mapping[str, bool], passports: Passports) -> list[list[Any]]:
-    """The columns of namespaces; of each whether it holds documents."""
+    """Return the columns of namespaces; for each whether it holds documents."""
     rows = ((ns, *astuple(passports.of(ns, is_lasting=is_lasting))) for ns, is_lasting in names.items())
     return list(map(list, zip(*rows, strict=True)))
 
 
 async def store_ratings(tx: Connection, events: Collection[NamespaceRated]) -> list[str]:
-    """Store how much namespaces are asked; the names of those that became hot, or are so no longer. The latest word counts."""
+    """Store how often namespaces are searched; return the names of those that became hot, or no longer are. The latest
+    event counts.
+    """
     last: dict[str, NamespaceRated] = {}
     for event in events:
         if event["ns"] not in last or last[event["ns"]]["decided_at"] < event["decided_at"]:
@@ -83,7 +84,7 @@ async def store_ratings(tx: Connection, events: Collection[NamespaceRated]) -> l
 
 
 class Gone(NamedTuple):
-    """A chunk that was taken away."""
+    """A chunk that was removed."""
 
     slot: str
     source_id: str
@@ -103,7 +104,7 @@ class Sweep:
 
 
 async def sweeps(connection: Connection, now_ms: int) -> list[Sweep]:
-    """The namespaces in which something is over its grace or cold, ages taken at `now_ms`."""
+    """Return the namespaces with chunks past their grace period or cold at `now_ms`."""
     rows = await connection.fetch(QUERIES["namespaces_to_sweep"], to_datetime(now_ms))
     return [_sweep(row) for row in rows]
 
@@ -119,24 +120,24 @@ def _sweep(row: Row) -> Sweep:
 
 
 async def cold_count(connection: Connection, sweep: Sweep) -> int:
-    """How many chunks of a namespace are cold, counted up to a bound."""
+    """Count the cold chunks of a namespace, up to a limit."""
     return int(await connection.fetchval(QUERIES["cold_count"], sweep.ns, sweep.cold_before, COLD_COUNT_MAX))
 
 
 async def remove_orphans(tx: Connection, sweep: Sweep, most: int, now_ms: int) -> tuple[int, list[Gone]]:
-    """Take away some orphans whose grace is over: how many were found, and which are gone."""
+    """Remove some orphans past their grace period: return how many were found, and which were removed."""
     found = await tx.fetch(QUERIES["orphans_to_remove"], sweep.ns, sweep.marked_until, most)
     return len(found), await _remove(tx, sweep, found, ("orphaned", sweep.marked_until), now_ms)
 
 
 async def remove_cold(tx: Connection, sweep: Sweep, most: int, now_ms: int) -> tuple[int, list[Gone]]:
-    """Take away some cold chunks: how many were found, and which are gone."""
+    """Remove some cold chunks: return how many were found, and which were removed."""
     found = await tx.fetch(QUERIES["cold_to_remove"], sweep.ns, sweep.cold_before, most)
     return len(found), await _remove(tx, sweep, found, ("cold", sweep.cold_before), now_ms)
 
 
 async def remove_former(tx: Connection, at_ms: int, most: int) -> int:
-    """Erase some former texts that no search may ask for any more at `at_ms`; how many."""
+    """Delete some former texts that no search may request any more at `at_ms`; return how many."""
     status = await tx.execute(QUERIES["remove_former_chunks"], to_datetime(at_ms - FORMER_MS), most)
     return int(status.rpartition(" ")[2])
 

@@ -1,6 +1,7 @@
-"""What the API reads of chunks from PostgreSQL, but for the search itself: namespaces, ingests, lifecycles.
+"""What the API reads about chunks from PostgreSQL, except for the search: namespaces, ingests, lifecycles.
 
-Law: what one function gives is one snapshot. Values, never rows, save for a namespace's row, which the search takes as it is.
+Invariant: each function returns one snapshot. It returns values, not rows, except for a namespace's row, which the
+search uses unchanged.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from highwater.streams.chunks.states import Outcome
 from highwater.streams.clock import to_datetime, to_ms, to_ms_or_none
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
-# Refused chunks that an answer names; all of them are in the dead-letter topic.
+# Refused chunks that an answer lists; all of them are in the dead-letter topic.
 FAILURES_TOLD = 100
 # The place before every source: no part of a key is empty.
 FIRST_PLACE = ("", "", "")
-# What an ingest is called whose sources ended differently: by the one that most needs a look.
+# The status of an ingest whose sources ended differently: the worst one.
 WORST_FIRST = (
     *(Outcome.FAILED, Outcome.ABANDONED, Outcome.PARTIAL, Outcome.TRUNCATED, Outcome.SUPERSEDED, Outcome.EMPTY),
     Outcome.COMPLETE,
@@ -31,9 +32,9 @@ WORST_FIRST = (
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """A namespace; `row` is that of `chunk_namespaces`, None where no chunk was ever seen.
+    """A namespace; `row` is that of `chunk_namespaces`, None if it never had a chunk.
 
-    `version` and `etag` are of what it holds.
+    `version` and `etag` are those of its contents.
     """
 
     ns: str
@@ -68,7 +69,7 @@ class SourceIngest:
 
     @property
     def reason(self) -> str | None:
-        """Why it ended otherwise than complete; None while it goes on and where it is complete."""
+        """Return why it is not complete; None while it runs and when it is complete."""
         seen = self.inserted + self.updated + self.unchanged
         return reason_of(self.status, Counted(seen, self.failures, self.expected))
 
@@ -89,9 +90,10 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Ingest:
-    """An ingest over its sources, with a page of them. `statuses`: how many sources stand how; `window` is JSON as stored.
+    """An ingest over its sources, with a page of them. `statuses`: number of sources by status; `window` is JSON as
+    stored.
 
-    `worst` is the first source of those that most need a look; None where none has ended.
+    `worst` is the first source with the worst status; None if none has ended.
     """
 
     ingest_id: str
@@ -116,9 +118,10 @@ class Ingest:
 
 @dataclass(frozen=True, slots=True)
 class Lifecycle:
-    """What a namespace holds at a moment; `row` is that of `chunk_namespaces`. Only `to_delete` counts what is marked.
+    """The contents of a namespace at a time; `row` is that of `chunk_namespaces`. Only `to_delete` counts marked
+    chunks.
 
-    `next_made`: vectors of the model that it is switched to.
+    `next_made`: vectors of the model that it switches to.
     """
 
     row: Any
@@ -134,15 +137,15 @@ class Lifecycle:
 
     @property
     def warm(self) -> int:
-        """Neither hot nor cold."""
+        """Return the number of chunks that are neither hot nor cold."""
         return self.chunks - self.hot - self.cold
 
 
 async def namespace(pool: Pool, ns: str) -> Namespace:
-    """A namespace and the version of what it holds.
+    """Return a namespace and the version of its contents.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     async with reading(pool) as connection:
         row = await one_row(connection, QUERIES["chunk_namespace_read"], ns)
@@ -151,10 +154,10 @@ async def namespace(pool: Pool, ns: str) -> Namespace:
 
 
 async def ingest(pool: Pool, ingest_id: str, after: tuple[str, str, str], limit: int) -> Ingest | None:
-    """An ingest with so many of its sources after a place; None when nothing of that id was seen.
+    """Return an ingest with up to `limit` of its sources after a place; None if the id is unknown.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     async with snapshot(pool) as connection:
         row = await one_row(connection, QUERIES["chunk_ingest_read"], ingest_id)
@@ -179,10 +182,10 @@ async def ingest(pool: Pool, ingest_id: str, after: tuple[str, str, str], limit:
 
 
 async def ingest_namespaces(pool: Pool, ingest_id: str) -> list[str]:
-    """The namespaces of an ingest's sources; none where nothing of that id was seen.
+    """Return the namespaces of an ingest's sources; none if the id is unknown.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     async with reading(pool) as connection:
         return [row["ns"] for row in await connection.fetch(QUERIES["chunk_ingest_namespaces_read"], ingest_id)]
@@ -222,10 +225,10 @@ def _failure(row: Any) -> Failure:
 
 
 async def lifecycles(pool: Pool, ns: str | None, now_ms: int) -> list[Lifecycle]:
-    """What a namespace, or each, holds at a moment; nothing of one in which no chunk was ever seen.
+    """Return the contents of one or every namespace at a time; a namespace that never had a chunk is left out.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     async with reading(pool) as connection:
         rows = await connection.fetch(QUERIES["chunk_lifecycle_read"], ns, to_datetime(now_ms))

@@ -1,9 +1,10 @@
-"""The sink of chunks: what is submitted becomes rows, and what each ingest did to its sources is counted (R3.1 to R3.13, R3.24).
+"""The sink of chunks: stores submitted chunks as rows, and counts what each ingest did to its sources (R3.1 to R3.13,
+R3.24).
 
-Invariants. A batch is planned under the locks of its sources, by `streams.chunks.upserts`; it is one transaction, in which
-chunks that are unchanged are not written. A chunk that cannot be stored is counted in its ingest and keeps nobody up; it is
-dead-lettered, unless it is only too late (its ingest was superseded): there is nothing to mend in it. One that does not say
-whose it is belongs to no ingest, and is dead-lettered alone.
+Invariants. A batch is planned under the locks of its sources, by `streams.chunks.upserts`; it is one transaction, in
+which unchanged chunks are not written. A chunk that cannot be stored is counted in its ingest and blocks nothing; it is
+dead-lettered, unless it is merely late (its ingest was superseded): nothing in it can be corrected. One without a
+source belongs to no ingest, and is only dead-lettered.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from highwater.connectors.chunks.namespaces import ensure_passports, let_last
 from highwater.connectors.chunks.store import Namespace, Planned, SourceKey
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.handler import Handler, Surroundings
-from highwater.connectors.kafka.outbox import OutboxRow, Teller
+from highwater.connectors.kafka.outbox import OutboxFactory, OutboxRow
 from highwater.connectors.kafka.records import DeadLetter, Event, Record
 from highwater.connectors.pages.versions import bump
 from highwater.connectors.postgres.pool import Connection
@@ -60,7 +61,7 @@ from highwater.streams.telemetry import get_log
 
 Said: TypeAlias = ChunkSubmitted | IngestFinished
 _SOURCE = "/connectors/sinks/chunks"
-# Chunks of one source and reason that a line of the log names.
+# Chunks of one source and reason that a log line names.
 _NAMED_MAX = 20
 
 _log = get_log("chunks")
@@ -68,7 +69,7 @@ _log = get_log("chunks")
 
 @dataclass(slots=True)
 class _Batch:
-    """What a batch says of one source, in the order of the log; the last event of each of its ingests."""
+    """What a batch contains for one source, in the order of the log; the last event of each of its ingests."""
 
     submitted: list[Submitted] = field(default_factory=list)
     ends: list[End] = field(default_factory=list)
@@ -78,14 +79,16 @@ class _Batch:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A batch by source, in the order of sources, and what belongs to none."""
+    """A batch by source, in the order of sources, and events without one."""
 
     batches: Mapping[SourceKey, _Batch]
     dead: list[DeadLetter]
 
 
 class ChunksSink(Handler[Said, Prepared]):
-    """One statement for the chunks of a batch; one event a source and kind of change, one an ingest and source."""
+    """Stores a batch with one statement for its chunks; publishes one event per source and kind of change, and one per
+    ingest and source.
+    """
 
     group = "chunks"
     topics = (CHUNK_SUBMITTED, INGEST_FINISHED)
@@ -96,14 +99,14 @@ class ChunksSink(Handler[Said, Prepared]):
         self._codec = around.codec
         self._clock = around.clock
         self._passports = passports
-        self._tell = Teller(around.codec, _SOURCE)
+        self._tell = OutboxFactory(around.codec, _SOURCE)
 
     async def prepare(self, events: Sequence[Event[Said]]) -> Prepared:
         """Check the events and hash the chunks (in a thread: it takes CPU, not I/O)."""
         return await asyncio.to_thread(_prepared, events)
 
     async def apply(self, tx: Connection, events: Sequence[Event[Said]], prepared: Prepared) -> Sequence[DeadLetter]:
-        """Plan under the locks of the sources, store, and tell."""
+        """Plan under the locks of the sources, store, and publish."""
         if not prepared.batches:
             return prepared.dead
         now_ms = self._clock()
@@ -123,7 +126,7 @@ class ChunksSink(Handler[Said, Prepared]):
     async def _namespaces(
         self, tx: Connection, batches: Mapping[SourceKey, _Batch], now_ms: int
     ) -> dict[str, Namespace]:
-        """The namespaces of a batch, made where there is none; held where the batch may bring the first vector."""
+        """Return the namespaces of a batch, created if missing; locked where the batch may bring the first vector."""
         names = {key.ns for key in batches}
         lasting = {key.ns for key, batch in batches.items() if batch.lasts}
         found = await store.namespaces_of(tx, names)
@@ -141,7 +144,7 @@ class ChunksSink(Handler[Said, Prepared]):
         if not first:
             return found
         await store.hold_without_dimensions(tx, first)
-        return await store.namespaces_of(tx, names)  # one may have been given its length while it was waited for
+        return await store.namespaces_of(tx, names)  # the dimension may have been set while this waited
 
     def _told(self, key: SourceKey, planned: Planned, namespace: Namespace, now_ms: int) -> Iterator[OutboxRow]:
         plan = planned.plan
@@ -175,7 +178,7 @@ class ChunksSink(Handler[Said, Prepared]):
             yield self._tell.row(INGEST_PROGRESSED, progress, now_ms, planned.positions.get(ingest_id, last))
 
     async def _bump(self, tx: Connection, planned: Mapping[SourceKey, Planned], now_ms: int) -> None:
-        """A new version of what is found in each namespace that changed."""
+        """Publish a new version of each namespace whose contents changed."""
         causes: dict[str, Position] = {}
         for key, one in planned.items():
             if one.plan.writes:
@@ -189,7 +192,7 @@ class ChunksSink(Handler[Said, Prepared]):
 
 
 def progress_of(key: SourceKey, ingest: Ingest, now_ms: int) -> IngestProgressed:
-    """How far an ingest of a source is."""
+    """Return the progress of an ingest of a source."""
     return {
         "ingest_id": ingest.ingest_id,
         "ns": key.ns,
@@ -216,7 +219,7 @@ def progress_of(key: SourceKey, ingest: Ingest, now_ms: int) -> IngestProgressed
 def _prepared(events: Sequence[Event[Said]]) -> Prepared:
     batches: dict[SourceKey, _Batch] = {}
     dead: list[DeadLetter] = []
-    # A batch mixes partitions as they were fetched; who comes first is said by (partition, offset).
+    # A batch mixes partitions as they were fetched; (partition, offset) gives the order.
     for event in sorted(events, key=lambda event: (event.record.partition, event.record.offset)):
         record, value = event
         refusal = None
@@ -278,7 +281,7 @@ def _end(record: Record, value: IngestFinished) -> End:
 
 
 async def _gather(tx: Connection, batches: Mapping[SourceKey, _Batch]) -> dict[SourceKey, Source]:
-    """What is stored of the sources of a batch; they are locked."""
+    """Lock the sources of a batch and return what is stored of them."""
     sources = await store.lock_sources(tx, list(batches))
     wanted = {(key, one) for key, batch in batches.items() for one in (*batch.positions, sources[key].latest) if one}
     ingests = await store.ingests_of(tx, sorted(wanted))
@@ -299,7 +302,7 @@ async def _gather(tx: Connection, batches: Mapping[SourceKey, _Batch]) -> dict[S
 def _plan(
     batches: Mapping[SourceKey, _Batch], sources: Mapping[SourceKey, Source], namespaces: Mapping[str, Namespace]
 ) -> tuple[dict[SourceKey, Planned], dict[str, int]]:
-    """What is to be stored of each source, and the length of vectors in namespaces that had none."""
+    """Plan what to store for each source, and the dimension of vectors in namespaces that had none."""
     dimensions = {ns: namespace.dimensions for ns, namespace in namespaces.items()}
     planned = {}
     for key, batch in batches.items():
@@ -312,11 +315,12 @@ def _plan(
     return planned, first
 
 
-# -- tell ----------------------------------------------------------------------------------------------------------------
+# -- publish
+# -------------------------------------------------------------------------------------------------------------
 
 
 def _by_kind(writes: Mapping[int, Write]) -> list[tuple[tuple[str, str], list[tuple[int, Write]]]]:
-    """Changes in one way by one ingest, by chunk number."""
+    """Group changes of one kind by one ingest, by chunk number."""
 
     def way(item: tuple[int, Write]) -> tuple[str, str]:
         return item[1].kind, item[1].said.ingest_id
@@ -329,14 +333,14 @@ def _change(number: int, write: Write) -> ChangedChunk:
 
 
 def _priority(waiting: Sequence[Write], namespace: Namespace, now_ms: int) -> str:
-    """Hot if any of them is (R3.15)."""
+    """Return the priority: hot if any of them is hot (R3.15)."""
     published = [write.row.published_at for write in waiting]
     youngest = min(age_days(None if one is None else to_ms(one), now_ms, now_ms) for one in published)
     return Temperature.HOT if namespace.is_hot and youngest <= namespace.hot_days else Temperature.WARM
 
 
 def _dead(events: Sequence[Event[Said]], failures: Sequence[Failure]) -> list[DeadLetter]:
-    """The letters of chunks that cannot be stored."""
+    """Return the dead letters of chunks that cannot be stored."""
     poison = [failure for failure in failures if failure.refusal.reason != SUPERSEDED]
     if not poison:
         return []
@@ -347,7 +351,7 @@ def _dead(events: Sequence[Event[Said]], failures: Sequence[Failure]) -> list[De
 
 
 def _say(planned: Mapping[SourceKey, Planned]) -> None:
-    """Name the chunks that were refused (R3.24)."""
+    """Log the chunks that were refused (R3.24)."""
     for key, one in planned.items():
         failures = [failure for failure in one.plan.failures if failure.is_new]
         ways = Counter((failure.said.ingest_id, failure.refusal.reason) for failure in failures)

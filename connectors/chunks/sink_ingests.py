@@ -1,8 +1,9 @@
-"""The sink of ingests: one that has come to its end is ended, and what it shows to be orphaned is marked (R3.19, R3.20, R3.24).
+"""The sink of ingests: ends completed ingests and marks the chunks that they orphan (R3.19, R3.20, R3.24).
 
-Invariants. Chunks are marked only under the lock of their source, by a decision on exactly the counters that stand there then,
-and only by an ingest that no other one superseded. A decision on fewer events than are stored by now is passed over: a later
-one follows. One on more than are stored waits for the sink of chunks: so it is when the log is read again into an empty store.
+Invariants. Chunks are marked only under the lock of their source, by a decision on exactly the counters stored at that
+time, and only by an ingest that was not superseded. A decision on fewer events than are stored is skipped: a later one
+follows. One on more events than are stored waits for the sink of chunks: this happens when the log is read again into
+an empty store.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from highwater.connectors.chunks.store import Ended, Orphan, SourceKey
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.checking import divided
 from highwater.connectors.kafka.handler import Handler, Surroundings
-from highwater.connectors.kafka.known import Known, Origin
-from highwater.connectors.kafka.outbox import OutboxRow, Teller
+from highwater.connectors.kafka.known import KnownIds, Origin
+from highwater.connectors.kafka.outbox import OutboxFactory, OutboxRow
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.pages import surrogate_keys
 from highwater.connectors.pages.versions import bump
@@ -56,7 +57,7 @@ class _Decision(NamedTuple):
         return self.event.record.position
 
     def is_on(self, ingest: Ingest) -> bool:
-        """Whether it was made on what is stored of the ingest."""
+        """Return whether it was based on what is stored of the ingest."""
         said = self.said
         return (
             (said["seen"], said["failed"], said["expected"]) == (ingest.seen_count, ingest.failures, ingest.expected)
@@ -65,7 +66,7 @@ class _Decision(NamedTuple):
         )
 
     def is_ahead_of(self, ingest: Ingest | None) -> bool:
-        """Whether it was made on events that are not stored."""
+        """Return whether it was based on events that are not stored."""
         return ingest is None or (not self.is_on(ingest) and self.said["revision"] >= ingest.revision)
 
 
@@ -75,14 +76,14 @@ _Orphans = Mapping[tuple[SourceKey, str], Sequence[Orphan]]
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The last decision on each ingest of a source, in the order of sources, and what is refused."""
+    """The last decision on each ingest of a source, in the order of sources, and refused events."""
 
     decisions: list[_Decision]
     dead: list[DeadLetter]
 
 
 class IngestsSink(Handler[IngestDecided, Prepared]):
-    """One statement marks the orphans of a batch; one report an ingest, absolute."""
+    """Marks the orphans of a batch with one statement; publishes one absolute report per ingest."""
 
     group = "ingests"
     topics = (INGEST_DECIDED,)
@@ -90,19 +91,19 @@ class IngestsSink(Handler[IngestDecided, Prepared]):
     batch_max = 500
 
     def __init__(self, around: Surroundings, redaction: Sequence[RedactionStep] = ()) -> None:
-        """`redaction` takes deleted chunks out of the documents of each household."""
+        """`redaction` removes deleted chunks from the documents of each slice."""
         self._redaction = redaction
         self._codec = around.codec
         self._clock = around.clock
         self._pool = around.pool
-        self._tell = Teller(around.codec, _SOURCE)
+        self._tell = OutboxFactory(around.codec, _SOURCE)
         self._stored = [
-            Known(around.pool, around.admin, Origin(topic, "chunks", "an ingest", "events", _none))
+            KnownIds(around.pool, around.admin, Origin(topic, "chunks", "an ingest", "events", _none))
             for topic in (CHUNK_SUBMITTED, INGEST_FINISHED)
         ]
 
     async def prepare(self, events: Sequence[Event[IngestDecided]]) -> Prepared:
-        """Check the events; wait for what they were decided on."""
+        """Check the events; wait for what their decisions were based on."""
         good, dead = divided(events, _check)
         decisions = _last_ones(good)
         async with reading(self._pool) as tx:
@@ -122,7 +123,7 @@ class IngestsSink(Handler[IngestDecided, Prepared]):
         now_ms = self._clock()
         await store.lock_sources(tx, list(dict.fromkeys(one.key for one in decisions)))
         ingests = await store.ingests_of(tx, [(one.key, one.said["ingest_id"]) for one in decisions])
-        # Whatever they were ahead of was stored meanwhile, or is not in the log.
+        # Events that they were ahead of have been stored meanwhile, or are not in the log.
         lost = [one for one in decisions if one.is_ahead_of(_of(ingests, one))]
         ended = [end for one in decisions if (end := _judge(one, _of(ingests, one))) is not None]
         if ended:
@@ -141,7 +142,7 @@ class IngestsSink(Handler[IngestDecided, Prepared]):
         return [*prepared.dead, *(_unknown(one) for one in lost)]
 
     async def _redact(self, tx: Connection, ended: Sequence[Ended], orphans: _Orphans, now_ms: int) -> None:
-        """Take what is to be deleted out of every document that quotes it."""
+        """Remove chunks to be deleted from every document that quotes them."""
         marked = {(one.key, orphan.chunk_no): str(one.position) for one in ended for orphan in orphans.get(one.of, ())}
         withdrawn = await store.withdrawn_chunks(tx, marked) if marked else []
         for redact in self._redaction if withdrawn else ():
@@ -203,7 +204,7 @@ def _of(ingests: _Ingests, decision: _Decision) -> Ingest | None:
 
 
 def _judge(decision: _Decision, ingest: Ingest | None) -> Ended | None:
-    """How an ingest ended by a decision; None where it is not ended by it."""
+    """Return how an ingest ended by a decision; None if the decision does not end it."""
     if ingest is None or ingest.status not in OPEN:
         return None
     if ingest.is_superseded:
@@ -220,7 +221,7 @@ def _unknown(decision: _Decision) -> DeadLetter:
 
 
 def _say(ended: Ended, orphaned: int) -> None:
-    """What an ingest did to a source (R3.24)."""
+    """Log what an ingest did to a source (R3.24)."""
     ingest = ended.ingest
     _log.info(
         "ingest_ended",

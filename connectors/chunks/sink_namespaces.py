@@ -1,8 +1,8 @@
-"""The sink of namespaces: how much they are asked, and the sweeps that take away what is over (R3.20 to R3.23).
+"""The sink of namespaces: stores how often they are searched, and sweeps expired chunks (R3.20 to R3.23).
 
-Invariants. A sweep takes away a bounded number of chunks in one transaction, with the events that tell of them, and is
-accounted for when nothing is left of it; so it holds nobody up for long, and one that was cut off is done again and finds the
-rest. Ages are taken at the tick that asked for it.
+Invariants. A sweep removes a limited number of chunks per transaction, with the events that report them, and is
+accounted for when nothing is left; so it blocks nothing for long, and an interrupted one is repeated and finds the
+rest. Ages are computed at the tick that requested it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from highwater.streams.telemetry import get_log
 
 Said: TypeAlias = NamespaceRated | SweepRequested
 _SOURCE = "/connectors/sinks/namespaces"
-# Chunks taken away in one transaction: about 0.1 s, for which ingests of their sources wait.
+# Chunks removed in one transaction: about 0.1 s, during which ingests of their sources wait.
 _CHUNKS_MAX = 1_000
 
 _Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
@@ -56,18 +56,19 @@ _log = get_log("namespaces")
 
 
 class Prepared(NamedTuple):
-    """Ratings to store, and what is refused; the sweeps are done by then."""
+    """Ratings to store, and refused events; the sweeps are done by then."""
 
     ratings: list[Event[NamespaceRated]]
     dead: list[DeadLetter]
 
 
 class NamespacesSink(Handler[Said, Prepared]):
-    """One statement for the ratings of a batch; transactions of their own for its sweeps."""
+    """Stores the ratings of a batch with one statement; its sweeps run in separate transactions."""
 
     group = "namespaces"
     topics = (NAMESPACE_RATED, SWEEP_REQUESTED)
-    # A namespace is rated once an hour at most; after a long rest the hours' sweeps come together, and all but one find nothing.
+    # A namespace is rated at most once an hour; after a long pause the hourly sweeps come together, and all but one
+    # find nothing.
     batch_max = 500
 
     def __init__(self, around: Surroundings) -> None:
@@ -83,7 +84,7 @@ class NamespacesSink(Handler[Said, Prepared]):
         return Prepared(of_topic(good, NAMESPACE_RATED), dead)
 
     async def apply(self, tx: Connection, events: Sequence[Event[Said]], prepared: Prepared) -> Sequence[DeadLetter]:
-        """Store the ratings; pages that show temperatures get a version where these changed."""
+        """Store the ratings; publish a version of pages whose temperatures changed."""
         causes = {event.value["ns"]: str(event.record.position) for event in prepared.ratings}
         ratings = [event.value for event in prepared.ratings]
         for ns in await store_ratings(tx, ratings):
@@ -110,7 +111,7 @@ class NamespacesSink(Handler[Said, Prepared]):
             _log.info("swept", sweep=event.value["sweep"], **counts)
 
     async def _remove_former(self, at_ms: int) -> int:
-        """Erase the former texts that are kept no longer, one transaction after another; how many."""
+        """Delete the former texts past their retention, one transaction after another; return how many."""
         count = 0
         found = _CHUNKS_MAX
         while found == _CHUNKS_MAX:
@@ -120,7 +121,7 @@ class NamespacesSink(Handler[Said, Prepared]):
         return count
 
     async def _remove_all(self, remove: _Remove, sweep: Sweep, event: Event[SweepRequested]) -> int:
-        """Take away all there is, one transaction after another; how many."""
+        """Remove all expired chunks, one transaction after another; return how many."""
         count = 0
         found = _CHUNKS_MAX
         while found == _CHUNKS_MAX:
@@ -145,7 +146,7 @@ class NamespacesSink(Handler[Said, Prepared]):
 
 
 def _changes(sweep: Sweep, gone: Sequence[Gone], now_ms: int) -> Iterator[ChunkChanged]:
-    """What is told of chunks that are gone, in order: one event a source."""
+    """Yield the events about removed chunks, in order: one per source."""
     for (slot, source_id), chunks in groupby(gone, key=lambda chunk: (chunk.slot, chunk.source_id)):
         yield {
             "ns": sweep.ns,
@@ -173,7 +174,7 @@ async def _bump(tx: Connection, codec: Codec, ns: str, caused_by: str, now_ms: i
 
 
 async def align(pool: _Pool, codec: Codec, passports: Passports, now_ms: int) -> None:
-    """Bring the passports that are stored in line with the configuration, and their pages with them.
+    """Update the stored passports to the configuration, and their pages with them.
 
     Raises:
         UnavailableError: PostgreSQL is unavailable.

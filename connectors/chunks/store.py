@@ -1,7 +1,7 @@
 """Chunks, their sources and ingests in PostgreSQL, as their sinks read and store them.
 
-Invariant: whoever changes chunks of a source holds its row, so what was planned on it still holds when it is stored; only
-vectors may come meanwhile, and a statement that writes a chunk looks at the vector that is there (`store_chunks`).
+Invariant: a transaction that changes chunks of a source locks its row, so that its plan still holds when it is stored;
+only vectors may arrive meanwhile, and a statement that writes a chunk checks the vector (`store_chunks`).
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from highwater.schemas.positions import Position
 from highwater.streams.chunks.upserts import Failure, Ingest, Plan, Source, Stored, Submitted, Write
 from highwater.streams.clock import to_datetime
 
-# The advisory lock of an ingest's report; the numbers of others are beside it in this folder.
+# The advisory lock of an ingest's report; other numbers are beside it in this folder.
 _REPORT_CLASS = 7_431
-# Rows that one execution of a statement writes. In a namespace with an index of vectors each costs milliseconds, and a statement
-# that takes longer than `STATEMENT_SECONDS_MAX` is taken for stuck; in others nothing is gained by more.
+# Rows per execution of a statement. In a namespace with a vector index each costs milliseconds, and a statement that
+# takes longer than `STATEMENT_SECONDS_MAX` counts as stuck; elsewhere more rows gain nothing.
 _WRITTEN_MAX = 1_000
 
 
 class SourceKey(NamedTuple):
-    """What chunks were cut from."""
+    """The source of chunks."""
 
     ns: str
     slot: str
@@ -56,7 +56,7 @@ class Ended(NamedTuple):
 
     @property
     def of(self) -> tuple[SourceKey, str]:
-        """The source and the ingest."""
+        """Return the source and the ingest."""
         return self.key, self.ingest.ingest_id
 
 
@@ -68,7 +68,7 @@ class Orphan(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """What a batch does to a source, and by ingest the event that did it last."""
+    """What a batch does to a source, and the last event of each ingest."""
 
     plan: Plan
     before: Source
@@ -76,18 +76,18 @@ class Planned(NamedTuple):
 
 
 async def namespaces_of(tx: Connection, names: Collection[str]) -> dict[str, Namespace]:
-    """Those of these namespaces that there are."""
+    """Return the namespaces that exist."""
     rows = await tx.fetch(QUERIES["chunk_namespaces_of"], list(names))
     return {row["ns"]: Namespace(row["dimensions"], row["is_hot"], row["hot_days"], row["is_lasting"]) for row in rows}
 
 
 async def hold_without_dimensions(tx: Connection, names: Collection[str]) -> None:
-    """Hold those of these namespaces that have no vector yet."""
+    """Lock the namespaces that have no vector yet."""
     await tx.execute(QUERIES["hold_namespaces_without_dimensions"], list(names))
 
 
 async def set_dimensions(tx: Connection, ns: str, dimensions: int) -> None:
-    """Say how long the vectors of a namespace are, once."""
+    """Set the dimension of a namespace's vectors, once."""
     await tx.execute(QUERIES["set_namespace_dimensions"], ns, dimensions)
 
 
@@ -107,7 +107,7 @@ async def lock_sources(tx: Connection, keys: Collection[SourceKey]) -> dict[Sour
 
 
 async def ingests_of(tx: Connection, wanted: Iterable[tuple[SourceKey, str]]) -> dict[SourceKey, dict[str, Ingest]]:
-    """Ingests of sources by their ids, as far as there are any."""
+    """Return ingests of sources by their ids, if they exist."""
     found: dict[SourceKey, dict[str, Ingest]] = {}
     for row in await tx.fetch(QUERIES["chunk_ingests_of"], *_transposed([(*key, one) for key, one in wanted], 4)):
         key = SourceKey(row["ns"], row["slot"], row["source_id"])
@@ -138,8 +138,8 @@ def _ingest(row: Row) -> Ingest:
 async def rows_of(
     tx: Connection, wanted: Mapping[SourceKey, Sequence[Submitted]]
 ) -> dict[SourceKey, dict[int, Stored]]:
-    """The stored chunks among those submitted."""
-    # Numbers travel as one text a source: an array of them is encoded ten times slower.
+    """Return the stored chunks among those submitted."""
+    # Numbers are sent as one text per source: encoding an array of them is ten times slower.
     asked = [
         (*key, ",".join(map(str, sorted({said.chunk_no for said in submitted})))) for key, submitted in wanted.items()
     ]
@@ -153,7 +153,7 @@ async def rows_of(
 async def failures_of(
     tx: Connection, wanted: Mapping[SourceKey, Sequence[Submitted]]
 ) -> dict[SourceKey, set[tuple[str, int, str]]]:
-    """Failures that are known already of chunks submitted."""
+    """Return the known failures of submitted chunks."""
     found: dict[SourceKey, set[tuple[str, int, str]]] = {key: set() for key in wanted}
     asked = {(*key, said.ingest_id, said.chunk_no) for key, submitted in wanted.items() for said in submitted}
     for ns, slot, source_id, *failure in await tx.fetch(QUERIES["chunk_failures_of"], *_transposed(asked, 5)):
@@ -165,7 +165,7 @@ async def failures_of(
 
 
 async def store_plans(tx: Connection, planned: Mapping[SourceKey, Planned], now_ms: int) -> None:
-    """Store what was planned of sources that are held."""
+    """Store what was planned for locked sources."""
     await _store_sources(tx, planned)
     await _store_ingests(tx, planned, now_ms)
     await _store_failures(tx, planned, now_ms)
@@ -191,8 +191,8 @@ async def _store_ingests(tx: Connection, planned: Mapping[SourceKey, Planned], n
 
 
 def _ingest_row(key: SourceKey, ingest: Ingest, positions: Mapping[str, Position]) -> tuple[Any, ...]:
-    """In the order of `store_chunk_ingests`."""
-    # An ingest that another one superseded was changed by the event that began that one.
+    """Return a row in the order of `store_chunk_ingests`."""
+    # A superseded ingest was changed by the event that began its successor.
     position = positions.get(ingest.ingest_id) or max(positions.values())
     return (
         *key,
@@ -255,7 +255,7 @@ async def _write_chunks(
 
 
 def _chunk_row(place: int, number: int, write: Write) -> tuple[Any, ...]:
-    """In the order of `store_chunks`."""
+    """Return a row in the order of `store_chunks`."""
     said = write.said
     return (
         place,
@@ -280,9 +280,9 @@ def _chunk_row(place: int, number: int, write: Write) -> tuple[Any, ...]:
 async def mark_orphans(
     tx: Connection, ended: Mapping[tuple[SourceKey, str], int], now_ms: int
 ) -> dict[tuple[SourceKey, str], list[Orphan]]:
-    """Mark what is not among the chunks of these ingests of sources that are held (R3.20).
+    """Mark chunks that are not among the chunks of these ingests, in locked sources (R3.20).
 
-    `ended`: of each when the log took the decision that ended it, in ms since 1970.
+    `ended`: for each when the log recorded the decision that ended it, in ms since 1970.
     """
     found: dict[tuple[SourceKey, str], list[Orphan]] = {}
     if not ended:
@@ -297,7 +297,7 @@ async def mark_orphans(
 
 
 async def withdrawn_chunks(tx: Connection, marked: Mapping[tuple[SourceKey, int], str]) -> list[Withdrawn]:
-    """Of chunks that were marked (place to the position of the event) those that some document holds, with their texts."""
+    """Return the marked chunks (place to the position of the event) that some document holds, with their texts."""
     columns = _transposed([(*key, number) for key, number in marked], 4)
     return [
         Withdrawn(
@@ -322,7 +322,7 @@ async def end_ingests(
 
 
 async def reports_of(tx: Connection, ingest_ids: Collection[str], now_ms: int) -> list[IngestReported]:
-    """What ingests did over all their sources; nobody else reports of them until the transaction ends."""
+    """Return what ingests did over all their sources; locks the reports until the transaction ends."""
     ordered = sorted(ingest_ids)
     for ingest_id in ordered:
         await tx.execute(QUERIES["hold_ingest"], _REPORT_CLASS, ingest_id)
@@ -347,5 +347,5 @@ def _report(row: Row, now_ms: int) -> IngestReported:
 
 
 def _transposed(rows: Iterable[Sequence[Any]], width: int) -> list[list[Any]]:
-    """The columns of rows of this width, also of none."""
+    """Return the columns of rows of this width, also for no rows."""
     return list(map(list, zip(*rows, strict=True))) or [[] for _ in range(width)]

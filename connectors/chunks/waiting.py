@@ -1,10 +1,10 @@
-"""Chunks that wait for their vectors: which, whose they are meanwhile, and how vectors are stored.
+"""Chunks that wait for their vectors: selecting them, claiming them, and storing the vectors.
 
-Invariants. A source is one lane's at a time, by a lease, so no two workers make a vector of one chunk; the lease is no row of
-chunks, so a writer of chunks never waits for it (R3.13). A lane that hangs past its lease costs one call of the embedder. A
-vector is stored only beside the text that it was made of (R3.14), with the event that tells of it, under the lock of its
-source. A text that only moved within its source keeps its vector, if the same model made it. In a namespace all vectors are of
-one length and, but for those that were sent, of one model.
+Invariants. A lease gives a source to one lane at a time, so no two workers compute a vector of one chunk; the lease is
+not a row of chunks, so a writer of chunks never waits for it (R3.13). A lane that hangs past its lease costs one call
+of the embedder. A vector is stored only with the text that it was computed from (R3.14), with its event, under the lock
+of its source. A text that only moved within its source keeps its vector, if the same model computed it. In a namespace
+all vectors have one dimension and, except for submitted ones, one model.
 """
 
 from __future__ import annotations
@@ -27,13 +27,15 @@ from highwater.streams.clock import to_datetime
 
 CHANGED, _SUBMITTED = "chunks.chunk-changed", "chunks.chunk-submitted"
 _SOURCE = "/connectors/workers/backfill"
-# Chunks on a page of those that wait: more than a batch, so that what others work on leaves enough.
+# Waiting chunks per page: more than a batch, so that enough remains beside what others work on.
 PAGE_CHUNKS = 256
-# A call of an embedder takes up to 30 s (`models/embedding_service.py`), a claimed batch is one call; the rest is for storing.
+# A call of an embedder takes up to 30 s (`models/embedding_service.py`), a claimed batch is one call; the rest is for
+# storing.
 _CLAIM_SECONDS = 60.0
-# What embedders read of a text.
+# The part of a text that embedders read.
 TEXT_CHARACTERS_MAX = 8_192
-# Vectors that one transaction moves. In a namespace with an index each costs milliseconds, and the source is locked meanwhile.
+# Vectors moved in one transaction. In a namespace with an index each costs milliseconds, and the source is locked
+# meanwhile.
 REUSED_MAX = 2_000
 
 
@@ -46,7 +48,7 @@ class SourceKey(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """A chunk that waits; `text` is what its vector is made of."""
+    """A chunk that waits; `text` is the input of its vector."""
 
     source: SourceKey
     chunk_no: int
@@ -55,7 +57,7 @@ class Waiting(NamedTuple):
 
 
 class Page(NamedTuple):
-    """Sources with how many of their chunks wait; `is_last`: none come after it."""
+    """Sources with the number of their waiting chunks; `is_last`: no more follow."""
 
     sources: dict[SourceKey, int]
     is_last: bool
@@ -81,9 +83,10 @@ async def page(
     now_ms: int,
     takes_new: bool = True,
 ) -> Page:
-    """The next sources with chunks that wait, of all or only of what is hot (R3.15); not those whose hashes are left aside.
+    """Return the next sources with waiting chunks, of all or only of hot namespaces (R3.15), without the excluded
+    hashes.
 
-    `takes_new`: of namespaces that have no vector yet too.
+    `takes_new`: also of namespaces that have no vector yet.
     """
     rows = await tx.fetch(
         QUERIES["sources_to_fill"], to_datetime(now_ms), *maker, is_hot, *after, PAGE_CHUNKS, list(aside), takes_new
@@ -93,12 +96,12 @@ async def page(
 
 
 def claims() -> Leases:
-    """The claims of one lane. They end with its session, at the latest when no embedder is still at a batch."""
+    """Return the claims of one lane. They end with its session, and at the latest when no embedder can still work on a batch."""
     return Leases(LeaseKind.CHUNK_SOURCE, seconds=_CLAIM_SECONDS)
 
 
 async def claim(tx: Connection, claimed: Leases, sources: Mapping[SourceKey, int], *, chunks: int) -> list[SourceKey]:
-    """Sources that are this lane's now, until `let_go`: as many as hold `chunks` that wait, the rest is left to others."""
+    """Claim sources for this lane until `let_go`: until they hold `chunks` waiting chunks; the rest is left to others."""
     found: list[SourceKey] = []
     left, wanted = list(sources), chunks
     while left and wanted > 0:
@@ -113,14 +116,14 @@ async def claim(tx: Connection, claimed: Leases, sources: Mapping[SourceKey, int
 
 
 async def let_go(tx: Connection, claimed: Leases) -> None:
-    """Give all sources back."""
+    """Release all sources."""
     await claimed.drop(tx)
 
 
 async def waiting(
     tx: Connection, sources: Sequence[SourceKey], *, most: int, aside: Sequence[str], now_ms: int
 ) -> list[Waiting]:
-    """Chunks of claimed sources that wait, in order."""
+    """Return waiting chunks of claimed sources, in order."""
     if not sources:
         return []
     rows = await tx.fetch(
@@ -133,7 +136,9 @@ async def waiting(
 
 
 async def moved(tx: Connection, sources: Sequence[SourceKey]) -> dict[SourceKey, int]:
-    """Those of claimed sources with texts that changed after their vectors were made; the offset of the last such change."""
+    """Return claimed sources with texts that changed after their vectors were computed, with the offset of the last
+    such change.
+    """
     if not sources:
         return {}
     rows = await tx.fetch(QUERIES["sources_moved"], *_columns(sources))
@@ -141,7 +146,7 @@ async def moved(tx: Connection, sources: Sequence[SourceKey]) -> dict[SourceKey,
 
 
 async def reuse(tx: Connection, codec: Codec, source: SourceKey, model: str, now_ms: int) -> int:
-    """Give up to `REUSED_MAX` chunks of a source that wait the vectors that its other chunks had of their texts; to how many.
+    """Copy the vectors of equal texts in a source to up to `REUSED_MAX` of its waiting chunks; return how many.
 
     In the caller's transaction, with their events.
     """
@@ -156,7 +161,7 @@ async def reuse(tx: Connection, codec: Codec, source: SourceKey, model: str, now
 async def store(
     tx: Connection, codec: Codec, chunks: Sequence[Waiting], made: Sequence[bytes], model: str, now_ms: int
 ) -> int:
-    """Store vectors of chunks with their events, in the caller's transaction; how many were not too late."""
+    """Store vectors of chunks with their events, in the caller's transaction; return how many were not too late."""
     await vectors.enable(tx)
     dimensions = len(made[0]) // 4
     names = sorted({chunk.source.ns for chunk in chunks})
@@ -178,7 +183,7 @@ async def store(
 
 
 async def _tell(tx: Connection, codec: Codec, stored: Sequence[Any], now_ms: int) -> None:
-    """One event a source, one version a namespace; behind them is the event that wrote the text last."""
+    """Publish one event per source and one version per namespace, caused by the event that last wrote the text."""
     stored = sorted(stored, key=lambda row: (row["ns"], row["slot"], row["source_id"], row["chunk_no"]))
     told = []
     for source, rows in groupby(stored, key=lambda row: SourceKey(row["ns"], row["slot"], row["source_id"])):

@@ -30,7 +30,7 @@ async def _backfill(w: Wiring) -> Connector:
 
 
 def slice_of(redaction: Sequence[RedactionStep]) -> Slice:
-    """What this household adds; `redaction` takes a deleted chunk out of the documents of every household."""
+    """Return what this slice adds; `redaction` removes a deleted chunk from the documents of every slice."""
 
     async def ingests(w: Wiring) -> Connector:
         return BatchConsumer(IngestsSink(w.around, redaction), w.around)

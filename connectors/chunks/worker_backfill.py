@@ -1,8 +1,9 @@
-"""Makes the vectors that chunks wait for: hot ones first, then the others (R3.13 to R3.15).
+"""Computes the vectors that chunks wait for: hot namespaces first (R3.13 to R3.15).
 
-Laws. What waits is what PostgreSQL says waits, so a kill costs at most a batch; the topic only wakes. Two workers never make a
-vector of one chunk, and a vector whose text has changed meanwhile is thrown away (`connectors/chunks/waiting.py`). A text
-that the embedder refuses holds up no other: it is left aside for a while, and named in the log.
+Invariants. PostgreSQL decides what waits, so a kill costs at most a batch; the topic only wakes the worker. Two workers
+never compute a vector of one chunk, and a vector whose text changed meanwhile is discarded
+(`connectors/chunks/waiting.py`). A text that the embedder refuses blocks no other: it is set aside for a while, and
+logged.
 """
 
 from __future__ import annotations
@@ -33,24 +34,27 @@ from highwater.streams.telemetry import CHUNKS_EMBEDDED, get_log
 _log = get_log("backfill")
 
 REQUESTED = "chunks.embedding-requested"
-# One call of a service: within every service's limit, and one failed call costs little. Built in, so many pages take some 30 ms.
+# One call of a service: within every service's limit, and one failed call costs little. The built-in model takes some
+# 30 ms for this many pages.
 TEXTS_MAX = 64
-# What no request told of (a restart, chunks that another worker let go) is looked for this often.
+# How often chunks are polled for which no request came (a restart, chunks that another worker released).
 POLL_SECONDS = 5.0
-# Pages whose chunks are all another's that are passed over at a look.
+# Pages whose chunks all belong to other workers that are skipped per poll.
 _PAGES_MAX = 16
-# A refused text is left aside: for some seconds, four times as long each time, for an hour at most; so many texts at most.
+# A refused text is set aside: for some seconds, four times as long each time, for at most an hour; at most this many
+# texts.
 ASIDE_SECONDS, _ASIDE_GROWTH, _ASIDE_SECONDS_MAX, _ASIDE_MAX = 4.0, 4.0, 3_600.0, 1_000
-# So many refusals without a text that was taken in between may be the service's: they are left aside for no longer than this.
+# After this many refusals without an accepted text the service may be at fault: then texts are set aside no longer than
+# this.
 _REFUSED_MAX, SOON_SECONDS = 3, 60.0
-# Sources that a lane remembers to have looked at for vectors to reuse; a forgotten one is looked at once more.
+# Sources that a lane remembers to have checked for reusable vectors; a forgotten one is checked once more.
 _REUSED_SOURCES_MAX = 10_000
-# How often namespaces are looked for whose vectors are another's.
+# How often namespaces with vectors of another model are searched.
 _LOOK_SECONDS = 60.0
 
 
 class BackfillRequests(Handler[EmbeddingRequested, None]):
-    """Follows the topic: whatever is asked for wakes the worker."""
+    """Follows the topic: every request wakes the worker."""
 
     group = "backfill"
     topics = (EMBEDDING_REQUESTED,)
@@ -66,15 +70,15 @@ class BackfillRequests(Handler[EmbeddingRequested, None]):
     async def apply(
         self, tx: Connection, events: Sequence[Event[EmbeddingRequested]], prepared: None
     ) -> Sequence[DeadLetter]:
-        """The positions alone: what waits is in the tables."""
+        """Store only the positions: the tables hold what waits."""
         return []
 
 
 class Backfill:
-    """The connector: the consumer of requests, the workers, and the indexes of what they make.
+    """The connector: the consumer of requests, the workers, and the indexes of their vectors.
 
-    `embedder` makes the vectors of new namespaces, and those that take the place of others; each of `older` only those of
-    namespaces that have vectors of it.
+    `embedder` computes the vectors of new namespaces, and replaces those of other models; each of `older` computes only
+    those of namespaces with vectors of its model.
     """
 
     group = BackfillRequests.group
@@ -91,23 +95,23 @@ class Backfill:
 
     @property
     def problem(self) -> str | None:
-        """Why it is not ready."""
+        """Return why it is not ready."""
         return next((one.problem for one in self._reporting if one.problem), None)
 
     @property
     def degraded(self) -> str | None:
-        """What it waits for while the rest of the process works."""
+        """Return what it waits for while the rest of the process works."""
         return next((one.degraded for one in self._reporting if one.degraded), None)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Run until `stop` is set; the failure of one part ends the others."""
+        """Run until `stop` is set; a failure of one task ends the others."""
         async with asyncio.TaskGroup() as tasks:
             for part in (*self._reporting, self._indexes):
                 tasks.create_task(part.run(stop))
 
 
 class BackfillWorker:
-    """Lanes that each take a batch after the other."""
+    """Runs lanes that each process one batch after the other."""
 
     group = "backfill-worker"
 
@@ -121,8 +125,8 @@ class BackfillWorker:
         takes_new: bool = True,
         made_elsewhere: Sequence[str] = (),
     ) -> None:
-        """`takes_new`: namespaces without a vector, and then those of other models, become its own. `made_elsewhere`: models that
-        others here make vectors by.
+        """`takes_new`: it also takes namespaces without vectors, and then those of other models. `made_elsewhere`:
+        models that other workers here use.
         """
         self._made_elsewhere = frozenset(made_elsewhere)
         self._takes_new = takes_new
@@ -134,14 +138,14 @@ class BackfillWorker:
         self._maker = Maker(embedder.basis_id, None)
         self._switching = Switching(around.codec, around.clock, embedder.basis_id)
         self._reviewed_at = float("-inf")
-        self._aside: dict[str, tuple[int, float]] = {}  # by hash how often it was refused, and until when it is left
-        self._refused: list[str] = []  # since a text was taken last
+        self._aside: dict[
+            str, tuple[int, float]
+        ] = {}  # by hash how often it was refused, and until when it is set aside
+        self._refused: list[str] = []  # since a text was last accepted
         self._named: set[str] = set()
         self._looked_at = float("-inf")
         self.problem: str | None = None
-        self.degraded: str | None = (
-            None  # the service that makes vectors does not; chunks wait, everything else goes on
-        )
+        self.degraded: str | None = None  # the embedding service is unavailable; chunks wait, everything else continues
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set."""
@@ -150,7 +154,7 @@ class BackfillWorker:
                 tasks.create_task(self._lane(stop))
 
     async def _lane(self, stop: asyncio.Event) -> None:
-        """One lane on a connection of its own, with whose end its claims end; PostgreSQL away is waited for."""
+        """Run one lane on its own connection, with which its claims end; waits while PostgreSQL is unavailable."""
         attempt = 0
         while not stop.is_set():
             connection = None
@@ -166,7 +170,7 @@ class BackfillWorker:
                 await self._idle(stop, unavailable_seconds(attempt))
             finally:
                 if connection is not None:
-                    connection.terminate()  # closes at once; the claims go with the session
+                    connection.terminate()  # closes at once; the claims end with the session
 
     async def _turn(self, lane: _Lane, stop: asyncio.Event) -> None:
         self._wake.clear()
@@ -179,34 +183,34 @@ class BackfillWorker:
             self._set_state(degraded=f"the embedder fails: {error}")
             await self._idle(stop, unavailable_seconds(lane.failures))
             return
-        except CONFLICT as error:  # another transaction stood in the way; the batch is made again
+        except CONFLICT as error:  # another transaction interfered; the batch is repeated
             _log.info("backfill_conflict", reason=str(error))
             done = 0
         if done:
             lane.failures = 0
             self._set_state()
         else:
-            if len(set(self._refused)) < _REFUSED_MAX:  # what is left are texts that are refused for what they are
+            if len(set(self._refused)) < _REFUSED_MAX:  # the rest are texts that are refused for their content
                 self._set_state()
             await self._look_for_others(lane.connection)
             await self._idle(stop, POLL_SECONDS)
 
     async def _show_backlog(self, connection: Any) -> None:
-        """How many vectors are to be made, and when each namespace that is switched will have all of its own."""
+        """Report how many vectors are missing, and when each switching namespace will have all of its own."""
         left = await connection.fetchval(QUERIES["chunks_behind"], BACKLOG_COUNTED_MAX)
         due = []
         for one in await self._switching.progress(connection):
             left += one.missing
             seconds = self._backlog.seconds_for(
                 left
-            )  # what waits for a first vector, and namespaces before it, come first
+            )  # chunks without a first vector, and earlier namespaces, come first
             if seconds is not None:
                 due.append((one.ns, self._around.clock() + 1_000 * seconds))
         await self._switching.note_due(connection, due)
         self._backlog.show(left)
 
     async def _switch(self, lane: _Lane) -> int:
-        """Where no chunk waits for a vector: a batch of those that namespaces of another model lack; of how many."""
+        """If no chunk waits, compute a batch of vectors for namespaces of another model; return how many."""
         if not self._takes_new:
             return 0
         if monotonic_seconds() - self._reviewed_at >= _LOOK_SECONDS:
@@ -221,7 +225,7 @@ class BackfillWorker:
         )
 
     async def _batch(self, lane: _Lane) -> int:
-        """Make the vectors of some chunks; of how many."""
+        """Compute the vectors of some chunks; return how many."""
         try:
             chunks = await self._next(lane)
             if not chunks:
@@ -234,7 +238,7 @@ class BackfillWorker:
             await chunk_backfill.let_go(lane.connection, lane.claims)
 
     async def _next(self, lane: _Lane) -> list[Waiting]:
-        """Chunks to be filled, claimed: hot ones if there are any."""
+        """Return claimed chunks to process: hot ones if there are any."""
         now_ms, aside = self._around.clock(), self._left_aside()
         for is_hot in (True, False):
             after = lane.after[is_hot]
@@ -255,7 +259,7 @@ class BackfillWorker:
                     lane.connection, claimed, most=lane.texts_max, aside=aside, now_ms=now_ms
                 )
                 if chunks:
-                    lane.after[is_hot] = after  # a page stays until nothing of it is left to this lane
+                    lane.after[is_hot] = after  # a page is used until nothing of it is left for this lane
                     return chunks
                 if page.is_last and is_round:
                     break
@@ -265,10 +269,10 @@ class BackfillWorker:
         return []
 
     async def _reuse(self, lane: _Lane, claimed: Sequence[SourceKey]) -> None:
-        """Texts that only moved within their source keep their vectors; each change of a source is looked at once."""
+        """Reuse vectors of texts that only moved within their source; each change of a source is checked once."""
         for source, offset in (await chunk_backfill.moved(lane.connection, claimed)).items():
             if lane.reused.get(source) == offset:
-                continue  # what is stale has texts that no vector was made of
+                continue  # a stale source has texts that never had a vector
             reused = chunk_backfill.REUSED_MAX
             while reused == chunk_backfill.REUSED_MAX:
                 async with lane.connection.transaction():
@@ -281,9 +285,9 @@ class BackfillWorker:
             lane.reused[source] = offset
 
     async def _vectors(self, lane: _Lane, chunks: Sequence[Waiting]) -> list[bytes]:
-        """Vectors of texts, of equal ones one; none where the only text was refused, which is left aside then.
+        """Return vectors of texts, one for equal texts; none if the only text was refused, which is then set aside.
 
-        Which of several texts a service refuses it does not say: after a failure fewer are asked for, down to one.
+        A service does not say which of several texts it refuses: after a failure fewer are sent, down to one.
         """
         places = {text: place for place, text in enumerate(dict.fromkeys(chunk.text for chunk in chunks))}
         try:
@@ -325,7 +329,7 @@ class BackfillWorker:
         _log.warning("chunk_left_aside", source="|".join(chunk.source), chunk_no=chunk.chunk_no, times=times)
 
     def _take_up(self, taken: Sequence[str]) -> None:
-        """The embedder works, and what it takes is not left aside any more."""
+        """Note that the embedder works; accepted texts are no longer set aside."""
         self._refused.clear()
         for content_hash in taken:
             self._aside.pop(content_hash, None)
@@ -335,13 +339,13 @@ class BackfillWorker:
         return [content_hash for content_hash, (_, until) in self._aside.items() if until > now]
 
     async def _look_for_others(self, connection: Any) -> None:
-        """Name the namespaces whose chunks wait for vectors that are never made here."""
+        """Log the namespaces whose chunks wait for vectors that are never computed here."""
         if monotonic_seconds() - self._looked_at < _LOOK_SECONDS:
             return
         self._looked_at = monotonic_seconds()
         if not self._takes_new:
             return
-        await leases.drop_ended(connection, LeaseKind.CHUNK_SOURCE)  # those of lanes that were killed
+        await leases.drop_ended(connection, LeaseKind.CHUNK_SOURCE)  # claims of killed lanes
         for row in await connection.fetch(QUERIES["namespaces_not_filled"], *self._maker):
             if row["ns"] not in self._named and row["embedding_model"] not in self._made_elsewhere:
                 self._named.add(row["ns"])
@@ -355,7 +359,7 @@ class BackfillWorker:
                 )
 
     async def _idle(self, stop: asyncio.Event, seconds: float) -> None:
-        """Wait so long, or until something is asked for or `stop` is set."""
+        """Wait this long, or until a request comes or `stop` is set."""
         waits = [asyncio.ensure_future(event.wait()) for event in (stop, self._wake)]
         try:
             await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -374,12 +378,12 @@ class BackfillWorker:
 
 
 class _Lane:
-    """A lane's connection and claims, where in the chunks it is, and how many texts it asks for at a time."""
+    """A lane's connection and claims, its place among the chunks, and how many texts it sends at a time."""
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection
         self.claims = chunk_backfill.claims()
         self.after: dict[bool, SourceKey] = {True: START, False: START}
         self.texts_max = TEXTS_MAX
-        self.reused: dict[SourceKey, int] = {}  # by source the last change that was looked at for vectors to reuse
+        self.reused: dict[SourceKey, int] = {}  # by source the last change that was checked for reusable vectors
         self.failures = 0

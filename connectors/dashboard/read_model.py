@@ -1,6 +1,6 @@
-"""What the dashboard lists over all users from PostgreSQL: values, never rows, and every time in milliseconds.
+"""What the dashboard lists over all users from PostgreSQL: values, not rows, and every time in milliseconds.
 
-Invariant: one function is one statement, bounded; nothing is written.
+Invariant: one function is one bounded statement; nothing is written.
 """
 
 from __future__ import annotations
@@ -17,32 +17,31 @@ from highwater.streams.clock import to_ms
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 Row: TypeAlias = dict[str, Any]
-READ_SECONDS_MAX = 5.0
 
 
 async def users(pool: Pool, beginning: str, only: str | None, limit: int) -> list[Row]:
-    """Users whose id begins so, whoever was active last first; only one of them where `only` names it.
+    """Return users whose id has this prefix, most recently active first; only the named one with `only`.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     return await _fetch(pool, QUERIES["dashboard_users"], beginning, only, limit)
 
 
 async def versions(pool: Pool, user_id: str) -> list[Row]:
-    """The cluster versions of a user that are kept, the newest first.
+    """Return the kept cluster versions of a user, newest first.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     return await _fetch(pool, QUERIES["dashboard_versions"], user_id)
 
 
 async def texts(pool: Pool, insight_ids: Sequence[str]) -> dict[str, str]:
-    """The beginnings of insights, by id.
+    """Return the beginnings of insights, by id.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     return {
         row["insight_id"]: row["text"] or ""
@@ -51,28 +50,28 @@ async def texts(pool: Pool, insight_ids: Sequence[str]) -> dict[str, str]:
 
 
 async def insights(pool: Pool, insight_ids: Sequence[str]) -> dict[str, Row]:
-    """Insights with the beginnings of their texts, by id; a retracted one is not among them.
+    """Return insights with the beginnings of their texts, by id; retracted ones are left out.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     return {row["insight_id"]: row for row in await _fetch(pool, QUERIES["dashboard_insights"], list(insight_ids))}
 
 
 async def cluster_sizes(pool: Pool, user_id: str, limit: int) -> list[Row]:
-    """The changes of the sizes of a user's clusters in the order of versions, the newest ones where there are too many.
+    """Return the size changes of a user's clusters in the order of versions, the newest ones if there are too many.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     return (await _fetch(pool, QUERIES["dashboard_cluster_sizes"], user_id, limit))[::-1]
 
 
 async def documents(pool: Pool, beginning: str, limit: int) -> list[Row]:
-    """League documents whose key begins so, the one that was made last first.
+    """Return league documents whose key has this prefix, the most recently built first.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     return await _fetch(pool, QUERIES["dashboard_documents"], beginning, limit)
 
@@ -87,25 +86,25 @@ async def runs(pool: Pool, user_id: str | None, limit: int) -> list[Row]:
 
 
 async def jobs(pool: Pool, user_id: str | None, limit: int) -> list[Row]:
-    """The latest jobs, of one user or of all.
+    """Return the latest jobs of one user, or of all users.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     return await _fetch(pool, QUERIES["dashboard_jobs"], user_id, limit)
 
 
 async def ingests(pool: Pool, limit: int) -> list[Row]:
-    """The ingests that were changed last.
+    """Return the most recently changed ingests.
 
     Raises:
-        UnavailableError: PostgreSQL is away.
+        UnavailableError: PostgreSQL is unavailable.
     """
     return await _fetch(pool, QUERIES["dashboard_ingests"], limit)
 
 
 async def _fetch(pool: Pool, query: str, *arguments: Any) -> list[Row]:
-    rows = await fetched(pool, query, *arguments, seconds_max=READ_SECONDS_MAX)
+    rows = await fetched(pool, query, *arguments)
     return [{name: _told(value) for name, value in row.items()} for row in rows]
 
 

@@ -1,1 +1,1 @@
-"""Documents as they are put by users: read, and cut into chunks."""
+"""Documents that users upload: reading them and cutting them into chunks."""

@@ -1,8 +1,7 @@
 """The process that reads one document: from its standard input, to chunks on its standard output.
 
-Invariant: a document is from outside, and so is what it does to the libraries that read it. So it is read in a process of its
-own that is limited in memory and ends with the one that asked. The first line says how many chunks follow, or why there are
-none.
+Invariant: a document comes from outside and may break the libraries that read it. So it is read in a separate process
+that has limited memory and ends with its parent. The first line says how many chunks follow, or why there are none.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from highwater.streams.documents.chunking import cut
 from highwater.streams.documents.structure import UnreadableDocumentError
 from highwater.streams.models.tokens import count_tokens
 
-# Behind whatever answers somebody.
+# Lower priority than processes that answer requests.
 _NICENESS = 10
 
 
 def main(media_type: str, tokens_max: int, memory_bytes_max: int, parent_id: int) -> None:
-    """The process's whole life."""
+    """Run the process."""
     die_with_parent(parent_id)
     os.nice(_NICENESS)
     out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints must not land among the chunks
+    os.dup2(2, 1)  # what a library prints must not appear among the chunks
     limit_memory(memory_bytes_max)
     _write(out, media_type, tokens_max, memory_bytes_max)
     out.close()

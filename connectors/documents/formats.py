@@ -1,7 +1,7 @@
-"""What a document is, and its blocks.
+"""Detects what a document is, and returns its blocks.
 
-Invariant: what the bytes say is believed before what was said of them. A document that cannot be read, or holds no text, says
-why.
+Invariant: the bytes take precedence over the declared type. A document that cannot be read, or has no text, gives the
+reason.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from highwater.streams.documents.structure import (
     sized_blocks,
 )
 
-# Of an archive unpacked: a deck of 50 MB is pictures, which hardly shrink; what grows tenfold is made to.
+# Limit of an unpacked archive: a deck of 50 MB is mostly pictures, which hardly compress; tenfold growth is an attack.
 _UNPACKED_BYTES_MAX = 512 << 20
 _DRAWING = "http://schemas.openxmlformats.org/drawingml/2006/main"
 _PDF, _ZIP = b"%PDF-", b"PK\x03\x04"
-# What an HTML document may say of itself and be read at once. Of the other codecs some take the square of the length (punycode).
+# Encodings that an HTML document may declare. Some of the other codecs take quadratic time (punycode).
 _QUICK = frozenset({"utf-8", "utf8", "us-ascii", "ascii", "iso-8859-1", "latin-1", "latin1", "windows-1252", "utf-16"})
-# A PDF may have something before its first line; its readers look so far.
+# A PDF may have bytes before its first line; its readers search this far.
 _PDF_WITHIN = 1_024
 
 
 def blocks_of(raw: bytes, media_type: str) -> list[Block]:
-    """The blocks of a document.
+    """Return the blocks of a document.
 
     Raises:
-        UnreadableDocumentError: it cannot be read, or it has no text.
+        UnreadableDocumentError: it cannot be read, or has no text.
     """
     blocks = [block for block in _reader(raw, media_type)(raw) if block.text.strip()]
     if not blocks:
@@ -49,7 +49,7 @@ def blocks_of(raw: bytes, media_type: str) -> list[Block]:
 
 
 def is_plain(raw: bytes) -> bool:
-    """Whether a document is text that takes neither a library to read nor more time than its length, whoever wrote it."""
+    """Return whether a document is text that needs no library and takes only linear time to read."""
     is_text = _PDF not in raw[:_PDF_WITHIN] and not raw.startswith(_ZIP)
     return is_text and (html_charset(raw) or "utf-8").lower() in _QUICK
 
@@ -67,7 +67,7 @@ def _reader(raw: bytes, media_type: str) -> Callable[[bytes], list[Block]]:
 
 
 def text_blocks(text: str, media_type: str) -> list[Block]:
-    """The blocks of what is text already, and clean."""
+    """Return the blocks of clean text."""
     return _TEXTS.get(media_type.partition(";")[0].strip().lower(), plain_blocks)(text)
 
 
@@ -82,23 +82,23 @@ _TEXTS: Mapping[str, Callable[[str], list[Block]]] = {
 def _pdf(raw: bytes) -> list[Block]:
     import pypdf  # noqa: PLC0415 (half a second, in processes that often read something else)
 
-    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it tells of each oddity of a file; what matters is raised
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it logs each oddity of a file; important faults are raised
     try:
         file = pypdf.PdfReader(io.BytesIO(raw))
         _check(is_good=not file.is_encrypted or bool(file.decrypt("")), problem="it is encrypted")
         return sized_blocks([_runs(page) for page in file.pages])
     except (UnreadableDocumentError, MemoryError):
         raise
-    except Exception as error:  # (a broken file meets any line of the library)
+    except Exception as error:  # (a broken file may hit any line of the library)
         raise UnreadableDocumentError(f"it is not a readable PDF: {_line(error)}") from error
 
 
 def _runs(page: Any) -> list[Run]:
-    """The text of a page with the sizes that it is set in, where the library gives them for the same text."""
+    """Return the text of a page with its font sizes, if the library gives them for the same text."""
     runs: list[Run] = []
 
     def note(text: str, page_matrix: Sequence[float], text_matrix: Sequence[float], _font: Any, size: float) -> None:
-        # What is drawn smaller or larger by a matrix is seen so; a turned line has its scale in the other place.
+        # Text scaled by a matrix has its visible size; a rotated line has its scale in the other element.
         scales = [math.hypot(matrix[1], matrix[3]) for matrix in (page_matrix, text_matrix)]
         runs.append(Run(clean(text), abs(size) * math.prod(scales)))
 
@@ -136,7 +136,7 @@ def _slide(slide: Any) -> Iterator[Block]:
 def _texts(shapes: Iterable[Any]) -> Iterator[str]:
     for shape in shapes:
         if shape.has_text_frame:
-            # A field (the number of the slide, a date) is filled in when the deck is shown; its text here is a stand-in.
+            # A field (slide number, date) is filled in when the deck is shown; its text here is a placeholder.
             if shape.element.find(f".//{{{_DRAWING}}}fld") is None:
                 yield shape.text_frame.text
             else:

@@ -1,7 +1,7 @@
-"""Documents read in processes of their own (`connectors/documents/child.py`), and their chunks, which wait in a file.
+"""Reads documents in separate processes (`connectors/documents/child.py`); their chunks wait in a file.
 
-Invariant: whatever a document is, reading it fails alone: it takes no more time and memory than it is given, and holds up
-nobody. Neither the document nor its chunks are ever whole in the memory of the process that asks.
+Invariant: reading any document fails alone: its time and memory are limited, and it delays nothing else. Neither the
+document nor its chunks are ever complete in the memory of the calling process.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ import orjson
 from highwater.streams.documents.chunking import TOKENS_MAX, Chunk
 from highwater.streams.documents.structure import UnreadableDocumentError
 
-# Text of 50 MB takes 20 s of one core, a PDF of a thousand pages of text 3 s; the rest is for cores that others use too. A job's
-# lease outlives it.
+# Text of 50 MB takes 20 s of one core, a PDF of a thousand pages of text 3 s; the rest is for cores in use. A job's
+# lease lasts longer.
 SECONDS_MAX = 120.0
-# Text of 50 MB, its parts and its chunks take half of it (530 MiB measured).
+# Text of 50 MB, its parts and its chunks need half of it (530 MiB measured).
 MEMORY_BYTES_MAX = 1 << 30
-# Documents read at once in a process: cores are for others too.
+# Documents read concurrently by a process: others need cores too.
 _AT_ONCE = 2
 
-# Not `-m`: the package's other modules would be looked up from where the process was started.
-# Its arguments are the kind of document and bounds.
+# Not `-m`: the package's other modules would be looked up from the working directory. The arguments are the media type
+# and limits.
 _PROGRAM = (
     "import sys; from highwater.connectors.documents.child import main; main(sys.argv[1], *map(int, sys.argv[2:]))"
 )
 
 
 class Chunked:
-    """The chunks of a document, in a file without a name."""
+    """The chunks of a document, in an unnamed temporary file."""
 
     def __init__(self, file: IO[bytes], count: int) -> None:
         self._file = file
@@ -44,7 +44,7 @@ class Chunked:
         self.count = count
 
     def part(self, first: int, most: int) -> list[Chunk]:
-        """At most so many chunks from a number on; quick when they are asked for in order."""
+        """Return up to `most` chunks from a number on; fast when they are read in order."""
         if first < self._next:
             self._file.seek(self._first)
             self._next = 0
@@ -56,12 +56,12 @@ class Chunked:
         return [Chunk(*orjson.loads(line)) for line in lines]
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
 
 class DocumentReader:
-    """Reads documents, a few at once. One event loop only."""
+    """Reads documents, a few concurrently. One event loop only."""
 
     def __init__(
         self,
@@ -76,17 +76,17 @@ class DocumentReader:
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def read(self, stream: AsyncIterable[bytes], media_type: str) -> Chunked:
-        """The chunks of a document; whoever is given them closes them.
+        """Return the chunks of a document; the caller closes them.
 
         Raises:
-            UnreadableDocumentError: it cannot be read within the limits, or it has no text.
+            UnreadableDocumentError: it cannot be read within the limits, or has no text.
         """
         async with self._slots:
             with tempfile.TemporaryFile(prefix="highwater-document-") as document:
                 async for content in stream:
                     await asyncio.to_thread(document.write, content)
                 document.seek(0)
-                # Closed by whoever is given it, or below.
+                # Closed by the caller, or below.
                 chunks = tempfile.TemporaryFile(prefix="highwater-chunks-")  # noqa: SIM115
                 try:
                     await self._run(document, chunks, media_type)

@@ -14,8 +14,8 @@ from typing import ClassVar, Generic, NamedTuple
 
 from highwater.connectors.kafka.checking import checked_in_order
 from highwater.connectors.kafka.handler import Handler, Surroundings
-from highwater.connectors.kafka.known import Known, Origin
-from highwater.connectors.kafka.outbox import Teller
+from highwater.connectors.kafka.known import KnownIds, Origin
+from highwater.connectors.kafka.outbox import OutboxFactory
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.schemas.topic_names import EventT
 
@@ -50,8 +50,8 @@ class ControlsSink(Handler[EventT, Prepared[EventT]]):
     def __init__(self, around: Surroundings) -> None:
         self._clock = around.clock
         self._codec = around.codec
-        self._known = Known(around.pool, around.admin, self.controls.submissions)
-        self._tell = Teller(around.codec, self.controls.source)
+        self._known = KnownIds(around.pool, around.admin, self.controls.submissions)
+        self._tell = OutboxFactory(around.codec, self.controls.source)
 
     @abstractmethod
     def _named(self, events: Sequence[Event[EventT]]) -> set[str]:

@@ -17,7 +17,7 @@ from prometheus_client import Histogram
 from highwater.connectors.engines.slots import ElsewhereError, Slots
 from highwater.connectors.engines.store import ChangeT, WorkStore
 from highwater.connectors.models.recorded_calls import ModelCalls, Outcome
-from highwater.connectors.patience import patiently
+from highwater.connectors.patience import retry_until_available
 from highwater.connectors.postgres.group_commit import GroupCommit
 from highwater.streams.clock import Clock, monotonic_seconds
 from highwater.streams.engines.work import WorkT, begun, waiting_until
@@ -133,7 +133,7 @@ class Engine(Slots[WorkT], Generic[WorkT, ChangeT]):
         event = f"{self.noun}_is_elsewhere"
         self.log.info(event, **{self.noun: held.id})
         if self._calls is not None:
-            await patiently(lambda: self.store.count_late(held.id, self._clock()))
+            await retry_until_available(lambda: self.store.count_late(held.id, self._clock()))
 
     async def _hand_over(self) -> None:
         await self.store.hand_over(self.worker, now_ms=self._clock())

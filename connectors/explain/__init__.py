@@ -1,1 +1,1 @@
-"""From what is served back to the events that made it."""
+"""Traces what is served back to the events that caused it."""

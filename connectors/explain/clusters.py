@@ -1,7 +1,7 @@
-"""The way of one cluster: its version, the rebuilds in which its members entered it, and the insights in the log.
+"""The trace of one cluster: its version, the rebuilds in which its members entered it, and the insights in the log.
 
-Invariant: that of `connectors/explain/explaining.py`. A rebuild whose version is no longer kept is named by its number alone; of
-many members those that entered last are followed, and the others are counted.
+Invariant: that of `connectors/explain/explaining.py`. A rebuild whose version is no longer kept is named only by its
+number; of many members the latest ones are traced, and the others are counted.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from highwater.connectors.explain.explanations import Step
 from highwater.connectors.kafka.finding import Finder
 from highwater.schemas.positions import Position
 
-# Members that are followed: what a person reads through. Each is read from the log for its trace.
+# Members that are traced: as many as a person reads. Each is read from the log for its trace.
 MEMBERS_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """An insight of a cluster: the version in which it entered, and its place in the log with the broker's time there."""
+    """An insight of a cluster: the version in which it entered, and its position in the log with the broker's time."""
 
     insight_id: str
     channel_id: str
@@ -31,7 +31,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """What PostgreSQL says of a cluster; `requests`: of each version that is kept what asked for its rebuild."""
+    """What PostgreSQL holds of a cluster; `requests`: the request of each kept version."""
 
     cluster_id: str
     label: str
@@ -43,7 +43,7 @@ class ClusterFacts:
 
 
 def trace_cluster(finder: Finder, facts: ClusterFacts) -> Step:
-    """The tree of a cluster."""
+    """Return the tree of a cluster."""
     by_version: dict[int, list[Member]] = {}
     for one in sorted(facts.members, key=lambda member: (-member.since, member.arrived_ms, member.insight_id)):
         by_version.setdefault(one.since, []).append(one)
@@ -58,7 +58,7 @@ def trace_cluster(finder: Finder, facts: ClusterFacts) -> Step:
 
 
 def _rebuild(finder: Finder, request: Position | None, version: int, members: Sequence[Member]) -> Step:
-    """The rebuild of a version, and the members that it brought into the cluster."""
+    """Return the rebuild of a version, and the members that it added to the cluster."""
     causes = tuple(map(_insight, members))
     about = f"{len(members)} of its insights entered it in version {version}"
     if request is None:

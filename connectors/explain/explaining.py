@@ -1,7 +1,8 @@
-"""From a served feed or page back to the events that made it: what PostgreSQL names, then the log, then a tree.
+"""Traces a served feed or page back to the events that caused it: first PostgreSQL, then the log, then a tree.
 
-Law: nothing is guessed. What PostgreSQL or a header names is read at its position; what nothing names (the advance of a
-channel, the novelty that told of it) is the first event in the log that fits, and what is not there is said to be missing.
+Invariant: nothing is guessed. An event that PostgreSQL or a header names is read at its position; an event that nothing
+names (the advance of a channel, the novelty that reported it) is the first one in the log that matches, and a missing
+event is reported as missing.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from highwater.schemas.feeds import INSIGHT_INGESTED
 from highwater.schemas.positions import Cause, Position
 from highwater.streams.clock import to_ms
 
-# Schemas of other versions of the program in one topic; more is a registry that answers nonsense.
+# Schemas of other program versions in one topic; more would mean that the registry answers nonsense.
 _SCHEMAS_MAX = 20
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
@@ -41,31 +42,31 @@ class UnknownResourceError(HighwaterError):
 
 
 class Explainer:
-    """Explains feeds and pages; the command, the API and the dashboard ask the same one."""
+    """Explains feeds and pages; used by the command, the API and the dashboard."""
 
     def __init__(self, pool: Pool, codec: Codec, client: Mapping[str, str], learn: Learn) -> None:
-        """`client` is librdkafka's connection; `learn` gives the text of a schema that the codec was not told of."""
+        """`client` is librdkafka's connection; `learn` returns the text of a schema that the codec does not know."""
         self._pool = pool
         self._codec = codec
         self._client = client
         self._learn = learn
 
     async def feed(self, user_id: str, channels_max: int = CHANNELS_DEFAULT) -> Explanation:
-        """Why a user's feed is as it is; of its channels those with most that is new.
+        """Explain a user's feed, with the channels that have the most new insights.
 
         Raises:
-            UnavailableError: PostgreSQL, Kafka or the registry is away.
+            UnavailableError: PostgreSQL, Kafka or the registry is unavailable.
         """
         facts = await self._feed_facts(user_id, channels_max)
         tree = await self._in_log(lambda finder: _traced(finder, trace_feed(finder, facts)))
         return Explanation(f"feed:{user_id}", facts.feed_version, facts.feed_etag, tree)
 
     async def cluster(self, user_id: str, cluster_id: str, now_ms: int, version: int | None = None) -> Explanation:
-        """Why a cluster of a version, by default the current one, has the insights that it has.
+        """Explain why a cluster of a version, by default the current one, has its insights.
 
         Raises:
             UnknownResourceError: the version has no such cluster.
-            UnavailableError: PostgreSQL, Kafka or the registry is away.
+            UnavailableError: PostgreSQL, Kafka or the registry is unavailable.
         """
         held = await clusters(self._pool, user_id, version, now_ms)
         found = next((one for one in held.clusters or () if one["cluster_id"] == cluster_id), None)
@@ -101,11 +102,11 @@ class Explainer:
         )
 
     async def resource(self, key: str) -> Explanation:
-        """Why the resource of a key is as it is; `feed:{user}` and `clusters:{user}` are explained as feeds.
+        """Explain the resource of a key; `feed:{user}` and `clusters:{user}` are explained as feeds.
 
         Raises:
             UnknownResourceError: nothing is stored under the key.
-            UnavailableError: PostgreSQL, Kafka or the registry is away.
+            UnavailableError: PostgreSQL, Kafka or the registry is unavailable.
         """
         kind, _, user_id = key.partition(":")
         if kind in ("feed", "clusters") and user_id:
@@ -119,10 +120,10 @@ class Explainer:
         return Explanation(key, row["version"], row["etag"], tree)
 
     async def season(self, season: str) -> SeasonLog:
-        """The changes of a season's matches.
+        """Return the changes of a season's matches.
 
         Raises:
-            UnavailableError: Kafka or the registry is away.
+            UnavailableError: Kafka or the registry is unavailable.
         """
         return await self._in_log(lambda finder: season_log(finder, season))
 
@@ -158,9 +159,9 @@ class Explainer:
         )
 
     async def _in_log(self, read: Callable[[Finder], Found]) -> Found:
-        """Read in a thread; a read that met a schema nobody knew here is made again once it was learnt.
+        """Read in a thread; repeat a read that met an unknown schema once the schema was fetched.
 
-        A value under an id that the registry does not have is no event, and is passed over from then on.
+        A value with an id that the registry does not have is not an event, and is skipped from then on.
         """
         absent: set[int] = set()
         for _ in range(_SCHEMAS_MAX):
@@ -182,8 +183,8 @@ class Explainer:
 
 
 def _traced(finder: Finder, tree: Step) -> Step:
-    """A tree with the traces of its steps."""
-    # An insight is known from PostgreSQL; where the way begins with one, it is read for its trace alone.
+    """Return a tree with the traces of its steps."""
+    # PostgreSQL has the insight; if the trace begins with one, it is read only for its trace id.
     first = position_of(chain(tree)[0][0].position)
     if first is not None and finder.trace_of(first) is None:
         finder.at(first)

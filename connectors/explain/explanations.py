@@ -1,9 +1,10 @@
-"""What an explanation is: a tree of steps, from what is served back to the events that made it.
+"""The data of an explanation: a tree of steps, from what is served back to the events that caused it.
 
-Invariants. Every step names its place in the log and the broker's time there, or says what is missing and why; a delay is counted
-between two times of the broker, never between its clock and the product's. No cause is later than its effect: a step that was
-only looked for in the log and came too late caused nothing, and what led to it takes its place; of one that its effect names the
-broker heard later (another relay carried it, another broker's clock stamped it), and it counts as known with its effect.
+Invariants. Every step has its position in the log and the broker's time, or says what is missing and why; a delay is
+the difference of two broker times, never between the broker's clock and the product's. No cause is later than its
+effect: a step that was only searched for and came too late caused nothing, and its causes take its place; a step that
+its effect names but that the broker received later (another relay carried it, another broker's clock stamped it) counts
+as known with its effect.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from highwater.schemas.positions import Position, parse_position
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step, and those that caused it, the one that had waited longest first.
+    """One step with its causes, the longest wait first.
 
-    `position` is empty and `at_ms` None where the step is no event or its event was not found; then `missing` says why.
+    `position` is empty and `at_ms` None if the step is not an event or its event was not found; then `missing` gives
+    the reason.
     """
 
     kind: str
@@ -31,9 +33,9 @@ class Step:
     numbers: Mapping[str, Any] = field(default_factory=dict)
     missing: str = ""
     causes: tuple[Step, ...] = ()
-    # Whether it is the first event of the log that fits, rather than one that its effect names.
+    # Whether it is the first matching event of the log, rather than one that its effect names.
     is_found: bool = False
-    # The trace that the event belongs to; None where it carries none.
+    # The trace of the event; None if it has none.
     trace_id: str | None = None
 
 
@@ -50,7 +52,7 @@ class Explanation:
         object.__setattr__(self, "tree", in_order(self.tree))
 
     def document(self, trace_url: str | None = None) -> dict[str, Any]:
-        """The tree as JSON, and beside it the way from the first event to what is served.
+        """Return the tree as JSON, and the path from the first event to what is served.
 
         `trace_url` is the address of a trace's page with `{trace_id}` in it; without one no step links to its trace.
         """
@@ -64,7 +66,7 @@ class Explanation:
 
 
 def chain(tree: Step) -> list[tuple[Step, Step | None]]:
-    """The way along the first causes, in the order of time, each step with the one that it led to."""
+    """Return the path along the first causes, in the order of time, each step with its effect."""
     found: list[tuple[Step, Step | None]] = [(tree, None)]
     while found[-1][0].causes:
         effect = found[-1][0]
@@ -73,7 +75,9 @@ def chain(tree: Step) -> list[tuple[Step, Step | None]]:
 
 
 def in_order(tree: Step) -> Step:
-    """A tree in which no cause is later than its effect; a step without a time is bound by the effect next above that has one."""
+    """Return a tree in which no cause is later than its effect; a step without a time is limited by the next effect
+    above that has one.
+    """
     (found,) = _fitting(tree, None, is_found=False)
     return found
 
@@ -96,12 +100,12 @@ def delay_ms(step: Step, effect: Step | None) -> int | None:
 
 
 def with_causes(step: Step, causes: tuple[Step, ...]) -> Step:
-    """A step with its causes."""
+    """Return a step with these causes."""
     return replace(step, causes=causes)
 
 
 def position_of(text: str) -> Position | None:
-    """The position in a column; None where no event is behind it, as for the first page of an empty rating."""
+    """Return the position in a column; None if it has no event, as for the first page of an empty rating."""
     try:
         return parse_position(text)
     except InvalidEventError:
@@ -109,7 +113,7 @@ def position_of(text: str) -> Position | None:
 
 
 def with_traces(tree: Step, trace_of: Callable[[Position], str | None]) -> Step:
-    """A tree whose steps name the traces of their events."""
+    """Return a tree with the trace ids of its steps' events."""
     position = position_of(tree.position)
     causes = tuple(with_traces(cause, trace_of) for cause in tree.causes)
     return replace(tree, causes=causes, trace_id=None if position is None else trace_of(position))

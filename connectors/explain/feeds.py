@@ -1,8 +1,8 @@
-"""The way of a feed: served, bump, rebuild, request, and of each channel novelty, dirty, advance, insights.
+"""The trace of a feed: served, bump, rebuild, request, and for each channel novelty, dirty, advance, insights.
 
-Invariant: that of `connectors/explain/explaining.py`. Of each channel the first and the last of its new insights are followed:
-the first is what made it pending, the last is how far the version reaches. What came after the request is no cause of it: the
-rebuild took it along, so it stands below the rebuild and is said to have come after the request.
+Invariant: that of `connectors/explain/explaining.py`. For each channel the first and the last of its new insights are
+traced: the first made it pending, the last is how far the version reaches. An event after the request is not its cause:
+the rebuild included it, so it appears below the rebuild and is marked as later than the request.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from highwater.schemas.feeds import (
 from highwater.schemas.positions import Cause, Position
 from highwater.schemas.topics import TOPICS
 
-# Channels that are followed where no other number is asked for: a screen of them. The rest is counted.
+# Default number of traced channels: a screen of them. The rest is counted.
 CHANNELS_DEFAULT, CHANNELS_MAX = 20, 1_000
-# How far back a demand is looked for: it waits for a request in flight, whose deadline is minutes.
+# How far back a demand is searched: it waits for a request in flight, whose deadline is minutes.
 _DEMAND_MS_MAX = 3_600_000
-# Brokers of a cluster stamp by clocks of their own, which differ by less than this.
+# The clocks of a cluster's brokers differ by less than this.
 _SKEW_MS = 1_000
 _LATE = "came_after_request"
 
@@ -54,12 +54,12 @@ class NovelChannel(NamedTuple):
 
     @property
     def number(self) -> int:
-        """How many are new."""
+        """Return the number of new insights."""
         return self.upto_seq - self.after_seq
 
 
 class NewInsight(NamedTuple):
-    """An insight as it is stored; `arrived_ms` is the broker's time."""
+    """A stored insight; `arrived_ms` is the broker's time."""
 
     insight_id: str
     text: str
@@ -69,7 +69,7 @@ class NewInsight(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FeedFacts:
-    """What PostgreSQL says of a feed and of the clusters that it shows; `insights` by channel and number."""
+    """What PostgreSQL holds of a feed and the clusters that it shows; `insights` by channel and number."""
 
     user_id: str
     cluster_version: int
@@ -87,7 +87,7 @@ class FeedFacts:
 
 
 class _Probe(NamedTuple):
-    """One insight of a channel, whose way is followed."""
+    """One insight of a channel to be traced."""
 
     channel_id: str
     seq: int
@@ -95,13 +95,13 @@ class _Probe(NamedTuple):
 
 
 def novel_channels(hwm: Mapping[str, int] | None, before: Mapping[str, int] | None) -> list[NovelChannel]:
-    """Channels with new insights, most first. `before` None: the version before is the first, or not kept any more."""
+    """Return channels with new insights, most first. `before` None: the previous version does not exist or is no longer kept."""
     found = [NovelChannel(channel, (before or {}).get(channel, 0), seq) for channel, seq in (hwm or {}).items()]
     return sorted((one for one in found if one.number > 0), key=lambda one: (-one.number, one.channel_id))
 
 
 def trace_feed(finder: Finder, facts: FeedFacts) -> Step:
-    """The tree of a feed."""
+    """Return the tree of a feed."""
     key = f"feed:{facts.user_id}"
     if facts.cluster_version == 0 or facts.request is None:
         return _empty_feed(facts)
@@ -132,7 +132,7 @@ _GONE = "the log does not hold this event any more"
 
 
 def _empty_feed(facts: FeedFacts) -> Step:
-    """The feed of a user without clusters: an erasure took them, or none were made."""
+    """Return the feed of a user without clusters: they were erased, or none were built."""
     about = f"the empty feed of {facts.user_id}"
     if facts.erased is None:
         return Step("served", about, missing="no clusters were made for this user yet")
@@ -197,7 +197,7 @@ def _request_step(
 
 
 def _demand(finder: Finder, user_id: str, request: Record) -> tuple[Step, ...]:
-    """The last demand before a manual request, and the event that was one."""
+    """Return the last demand before a manual request, if there was one."""
     key = user_id.encode()
     place = (USER_CHANGED, _partition(USER_CHANGED, key))
     last: Event[UserChanged] | None = None
@@ -228,11 +228,11 @@ def _changed_step(finder: Finder, changed: Event[UserChanged], about: str, kind:
     )
 
 
-# -- the ways of the channels ----------------------------------------------------------------------------------------
+# -- the traces of the channels ----------------------------------------------------------------------------------------
 
 
 def _channel_steps(finder: Finder, facts: FeedFacts, request: Event[RebuildRequested] | None) -> tuple[Step, ...]:
-    """The ways of the channels to a version, that of the insight which had waited longest first."""
+    """Return the traces of the channels to a version, the longest-waiting insight first."""
     probes = [
         _Probe(one.channel_id, seq, facts.insights[one.channel_id, seq])
         for one in facts.channels
@@ -273,7 +273,7 @@ def _waited_longest(step: Step) -> tuple[bool, bool, int]:
 
 
 def _is_late(step: Step) -> bool:
-    """Whether it came after the request and was taken along."""
+    """Return whether it came after the request and was included."""
     return bool(step.numbers.get(_LATE))
 
 
@@ -289,7 +289,7 @@ def _below(
     probes: Sequence[_Probe],
     advances: Mapping[_Probe, Event[ChannelAdvanced]],
 ) -> tuple[Step, ...]:
-    """What led to a novelty: the channel found dirty, or the subscription, and the advances with their insights."""
+    """Return what led to a novelty: the channel found dirty, or the subscription, and the advances with their insights."""
     by_advance: dict[str, list[_Probe]] = {}
     for probe in probes:
         advance = advances.get(probe)
@@ -315,7 +315,7 @@ def _below(
     if changed := event.of(USER_CHANGED):
         subscription = Event(event.record, changed)
         subscribed = _changed_step(finder, subscription, f"subscribed to {channel_id}", "subscription")
-        # What the channel had by then; what it reached later was told together with it.
+        # What the channel had at that time; what it reached later was reported together with it.
         before = [step for step in steps if not _is_after(step, subscribed)]
         after = [step for step in steps if _is_after(step, subscribed)]
         return (with_causes(subscribed, (*before, *subscribed.causes)), *after)
@@ -338,7 +338,7 @@ def _insight_step(probe: _Probe) -> Step:
 
 
 def _advances(finder: Finder, probes: Iterable[_Probe]) -> dict[_Probe, Event[ChannelAdvanced]]:
-    """For each insight the first advance that covers it, one pass over each partition."""
+    """Return for each insight the first advance that covers it, with one pass over each partition."""
     by_partition: dict[int, list[_Probe]] = {}
     for probe in probes:
         by_partition.setdefault(_partition(CHANNEL_ADVANCED, probe.channel_id.encode()), []).append(probe)
@@ -353,7 +353,7 @@ def _advances(finder: Finder, probes: Iterable[_Probe]) -> dict[_Probe, Event[Ch
 
 
 def _novelties(finder: Finder, facts: FeedFacts, probes: Sequence[_Probe]) -> dict[_Probe, Event[NoveltyFound]]:
-    """For each insight the first event that told the user of it; whoever subscribed later was told later."""
+    """Return for each insight the first event that reported it to the user; later subscribers received it later."""
     user = facts.user_id.encode()
     place = (NOVELTY, _partition(NOVELTY, user))
 
@@ -368,7 +368,8 @@ def _novelties(finder: Finder, facts: FeedFacts, probes: Sequence[_Probe]) -> di
     return found
 
 
-# Insights that came within so much of each other are looked for in one pass; beyond it a jump is cheaper than reading on.
+# Insights that arrived within this time of each other are searched in one pass; beyond it a seek is cheaper than
+# reading.
 _PASS_MS = 600_000
 
 

@@ -1,6 +1,7 @@
-"""The way of a page of the leagues, and of whatever else has a version: its bump, the request for it, the change, the event.
+"""The trace of a league page, and of anything else with a version: its bump, the request for it, the change, the event.
 
-Invariant: that of `connectors/explain/explaining.py`. The text of an event is not shown: a page may be made of what users said.
+Invariant: that of `connectors/explain/explaining.py`. The text of an event is not shown: a page may contain users'
+texts.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ from highwater.schemas.positions import Position
 from highwater.schemas.topics import TOPICS
 
 _MATCH_EVENTS: frozenset[str] = frozenset({MATCH_SCHEDULED, MATCH_UPDATED, MATCH_FINALIZED})
-# A request follows the change that it is for within a batch or a tick; the rest of this is for a worker that was away.
+# A request follows its change within a batch or a tick; the rest of this is for a worker that was down.
 REFRESH_MS_MAX = 600_000
-# How far the product's clock may be behind the broker's before a bump is looked for from its cause on instead.
+# How far the product's clock may lag the broker's before a bump is searched from its cause on instead.
 _CLOCK_MS = 60_000
 
-# A page names the event behind it by its position: it may be of any topic.
+# A page names its event by position: it may be of any topic.
 AnyEvent: TypeAlias = "Event[Mapping[str, Any]]"
 
 
 def trace_page(finder: Finder, key: str, version: int, position: str, changed_ms: int) -> Step:
-    """The tree of a page: served, its bump, the request for it, the change of a match, the event behind it."""
+    """Return the tree of a page: served, its bump, the request for it, the change of a match, the event behind it."""
     cause = position_of(position)
     event = None if cause is None else finder.at(cause)
     bump = _bump(finder, key, version, changed_ms, event)
@@ -59,7 +60,7 @@ def trace_page(finder: Finder, key: str, version: int, position: str, changed_ms
 
 
 def bump_step(bump: Event[VersionBumped], key: str) -> Step:
-    """The step of a `version-bumped`."""
+    """Return the step of a `version-bumped`."""
     record, value = bump
     reason = value.get("reason") or ""
     about = f"version {value['version']} of {key} told" + (f" ({reason})" if reason else "")
@@ -82,7 +83,7 @@ def bumped(finder: Finder, key: str, version: int, from_ms: int) -> Event[Versio
 def _bump(
     finder: Finder, key: str, version: int, changed_ms: int, event: AnyEvent | None
 ) -> Event[VersionBumped] | None:
-    """By the time that its row tells; the product's clock may be moved, so then from the event behind it on."""
+    """Find the bump by the time of its row; since the product's clock may have moved, then from its event on."""
     found = bumped(finder, key, version, changed_ms - _CLOCK_MS)
     if found is None:
         found = bumped(finder, key, version, 0 if event is None else event.record.arrived_ms)
@@ -92,7 +93,7 @@ def _bump(
 def _requested(
     finder: Finder, key: str, event: AnyEvent, bump: Event[VersionBumped], source: Step | None
 ) -> tuple[Step, ...]:
-    """The request that had the page made, with what led to it; empty where none is known (it was made when it was read)."""
+    """Return the request that had the page built, with its causes; empty if none is known (it was built when it was read)."""
     changed = _match_changed(finder, event)
     ends = bump.record.arrived_ms
     origins = {str(event.record.position), "" if changed is None else str(changed.record.position)}
@@ -146,7 +147,7 @@ def _changed_step(changed: Event[MatchChanged]) -> Step:
 
 
 def _source_step(cause: Position | None, event: AnyEvent | None) -> Step | None:
-    """The event behind a page."""
+    """Return the event behind a page."""
     if cause is None:
         return None
     if event is None:

@@ -1,6 +1,6 @@
-"""What the log says of a season: every change of one of its matches, in order.
+"""Reads every change of a season's matches from the log, in order.
 
-Invariant: a log that does not go back to its first record is said to be incomplete.
+Invariant: a log that does not go back to its first record is reported as incomplete.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from highwater.schemas.positions import Cause
 from highwater.schemas.topics import TOPICS
 from highwater.streams.league.past import Change
 
-# A season of 380 matches has some 2,000 changes; a page holds so many in memory while it is open, and drops the oldest.
+# A season of 380 matches has some 2,000 changes; a page holds this many in memory while it is open, and drops the
+# oldest.
 CHANGES_MAX = 10_000
 
 
 class SeasonLog(NamedTuple):
-    """The changes that were read; `is_complete`: from the first one that ever was to the last."""
+    """The changes that were read; `is_complete`: from the very first one to the last."""
 
     changes: tuple[Change, ...]
     is_complete: bool

@@ -1,7 +1,8 @@
-"""One build a user at a time, over all processes: leases in PostgreSQL, taken on one session a process.
+"""Limits builds to one per user over all processes: leases in PostgreSQL, taken on one session per process.
 
-Invariant: it saves work and refuses nobody. A process that dies lets go at once and one that hangs when its lease ends; past a
-reader's patience it builds as well, which is wasted work and no harm, since storing is decided by version.
+Invariant: the lock saves work and blocks nobody. A process that dies releases it at once and one that hangs when its
+lease ends; a reader that waited too long builds as well, which wastes work but does no harm, since storing is decided
+by version.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from highwater.schemas.errors import ConfigurationError, UnavailableError
 from highwater.streams.clock import monotonic_seconds
 from highwater.streams.telemetry import get_log
 
-# How often a waiter looks whether the other process is done.
+# How often a waiter checks whether the other process is done.
 POLL_SECONDS = 0.1
 CONNECT_SECONDS_MAX = 5.0
 STATEMENT_SECONDS_MAX = 5.0
@@ -30,7 +31,7 @@ _log = get_log("feeds")
 
 
 class BuildLocks:
-    """Locks by user. Within one process the caller sees to it that a user is locked once."""
+    """Locks by user. Within one process the caller ensures that a user is locked once."""
 
     def __init__(self, database_url: str | None, *, lease_seconds: float = LEASE_SECONDS) -> None:
         self._url = database_url
@@ -41,7 +42,7 @@ class BuildLocks:
 
     @asynccontextmanager
     async def hold(self, user_id: str, seconds_max: float) -> AsyncIterator[None]:
-        """Hold the lock of a user, waiting for it up to `seconds_max`; then go on without it.
+        """Hold the lock of a user, waiting for it up to `seconds_max`; then continue without it.
 
         Raises:
             UnavailableError: PostgreSQL is unavailable.
@@ -59,13 +60,13 @@ class BuildLocks:
         finally:
             renewing.cancel()
             await asyncio.gather(renewing, return_exceptions=True)
-            with suppress(UnavailableError):  # a session that is gone has let go of everything
+            with suppress(UnavailableError):  # a closed session has released everything
                 await asyncio.shield(self._on_session(lambda session: self._leases.drop(session, [user_id])))
 
     async def _renew(self) -> None:
         while True:
             await asyncio.sleep(self._renew_seconds)
-            with suppress(UnavailableError):  # without it another may build as well
+            with suppress(UnavailableError):  # without it another process may build as well
                 await self._on_session(self._leases.renew)
 
     async def _on_session(self, act: Callable[[Any], Awaitable[T]]) -> T:
@@ -77,7 +78,7 @@ class BuildLocks:
                     self._connection = await open_connection(
                         self._url, timeout=CONNECT_SECONDS_MAX, command_timeout=STATEMENT_SECONDS_MAX
                     )
-                    # What processes that were killed have left.
+                    # Leases that killed processes have left.
                     await leases.drop_ended(self._connection, LeaseKind.FEED_BUILD)
                 return await act(self._connection)
             except AWAY as error:
@@ -87,6 +88,6 @@ class BuildLocks:
                 raise UnavailableError(f"PostgreSQL is unavailable: {str(error) or type(error).__name__}") from error
 
     async def close(self) -> None:
-        """Close the session, and with it let go of every lock."""
+        """Close the session, which releases every lock."""
         if self._connection is not None:
             self._connection.terminate()

@@ -1,4 +1,4 @@
-"""What is stored of insights under their ids, to be compared with what comes again under them."""
+"""The stored contents of insights by id, to be compared with repeated events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from highwater.streams.feeds.repeats import Content, Stored
 
 
 async def stored_contents(connection: Connection, insight_ids: Sequence[str]) -> dict[str, Stored]:
-    """What is stored under these ids, those that are known, each with the event that said it."""
+    """Return what is stored under the known ids, each with the event that wrote it."""
     rows = await connection.fetch(QUERIES["known_contents"], insight_ids)
     return {
         row["insight_id"]: Stored(

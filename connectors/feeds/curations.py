@@ -1,4 +1,4 @@
-"""What readers hold of curations, as it is read: by the rebuild that applies them, and by the API that shows them."""
+"""Reads readers' curations: for the rebuild that applies them, and for the API that shows them."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
 
 async def read_curations(connection: Connection, user_id: str) -> tuple[Curation, ...]:
-    """What a user holds, in the order of the log."""
+    """Return a user's curations, in the order of the log."""
     return tuple(map(_curation_of, await connection.fetch(QUERIES["rebuild_curations"], user_id)))
 
 
 async def held_curations(pool: Pool, user_id: str) -> tuple[Curation, ...]:
-    """The same, outside of a transaction."""
+    """Return a user's curations, outside of a transaction."""
     async with reading(pool) as connection:
         return await read_curations(connection, user_id)
 
 
 def position_of(one: Curation) -> str:
-    """Where it stands in the log."""
+    """Return its position in the log."""
     return str(Position(CLUSTERS_CURATED, *one.order[1:]))
 
 
 def positions_of(curations: Iterable[Curation]) -> list[str]:
-    """Where they stand in the log."""
+    """Return their positions in the log."""
     return [position_of(one) for one in curations]
 
 

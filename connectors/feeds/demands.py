@@ -18,9 +18,9 @@ PENDING = "pending"
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """A demand by its position, and its `status`: pending, rebuilt, unchanged, skipped or failed (then with a reason).
+    """A demand by its position, and its `status`: pending, rebuilt, unchanged, skipped or failed (with a reason).
 
-    `cluster_version` is the user's afterwards, so the one that was made where it is rebuilt; times in ms since 1970.
+    `cluster_version` is the user's version afterwards, so the new one if it was rebuilt; times in ms since 1970.
     """
 
     position: str
@@ -40,7 +40,7 @@ async def demand_at(pool: Pool, user_id: str, position: str) -> Demand | None:
 
 
 async def newest_demands(pool: Pool, user_id: str, limit: int) -> list[Demand]:
-    """The newest demands of a user, the last one first."""
+    """Return the newest demands of a user, the last one first."""
     async with reading(pool) as connection:
         return [_demand(row) for row in await connection.fetch(QUERIES["read_demands"], user_id, limit)]
 

@@ -1,10 +1,10 @@
-"""The feed document of a user: built once when it is read and no good copy is there, stored, and served by version.
+"""The feed document of a user: built when it is read and no fresh copy exists, stored, and served by version.
 
-Laws (R0.40, R0.41). A document is good while its cluster version is the user's current one, its form the one that is built
-now, and its age below its time to live. A build is stored under the version read at its start. Every stored document has its
-own resource version, also one built anew under the same cluster version, so that one entity tag never names two bodies;
-payload, version and outbox row are one transaction. One build a user at a time; who waits reads what the winner stored. A
-build goes on when its reader goes away. A model that fails is left alone for a moment; meanwhile the last document is
+Invariants (R0.40, R0.41). A document is fresh while its cluster version is the user's current one, its form the current
+one, and its age below its TTL. A build is stored under the version read at its start. Every stored document has its own
+resource version, also one that was rebuilt for the same cluster version, so that one ETag never names two bodies;
+payload, version and outbox row are one transaction. One build per user at a time; waiting readers read its result. A
+build continues when its reader disconnects. A failing model is not called for a moment; meanwhile the last document is
 served, marked stale.
 """
 
@@ -36,17 +36,17 @@ from highwater.streams.clock import Clock, monotonic_seconds, to_datetime
 from highwater.streams.telemetry import FEEDS_BUILT, get_log
 
 SOURCE = "/feeds"
-# Longer than the slowest model call, so that a waiter reads the winner's document rather than give up before it.
+# Longer than the slowest model call, so that a waiter reads the finished document instead of giving up before it.
 LOCK_SECONDS_MAX = 40.0
-# After a failure of the model its user's readers are answered without asking it again for this long.
+# After a failure of the model its user's readers are answered without calling it for this long.
 FAILURE_SECONDS = 5.0
-# Builds at once in a process, and those known at all: past it a reader is told to come again.
+# Concurrent builds in a process, and builds in total: beyond that a reader must retry.
 BUILDS_AT_ONCE = 16
 BUILDS_MAX = 512
 FAILURES_REMEMBERED = 10_000
-# A build that was overtaken (a version pruned, a user erased) is done again; more than this is a user that never rests.
+# An overtaken build (a version pruned, a user erased) is repeated; after this many the user changes all the time.
 ATTEMPTS_MAX = 3
-# Texts read a cluster: enough for a summary, few enough that a feed of 100 clusters is 2,000 rows.
+# Texts read per cluster: enough for a summary, few enough that a feed of 100 clusters is 2,000 rows.
 INSIGHTS_READ = 20
 
 _log = get_log("feeds")
@@ -65,16 +65,17 @@ class FeedDocument:
 
 @dataclass(frozen=True, slots=True)
 class FeedNews:
-    """What a reader of an earlier version has not seen: a document of the feed's form, and the version it is of."""
+    """What a reader of an earlier version has not seen: a document of the feed's form, and its version."""
 
     cluster_version: int
     document: dict[str, Any]
 
 
 def feed_news(payload: bytes, since: int) -> FeedNews | None:
-    """The items of a stored document whose clusters changed after version `since`; None when it does not tell.
+    """Return the items of a stored document whose clusters changed after version `since`; None if it does not show
+    this.
 
-    Each says whether the cluster `is_new` and how many insights entered it, `new_count`; as `tracking.new_since` does.
+    Each shows whether the cluster `is_new` and how many insights entered it, `new_count`; as `tracking.new_since` does.
     """
     document = orjson.loads(payload)
     if not all("entered" in item for item in document["items"]):
@@ -92,9 +93,9 @@ def feed_news(payload: bytes, since: int) -> FeedNews | None:
 
 
 def feed_cluster(stored: dict[str, Any], version: int, told: ClusterInsights) -> FeedCluster:
-    """A stored cluster of a version as the feed's writer takes it.
+    """Return a stored cluster of a version as the feed's writer needs it.
 
-    The stored words may contain what was retracted since; then they are rebuilt from the remaining insights.
+    The stored words may contain words of retracted insights; then they are recomputed from the remaining ones.
     """
     tracked = feeds_reads.tracked_cluster(stored, version)
     label = str(stored.get("label") or "")
@@ -116,7 +117,7 @@ def feed_cluster(stored: dict[str, Any], version: int, told: ClusterInsights) ->
 
 
 def good_feed(heads: Sequence[Head | None], now_ms: int) -> Head | None:
-    """The head of a feed, where it is good as far as the copies of its head and of its clusters' can tell."""
+    """Return the head of a feed if the cached heads of the feed and of its clusters show that it is fresh."""
     feed, clusters = heads
     if feed is None or clusters is None or not (feed.is_trusted(now_ms) and clusters.is_trusted(now_ms)):
         return None
@@ -151,11 +152,11 @@ class FeedBuilder:
         self._slots = asyncio.Semaphore(BUILDS_AT_ONCE)
 
     async def cached_head(self, user_id: str) -> Head | None:
-        """The head of the good document as far as Redis can tell, in one round trip and without a payload."""
+        """Return the head of the fresh document according to Redis, with one round trip and without a payload."""
         return good_feed(await self._cache.heads([f"feed:{user_id}", f"clusters:{user_id}"]), self._clock())
 
     async def shared_head(self, user_id: str) -> FeedHead:
-        """As `stored_head`, one read for all who ask at the same moment: when trust runs out, a crowd does."""
+        """Return `stored_head`, shared by all concurrent readers: when trust runs out, many come at once."""
         return await self._heads.read(user_id, lambda: self.stored_head(user_id))
 
     async def stored_head(self, user_id: str) -> FeedHead:
@@ -166,7 +167,8 @@ class FeedBuilder:
             found = replace(found, is_good=False)
         if found.is_good:
             await self._cache.put(f"feed:{user_id}", found.head)
-        # Also where the feed is built anew for it: who is shown new items is not told that their clusters are unchanged.
+        # Also when the feed is rebuilt for this reader: a reader of new items must not get the answer that their clusters are
+        # unchanged.
         await self._cache.put(f"clusters:{user_id}", found.clusters_head)
         return found
 
@@ -175,11 +177,11 @@ class FeedBuilder:
         return head.expires_ms is not None and now_ms >= head.expires_ms
 
     async def read(self, user_id: str, head: Head | None) -> FeedDocument:
-        """The document of a good head, or a fresh one when `head` is None.
+        """Return the document of a fresh head, or build one if `head` is None.
 
         Raises:
             ModelError: the model failed, and there is no earlier document.
-            UnavailableError: a part that is needed is unavailable.
+            UnavailableError: a required service is unavailable.
         """
         if head is not None:
             payload = await self._payload(user_id, head)
@@ -194,7 +196,7 @@ class FeedBuilder:
             return last
 
     async def _payload(self, user_id: str, head: Head) -> bytes | None:
-        if head.expires_ms == feeds_reads.NEVER_MS:  # first of all: Redis may still hold what an erased user had
+        if head.expires_ms == feeds_reads.NEVER_MS:  # first of all: Redis may still hold data of an erased user
             return _empty_payload(user_id)
         cached = await self._cache.payload(f"feed:{user_id}", head.version)
         if cached is not None:
@@ -214,7 +216,7 @@ class FeedBuilder:
         return FeedDocument(found.head, stored[1], is_stale=True)
 
     async def _build_once(self, user_id: str) -> FeedDocument:
-        """Join the build in progress in this process, or start it; it outlives whoever asked."""
+        """Join the build in progress in this process, or start it; it continues without its readers."""
         failed = self._failed.get(user_id)
         if failed is not None and monotonic_seconds() - failed[0] < FAILURE_SECONDS:
             raise ModelError(str(failed[1]))
@@ -237,7 +239,7 @@ class FeedBuilder:
             if len(self._failed) > FAILURES_REMEMBERED:
                 self._failed.popitem(last=False)
         elif error is not None:
-            # Every reader that still waits is told as well; this line is for a build whose readers have all gone.
+            # Every waiting reader gets the error too; this line is for a build without readers.
             _log.warning("a feed could not be built", user_id=user_id, reason=str(error) or type(error).__name__)
         else:
             self._failed.pop(user_id, None)
@@ -246,7 +248,7 @@ class FeedBuilder:
         async with self._slots, self._locks.hold(user_id, LOCK_SECONDS_MAX):
             for _ in range(ATTEMPTS_MAX):
                 found = await self.stored_head(user_id)
-                if found.is_good:  # whoever held the lock before has built it
+                if found.is_good:  # the previous holder of the lock has built it
                     payload = await self._payload(user_id, found.head)
                     if payload is not None:
                         return FeedDocument(found.head, payload)
@@ -257,7 +259,7 @@ class FeedBuilder:
         raise UnavailableError("the clusters changed faster than the feed could be built")
 
     async def _build_from(self, user_id: str, clusters: Clusters) -> FeedDocument | None:
-        """Build and store the document of one version of the clusters; None when that was overtaken."""
+        """Build and store the document of one version of the clusters; return None if it was overtaken."""
         if clusters.clusters is None:
             return None
         listed = clusters.clusters[:ITEMS_MAX]
@@ -285,9 +287,9 @@ class FeedBuilder:
         return FeedDocument(head, payload)
 
     async def _tell(self, user_id: str, head: Head, payload: bytes) -> None:
-        """Carry a new version to Redis before its first reader has it: afterwards nobody is served an older one from there.
+        """Write a new version to Redis before its first reader has it: afterwards Redis serves no older one.
 
-        A Redis that counts as up and missed it is waited out; one that is unavailable is asked by nobody.
+        If Redis seems available and missed it, wait until its trust ends; an unavailable Redis is not read by anybody.
         """
         is_asked = self._cache.is_up
         try:
@@ -315,7 +317,7 @@ class FeedBuilder:
         return replace(head, basis=basis, expires_ms=expires_ms)
 
     async def close(self) -> None:
-        """End the builds in progress; what they would have stored is built by the next reader."""
+        """Cancel the builds in progress; the next reader repeats them."""
         tasks = list(self._building.values())
         for task in tasks:
             task.cancel()

@@ -1,7 +1,7 @@
-"""What an erasure of users takes of the feeds: high-water marks, demands, curations, clusters with their history, and the feed's
-document.
+"""The step of feeds in an erasure of users: high-water marks, demands, curations, clusters with their history, and the
+feed's document.
 
-Invariant: it erases alone (`connectors/identity/erasures.py`). Channels and insights stay: they name no user.
+Invariant: it runs alone (`connectors/identity/erasures.py`). Channels and insights stay: they name no user.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ERASED = (
 
 
 def resources_of_user(user_id: str) -> Sequence[str]:
-    """The keys of what is served of a user."""
+    """Return the keys of a user's resources."""
     return (f"feed:{user_id}", f"clusters:{user_id}")
 
 

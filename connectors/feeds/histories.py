@@ -1,7 +1,7 @@
-"""Histories for backtests: insights from PostgreSQL for a made-up population, and the recorded log for the users there are.
+"""Histories for backtests: insights from PostgreSQL for a simulated population, and the recorded log for real users.
 
-Invariant: a history is read up to ends that were fixed before, joins no group, and is put in the order of the broker's time;
-what came in the same millisecond as a tick comes before it.
+Invariant: a history is read up to ends that were fixed before, joins no group, and is sorted by the broker's time;
+events in the same millisecond as a tick come before it.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from highwater.streams.feeds.backtest import (
     Costs,
     Happening,
     Milliseconds,
+    Notification,
     Player,
     Report,
     Ticked,
-    Told,
 )
-from highwater.streams.feeds.backtest_recorded import AskedBy, Comparison, RecordedPlayer, asked_by
+from highwater.streams.feeds.backtest_recorded import AskedBy, Comparison, RecordedPlayer, recorded_requests
 from highwater.streams.feeds.policy import Policy
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 _READ = (TICK, USER_CHANGED, NOVELTY, CHANNEL_ADVANCED, REBUILD_FINISHED, REBUILD_REQUESTED)
-# Happenings of the recorded users are held in memory to be put in order: 2 million are about 1 GB.
+# Recorded events of users are sorted in memory: 2 million are about 1 GB.
 HAPPENINGS_MAX = 2_000_000
 _DAY_MS = 86_400_000
 
@@ -52,14 +52,14 @@ class TooMuchHistoryError(HighwaterError):
 
 
 class Arrivals(NamedTuple):
-    """Insights in the order of time: when, and in which channel."""
+    """Insights in the order of time: their time and channel."""
 
     at_ms: Milliseconds
     channel_ids: tuple[str, ...]
 
 
 async def read_span(pool: Pool, *, by_arrival: bool) -> tuple[int, int] | None:
-    """When the first and the last insight came; None where there is none."""
+    """Return the times of the first and the last insight; None if there is none."""
     async with reading(pool) as connection:
         row = await one_row(connection, QUERIES["backtest_span"])
     first, last = ("first_arrived_at", "last_arrived_at") if by_arrival else ("first_ts", "last_ts")
@@ -67,7 +67,7 @@ async def read_span(pool: Pool, *, by_arrival: bool) -> tuple[int, int] | None:
 
 
 async def read_arrivals(pool: Pool, begin_ms: int, end_ms: int, *, by_arrival: bool) -> Arrivals:
-    """Insights of a time."""
+    """Return the insights of a time span."""
     statement = QUERIES["backtest_by_arrival"] if by_arrival else QUERIES["backtest_by_event_time"]
     bounds: tuple[datetime, datetime] = to_datetime(begin_ms), to_datetime(end_ms)
     async with reading(pool) as connection:
@@ -78,7 +78,7 @@ async def read_arrivals(pool: Pool, begin_ms: int, end_ms: int, *, by_arrival: b
 
 @dataclass(frozen=True)
 class Recorded:
-    """The log of the users there are, in order; `users`: those that it tells of."""
+    """The recorded log, in order; `users`: those it names."""
 
     happenings: tuple[Happening, ...]
     asked: AskedBy
@@ -86,18 +86,19 @@ class Recorded:
 
     @property
     def span_ms(self) -> tuple[int, int]:
-        """From the first recorded tick to the last."""
+        """Return the times of the first and the last recorded tick."""
         ticks = [one.now_ms for one in self.happenings if isinstance(one, Ticked)]
         return (min(ticks), max(ticks)) if ticks else (0, 0)
 
 
 def partition_of(user_id: str) -> int:
-    """The partition of a user's events."""
+    """Return the partition of a user's events."""
     return murmur2_partition(user_id.encode(), keyed_partitions())
 
 
 def read_recorded(finder: Finder, from_ms: int = 0, until_ms: int | None = None) -> Recorded:
-    """The recorded history. Rows are made from the beginning of the log; only ticks from `from_ms` until `until_ms` count.
+    """Read the recorded history. Rows are computed from the beginning of the log; only ticks from `from_ms` until
+    `until_ms` count.
 
     Blocks; see `Finder` for what it raises.
 
@@ -118,7 +119,7 @@ def read_recorded(finder: Finder, from_ms: int = 0, until_ms: int | None = None)
             happenings += _happenings(event, from_ms, until_ms)
             if len(happenings) > HAPPENINGS_MAX:
                 raise TooMuchHistoryError
-    # The sort is stable: what came in the same millisecond as a tick stays before it, as ticks were read last.
+    # The sort is stable: events in the same millisecond as a tick stay before it, as ticks were read last.
     happenings.sort(key=lambda one: one.at_ms)
     requests = [
         (record.offset, value)
@@ -127,7 +128,7 @@ def read_recorded(finder: Finder, from_ms: int = 0, until_ms: int | None = None)
     ]
     answers = [(one.at_ms, one.event) for one in happenings if isinstance(one, Answered)]
     users = {one.event["user_id"] for one in happenings if isinstance(one, Changed)}
-    return Recorded(tuple(happenings), asked_by(requests, answers), len(users))
+    return Recorded(tuple(happenings), recorded_requests(requests, answers), len(users))
 
 
 def _happenings(event: Event[Mapping[str, object]], from_ms: int, until_ms: int | None) -> list[Happening]:
@@ -140,7 +141,7 @@ def _happenings(event: Event[Mapping[str, object]], from_ms: int, until_ms: int 
         return [Changed(at_ms, changed)]
     if novelty := event.of(NOVELTY):
         return [
-            Told(at_ms, one["channel_id"], one["head"], tuple(one["users"]), one["retractions"])
+            Notification(at_ms, one["channel_id"], one["head"], tuple(one["users"]), one["retractions"])
             for one in novelty["heads"]
         ]
     if advanced := event.of(CHANNEL_ADVANCED):
@@ -151,14 +152,14 @@ def _happenings(event: Event[Mapping[str, object]], from_ms: int, until_ms: int 
 
 
 def replay_live(policy: Policy, recorded: Recorded, costs: Costs) -> tuple[Report, Comparison]:
-    """The live policy over its recorded ticks, with the answers that came; how far its requests are those that happened."""
+    """Replay the live policy over its recorded ticks and answers; return how far its requests match the actual ones."""
     player = RecordedPlayer(policy, costs, partition_of, recorded.asked)
     player.play(recorded.happenings)
     return _report(policy, recorded, costs, player), player.comparison
 
 
 def replay_other(policy: Policy, recorded: Recorded, costs: Costs) -> Report:
-    """Another policy over the same users and ticks; its rebuilds are answered as `Costs` says."""
+    """Replay another policy over the same users and ticks; `Costs` decides the results of its rebuilds."""
     player = Player(policy, costs, partition_of)
     player.play(recorded.happenings)
     return _report(policy, recorded, costs, player)
@@ -170,7 +171,7 @@ def _report(policy: Policy, recorded: Recorded, costs: Costs, player: Player) ->
 
 
 def described(reports: Mapping[str, Report], comparison: Comparison | None) -> dict[str, Any]:
-    """Reports by the name of their policy as JSON, the live one first, and the comparison with what happened."""
+    """Return reports by policy name as JSON, the live one first, and the comparison with the recorded requests."""
     return {
         "policies": [{"policy": name, **report.document()} for name, report in reports.items()],
         "live_check": None if comparison is None else comparison.document(),

@@ -1,8 +1,7 @@
-"""The items of a feed: one a cluster, with the title and summary that are kept with its version.
+"""The items of a feed: one per cluster, with the title and summary stored in its version.
 
-Invariant: a title is paid once. A model is asked only about clusters that none has written for yet, and its answer counts only
-when it speaks of every cluster it was asked about and of nothing else. Without one the items are a function of clusters and
-insights.
+Invariant: a title is paid once. A model is called only for clusters without a title, and its answer counts only if it
+covers exactly those clusters. Without a model the items are a function of clusters and insights.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from highwater.connectors.models.chat import ChatModel, ModelError
 from highwater.schemas.envelope import iso_from_ms
 from highwater.streams.feeds.summary import summarise
 
-# A feed is read by a person; the largest clusters come first and the rest is in /clusters.
+# A person reads a feed; the largest clusters come first and the rest is in /clusters.
 ITEMS_MAX = 100
-# What one call is asked about: 30 clusters of 6 texts are about 10,000 tokens. The items after them are extractive.
+# Clusters per call: 30 clusters of 6 texts are about 10,000 tokens. Further items are extractive.
 ITEMS_WRITTEN_MAX = 30
 TEXTS_WRITTEN_MAX = 6
 TEXT_CHARACTERS_MAX = 300
-# A label or keyword is a word or a few; a text without a space in it may be one of any length.
+# A label or keyword has one or a few words; a text without spaces may have any length.
 WORD_CHARACTERS_MAX = 100
 INSIGHTS_SHOWN = 5
 TITLE_CHARACTERS_MAX = 200
@@ -52,10 +51,10 @@ class FeedInsight:
 
 @dataclass(frozen=True, slots=True)
 class FeedCluster:
-    """A cluster with the insights that speak for it, the newest first.
+    """A cluster with its representative insights, newest first.
 
-    `since`: for each member the version in which it entered the cluster. `summary` "": it is made of the insights.
-    `written_version` 0: title and summary are no model's.
+    `since`: for each member the version in which it entered the cluster. `summary` "": extracted from the insights.
+    `written_version` 0: no model wrote title and summary.
     """
 
     cluster_id: str
@@ -79,13 +78,13 @@ class FeedWriter:
         self._model = model
 
     async def items(self, clusters: Sequence[FeedCluster]) -> list[dict[str, Any]]:
-        """One item a cluster, in the order given.
+        """Return one item per cluster, in the given order.
 
         Raises:
             ModelError: a model is configured and gave no usable answer.
         """
         shown = clusters[:ITEMS_MAX]
-        # Off the loop: a hundred summaries take tens of milliseconds, and everybody else would wait for them.
+        # Off the loop: a hundred summaries take tens of milliseconds, and all other requests would wait.
         items = await asyncio.to_thread(lambda: [extractive_item(cluster) for cluster in shown])
         if self._model is None:
             return items
@@ -103,13 +102,13 @@ class FeedWriter:
 
 
 def extractive_item(cluster: FeedCluster) -> dict[str, Any]:
-    """The item of a cluster, with the words it came with or else those of its own texts.
+    """Return the item of a cluster, with its stored words or words of its own texts.
 
-    `entered` counts its members by the version in which they entered it, the oldest first: what `since` is answered from.
+    `entered` counts its members by the version in which they entered it, oldest first: `since` is answered from it.
     """
     representative = next((i for i in cluster.insights if i.is_representative), None)
     if representative is None and cluster.insights:
-        representative = cluster.insights[0]  # it was retracted since: the newest speaks for the cluster
+        representative = cluster.insights[0]  # it was retracted: the newest one represents the cluster
     return {
         "cluster_id": cluster.cluster_id,
         "title": cluster.title,
@@ -136,10 +135,10 @@ def _shown(insight: FeedInsight, since: Mapping[str, int]) -> dict[str, Any]:
     }
 
 
-def asked_about(
+def model_input_of(
     cluster_id: str, label: str, keywords: Sequence[str], size: int, texts: Sequence[str]
 ) -> dict[str, Any]:
-    """What a model is told of a cluster, within bounds whatever the texts are."""
+    """Return a cluster as the model's input, of limited size whatever the texts are."""
     return {
         "cluster_id": cluster_id,
         "label": label[:WORD_CHARACTERS_MAX],
@@ -151,7 +150,7 @@ def asked_about(
 
 def _question(clusters: Sequence[FeedCluster]) -> str:
     about = [
-        asked_about(one.cluster_id, one.label, one.keywords, one.size, [i.text or "" for i in one.insights])
+        model_input_of(one.cluster_id, one.label, one.keywords, one.size, [i.text or "" for i in one.insights])
         for one in clusters
     ]
     return orjson.dumps({"clusters": about}).decode()
@@ -160,10 +159,10 @@ def _question(clusters: Sequence[FeedCluster]) -> str:
 def checked_answer(
     answer: Mapping[str, Any], asked: Collection[str], summary_characters_max: int
 ) -> dict[str, dict[str, str]]:
-    """Title and summary by cluster id.
+    """Return title and summary by cluster id.
 
     Raises:
-        ModelError: a cluster is missing, unknown or twice, or a text is not one.
+        ModelError: a cluster is missing, unknown or repeated, or a text is invalid.
     """
     items = answer.get("items")
     if not isinstance(items, list):

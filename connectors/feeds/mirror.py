@@ -1,10 +1,10 @@
 """The mirror of PostgreSQL in Redis (R0.22 to R0.25): `ch:`, `hwm:`, `us:` and `dirty:channels`.
 
-An event only tells what to look at; the values always come from PostgreSQL, so order does not matter and a repeat is harmless.
-Invariant: a key that is there says what PostgreSQL said when its last event was mirrored. Beside the keys Redis holds to which
-position of the log they go, written after them. While Redis is unavailable the events wait in the log, so a Redis that kept its
-data lacks nothing when it is back, not even an erasure. One whose positions are behind ours was emptied or lost its last
-writes: what is left of its keys is dropped, and everything is written again (R0.43).
+An event only names what to check; the values always come from PostgreSQL, so order does not matter and a repeat is
+harmless. Invariant: a key in Redis holds what PostgreSQL held when its last event was mirrored. Redis also stores the
+log positions of its keys, written after them. While Redis is unavailable the events wait in the log, so a Redis that
+kept its data misses nothing after its recovery, not even an erasure. One whose positions are behind ours was emptied or
+lost its last writes: its remaining keys are dropped, and everything is written again (R0.43).
 """
 
 from __future__ import annotations
@@ -48,9 +48,10 @@ from highwater.streams.telemetry import get_log
 
 log = get_log("mirror")
 
-# Channels put back at once at a recovery: as many as a tick of 500 clears in a few minutes; the others come with their rows.
+# Channels restored at once at a recovery: as many as a tick of 500 clears in a few minutes; the others come with their
+# rows.
 _RECOVERY_CHANNELS_MAX = 10_000
-# Rows that are written again in one step, between two batches of events.
+# Rows rewritten in one step, between two batches of events.
 _REWRITTEN_AT_ONCE = 500
 _SWEEP_CHANNELS_MAX = 1_000
 _WATCH_SECONDS = 1.0
@@ -61,7 +62,7 @@ Mirrored: TypeAlias = Tick | ChannelAdvanced | ChannelDirty | OfUser
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What has to be checked after a batch of events."""
+    """What to check after a batch of events."""
 
     channels: frozenset[str]
     users: frozenset[str]
@@ -70,7 +71,7 @@ class Look:
 
 
 def look_at(events: Sequence[Event[Mirrored]]) -> Look:
-    """Channels and users named by a batch; the newest tick in it."""
+    """Return the channels and users named by a batch, and its newest tick."""
     channels: set[str] = set()
     users: set[str] = set()
     erased: dict[str, tuple[str, ...]] = {}
@@ -81,7 +82,7 @@ def look_at(events: Sequence[Event[Mirrored]]) -> Look:
         elif moved := event.of(CHANNEL_ADVANCED) or event.of(CHANNEL_DIRTY):
             channels.add(moved["channel_id"])
         elif told := _of_user(event):
-            users.add(told["user_id"])  # also who is erased: who returned in the same batch is written anew
+            users.add(told["user_id"])  # also erased users: one who returned in the same batch is written again
             if (changed := event.of(USER_CHANGED)) and changed["erased"]:
                 erased[changed["user_id"]] = (*changed["unsubscribed"], *changed["subscribed"])
     return Look(frozenset(channels), frozenset(users), erased, tick_ms)
@@ -97,12 +98,12 @@ def _of_user(event: Event[Mirrored]) -> OfUser | None:
 
 
 def is_in_step(marks: Mapping[str, int], positions: Mapping[str, int]) -> bool:
-    """Whether Redis holds all that was mirrored: no partition's mark is missing or behind the position that was committed."""
+    """Return whether Redis holds all that was mirrored: no partition's mark is missing or behind the committed position."""
     return all(marks.get(place, -1) >= position for place, position in positions.items())
 
 
 class Mirror(Handler[Mirrored, None]):
-    """Keeps Redis in step."""
+    """Keeps Redis up to date."""
 
     group = "mirror"
     linger_seconds = 0.05  # the worker decides by its own tables; these rows are for people
@@ -132,27 +133,29 @@ class Mirror(Handler[Mirrored, None]):
         self._clock = clock
         self._tick_ms = int(tick_seconds * 1000)
         self._recovering = asyncio.Lock()
-        self._writing = asyncio.Lock()  # from the reading of rows on, so that no older ones are written over newer
+        self._writing = (
+            asyncio.Lock()
+        )  # held from reading rows until writing them, so that no older ones overwrite newer
         self._swept_to = 0  # cursor in dirty:channels; 0 = from the start
         self._generation = -1  # of the link, when the marks were last compared
         self._reached_ms: int | None = None  # broker time of the newest event mirrored: t0 of R0.43
-        # After these channel and user the rows are still to be written again; None: all are.
+        # The rows after this channel and user still have to be rewritten; None: all of them.
         self._rewritten_to: tuple[str, str] | None = None
 
     @property
     def is_rewritten(self) -> bool:
-        """Whether Redis holds every row again, not only what events have named."""
+        """Return whether Redis holds every row again, not only those that events have named."""
         return self._rewritten_to is None
 
     async def prepare(self, events: Sequence[Event[Mirrored]]) -> None:
-        """Read what the events point at and write it to Redis.
+        """Read the rows that the events name and write them to Redis.
 
         Raises:
-            RedisAwayError: the batch is tried again until it is back.
+            RedisAwayError: the batch is repeated until Redis recovers.
         """
         if self._redis.client is None:
-            return  # there is none, and will be none
-        # A recovered entry stays until the next tick's sweep, as a planner would have taken it then.
+            return  # the row does not exist and will not be created
+        # A restored entry stays until the next tick's sweep, as a planner would have read it then.
         recovered = await self._recover(min(event.record.arrived_ms for event in events))
         look = look_at(events)
         await self._forget(look.erased)
@@ -164,22 +167,22 @@ class Mirror(Handler[Mirrored, None]):
             await self._write(channels, users, marks)
         if look.tick_ms is not None and not recovered:
             await self._sweep()
-        # After what it stands for: a Redis that lost what came last has lost this too.
+        # Written after the rows: a Redis that lost its last writes has lost this too.
         reached = {_place(event.record.topic, event.record.partition): event.record.offset + 1 for event in events}
         await self._redis.run(self._redis.require().hset(redis_keys.MIRRORED_TO, mapping=reached))
         self._reached_ms = max(event.record.arrived_ms for event in events)
 
     async def apply(self, tx: Connection, events: Sequence[Event[Mirrored]], prepared: None) -> Sequence[DeadLetter]:
-        """Only the positions move: Redis is no part of the truth."""
+        """Only store the positions: Redis is not a source of truth."""
         return []
 
     async def watch(self, stop: asyncio.Event) -> None:
-        """Look each second whether Redis lost anything, which no event may come to show; write again what it lost."""
+        """Check each second whether Redis lost data, which no event may reveal; rewrite what it lost."""
         while not stop.is_set():
             if self._rewritten_to is None or self._reached_ms is None:
                 await pause(stop, _WATCH_SECONDS)
             if self._reached_ms is None:
-                continue  # nothing was mirrored yet; the first batch may have begun to rewrite, and needs the event loop
+                continue  # nothing was mirrored yet; the first batch may have started to rewrite, and needs the event loop
             try:
                 await self._recover(self._reached_ms)
                 await self._rewrite_some()
@@ -188,9 +191,9 @@ class Mirror(Handler[Mirrored, None]):
                 await pause(stop, _WATCH_SECONDS)
 
     async def _recover(self, oldest_ms: int) -> bool:
-        """Compare positions; drop what is left of a mirror that lost something, and put back its dirty channels at once.
+        """Compare positions; drop the rest of a mirror that lost data, and restore its dirty channels at once.
 
-        Those are of the last contact minus a tick (R0.43) and all that nobody was told of.
+        Those are the channels since the last contact minus a tick (R0.43) and all that were not announced.
         """
         async with self._recovering:
             async with transaction(self._pool) as tx:
@@ -211,7 +214,7 @@ class Mirror(Handler[Mirrored, None]):
             self._rewritten_to = ("", "")
             pipe = client.pipeline(transaction=False)
             for place, position in positions.items():
-                pipe.hsetnx(redis_keys.MIRRORED_TO, place, position)  # another process may have gone further meanwhile
+                pipe.hsetnx(redis_keys.MIRRORED_TO, place, position)  # another process may have advanced meanwhile
             await self._redis.run(pipe.execute())
             self._generation = generation
         log.info("redis_mirror_rebuilt", dirty_channels=len(dirty), since=iso_from_ms(since))
@@ -220,14 +223,14 @@ class Mirror(Handler[Mirrored, None]):
     async def _is_whole(self, positions: Mapping[str, int]) -> bool:
         client = self._redis.require()
         if self._redis.is_cluster and self._generation not in (-1, self._redis.generation):
-            return False  # a replica that took over may lack what its primary acknowledged last, and the marks are another's
+            return False  # a promoted replica may lack the last acknowledged writes, and the marks belong to another server
         held = await self._redis.run(client.hmget(redis_keys.MIRRORED_TO, list(positions))) if positions else []
         return is_in_step(
             {place: int(mark) for place, mark in zip(positions, held, strict=True) if mark is not None}, positions
         )
 
     async def _drop(self) -> None:
-        """Take away every key of the mirror."""
+        """Delete every key of the mirror."""
         await self._redis.run(self._redis.require().delete(redis_keys.MIRRORED_TO))
         await self._redis.run(self._redis.require().delete(redis_keys.DIRTY_CHANNELS))
         for pattern in (
@@ -242,7 +245,7 @@ class Mirror(Handler[Mirrored, None]):
                 await self._redis.run(pipe.execute())
 
     async def _rewrite_some(self) -> None:
-        """Write the next rows again, of channels and of users."""
+        """Rewrite the next rows, of channels and of users."""
         if self._rewritten_to is None:
             return
         channel_id, user_id = self._rewritten_to
@@ -255,7 +258,7 @@ class Mirror(Handler[Mirrored, None]):
                 marks = await tx.fetch(QUERIES["mirror_hwm"], names)
             await self._write(channels, users, marks)
         if self._rewritten_to != (channel_id, user_id):
-            return  # it was lost once more meanwhile
+            return  # Redis lost data again meanwhile
         if not channels and not names:
             self._rewritten_to = None
             log.info("redis_mirror_rewritten")
@@ -288,9 +291,9 @@ class Mirror(Handler[Mirrored, None]):
         await self._redis.run(pipe.execute())
 
     async def _sweep(self) -> None:
-        """At a tick: what was announced to its subscribers is no longer dirty (R0.30); one that moved since stays."""
+        """At a tick: remove channels that were announced to their subscribers (R0.30); one that changed since stays."""
         client = self._redis.require()
-        # By cursor, a part at each tick: the oldest may all be waiting for their turn, and would hide those behind them.
+        # By cursor, a part at each tick: the oldest may all be waiting, and would hide those behind them.
         self._swept_to, part = await self._redis.run(
             client.zscan(redis_keys.DIRTY_CHANNELS, self._swept_to, count=_SWEEP_CHANNELS_MAX)
         )

@@ -1,9 +1,9 @@
-"""Owns the processes that recluster. Its law: whatever a rebuild does (takes too much memory or time, crashes, is
-killed), it fails alone: the event loop never waits on the CPU, and the next job gets a fresh process.
+"""Owns the processes that recluster. Invariant: a rebuild that takes too much memory or time, crashes or is killed
+fails alone: the event loop never waits on the CPU, and the next job gets a fresh process.
 
-A worker is `pool_process.serve` in an interpreter of its own: it reads jobs from its standard input and writes replies to its
-standard output, each a pickle behind its length, a job's vectors raw behind its pickle. A pool of our own rather than
-`ProcessPoolExecutor`: that one is broken for good when one child dies, and cannot end a job that runs too long.
+A worker is `pool_process.serve` in its own interpreter: it reads jobs from standard input and writes replies to
+standard output, each a pickle after its length, a job's vectors as raw bytes after its pickle. We do not use
+`ProcessPoolExecutor`: that one is broken permanently when one child dies, and cannot end a job that runs too long.
 """
 
 import asyncio
@@ -23,23 +23,23 @@ from highwater.schemas.errors import HighwaterError
 from highwater.streams.feeds.versions import NewVersion, Window
 
 MEMORY_BYTES_MAX = 1 << 30
-# 20,000 insights take 10 s on two idle cores; a minute and a half is that on a machine nine times as busy.
+# 20,000 insights take 10 s on two idle cores; a minute and a half is enough on a machine nine times as busy.
 TASK_SECONDS_MAX = 90.0
-# Start of an interpreter and import of the libraries, 2 s on an idle machine.
+# Start of an interpreter and import of the libraries; 2 s on an idle machine.
 START_SECONDS_MAX = 60.0
-# A process has 200 MB and takes 2 s to start: it is kept while rebuilds follow each other, and ends after so long without one.
+# A process has 200 MB and takes 2 s to start: it is kept between rebuilds, and ends after this long without one.
 KEEP_SECONDS = 60.0
-# A process that is about to die does so within this; one that is not is killed.
+# A process that is about to exit does so within this; otherwise it is killed.
 _DEATH_SECONDS = 0.2
-# Written and drained in pieces, so that no single write holds up the loop.
+# Written and drained in pieces, so that no single write blocks the loop.
 CHUNK_BYTES = 1 << 20
 REPLY_BYTES_MAX = 256 << 20
 
-# Not `-m`: its classes would pickle as those of `__main__`.
+# Not `-m`: its classes would be pickled as those of `__main__`.
 _PROGRAM = (
     "import sys; from highwater.connectors.feeds.pool_process import serve; serve(int(sys.argv[1]), int(sys.argv[2]))"
 )
-# What stands before each pickle.
+# The length before each pickle.
 LENGTH = struct.Struct("<Q")
 
 
@@ -80,10 +80,10 @@ class _Worker:
         return self.process.returncode is None
 
     async def exchange(self, header: bytes, vectors: memoryview) -> tuple[str, Any]:
-        """Send a job and await its reply; any broken pipe or short read means the process is gone."""
+        """Send a job and await its reply; a broken pipe or short read means that the process has died."""
         writer = self.process.stdin
         assert writer is not None
-        with contextlib.suppress(ConnectionError):  # a worker short of memory replies before it has read all
+        with contextlib.suppress(ConnectionError):  # a worker short of memory replies before it has read everything
             writer.write(LENGTH.pack(len(header)) + header)
             await writer.drain()
             for first in range(0, len(vectors), CHUNK_BYTES):
@@ -101,9 +101,9 @@ class _Worker:
         return outcome
 
     async def end(self) -> None:
-        """Kill and reap; at once, for a worker holds nothing that is not in the log."""
+        """Kill and reap it; at once, since a worker holds nothing that is not in the log."""
         try:
-            # One that died by itself is reaped first: a signal to it would take away its exit status.
+            # One that died by itself is reaped first: a signal would replace its exit status.
             await asyncio.wait_for(self.process.wait(), _DEATH_SECONDS)
         except TimeoutError:
             with contextlib.suppress(ProcessLookupError):
@@ -114,7 +114,7 @@ class _Worker:
 
 
 class ClusterPool:
-    """At most `processes` rebuilds at a time, each in a process limited in memory and time. One event loop only."""
+    """Runs at most `processes` rebuilds at a time, each in a process with limited memory and time. One event loop only."""
 
     def __init__(
         self,
@@ -141,18 +141,18 @@ class ClusterPool:
 
     @property
     def process_ids(self) -> tuple[int, ...]:
-        """Ids of the worker processes that are alive."""
+        """Return the ids of live worker processes."""
         return tuple(sorted(worker.process.pid for worker in self._all if worker.is_alive))
 
     async def run(self, window: Window) -> NewVersion:
-        """Make a version in a process of the pool; waits for a free one. The time limit counts from the process's start on.
+        """Build a version in a process of the pool; waits for a free one. The time limit starts with the process.
 
         Raises:
             RebuildMemoryError: over `memory_bytes_max`.
             RebuildTimeoutError: over `task_seconds_max`.
             RebuildWorkerLostError: the process died.
-            RebuildInputError: the job is not well formed, or a value is not finite.
-            RebuildFailedError: anything else that the job raised.
+            RebuildInputError: the job is malformed, or a value is not finite.
+            RebuildFailedError: any other error of the job.
         """
         vectors = np.ascontiguousarray(window.vectors, dtype="<f4")
         header = pickle.dumps((replace(window, vectors=vectors[:0]), vectors.shape), protocol=5)
@@ -174,7 +174,7 @@ class ClusterPool:
         return _result_of(kind, value)
 
     async def aclose(self) -> None:
-        """End every process; jobs under way fail as lost."""
+        """End every process; jobs in progress fail as lost."""
         self._is_closed = True
         workers, self._idle = list(self._all), []
         self._all.clear()
@@ -191,8 +191,8 @@ class ClusterPool:
         return await self._start()
 
     async def _start(self) -> _Worker:
-        # BLAS threads: one. Two save a quarter of the wall time and cost a fifth more CPU, on cores that ingest shares;
-        # each also maps buffers of its own, which the memory limit counts.
+        # One BLAS thread: two save a quarter of the wall time and cost a fifth more CPU, on cores that ingest shares;
+        # each also maps buffers of its own, which count against the memory limit.
         environment = {
             **os.environ,
             "OPENBLAS_NUM_THREADS": "1",
@@ -228,7 +228,7 @@ class ClusterPool:
         await worker.end()
 
     def _let_go(self, worker: _Worker) -> None:
-        """End one that nobody has wanted for a while."""
+        """End a process that was idle for a while."""
         if worker in self._idle:
             self._idle.remove(worker)
             task = asyncio.create_task(self._give_back(worker, is_whole=False), name="rebuild-process-ends")
@@ -249,5 +249,5 @@ def _result_of(kind: str, value: Any) -> NewVersion:
 
 
 def bytes_of(vectors: NDArray[np.float32]) -> memoryview:
-    """The bytes of vectors."""
+    """Return the bytes of vectors."""
     return vectors.reshape(-1).view(np.uint8).data

@@ -1,6 +1,7 @@
-"""Owns one process of the pool that reclusters (`pool.py`): one reply per job, within its memory, as long as its parent lives.
+"""Owns one process of the pool that reclusters (`pool.py`): one reply per job, within its memory limit, while its
+parent lives.
 
-Invariant: it is the only process of the product that loads what clustering takes.
+Invariant: only this process of the product loads the clustering libraries.
 """
 
 import os
@@ -21,13 +22,13 @@ NICENESS = 5
 
 
 def serve(memory_bytes_max: int, parent_id: int) -> None:
-    """A worker's whole life: bind it to its parent, limit it, then one reply per job until the input ends."""
+    """Run a worker: bind it to its parent, limit it, then one reply per job until the input ends."""
     die_with_parent(parent_id)
     os.nice(NICENESS)
     jobs = os.fdopen(0, "rb", closefd=False)
     replies = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints must not land among the replies
-    recluster(_sample_window())  # loads everything and maps the BLAS's buffers before the limit
+    os.dup2(2, 1)  # what a library prints must not appear among the replies
+    recluster(_sample_window())  # loads everything and maps BLAS buffers before the limit is set
     limit_memory(memory_bytes_max)
     _send(replies, ("ready", None))
     while (header := jobs.read(LENGTH.size)) and len(header) == LENGTH.size:

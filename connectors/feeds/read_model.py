@@ -1,6 +1,6 @@
-"""What the API reads of feeds from PostgreSQL: values, never rows, and every time in milliseconds.
+"""What the API reads about feeds from PostgreSQL: values, not rows, and every time in milliseconds.
 
-Invariant: one function is one snapshot; what must agree (a version and what it names) is read by one statement.
+Invariant: one function is one snapshot; data that must agree (a version and what it names) is read by one statement.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ from highwater.schemas.feeds import INSIGHT_INGESTED
 from highwater.schemas.positions import Position
 from highwater.streams.clock import to_ms, to_ms_or_none
 from highwater.streams.feeds.repeats import Stored
+from highwater.streams.feeds.rules import UserFacts
 from highwater.streams.feeds.tracking import ChangeKind, TrackedCluster, new_since
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
-# The end of what does not expire; a stored document always has a nearer one.
+# The expiry of what does not expire; a stored document always has an earlier one.
 NEVER_MS = 2**52
-# The form of a feed document's items. One of another form is built anew as soon as it is read; 1: items say since when.
+# The form of a feed document's items. A document of another form is rebuilt as soon as it is read; 1: items have
+# `since`.
 FEED_FORM = 1
-# Where in a cluster's life an event stands: its version, and the place of its kind among those of one version (from 1).
+# The place of an event in a cluster's history: its version, and the index of its kind within one version (from 1).
 EventPlace: TypeAlias = tuple[int, int]
 LIFE_START: EventPlace = (0, 0)
 _KINDS = [kind.value for kind in ChangeKind]
@@ -39,7 +41,7 @@ _KINDS = [kind.value for kind in ChangeKind]
 class FeedHead:
     """The stored feed's head, or that of the empty feed, and whether a build is due (R0.40, R0.41).
 
-    `is_good`: the document is of the current cluster version and form; its age is `head.expires_ms`' business.
+    `is_good`: the document is of the current cluster version and form; `head.expires_ms` decides on its age.
     """
 
     head: Head
@@ -51,10 +53,10 @@ class FeedHead:
 
 @dataclass(frozen=True, slots=True)
 class Clusters:
-    """One version of a user's clusters; `clusters` None: no such version is kept.
+    """One version of a user's clusters; `clusters` None: the version is not kept.
 
-    `outside` is JSON as it is served; None: a version from before clusters had an identity. `redactions` counts the retractions
-    that took insights out of the version since it was stored.
+    `outside` is JSON as it is served; None: a version from before clusters had an identity. `redactions` counts the
+    retractions that removed insights from the version since it was stored.
     """
 
     head: Head
@@ -72,7 +74,7 @@ class Clusters:
 
 @dataclass(frozen=True, slots=True)
 class DeadCluster:
-    """A cluster that ended with a version; `related`: the clusters that hold most of what was left of it."""
+    """A cluster that ended with a version; `related`: the clusters that hold most of its remaining members."""
 
     cluster_id: str
     label: str
@@ -82,7 +84,9 @@ class DeadCluster:
 
 @dataclass(frozen=True, slots=True)
 class ClustersSince:
-    """A version and what died on the way to it; every change after `told_since` is still told, None: the user has no version."""
+    """A version and the clusters that ended before it; every change after `told_since` is still known, None: the user
+    has no version.
+    """
 
     found: Clusters
     died: tuple[DeadCluster, ...]
@@ -91,7 +95,7 @@ class ClustersSince:
 
 @dataclass(frozen=True, slots=True)
 class ClusterEvent:
-    """One event in a cluster's life, with its place; numbers as in `ClusterChange`."""
+    """One event in a cluster's history, with its place; numbers as in `ClusterChange`."""
 
     place: EventPlace
     numbers: dict[str, Any]
@@ -100,7 +104,9 @@ class ClusterEvent:
 
 @dataclass(frozen=True, slots=True)
 class ClusterLife:
-    """A cluster and a part of its life; `size` is 0 and `is_alive` false once it died. `told_since` as in `ClustersSince`."""
+    """A cluster and part of its history; `size` is 0 and `is_alive` false once it has ended. `told_since` as in
+    `ClustersSince`.
+    """
 
     head: Head
     cluster_version_now: int
@@ -114,7 +120,7 @@ class ClusterLife:
 
 @dataclass(frozen=True, slots=True)
 class UserRow:
-    """A user's row; the defaults are those of a user nobody has heard of. `is_changed` as in `UserFacts`."""
+    """A user's row; the defaults are those of an unknown user. `is_changed` as in `UserFacts`."""
 
     plan: str = "free"
     cluster_version: int = 0
@@ -125,10 +131,24 @@ class UserRow:
     in_flight_until: int | None = None
     is_changed: bool = False
 
+    def facts(self, pending_by_channel: Mapping[str, int]) -> UserFacts:
+        """What decides whether the user's clusters are rebuilt; insights that wait are counted by subscribed channel."""
+        return UserFacts(
+            plan=self.plan,
+            pending=sum(max(0, number) for number in pending_by_channel.values()),
+            is_subscribed=bool(pending_by_channel),
+            last_active_at=self.last_active_at,
+            last_clustered_at=self.last_clustered_at,
+            last_checked_at=self.last_checked_at,
+            last_enqueued_at=self.last_enqueued_at,
+            in_flight_until=self.in_flight_until,
+            is_changed=self.is_changed,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """A channel; `caused_by` is the insight that moved its head last."""
+    """A channel; `caused_by` is the insight that last moved its head."""
 
     channel_id: str
     current_seq: int
@@ -138,7 +158,7 @@ class Channel:
 
 @dataclass(frozen=True, slots=True)
 class Insight:
-    """An insight as it is shown."""
+    """An insight as it is served."""
 
     insight_id: str
     channel_id: str
@@ -153,14 +173,14 @@ class Insight:
 
 @dataclass(frozen=True, slots=True)
 class ClusterInsights:
-    """Insights that speak for a cluster; `is_whole`: none of the cluster's was retracted."""
+    """The representative insights of a cluster; `is_whole`: none of the cluster's insights was retracted."""
 
     insights: tuple[FeedInsight, ...]
     is_whole: bool
 
 
 def _head(row: Row, kind: str, checked_ms: int) -> Head:
-    """The head in a row; a key without a version stands at the floor, which no version of it was ever above."""
+    """Return the head in a row; a key without a version is at the floor, which no version of it ever exceeded."""
     if row["version"] is None:
         cause = row["erased_by"] or ""
         return Head(version=row["floor"], etag=f"{kind}-none-{row['floor']}", caused_by=cause, checked_ms=checked_ms)
@@ -168,13 +188,13 @@ def _head(row: Row, kind: str, checked_ms: int) -> Head:
 
 
 async def clusters_head(pool: Pool, user_id: str, now_ms: int) -> Head:
-    """The version of a user's clusters."""
+    """Return the version of a user's clusters."""
     async with reading(pool) as connection:
         return _head(await one_row(connection, QUERIES["read_clusters_head"], user_id), "clusters", now_ms)
 
 
 async def feed_head(pool: Pool, user_id: str, now_ms: int) -> FeedHead:
-    """The version of a user's feed and what it was made from; the empty feed of a user without clusters is always good."""
+    """Return the version of a user's feed and of its clusters; the empty feed of a user without clusters is always fresh."""
     async with reading(pool) as connection:
         row = await one_row(connection, QUERIES["read_feed_head"], user_id)
     held = {name: row["clusters_" + name] for name in ("version", "etag", "position")}
@@ -201,7 +221,7 @@ async def feed_payload(pool: Pool, user_id: str) -> tuple[int, bytes] | None:
 
 
 async def clusters(pool: Pool, user_id: str, version: int | None, now_ms: int) -> Clusters:
-    """A version of a user's clusters, by default the current one."""
+    """Return a version of a user's clusters, by default the current one."""
     async with reading(pool) as connection:
         found = await _stored_clusters(connection, user_id, version, now_ms)
         if found.redactions == 0:
@@ -211,7 +231,7 @@ async def clusters(pool: Pool, user_id: str, version: int | None, now_ms: int) -
 
 
 async def _clusters(connection: Connection, user_id: str, version: int | None, now_ms: int) -> Clusters:
-    """In a snapshot of the caller's, without what was retracted since the version was stored."""
+    """Return it within the caller's snapshot, without insights retracted since it was stored."""
     found = await _stored_clusters(connection, user_id, version, now_ms)
     if found.redactions == 0 or found.clusters is None:
         return found
@@ -241,7 +261,7 @@ async def _stored_clusters(connection: Connection, user_id: str, version: int | 
 
 
 async def clusters_since(pool: Pool, user_id: str, version: int | None, since: int, now_ms: int) -> ClustersSince:
-    """A version, by default the current one, and the clusters that died after version `since` up to it."""
+    """Return a version, by default the current one, and the clusters that ended after version `since` up to it."""
     async with snapshot(pool) as connection:
         found = await _clusters(connection, user_id, version, now_ms)
         rows = await connection.fetch(QUERIES["read_died_clusters"], user_id, since, found.cluster_version)
@@ -256,7 +276,7 @@ def has_told_all(changes: ClustersSince, since: int) -> bool:
 
 
 def tracked_cluster(stored: Mapping[str, Any], version: int) -> TrackedCluster:
-    """A stored cluster with its past; one from before clusters had an identity has none, so it began with its version."""
+    """Return a stored cluster with its history; one from before clusters had an identity began with its version."""
     ids = tuple(stored["insight_ids"])
     if "since" not in stored:
         return TrackedCluster(stored["cluster_id"], ids, (version,) * len(ids), version, version)
@@ -305,7 +325,7 @@ async def cluster_life(
 
 
 async def _living(connection: Connection, row: Row) -> Mapping[str, Any] | None:
-    """A cluster of the newest version as it is shown; None when all in it was retracted."""
+    """Return a cluster of the newest version as it is served; None if all its insights were retracted."""
     stored: dict[str, Any] = orjson.loads(row["cluster"])
     if row["redactions"] == 0:
         return stored
@@ -320,7 +340,7 @@ def _cluster_event(row: Row) -> ClusterEvent:
 
 
 async def pending_by_channel(pool: Pool, user_id: str) -> tuple[UserRow, dict[str, int]]:
-    """A user's row and, per current subscription, head minus high-water mark, as stored (maybe negative)."""
+    """Return a user's row and, per current subscription, head minus high-water mark, as stored (maybe negative)."""
     async with snapshot(pool) as connection:
         user = await connection.fetchrow(QUERIES["read_user"], user_id)
         rows = await connection.fetch(QUERIES["read_pending"], user_id)
@@ -343,13 +363,13 @@ def _user(row: Row | None) -> UserRow:
 
 
 async def pending_sum(pool: Pool, user_id: str) -> int:
-    """Insights that never took part in a clustering of this user (R0.12)."""
+    """Return the number of insights that never took part in a clustering of this user (R0.12)."""
     async with reading(pool) as connection:
         return int(await connection.fetchval(QUERIES["read_pending_sum"], user_id))
 
 
 async def subscriptions(pool: Pool, user_id: str, after: str, limit: int) -> list[str]:
-    """Channels that a user is subscribed to, in order, after one of them."""
+    """Return channels that a user subscribes to, in order, after one of them."""
     async with reading(pool) as connection:
         return [
             row["channel_id"] for row in await connection.fetch(QUERIES["read_subscriptions"], user_id, after, limit)
@@ -357,7 +377,7 @@ async def subscriptions(pool: Pool, user_id: str, after: str, limit: int) -> lis
 
 
 async def channel(pool: Pool, channel_id: str) -> Channel | None:
-    """A channel, None when no insight ever came for it."""
+    """Return a channel; None if it never had an insight."""
     async with reading(pool) as connection:
         row = await connection.fetchrow(QUERIES["read_channel"], channel_id)
     if row is None:
@@ -369,14 +389,14 @@ async def channel(pool: Pool, channel_id: str) -> Channel | None:
 
 
 async def channels(pool: Pool, after: str, limit: int) -> list[Channel]:
-    """Channels in order of their ids, after one of them."""
+    """Return channels in order of their ids, after one of them."""
     async with reading(pool) as connection:
         rows = await connection.fetch(QUERIES["read_channels"], after, limit)
     return [Channel(row["channel_id"], row["current_seq"], to_ms_or_none(row["last_insight_ts"]), "") for row in rows]
 
 
 async def insight(pool: Pool, channel_id: str, insight_id: str) -> Insight | None:
-    """An insight, None when it never came."""
+    """Return an insight; None if it is unknown."""
     async with reading(pool) as connection:
         row = await connection.fetchrow(QUERIES["read_insight"], insight_id, channel_id)
     if row is None:
@@ -397,7 +417,7 @@ async def insight(pool: Pool, channel_id: str, insight_id: str) -> Insight | Non
 async def insights_of_clusters(
     pool: Pool, clusters_shown: Sequence[dict[str, Any]], newest: int
 ) -> list[ClusterInsights]:
-    """For each cluster its newest insights and its representative, without those that were retracted."""
+    """Return for each cluster its newest insights and its representative, without retracted ones."""
     places = [place for place, cluster in enumerate(clusters_shown) for _ in cluster["insight_ids"]]
     ids = [insight_id for cluster in clusters_shown for insight_id in cluster["insight_ids"]]
     representatives = [cluster.get("representative_id") for cluster in clusters_shown]
@@ -423,7 +443,7 @@ async def insights_of_clusters(
 
 
 async def next_offsets(pool: Pool, asked: Sequence[tuple[str, str, int]]) -> dict[tuple[str, str, int], int]:
-    """For each (group, topic, partition), the offset below which everything is accounted for."""
+    """Return for each (group, topic, partition) the offset below which everything is accounted for."""
     groups, topics, partitions = zip(*asked, strict=True)
     async with reading(pool) as connection:
         rows = await connection.fetch(QUERIES["read_positions"], groups, topics, partitions)
@@ -431,7 +451,7 @@ async def next_offsets(pool: Pool, asked: Sequence[tuple[str, str, int]]) -> dic
 
 
 async def stored_insights(pool: Pool, insight_ids: Sequence[str]) -> dict[str, Stored]:
-    """What is stored under these ids, those that are known.
+    """Return what is stored under the known ids.
 
     Raises:
         UnavailableError: PostgreSQL is unavailable.

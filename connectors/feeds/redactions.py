@@ -1,9 +1,9 @@
-"""Versions of clusters without what was retracted since they were stored.
+"""Versions of clusters without insights that were retracted after they were stored.
 
-Invariants. A version is tagged with its insights when it is stored (`connectors/pages/surrogate_keys.py`). A retraction counts up
-`redactions` of every kept version that holds the insight, drops the feeds that were made of them, and gives what is served of
-their users its next version, all in its own transaction: afterwards nobody is answered from before it. What a version then says
-follows from what is stored and is made when it is read, so a retraction costs its holders a row each and no version is rewritten.
+Invariants. A version is tagged with its insights when it is stored (`connectors/pages/surrogate_keys.py`). A retraction
+increments `redactions` of every kept version that holds the insight, drops the feeds built from them, and gives the
+resources of their users a new version, all in its own transaction: afterwards nothing older is served. The contents of
+a version are then computed when it is read, so a retraction costs its holders one row each and rewrites no version.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from highwater.connectors.redaction import Withdrawn
 from highwater.schemas.codec import Codec
 from highwater.schemas.feeds import InsightRetracted
 from highwater.streams.feeds.redaction import (
-    Said,
+    SearchedTexts,
     label_without,
     parts_of,
     redact_clusters,
@@ -33,8 +33,7 @@ from highwater.streams.feeds.redaction import (
 from highwater.streams.feeds.versions import NewVersion
 
 SOURCE = "/connectors/sinks/insights"
-# Texts of a cluster that its words are checked against: those of the newest of its insights. A word that none of so many says
-# is no word of the cluster.
+# Texts of a cluster against which its words are checked: its newest insights. A word in none of them is removed.
 TEXTS_MAX = 500
 
 
@@ -42,7 +41,9 @@ TEXTS_MAX = 500
 
 
 async def to_withdraw(tx: Connection, retracted: Sequence[Event[InsightRetracted]]) -> list[Withdrawn]:
-    """What is retracted for the first time, with all documents held; asked before it is marked, under its channels' locks."""
+    """Return insights that are retracted for the first time, with all documents that hold them; read before they are
+    marked, under their channels' locks.
+    """
     await surrogate_keys.hold(tx)
     causes = {(event.value["insight_id"], event.value["channel_id"]): str(event.record.position) for event in retracted}
     ids, channels = [insight_id for insight_id, _ in causes], [channel_id for _, channel_id in causes]
@@ -85,13 +86,13 @@ def _places(holders: Iterable[Holder]) -> tuple[list[str], list[int]]:
 
 
 async def _redact_labels(tx: Connection, withdrawn: Sequence[Withdrawn], user_id: str | None = None) -> list[str]:
-    """Take out of the labels that the history tells what only retracted insights say; the users who are told others now."""
+    """Remove words that only retracted insights contain from the labels in the history; return the affected users."""
     if user_id is None:
         channels = [one.space.partition(":")[2] for one in withdrawn]
         rows = await tx.fetch(QUERIES["labels_of_readers"], channels, [one.number for one in withdrawn])
     else:
         rows = await tx.fetch(QUERIES["labels_of_user"], user_id)
-    said = Said(one.text for one in withdrawn)
+    said = SearchedTexts(one.text for one in withdrawn)
     quoting = {row["label"]: parts for row in rows if (parts := [one for one in parts_of(row["label"]) if one in said])}
     if not quoting:
         return []
@@ -108,19 +109,21 @@ async def _redact_labels(tx: Connection, withdrawn: Sequence[Withdrawn], user_id
 
 
 async def share(tx: Connection) -> None:
-    """Store versions: no insight is retracted until the transaction ends. To be taken before anything of a user is locked."""
+    """Take the lock for storing versions: no insight is retracted until the transaction ends. Take it before locking
+    anything of a user.
+    """
     await surrogate_keys.share(tx)
 
 
 async def tag_version(
     tx: Connection, user_id: str, version: int, made: NewVersion, request: str, *, versions_kept: int
 ) -> None:
-    """Tag a version that was just stored with its insights; one that was retracted while it was made is hidden from the start."""
+    """Tag a version that was just stored with its insights; one that was retracted meanwhile is hidden from the start."""
     members = [insight_id for one in made.clusters for insight_id in one.insight_ids]
     held = [*members, *made.outside.insight_ids]
     await surrogate_keys.tag_insights(tx, f"clusters:{user_id}", version, held)
     await surrogate_keys.tag_insights(tx, f"feed:{user_id}", version, members)
-    # A feed is served as stale, for want of a better one, from a version that is not kept any more.
+    # A stale feed may be served from a version that is no longer kept.
     fed = await tx.fetchval(QUERIES["version_of_feed"], user_id)
     await surrogate_keys.untag_versions(tx, f"clusters:{user_id}", version - versions_kept)
     await surrogate_keys.untag_versions(
@@ -136,14 +139,14 @@ async def tag_version(
 
 
 class Redacted(NamedTuple):
-    """Clusters and what is in none, without what was retracted; `outside` None: the version does not tell."""
+    """Clusters and unclustered insights, without retracted ones; `outside` None: the version does not record them."""
 
     clusters: list[dict[str, Any]]
     outside: dict[str, Any] | None
 
 
 async def redacted(tx: Connection, clusters: Sequence[Mapping[str, Any]], outside: str | None) -> Redacted:
-    """A stored version as it is shown after retractions; to be read in the snapshot of the version."""
+    """Return a stored version as it is served after retractions; read it in the version's snapshot."""
     beside = None if outside is None else orjson.loads(outside)
     held = [insight_id for one in clusters for insight_id in one["insight_ids"]]
     retracted = await _retracted(tx, [*held, *(beside["insight_ids"] if beside else ())])
@@ -153,9 +156,9 @@ async def redacted(tx: Connection, clusters: Sequence[Mapping[str, Any]], outsid
 
 
 async def redacted_row(tx: Connection, row: Row | None) -> Mapping[str, Any] | None:
-    """The row of a last version for the next rebuild: its words without what only retracted insights say.
+    """Return the row of a last version for the next rebuild, without words that only retracted insights contain.
 
-    Its members stay, so that what becomes of a cluster is told of all that it had.
+    Its members stay, so that the fate of a cluster covers all its members.
     """
     if row is None or row["redactions"] == 0:
         return None if row is None else dict(row)
@@ -179,7 +182,7 @@ async def _retracted(tx: Connection, insight_ids: Sequence[str]) -> frozenset[st
 async def _texts(
     tx: Connection, clusters: Sequence[Mapping[str, Any]], retracted: Collection[str]
 ) -> dict[str, str | None]:
-    """Texts of what is left in clusters that lost insights."""
+    """Return the texts of the remaining insights in clusters that lost some."""
     asked: dict[int, list[str]] = defaultdict(list)
     for place, one in enumerate(clusters):
         if any(insight_id in retracted for insight_id in one["insight_ids"]):

@@ -1,7 +1,7 @@
-"""The sink of insights: one row an insight, a dense `seq` per channel, one `channel-advanced` per channel and batch.
+"""The sink of insights: one row per insight, a dense `seq` per channel, one `channel-advanced` per channel and batch.
 
-Storing an insight costs the same however many subscribe to its channel: nothing of a user is read or written (R0.13). Taking one
-back costs by the documents that hold it, which stop showing it in the same transaction.
+Storing an insight costs the same however many users subscribe to its channel: no user's data is read or written
+(R0.13). A retraction costs by the documents that hold the insight, which stop showing it in the same transaction.
 """
 
 from __future__ import annotations
@@ -46,15 +46,16 @@ from highwater.streams.validation import check_event
 
 _SOURCE = "/connectors/sinks/insights"
 InsightEvent: TypeAlias = InsightIngested | InsightRetracted
-# By basis id: index in the batch's ingested -> little-endian float32.
+# By embedding model version: index in the batch's ingested -> little-endian float32.
 Vectors = Mapping[str, Mapping[int, memoryview]]
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Valid events of a batch, ids, channels and rows of its insights, whole but for their numbers, and what is refused.
+    """Valid events of a batch, ids, channels and rows of its insights, complete except for their numbers, and refused
+    events.
 
-    As much as can be had before the transaction: what the loop computes within it, PostgreSQL waits for.
+    Everything that can be computed before the transaction: PostgreSQL waits for what the loop computes within it.
     """
 
     ingested: list[Event[InsightIngested]]
@@ -67,14 +68,14 @@ class Prepared:
 
 
 class InsightsSink(Handler[InsightEvent, Prepared]):
-    """Where the active basis is a service's, vectors are made later, and rows without one hold back their channel."""
+    """If a service computes the active vectors, they are added later, and rows without one hold back their channel."""
 
     group = "insights"
-    linger_seconds = 0.05  # what comes of an insight waits for a tick, twenty times as long
+    linger_seconds = 0.05  # what follows from an insight waits for a tick, twenty times as long
     topics = (INSIGHT_INGESTED, INSIGHT_RETRACTED)
     # One transaction's fixed cost (locks, round trips, fsync: about 10 ms) spread over enough rows to vanish.
     batch_max = 5_000
-    prepares_ahead = True  # `apply` asks again which basis is active
+    prepares_ahead = True  # `apply` checks again which version is active
 
     def __init__(
         self,
@@ -85,7 +86,7 @@ class InsightsSink(Handler[InsightEvent, Prepared]):
         dimensions: int,
         redaction: Sequence[RedactionStep] = (redactions.redact_feeds,),
     ) -> None:
-        """`redaction` takes retracted insights out of the documents of each household; `dimensions` of a vector."""
+        """`redaction` removes retracted insights from the documents of each slice; `dimensions` of a vector."""
         self._redaction = redaction
         self._codec = codec
         self._clock = clock
@@ -127,7 +128,7 @@ class InsightsSink(Handler[InsightEvent, Prepared]):
     async def apply(
         self, tx: Connection, events: Sequence[Event[InsightEvent]], prepared: Prepared
     ) -> Sequence[DeadLetter]:
-        """Gather heads and known ids under the channels' locks, number, store."""
+        """Read heads and known ids under the channels' locks, assign numbers, store."""
         if prepared.ingested:
             prepared = await self._in_active_basis(tx, prepared)
         heads = await _lock_channels(
@@ -141,13 +142,15 @@ class InsightsSink(Handler[InsightEvent, Prepared]):
         return [*prepared.dead, *refused]
 
     async def _redact(self, tx: Connection, withdrawn: Sequence[Withdrawn]) -> None:
-        """Take what was retracted out of every document that holds it."""
+        """Remove retracted insights from every document that holds them."""
         now_ms = self._clock()
         for redact in self._redaction if withdrawn else ():
             await redact(tx, self._codec, withdrawn, now_ms)
 
     async def _in_active_basis(self, tx: Connection, prepared: Prepared) -> Prepared:
-        """The batch in the basis that stays active until it is stored; embedded again if another became so meanwhile."""
+        """Return the batch with vectors of the version that stays active until it is stored; embeds again if the
+        version changed meanwhile.
+        """
         active = await share_active(tx)
         if active == prepared.active:
             return prepared
@@ -168,7 +171,7 @@ class InsightsSink(Handler[InsightEvent, Prepared]):
             seqs = [seq if isinstance(seq, int) else None for seq in numbered.seqs]
             await prepared.rows.copy_into(tx, "insights", seqs)
             await self._advance(tx, prepared, numbered)
-            # As a rule there are none of any insight, and then no id is sent.
+            # Usually there are none for any insight, and then no id is sent.
             if (await one_row(tx, QUERIES["any_early_retraction"]))["found"]:
                 await _apply_early_retractions(tx, [i for i, seq in zip(ids, seqs, strict=True) if seq is not None])
         return [
@@ -178,7 +181,7 @@ class InsightsSink(Handler[InsightEvent, Prepared]):
         ]
 
     async def _tell_conflicts(self, tx: Connection, prepared: Prepared, stored: Mapping[str, Stored]) -> None:
-        """Tell the producers of insights that came again with other content: nothing of it is stored."""
+        """Report insights that came again with other content to their producers: nothing of the repeat is stored."""
         if not stored and len(set(prepared.ids)) == len(prepared.ids):
             return
         times = Counter(prepared.ids)
@@ -252,7 +255,7 @@ class InsightsSink(Handler[InsightEvent, Prepared]):
         )
 
     async def _retract(self, tx: Connection, retracted: Sequence[Event[InsightRetracted]]) -> None:
-        """Take insights back, and tell that their channels are others now: who shows one is due for a rebuild."""
+        """Retract insights, and publish that their channels changed: users who show one are due for a rebuild."""
         now_ms = self._clock()
         last = {event.value["channel_id"]: event.record for event in retracted}
         rows = []
@@ -278,7 +281,7 @@ def _made_rows(
 
 
 def made_vectors(ingested: Sequence[Event[InsightIngested]], embedders: Mapping[str, TextEmbedder | None]) -> Vectors:
-    """The vectors of those that came without one, in each basis that is built in."""
+    """Compute missing vectors, in each built-in version."""
     missing = [i for i, event in enumerate(ingested) if event.value["embedding"] is None]
     texts = [ingested[i].value["text"] for i in missing]
     return {
@@ -289,13 +292,13 @@ def made_vectors(ingested: Sequence[Event[InsightIngested]], embedders: Mapping[
 
 
 def _rows_of(vectors: Float32Array) -> list[memoryview]:
-    """Each vector as little-endian float32."""
+    """Return each vector as little-endian float32."""
     raw, width = memoryview(vectors.astype("<f4", copy=False).tobytes()), 4 * vectors.shape[1]
     return [raw[i : i + width] for i in range(0, len(raw), width)]
 
 
 def encoded_rows(ingested: Sequence[Event[InsightIngested]], active: ActiveBasis, vectors: Vectors) -> Rows:
-    """What is stored of insights, whole but for their numbers."""
+    """Return the stored values of insights, complete except for their numbers."""
     records, values = [event.record for event in ingested], [event.value for event in ingested]
     columns = Columns(len(ingested), numbered="seq")
     columns.add_times("ts", [value["ts"] for value in values])
@@ -311,7 +314,7 @@ def encoded_rows(ingested: Sequence[Event[InsightIngested]], active: ActiveBasis
 
 
 def _add_vectors(columns: Columns, values: Sequence[InsightIngested], active: ActiveBasis, vectors: Vectors) -> None:
-    """Of each insight its vector with the basis, and those in the next basis; without its vector that is still to come."""
+    """Add each insight's vector with its version, and the vector of the next version; without one it is added later."""
     basis_id, next_id = active.basis_id.encode(), _encoded(active.next_id)
     made, following = vectors.get(active.basis_id, {}), vectors.get(active.next_id or "", {})
     own = [value["embedding"] for value in values]
@@ -341,7 +344,7 @@ def _encoded(text: str | None) -> bytes | None:
 async def _lock_channels(tx: Connection, channels: Collection[str]) -> dict[str, int]:
     """Lock the channels of a batch in one order, and return their heads.
 
-    Those of retractions too: an insight and its retraction, stored by two sinks at the same moment, would not see each other.
+    Those of retractions too: an insight and its retraction, stored concurrently by two sinks, would not see each other.
     """
     ordered = sorted(channels)
     await tx.execute(QUERIES["ensure_channels"], ordered)
@@ -356,7 +359,7 @@ async def _apply_early_retractions(tx: Connection, insight_ids: Sequence[str]) -
 
 
 async def _retract(tx: Connection, retracted: Sequence[Event[InsightRetracted]], now_ms: int) -> Sequence[Row]:
-    """Mark insights as taken back; one that is not here yet is remembered and marked when it comes. The channels concerned."""
+    """Mark insights as retracted; one that is unknown is remembered and marked when it comes. Returns the affected channels."""
     ids = [event.value["insight_id"] for event in retracted]
     columns: list[list[Any]] = [
         ids,

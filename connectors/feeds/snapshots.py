@@ -1,6 +1,6 @@
-"""What a rebuild knows of its user before it begins, whether it would change anything, and what its answer accounts for.
+"""The state of a user before a rebuild, whether the rebuild would change anything, and what its answer accounts for.
 
-Invariant: everything is counted up to numbers that were read before the data set was: what comes in between is not accounted for.
+Invariant: everything is counted up to numbers that were read before the data set: later insights are not accounted for.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from highwater.streams.feeds.rules import UserFacts
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What of a user is read before a rebuild, by subscribed channel in their order.
+    """What is read of a user before a rebuild, by subscribed channel in order.
 
-    `version_before` is what the next version follows: the current one, but for the first after an erasure. `upto` is the seq that
-    the rebuild accounts for, never below the mark (R0.37); `floor` as in `Span`; `retractions` and `retractions_hwm`: how many
-    there are, and how many are accounted for. `has_other_channels`: not those answered for last.
-    `curated_revision`: with which the reader's curations changed last; `is_curated`: since the last version.
+    `version_before` is what the next version follows: the current one, except for the first after an erasure. `upto` is
+    the seq that the rebuild accounts for, never below the mark (R0.37); `floor` as in `Span`; `retractions` and
+    `retractions_hwm`: how many there are, and how many are accounted for. `has_other_channels`: the channels changed
+    since the last answer. `curated_revision`: when the reader's curations last changed; `is_curated`: since the last
+    version.
     """
 
     cluster_version: int
@@ -42,20 +43,20 @@ class Snapshot:
     is_curated: bool
 
     def span(self, upto: Mapping[str, int], since: datetime, until: datetime) -> Span:
-        """The insights up to these numbers."""
+        """Return the insights up to these numbers."""
         channels = list(self.heads)
         return Span(channels, list(self.floor.values()), [upto[channel] for channel in channels], since, until)
 
 
 async def read_snapshot(tx: Connection, user_id: str, since: datetime) -> Snapshot | None:
-    """The snapshot of a user whose window begins at `since`; None when nobody has heard of the user."""
+    """Return the snapshot of a user whose window begins at `since`; None for an unknown user."""
     user = await tx.fetchrow(QUERIES["rebuild_user"], user_id)
     if user is None:
         return None
     rows = await tx.fetch(QUERIES["rebuild_channels"], user_id, since)
     heads = {row["channel_id"]: row["head"] for row in rows}
     hwm = {row["channel_id"]: row["hwm"] for row in rows}
-    # A row whose embedding is still being made holds back its channel, not its number (R0.14).
+    # A row without an embedding holds back its channel, not its number (R0.14).
     upto = {
         row["channel_id"]: max(
             row["hwm"],
@@ -76,7 +77,7 @@ async def read_snapshot(tx: Connection, user_id: str, since: datetime) -> Snapsh
         last_enqueued_at=to_ms_or_none(user["last_enqueued_at"]),
     )
     last = user["last_request"]
-    # Nothing was answered for before the first answer: then everything is only new.
+    # Before the first answer nothing is accounted for: then everything is simply new.
     is_answered = facts.last_clustered_at is not None or facts.last_checked_at is not None
     return Snapshot(
         user["cluster_version"], user["version_before"], facts, heads, hwm, upto,
@@ -92,17 +93,17 @@ async def read_snapshot(tx: Connection, user_id: str, since: datetime) -> Snapsh
 async def is_shown_otherwise(
     tx: Connection, user_id: str, snapshot: Snapshot, since: datetime, until: datetime, insights_max: int
 ) -> bool:
-    """Whether the insights that the last version holds are others by now: by another set of channels, a retraction, or the
-    window; or its reader has said something else of the clusters since. What is new beside them is `pending`, and makes another
-    set of channels matter also where nothing leaves it.
+    """Return whether the insights of the last version have changed: by other channels, a retraction, the window, or a
+    curation. New insights are `pending`; they make other channels matter also if nothing leaves the version.
 
-    Another basis would show other clusters of the same insights: it waits for a rebuild that has a reason of the user's own.
+    Another embedding model version would cluster the same insights differently: it waits for a rebuild with a reason of
+    the user's own.
     """
     if snapshot.is_curated or (snapshot.has_other_channels and snapshot.facts.pending > 0):
         return True
     span = snapshot.span(snapshot.hwm, since, until)
     known = list(snapshot.retractions_hwm.values())
-    # Asked beside the insights: a stored version may have lost what was retracted already.
+    # Checked with the insights: a stored version may already lack what was retracted.
     if await tx.fetchval(QUERIES["has_retractions_beyond"], *span.places, span.since, span.until, known):
         return True
     row = await tx.fetchrow(QUERIES["last_version"], user_id, snapshot.cluster_version)
@@ -112,7 +113,7 @@ async def is_shown_otherwise(
 
 
 async def account_for(tx: Connection, user_id: str, snapshot: Snapshot, hwm: Mapping[str, int]) -> None:
-    """Remember what the answer accounts for: marks, retractions, and which channels these are."""
+    """Store what the answer accounts for: marks, retractions, and the channels."""
     channels = list(snapshot.heads)
     marks, retractions = [hwm[channel] for channel in channels], list(snapshot.retractions.values())
     await tx.execute(QUERIES["raise_hwm"], user_id, channels, marks, retractions)

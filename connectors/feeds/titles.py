@@ -1,8 +1,8 @@
-"""The titles of a version's clusters: what a language model says of each in a title and one sentence.
+"""The titles of a version's clusters: a language model writes a title and one sentence for each.
 
-Invariants. A title is paid once: a cluster that goes on keeps what was written for it while at least half of its members were
-in it then. A rebuild never fails or waits for a title: without a usable answer, or past the number of clusters of one call,
-what was written before stays where there is something, else the built-in title and summary, and the next version asks again.
+Invariants. A title is paid once: a continued cluster keeps its title while at least half of its members were in it when
+the title was written. A rebuild never fails or waits for a title: without a usable answer, or beyond the number of
+clusters of one call, an earlier title stays, else the built-in title and summary, and the next version tries again.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from itertools import islice
 
 import orjson
 
-from highwater.connectors.feeds.items import TEXTS_WRITTEN_MAX, asked_about, checked_answer
+from highwater.connectors.feeds.items import TEXTS_WRITTEN_MAX, checked_answer, model_input_of
 from highwater.connectors.models.chat import ChatModel, ModelError
 from highwater.streams.feeds.versions import Cluster, LastVersion, NewVersion
 from highwater.streams.telemetry import CLUSTER_TITLES, get_log
 
-# One call: 30 clusters of 6 texts are about 10,000 tokens to read and 3,000 to write, which a model does within the port's
-# time limit. The largest are what a reader sees first; the others get their turn in the versions after.
+# One call: 30 clusters of 6 texts are about 10,000 tokens to read and 3,000 to write, which a model does within the
+# time limit. The largest ones come first; the others follow in later versions.
 CLUSTERS_ASKED_MAX = 30
 # A sentence; twice as long as a long one.
 SUMMARY_CHARACTERS_MAX = 500
@@ -34,7 +34,7 @@ _log = get_log("titles")
 
 
 class ClusterTitles:
-    """Gives the clusters of a version their titles."""
+    """Adds titles to the clusters of a version."""
 
     def __init__(self, model: ChatModel | None) -> None:
         self._model = model
@@ -42,12 +42,12 @@ class ClusterTitles:
     async def titled(
         self, version: NewVersion, number: int, last: LastVersion | None, texts: Mapping[str, str | None]
     ) -> NewVersion:
-        """The version `number` with the titles that were kept and those that are written now; `texts` by insight id."""
+        """Return the version `number` with kept titles and new ones; `texts` by insight id."""
         if self._model is None:
             return version
         titled = keep_titles(version, last)
         about = (
-            (one.cluster_id, asked_about(one.cluster_id, one.label, one.keywords, one.size, told))
+            (one.cluster_id, model_input_of(one.cluster_id, one.label, one.keywords, one.size, told))
             for one in titled.clusters
             if one.written_version == 0 and (told := telling_texts(one, texts))
         )
@@ -78,10 +78,10 @@ class ClusterTitles:
 
 
 def keep_titles(version: NewVersion, last: LastVersion | None, *, is_outdated_too: bool = False) -> NewVersion:
-    """The version with what was written for its clusters before, where that still speaks for half of their members.
+    """Return the version with earlier titles, where a title still covers half of the members.
 
-    `is_outdated_too`: also where it does not: a model that is unavailable takes nothing back that was served. It is asked for
-    again with the next version, since it is as old as it was.
+    `is_outdated_too`: also where it does not: an unavailable model must not remove a title that was served. It is
+    requested again with the next version, since its age does not change.
     """
     before = {one.cluster_id: one for one in (last.clusters if last else ())}
     kept = (_kept(one, before.get(one.cluster_id), is_outdated_too=is_outdated_too) for one in version.clusters)
@@ -98,12 +98,12 @@ def _kept(one: Cluster, before: Cluster | None, *, is_outdated_too: bool) -> Clu
 
 
 def _written(one: Cluster, title: str, summary: str, version: int) -> Cluster:
-    """With what was written for it; a label of the reader's own is the title as well."""
+    """Return the cluster with its title and summary; a reader's own label is also the title."""
     return replace(one, title=one.label if one.label_by else title, summary=summary, written_version=version)
 
 
 def telling_texts(one: Cluster, texts: Mapping[str, str | None]) -> tuple[str, ...]:
-    """The texts that tell most of a cluster: its representative's, then those of its surest members, each once."""
+    """Return the most typical texts of a cluster: its representative's, then those of its most certain members, each once."""
     ranked = sorted(zip(one.insight_ids, one.confidences, strict=True), key=lambda pair: -pair[1])
     ids = (one.representative_id, *(insight_id for insight_id, _ in ranked))
     told = dict.fromkeys((texts.get(insight_id) or "").strip() for insight_id in ids)

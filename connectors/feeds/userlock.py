@@ -1,11 +1,11 @@
-"""One rebuild of a user at a time: `lock:user:` in Redis, a lease in PostgreSQL when Redis is unavailable (R0.26).
+"""Limits rebuilds to one per user: `lock:user:` in Redis, a lease in PostgreSQL when Redis is unavailable (R0.26).
 
-The lock saves work; what keeps the data right is the version that the rebuild's transaction checks. Its token is the
-position of the request, so that a request redelivered after a crash finds its own lock and goes on.
+The lock saves work; correctness comes from the version that the rebuild's transaction checks. Its token is the position
+of the request, so that a request redelivered after a crash finds its own lock and continues.
 
-Invariant: a lock refuses nobody once its request has ended. Redis may bring back what was deleted (one that was stopped carries
-out an old `SET` when it goes on, a replica that took over lacks the last writes), so a request that finds another's lock asks
-PostgreSQL whether that one was answered.
+Invariant: a lock blocks nobody once its request has ended. Redis may restore a deleted key (a paused one executes an
+old `SET` when it resumes, a promoted replica lacks the last writes), so a request that finds another's lock asks
+PostgreSQL whether that request was answered.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from highwater.connectors.redis.link import RedisAwayError, RedisLink
 from highwater.schemas.errors import InvalidEventError, UnavailableError
 from highwater.schemas.positions import Position, parse_position
 
-_GROUP = "rebuild"  # whose positions say which requests were answered
+_GROUP = "rebuild"  # whose positions show which requests were answered
 # Deletes a key only while it holds the caller's token.
 _RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
-# Puts the caller's token in place of another, while it is that one.
+# Replaces another token by the caller's, if it is still that one.
 _REPLACE = """
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[2], 'EX', ARGV[3])
@@ -33,7 +33,7 @@ return 1
 
 
 def request_of(token: str) -> Position | None:
-    """The request whose lock it is; None for a token that no request of ours has written."""
+    """Return the request that holds the lock; None for a token that no request of ours has written."""
     try:
         return parse_position(token)
     except InvalidEventError:
@@ -41,11 +41,11 @@ def request_of(token: str) -> Position | None:
 
 
 def has_ended(request: Position | None, next_offset: int | None) -> bool:
-    """Whether a request needs its lock no more: it was answered, or never was one.
+    """Return whether a request no longer needs its lock: it was answered, or was never a request.
 
     Args:
-        request: whose lock it is.
-        next_offset: where the group of rebuilds stands in its partition; None before it began.
+        request: the holder of the lock.
+        next_offset: the next offset of the group of rebuilds in its partition; None before it began.
     """
     return request is None or (next_offset is not None and request.offset < next_offset)
 
@@ -62,7 +62,7 @@ class UserLock:
         self._lease: Leases | None = None
 
     async def acquire(self, seconds: float) -> bool:
-        """Take the lock for at most `seconds`; False when another request that has not ended holds it.
+        """Take the lock for at most `seconds`; False if another unfinished request holds it.
 
         Raises:
             UnavailableError: PostgreSQL is unavailable.
@@ -106,7 +106,7 @@ class UserLock:
             return has_ended(request, await connection.fetchval(POSITIONS["position_of"], _GROUP, *request[:2]))
 
     async def release(self) -> None:
-        """Let go of one's own lock; one that Redis lost, or that expired, is gone already."""
+        """Release one's own lock; one that Redis lost, or that expired, needs no release."""
         lease, self._lease = self._lease, None
         try:
             if lease is None:
@@ -115,4 +115,4 @@ class UserLock:
             async with reading(self._pool) as connection:
                 await lease.drop(connection)
         except UnavailableError:  # of Redis or of PostgreSQL
-            return  # it expires by itself, and refuses nobody once the request has ended
+            return  # it expires by itself, and blocks nobody once the request has ended

@@ -1,7 +1,9 @@
-"""What a rebuild reads and what it stores: the window in one basis, the version before, and the forms of the new one.
+"""What a rebuild reads and stores: the window in one embedding model version, the previous version, and the forms of
+the new one.
 
-Invariant: vectors of two bases never meet. A window is compared in the one basis that most of its insights have; what has no
-vector in it is left out, counted and said, never compared. Where a local model has read all of a window, it is compared by that.
+Invariant: vectors of two embedding model versions are never compared. A window is compared in the one that most of its
+insights have; insights without such a vector are left out, counted and reported. If a local model has processed all of
+a window, its vectors are used.
 """
 
 from __future__ import annotations
@@ -20,14 +22,21 @@ from highwater.connectors.feeds.bases import preferred_basis, read_active
 from highwater.connectors.feeds.statements import QUERIES
 from highwater.connectors.postgres.pool import Connection, Row
 from highwater.schemas.feeds import ClusterEvolved
-from highwater.streams.feeds.versions import Cluster, Found, FoundCluster, LastVersion, NewVersion, Outside
+from highwater.streams.feeds.versions import (
+    Cluster,
+    FoundBeforeCuration,
+    FoundCluster,
+    LastVersion,
+    NewVersion,
+    Outside,
+)
 
-# A basis id and how many numbers its vectors have.
+# An embedding model version, and the dimension of its vectors.
 Kind: TypeAlias = tuple[str, int]
-# What labels and summaries look at; a longer text tells no more of its subject.
+# The part of a text used for labels and summaries; more text says no more about its subject.
 _TEXT_CHARACTERS = 2_000
 
-# Fields of clusters that came with later releases.
+# Fields of clusters that later releases added.
 _LATER = frozenset({"theme", "label_by"})
 
 HISTORY_COLUMNS = (
@@ -38,12 +47,12 @@ HISTORY_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Which insights a version is made of (R0.35): of each channel those up to `upto` that are above `floor`, or whose own time
-    lies in `since`..`until`.
+    """Selects the insights of a version (R0.35): for each channel those up to `upto` that are above `floor`, or whose
+    own time lies in `since`..`until`.
 
-    `floor` is how far the user's clusters had come before the window began. So an insight stays for the window's length from
-    its own time or from the version that first held it, whichever ends later, and all novelty is in: one rule for the first
-    version, which takes in whatever the channels have, and for those after it.
+    `floor` is how far the user's clusters had come before the window began. So an insight stays for the window's length
+    from its own time or from the first version that held it, whichever ends later, and all new insights are included:
+    one rule for the first version, which includes everything in the channels, and for later ones.
     """
 
     channels: Sequence[str]
@@ -54,15 +63,15 @@ class Span:
 
     @property
     def places(self) -> tuple[Sequence[str], Sequence[int], Sequence[int]]:
-        """Channels and numbers as columns."""
+        """Return channels and numbers as columns."""
         return self.channels, self.floor, self.upto
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """The insights of a rebuild, in the order of the log, with vectors float32 (n, d) of one basis.
+    """The insights of a rebuild, in the order of the log, with vectors float32 (n, d) of one embedding model version.
 
-    `omitted`: insights beyond the bound of a rebuild. `left_out`: those within it without a vector of this basis.
+    `omitted`: insights beyond the limit of a rebuild. `left_out`: those within it without a vector of this version.
     """
 
     basis_id: str
@@ -77,10 +86,10 @@ class Dataset:
 
 
 def choose_basis(held: Iterable[Collection[Kind]], active: str) -> Kind:
-    """The kind of vector that most insights have; of equals one of the basis `active`, then the first in order.
+    """Return the kind of vector that most insights have; on a tie the active one, then the first in order.
 
-    `held`: for each insight the kinds of its vectors. `active`: the active basis, or the local model's beside it. Without any
-    vector: that basis, of no length.
+    `held`: for each insight the kinds of its vectors. `active`: the active embedding model version, or the local
+    model's beside it. Without any vector: that version, with dimension 0.
     """
     counts = Counter(kind for kinds in held for kind in kinds)
     return min(counts, key=lambda kind: (-counts[kind], kind[0] != active, kind), default=(active, 0))
@@ -91,7 +100,7 @@ async def read_dataset(
     span: Span,
     insights_max: int,
 ) -> Dataset:
-    """The insights of a span in one basis, newest first up to the bound (R0.35)."""
+    """Return the insights of a span with vectors of one kind, newest first up to the limit (R0.35)."""
     active = preferred_basis(await read_active(tx))
     rows = await tx.fetch(
         QUERIES["rebuild_insights"], *span.places, span.since, span.until, _TEXT_CHARACTERS, insights_max, True
@@ -100,7 +109,7 @@ async def read_dataset(
 
 
 async def read_insight_ids(tx: Connection, span: Span, insights_max: int) -> set[str]:
-    """Which insights `read_dataset` would read, those left out for want of a vector of the basis among them."""
+    """Return the ids that `read_dataset` would read, including those without a vector of the chosen kind."""
     rows = await tx.fetch(
         QUERIES["rebuild_insights"], *span.places, span.since, span.until, _TEXT_CHARACTERS, insights_max, False
     )
@@ -108,9 +117,9 @@ async def read_insight_ids(tx: Connection, span: Span, insights_max: int) -> set
 
 
 def dataset_of(rows: Sequence[Row], active: str) -> Dataset:
-    """The data set in the rows of `rebuild_insights`.
+    """Return the data set in the rows of `rebuild_insights`.
 
-    The length counts too: vectors of one name and two lengths are of two kinds.
+    The dimension counts too: vectors with one name and two dimensions are two kinds.
     """
     held = [_vectors_of(row) for row in rows]
     chosen = choose_basis(held, active)
@@ -126,15 +135,15 @@ def dataset_of(rows: Sequence[Row], active: str) -> Dataset:
 
 
 def _vectors_of(row: Row) -> dict[Kind, bytes]:
-    """An insight's vectors: of the basis it was stored in, and of the one that is being rolled out, if any."""
+    """Return an insight's vectors: of the version it was stored with, and of the one that is being rolled out, if any."""
     pairs = ((row["embedding_model"], row["embedding"]), (row["next_model"], row["next_embedding"]))
     return {(basis or "", len(vector) // 4): vector for basis, vector in pairs if vector is not None}
 
 
 def last_version_of(row: Mapping[str, Any] | None, basis_id: str) -> LastVersion | None:
-    """The version before; its neighbours only when they were found in the same basis.
+    """Return the previous version; its neighbours only if they were computed from the same kind of vectors.
 
-    None when there is none, or one that was stored before clusters had an identity.
+    None if there is none, or it was stored before clusters had an identity.
     """
     if row is None or row["outside"] is None:
         return None
@@ -147,16 +156,16 @@ def last_version_of(row: Mapping[str, Any] | None, basis_id: str) -> LastVersion
     )
 
 
-def _found_of(stored: Mapping[str, Any]) -> Found:
+def _found_of(stored: Mapping[str, Any]) -> FoundBeforeCuration:
     clusters = (
         FoundCluster(one["cluster_id"], tuple(one["insight_ids"]), one["born_version"]) for one in stored["clusters"]
     )
     homes = {curation_id: tuple(map(tuple, homes)) for curation_id, homes in stored["homes"].items()}
-    return Found(tuple(clusters), homes)
+    return FoundBeforeCuration(tuple(clusters), homes)
 
 
 def shown_ids(last: LastVersion | None) -> set[str]:
-    """The insights that a version holds, in clusters or outside of them."""
+    """Return the insights that a version holds, in clusters or outside of them."""
     if last is None:
         return set()
     return {i for one in last.clusters for i in one.insight_ids} | set(last.outside.insight_ids)
@@ -165,7 +174,9 @@ def shown_ids(last: LastVersion | None) -> set[str]:
 def is_same(
     version: NewVersion, basis_id: str, left_out: int, row: Mapping[str, Any] | None, last: LastVersion | None
 ) -> bool:
-    """Whether a version says what the last one (`row`, read as `last`) says: then it is none. Nothing is like no version."""
+    """Return whether a version equals the last one (`row`, read as `last`), so that it is not stored. False without a
+    last version.
+    """
     if row is None:
         return not version.clusters and not version.outside.insight_ids and not left_out
     if last is None or (row["basis_id"], row["left_out"]) != (basis_id, left_out):
@@ -174,7 +185,7 @@ def is_same(
 
 
 def _cluster_of(stored: Mapping[str, Any]) -> Cluster:
-    # A version that an older release stored has no themes, and its labels are nobody's.
+    # A version that an older release stored has no themes, and its labels belong to nobody.
     values = {one.name: stored[one.name] for one in fields(Cluster) if one.name in stored or one.name not in _LATER}
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     return Cluster(**{**values, "positions": tuple((x, y) for x, y in stored["positions"])})
@@ -185,29 +196,29 @@ def _place(stored: Sequence[float] | None) -> tuple[float, float] | None:
 
 
 def clusters_json(version: NewVersion) -> str:
-    """The clusters as they are served (contract, `GET /api/users/{user}/clusters`)."""
+    """Return the clusters as they are served (contract, `GET /api/users/{user}/clusters`)."""
     return orjson.dumps(version.clusters).decode()
 
 
 def outside_json(version: NewVersion) -> str:
-    """What is in no cluster, as it is served beside them."""
+    """Return the unclustered insights, as they are served beside the clusters."""
     return orjson.dumps(version.outside).decode()
 
 
 def found_json(version: NewVersion) -> str | None:
-    """The clusters before the curations, for the next version; None: they are the same ones."""
+    """Return the clusters before the curations, for the next version; None if they are the same."""
     return None if version.found is None else orjson.dumps(version.found).decode()
 
 
 def labels_of(version: NewVersion, last: LastVersion | None) -> dict[str, str]:
-    """The label of each cluster of two versions: the newer where it is in both."""
+    """Return the label of each cluster of two versions: the newer one if it is in both."""
     return {one.cluster_id: one.label for one in (*(last.clusters if last else ()), *version.clusters)}
 
 
 def history_rows(
     version: NewVersion, labels: Mapping[str, str], user_id: str, number: int, at: datetime, caused_by: str
 ) -> list[tuple[Any, ...]]:
-    """The changes of a version as rows of `cluster_history`, in the order of `HISTORY_COLUMNS`."""
+    """Return the changes of a version as rows of `cluster_history`, in the order of `HISTORY_COLUMNS`."""
     return [
         (
             user_id, one.cluster_id, number, one.kind.value, labels[one.cluster_id], one.size, one.previous_size,
@@ -220,7 +231,7 @@ def history_rows(
 def evolved_events(
     version: NewVersion, labels: Mapping[str, str], user_id: str, number: int, now_ms: int, request: str
 ) -> list[ClusterEvolved]:
-    """The changes of a version as events, `feeds.cluster-evolved`."""
+    """Return the changes of a version as events, `feeds.cluster-evolved`."""
     return [
         ClusterEvolved(
             user_id=user_id, cluster_version=number, cluster_id=one.cluster_id, kind=one.kind.value,

@@ -26,7 +26,7 @@ async def _fanout(w: Wiring) -> Connector:
 
 
 def titles_of(w: Wiring) -> ClusterTitles:
-    """Titles by the configured model, whose connections are closed at the end."""
+    """Return the titles by the configured model, whose connections are closed at the end."""
     titles = ClusterTitles(open_chat_model(w.settings))
     w.close_at_end(titles.close)
     return titles
@@ -58,7 +58,7 @@ async def _mirror(w: Wiring) -> Connector:
 
 
 def slice_of(redaction: Sequence[RedactionStep]) -> Slice:
-    """What this household adds; `redaction` takes a retracted insight out of the documents of every household."""
+    """Return what this slice adds; `redaction` removes a retracted insight from the documents of every slice."""
 
     async def insights(w: Wiring) -> Connector:
         around, dimensions = w.around, w.settings.embedding_dimensions

@@ -1,15 +1,17 @@
-"""Keeps the vectors of insights in one basis: makes those that are missing, fits a basis when one is due, rolls it out.
+"""Keeps the vectors of insights in one embedding model version (basis): computes missing ones, fits a new version when
+one is due, and rolls it out.
 
-Invariants: one process at a time does this, by a lease that every transaction of it asks for; one that hangs is followed when
-its lease ends, and stores nothing more. What is to be done is what PostgreSQL says is to be done, so a kill costs at most one
-batch. A basis becomes active when every insight that has a vector of ours has one in it; until then nothing is compared in it.
-Vectors of producers are never touched.
+Invariants: one process at a time does this, by a lease that each of its transactions checks; if it hangs, another takes
+over when the lease ends, and it stores nothing more. PostgreSQL decides what is to be done, so a kill costs at most one
+batch. A version becomes active when every insight with a vector of ours has one of that version; until then it is not
+used for comparisons. Vectors of producers are never changed.
 
-The vectors of a local model stand beside those of the active basis: its roll-out never ends in a switch, so that an insight has a
-vector at once, however far behind the model is (`windows.py` compares a window by the model where it has read all of it).
+The vectors of a local model are stored beside those of the active version: its roll-out never ends in a switch, so that
+an insight has a vector at once, however far behind the model is (`windows.py` uses the model for a window that it has
+processed completely).
 
-A row that waits too long for a service is given up (R0.14): excluded and dead-lettered with its original bytes; it no longer
-holds back its channel's snapshot.
+A row that waits too long for a service is given up (R0.14): excluded and dead-lettered with its original bytes; it no
+longer holds back its channel's snapshot.
 """
 
 from __future__ import annotations
@@ -49,19 +51,19 @@ log = get_log("embed")
 _SOURCE = "/connectors/workers/embed"
 # One call of the service: within every service's limit, and one failed call costs little.
 _TEXTS_MAX = 64
-# Built in, 1,000 texts take 50 ms, and as many rows are locked for no longer.
+# The built-in model takes 50 ms for 1,000 texts, and this many rows are locked no longer than that.
 _OWN_TEXTS_MAX = 1_000
-# A missing vector of a service is looked for this often, which holds back its insight; one of the local model, which holds back
-# nothing; whether a basis is due, where nothing can be missing.
+# How often to poll for: a missing vector of a service, which holds back its insight; one of the local model, which
+# holds back nothing; a due version, when no vector can be missing.
 _POLL_SECONDS = 0.5
 _LOCAL_POLL_SECONDS = 2.0
 _OWN_POLL_SECONDS = 5.0
 _READ_SECONDS = 10.0
-# Rows a sample is drawn from at most, by blocks: reading these takes seconds, of any table.
+# Limit of rows that a sample is drawn from, by blocks: reading them takes seconds, for a table of any size.
 _SAMPLED_ROWS_MAX = 500_000
-# A corpus of too few distinct texts is looked at again when it has grown by a tenth.
+# A corpus with too few distinct texts is checked again when it has grown by a tenth.
 _LOOK_GROWTH = 1.1
-# 50,000 texts take 4 s and 0.2 GB on an idle core; a minute is that on a machine fifteen times as busy.
+# 50,000 texts take 4 s and 0.2 GB on an idle core; a minute is enough on a machine fifteen times as busy.
 _FIT_SECONDS_MAX = 60.0
 _FIT_PROGRAM = """
 import os, sys, orjson
@@ -77,9 +79,10 @@ class BasisFitError(HighwaterError):
 
 
 class EmbedWorker:
-    """Polls for what is missing or due. `embedder` None: the built-in embedder, whose vectors the sink makes.
+    """Polls for missing vectors and due versions. `embedder` None: the built-in embedder, whose vectors the sink
+    computes.
 
-    `local`: a model whose vectors stand beside those.
+    `local`: a model whose vectors are stored beside those.
     """
 
     group = "embed"
@@ -101,12 +104,12 @@ class EmbedWorker:
         self._backlog = Backlog("insights", "embed")
         self._embedders = Embedders()
         self._wait_ms = int(wait_seconds * 1000)
-        self._looked_at = 0  # size of the corpus when a basis was last fitted, or found not to be possible
+        self._looked_at = 0  # size of the corpus when a version was last fitted, or could not be fitted
         self.problem: str | None = None
-        self.degraded: str | None = None  # the service that makes vectors does not; rows wait, everything else goes on
+        self.degraded: str | None = None  # the embedding service is unavailable; rows wait, everything else continues
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until `stop` is set; beside another process that does, wait to take its place."""
+        """Work until `stop` is set; while another process works, wait to take its place."""
         while not stop.is_set():
             try:
                 async with reading(self._around.pool) as tx:
@@ -118,7 +121,7 @@ class EmbedWorker:
             await self._pause(stop)
 
     async def _work_alone(self, tx: Connection, stop: asyncio.Event) -> None:
-        """Work while the lease is ours; beside another's, nothing is wrong."""
+        """Work while we hold the lease; another holder is normal."""
         pool, seconds = self._around.pool, self._lease_seconds
         async with holding(tx, pool, LeaseKind.EMBED, "runner", seconds=seconds) as self._lease:
             if self._lease is None:
@@ -128,12 +131,12 @@ class EmbedWorker:
 
     @asynccontextmanager
     async def _storing(self, tx: Connection) -> AsyncIterator[None]:
-        """A transaction that is void if another worker has followed this one.
+        """Open a transaction that is rolled back if another worker has taken over.
 
         Raises:
-            LeaseLostError: another has.
+            LeaseLostError: another worker has.
         """
-        assert self._lease is not None  # nothing is stored but under it
+        assert self._lease is not None  # nothing is stored without it
         async with tx.transaction():
             await self._lease.fence(tx)
             yield
@@ -154,7 +157,7 @@ class EmbedWorker:
                 raise
             except UnavailableError as error:
                 self._set_state(problem=str(error))
-            except CONFLICT as error:  # a retraction of the same rows; the batch is made again
+            except CONFLICT as error:  # a retraction of the same rows; the batch is repeated
                 log.info("embed_conflict", reason=str(error))
             if not done:
                 await self._pause(stop)
@@ -166,7 +169,7 @@ class EmbedWorker:
         await pause(stop, of_own if self._remote is None else _POLL_SECONDS)
 
     async def _tell_backlog(self, tx: Connection, active: ActiveBasis) -> None:
-        """Show how many insights the embedder has still to read."""
+        """Report how many insights the embedder still has to process."""
         if active.next_id is None and self._remote is None:
             self._backlog.clear()
         elif self._backlog.is_due():
@@ -175,18 +178,18 @@ class EmbedWorker:
     # -- vectors -----------------------------------------------------------------------------------------------------
 
     async def _vectors(self, tx: Connection, active: ActiveBasis, basis_id: str, texts: Sequence[str]) -> list[bytes]:
-        """Little-endian float32 of texts in one of the two bases in use."""
+        """Return little-endian float32 vectors of texts in one of the two versions in use."""
         own = (await self._embedders.of(tx, active))[basis_id]
         if own is not None:
             return [row.astype("<f4").tobytes() for row in await asyncio.to_thread(own.embed, texts)]
         outside = self._outside
-        assert outside is not None  # only asked for where `_can_make` says so
+        assert outside is not None  # only called if `_can_make` is true
         with self._backlog.making(len(texts)):
             return await outside.embed(texts)
 
     @property
     def _outside(self) -> RemoteEmbedder | LocalEmbedder | None:
-        """What makes vectors that the sink does not."""
+        """Return the embedder of vectors that the sink does not compute."""
         return self._remote or self._local
 
     async def _can_make(self, tx: Connection, active: ActiveBasis, basis_id: str) -> bool:
@@ -198,7 +201,7 @@ class EmbedWorker:
         return _OWN_TEXTS_MAX if is_own else _TEXTS_MAX
 
     async def _fill(self, tx: Connection, active: ActiveBasis) -> int:
-        """Make the vectors that rows wait for; returns of how many. Only what fails, and waited too long, is given up."""
+        """Compute the vectors that rows wait for; return how many. Only rows that fail and waited too long are given up."""
         basis_id = active.next_id or active.basis_id
         if not await self._can_make(tx, active, basis_id):
             return 0
@@ -223,7 +226,7 @@ class EmbedWorker:
     # -- one basis after another -------------------------------------------------------------------------------------
 
     async def _step(self, tx: Connection, active: ActiveBasis) -> int:
-        """Bring the store one batch nearer to the basis it should have; 0 when there is nothing to do."""
+        """Move the store one batch towards the version it should have; return 0 if there is nothing to do."""
         sweep = await tx.fetchrow(QUERIES["read_reembedding"])
         if sweep is not None and sweep["phase"] == "move":
             return await self._move(tx, active, sweep)
@@ -244,14 +247,14 @@ class EmbedWorker:
         return 0 if self._local is None else await self._read_beside(tx, active, self._local.basis_id, sweep)
 
     async def _read_beside(self, tx: Connection, active: ActiveBasis, basis_id: str, sweep: Row | None) -> int:
-        """A page of what the local model has not read. Its basis is `remote`, as older processes know it."""
+        """Process a page that the local model has not processed. Its version is `remote`, as older processes know it."""
         if basis_id != active.next_id:
             await self._roll_out(tx, active, basis_id, "remote", b"", await tx.fetchval(QUERIES["corpus_size"]))
             return 1
         return 0 if sweep is None else await self._reembed(tx, active, basis_id, sweep)
 
     async def _wanted(self, tx: Connection, active: ActiveBasis) -> str:
-        """The service's basis where there is one; else that which is rolled out, active, or the newest of our own."""
+        """Return the service's version if there is one; else the one that is rolled out, active, or the newest of our own."""
         if self._remote is not None:
             return self._remote.basis_id
         embedders = await self._embedders.of(tx, active)
@@ -263,7 +266,7 @@ class EmbedWorker:
     async def _roll_out(
         self, tx: Connection, active: ActiveBasis, basis_id: str, kind: str, content: bytes, corpus: int
     ) -> None:
-        """Begin: from now on sinks give new insights a vector in both bases, so one sweep over the others is enough."""
+        """Begin: from now on sinks give new insights both vectors, so one sweep over the others is enough."""
         async with self._storing(tx):
             await hold_active(tx)
             now = to_datetime(self._around.clock())
@@ -280,7 +283,9 @@ class EmbedWorker:
         log.info("basis_rollout_called_off", basis_id=active.next_id, active=active.basis_id)
 
     async def _reembed(self, tx: Connection, active: ActiveBasis, basis_id: str, sweep: Row) -> int:
-        """A page of the sweep. One that is not full is the last: what came behind it since the roll-out began is in both."""
+        """Process a page of the sweep. A partial page is the last: what came after it since the roll-out began has both
+        vectors.
+        """
         texts_max = await self._texts_max(tx, active, basis_id)
         page = await tx.fetch(QUERIES["insights_to_reembed"], sweep["swept_to"], texts_max, basis_id)
         due = [row for row in page if row["is_due"]]
@@ -301,7 +306,7 @@ class EmbedWorker:
         return 1
 
     async def _switch(self, tx: Connection, active: ActiveBasis, basis_id: str, reembedded: int) -> None:
-        """Make a basis active. The few rows whose vector a service still makes wait for it as any new row does."""
+        """Activate a version. The few rows whose vector a service still computes wait for it as new rows do."""
         now_ms = self._around.clock()
         made = await one_row(tx, QUERIES["corpus_of_basis"], basis_id)
         event = BasisChanged(
@@ -341,7 +346,7 @@ class EmbedWorker:
         corpus = await tx.fetchval(QUERIES["corpus_size"])
         made = await one_row(tx, QUERIES["corpus_of_basis"], active.basis_id)
         if self._local is not None and made["kind"] != "hashed":
-            return None  # a fit more would have the model read everything again, for vectors that stand in for its own
+            return None  # another fit would make the model process everything again, for vectors that only stand in for its own
         fitted_on = None if made["kind"] == "hashed" else made["corpus_size"]
         if not should_fit(corpus, fitted_on) or corpus < _LOOK_GROWTH * self._looked_at:
             return None
@@ -376,7 +381,7 @@ class EmbedWorker:
         log.warning("insights_excluded", count=len(excluded))
 
     def _read_originals(self, late: Sequence[Row]) -> list[Record]:
-        """The records behind rows, from the log: a dead letter carries the original bytes."""
+        """Return the log records behind rows: a dead letter carries the original bytes."""
         consumer = Consumer({**self._around.client, "group.id": "highwater-embed-reader", "enable.auto.commit": False})
         try:
             return [self._read(consumer, row["source_partition"], row["source_offset"]) for row in late]
@@ -401,7 +406,8 @@ class EmbedWorker:
 
 
 async def fit_in_child(texts: Sequence[str]) -> bytes:
-    """The bytes of the basis of texts, made in a process of its own so that no event loop waits; empty: too few texts.
+    """Fit a basis to texts in a separate process, so that no event loop waits; return its bytes, empty for too few
+    texts.
 
     Raises:
         BasisFitError: the process failed or took too long.

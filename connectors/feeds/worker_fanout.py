@@ -1,7 +1,7 @@
-"""Tells subscribers of new heads: expands a dirty channel, and answers a fresh subscription with the channel's head.
+"""Notifies subscribers of new heads: expands a dirty channel, and answers a new subscription with the channel's head.
 
 The head is read after the subscription was committed, and an advance is announced after it was committed, so whichever
-comes last is seen: a subscriber to a channel that never moves again still hears of it (R0.12).
+comes last sees the other: a subscriber to a channel that never advances again is still notified (R0.12).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import asyncpg
 from highwater.connectors.feeds.statements import QUERIES
 from highwater.connectors.kafka.handler import Handler
 from highwater.connectors.kafka.murmur2 import murmur2_partition
-from highwater.connectors.kafka.producer import AsyncProducer, Taken
+from highwater.connectors.kafka.producer import AcceptedRecord, AsyncProducer
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.postgres.pool import Connection, transaction
 from highwater.schemas.codec import Codec
@@ -27,9 +27,9 @@ from highwater.streams.clock import Clock
 from highwater.streams.feeds.packing import RECORD_BYTES_MAX, pack_users
 
 Moved: TypeAlias = ChannelDirty | UserChanged
-# Subscribers read per page, by keyset: a channel of a million costs memory for one page.
+# Subscribers per page, by keyset: a channel of a million costs memory for one page.
 _PAGE_USERS = 5_000
-# What Avro adds to an entry's texts: their lengths, the head, the count of retractions, the ends of its array.
+# What Avro adds to an entry's texts: their lengths, the head, the count of retractions, the end of its array.
 _ENTRY_BYTES = 34
 
 
@@ -38,7 +38,7 @@ class Fanout(Handler[Moved, Mapping[str, int]]):
 
     group = "fanout"
     topics = (CHANNEL_DIRTY, USER_CHANGED)
-    # A batch is published before its positions move; this many channels are repeated at most after a crash.
+    # A batch is published before its positions move; at most this many channels are repeated after a crash.
     batch_max = 200
 
     def __init__(self, pool: asyncpg.Pool[asyncpg.Record], producer: AsyncProducer, codec: Codec, clock: Clock) -> None:
@@ -49,13 +49,13 @@ class Fanout(Handler[Moved, Mapping[str, int]]):
         self._partitions = TOPICS[NOVELTY].partitions
 
     async def prepare(self, events: Sequence[Event[Moved]]) -> Mapping[str, int]:
-        """Publish and await the acknowledgements; returns the heads announced, by channel."""
+        """Publish and await the acknowledgements; return the announced heads by channel."""
         wanted = sorted({channel for event in events for channel in _channels_of(event)})
         async with transaction(self._pool) as tx:
             rows = await tx.fetch(QUERIES["heads_of_channels"], wanted)
         found = {row["channel_id"]: (row["current_seq"], row["retractions"]) for row in rows if row["current_seq"] > 0}
         announced: dict[str, int] = {}
-        # A channel that was dirtied twice in a batch is expanded once, for its last event.
+        # A channel that became dirty twice in a batch is expanded once, for its last event.
         last = {dirty["channel_id"]: event.record for event in events if (dirty := event.of(CHANNEL_DIRTY))}
         for channel_id, record in last.items():
             if channel_id in found:
@@ -70,7 +70,7 @@ class Fanout(Handler[Moved, Mapping[str, int]]):
     async def apply(
         self, tx: Connection, events: Sequence[Event[Moved]], prepared: Mapping[str, int]
     ) -> Sequence[DeadLetter]:
-        """Remember what was announced: a channel whose head is above it is dirty (R0.43)."""
+        """Store what was announced: a channel whose head is above it is dirty (R0.43)."""
         channels = sorted(prepared)
         await tx.execute(QUERIES["announce_channels"], channels, [prepared[channel] for channel in channels])
         return []
@@ -108,8 +108,10 @@ class Fanout(Handler[Moved, Mapping[str, int]]):
     def _partition_of(self, user_id: str) -> int:
         return murmur2_partition(user_id.encode(), self._partitions)
 
-    async def _publish(self, partition: int, entries: list[ChannelHead], cause: Position) -> asyncio.Future[Taken]:
-        # The id follows from the cause and the first entry, so a repeat after a crash carries the same one.
+    async def _publish(
+        self, partition: int, entries: list[ChannelHead], cause: Position
+    ) -> asyncio.Future[AcceptedRecord]:
+        # The id is derived from the cause and the first entry, so a repeat after a crash has the same one.
         first = entries[0]
         headers = make_headers(
             event_id=f"{cause}:{partition}:{first['channel_id']}:{first['users'][0]}",
@@ -123,7 +125,7 @@ class Fanout(Handler[Moved, Mapping[str, int]]):
 
 
 def _bounded(entries: Sequence[ChannelHead]) -> Iterator[list[ChannelHead]]:
-    """Entries of one user in runs that fit a record: a thousand channels with long ids take several."""
+    """Split the entries of one user into runs that fit a record: a thousand channels with long ids need several."""
     run: list[ChannelHead] = []
     size = 0
     for entry in entries:

@@ -1,12 +1,13 @@
 """Rebuilds a user's clusters: judged again with PostgreSQL's numbers, on a snapshot, stored in one transaction.
 
-Invariant: the high-water mark moves to the heads read before the data set was, so what arrives during a rebuild stays
-pending (R0.37); the version grows by exactly one, guarded by the version read at the start, or stays where the rebuilt one says
-the same; every request ends in an event (rebuilt, skipped or failed), written with its effects (R0.36, R0.38).
+Invariant: the high-water mark moves to the heads read before the data set, so insights that arrive during a rebuild
+stay pending (R0.37); the version grows by exactly one, guarded by the version read at the start, or stays if the
+rebuilt one is equal; every request ends in an event (rebuilt, skipped or failed), written with its effects (R0.36,
+R0.38).
 
-A rebuild is judged by what it would change: by what is new and can be clustered now (the snapshot), and by the data set of the
-last version as it would be today. So neither missing vectors nor anything else that is unavailable makes a version that shows
-less.
+A rebuild is judged by what it would change: by new insights that can be clustered now (the snapshot), and by the
+current state of the last version's data set. So neither missing vectors nor an unavailable service leads to a version
+that shows less.
 """
 
 from __future__ import annotations
@@ -72,15 +73,15 @@ log = get_log("rebuild")
 
 _SOURCE = "/connectors/workers/rebuild"
 _DAY_MS = 86_400_000
-# An insight whose time lies further ahead than this is not yet in any window; its novelty still counts once.
+# An insight whose time lies further ahead than this is not in any window yet; it still counts as new once.
 _AHEAD_MS = _DAY_MS
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """A version that was made, of what, and the labels of its clusters and of those that died with it.
+class RebuiltVersion:
+    """A version, its data set, and the labels of its clusters and of those that ended with it.
 
-    `is_same`: it says what the last one says, so it is not stored.
+    `is_same`: it equals the last one, so it is not stored.
     """
 
     version: NewVersion
@@ -92,9 +93,10 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A request and what became of it; applied as it is.
+    """A request and its outcome, to be applied.
 
-    `takes_any_basis`: unless so, a version of the same insights on another basis is none, and the request is skipped.
+    `takes_any_basis`: without it, a version of the same insights with another embedding model version does not count,
+    and the request is skipped.
     """
 
     user_id: str
@@ -103,7 +105,7 @@ class Work:
     outcome: str  # rebuilt, skipped, failed or repeated
     reason: str = ""
     snapshot: Snapshot | None = None
-    made: Made | None = None
+    made: RebuiltVersion | None = None
     takes_any_basis: bool = True
     seconds: float = 0.0
     lock: UserLock | None = field(default=None, compare=False)
@@ -130,13 +132,13 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
         self._redis = redis
         self._pool = pool
         self._titles = titles or ClusterTitles(None)
-        # As many at once as there are processes: a request that waits in Kafka can be taken by another worker.
+        # As many at once as there are processes: another worker can process a request that waits in Kafka.
         self.batch_max = settings.rebuild_processes or 1
 
     # -- gather and decide, outside the transaction ------------------------------------------------------------------
 
     async def prepare(self, events: Sequence[Event[RebuildRequested]]) -> list[Work]:
-        """Do the work of each request; what is stored of it comes in `apply`."""
+        """Do the work of each request; `apply` stores the results."""
         works = await asyncio.gather(*(self._work(event) for event in events), return_exceptions=True)
         failed = next((work for work in works if isinstance(work, BaseException)), None)
         done = [work for work in works if isinstance(work, Work)]
@@ -150,7 +152,7 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
         user_id, request = event.value["user_id"], event.record.position
         lock = UserLock(self._redis, self._around.pool, user_id, token=str(request))
         if not await lock.acquire(self._lock_seconds()):
-            # Another request of this user is being worked on: acknowledged and dropped, and said so (R0.32).
+            # Another request of this user is in progress: acknowledged, dropped and reported (R0.32).
             return Work(user_id, request, event.value, "skipped", "locked")
         try:
             work = await self._judge(event)
@@ -161,9 +163,10 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
         return replace(work, lock=lock, seconds=seconds)
 
     def _lock_seconds(self) -> float:
-        """Above the longest rebuild with all its attempts and waits, so that no live worker loses its lock (R0.26).
+        """Return a time above the longest rebuild with all its attempts and waits, so that no live worker loses its
+        lock (R0.26).
 
-        The titles are asked for once, by whichever attempt succeeds; a minute is for reading and storing.
+        Titles are requested once, by the successful attempt; a minute is for reading and storing.
         """
         attempts = REBUILD.attempts_max or 1
         return self._settings.rebuild_seconds_max * attempts + CALL_SECONDS_MAX + 60
@@ -180,7 +183,7 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
                 return Work(user_id, request, value, "repeated")
             trigger, bounds = Trigger(value["trigger"]), (since, until, self._settings.rebuild_insights_max)
             reason = reason_to_skip(trigger, snapshot.facts, self._policy, now_ms, is_forced=False)
-            # Looked at where it decides: it reads as many ids as a version has.
+            # Checked only where it matters: it reads as many ids as a version has.
             if reason is not None and await is_shown_otherwise(tx, user_id, snapshot, *bounds):
                 facts = replace(snapshot.facts, is_changed=True)
                 reason = reason_to_skip(trigger, facts, self._policy, now_ms, is_forced=False)
@@ -198,11 +201,11 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
         return to_datetime(now_ms - int(self._settings.window_days * _DAY_MS)), to_datetime(now_ms + _AHEAD_MS)
 
     async def _cluster(self, work: Work, snapshot: Snapshot, now_ms: int) -> Work:
-        """The work done; `work` says what failed when it cannot be."""
+        """Do the work; `work` records what failed otherwise."""
         user_id = work.user_id
         attempt = 1
         while True:
-            # Read again at each attempt: cheap beside clustering.
+            # Read again at each attempt: cheap compared with clustering.
             dataset, row, curations = await self._read(user_id, snapshot, now_ms)
             if not work.takes_any_basis and row is not None and row["basis_id"] != dataset.basis_id:
                 return replace(work, outcome="skipped", reason=ONLY_BASIS_CHANGED)
@@ -225,7 +228,7 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
             texts = dict(zip(dataset.insight_ids, dataset.texts, strict=True))
             version = await self._titles.titled(version, number, last, texts)
             is_like_last = is_same(version, dataset.basis_id, dataset.left_out, row, last)
-            made = Made(version, dataset, curations, labels_of(version, last), is_like_last)
+            made = RebuiltVersion(version, dataset, curations, labels_of(version, last), is_like_last)
             return replace(work, outcome="rebuilt", reason="unchanged" if is_like_last else "", made=made)
 
     async def _read(
@@ -253,7 +256,7 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
         return []
 
     async def settle(self, prepared: Sequence[Work]) -> None:
-        """Release what was taken, whichever way it ended (R0.38)."""
+        """Release all locks, whatever the outcome (R0.38)."""
         for work in prepared:
             if work.lock is not None:
                 await work.lock.release()
@@ -313,19 +316,19 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
         )  # fmt: skip
 
     async def _mark(self, tx: Connection, user_id: str, snapshot: Snapshot, now_ms: int) -> None:
-        """Date the marks that moved: from now on their insights stay for the window's length at least."""
+        """Date the marks that moved: from now on their insights stay for at least the window's length."""
         moved = [channel for channel, seq in snapshot.upto.items() if seq > snapshot.hwm[channel]]
         at = to_datetime(now_ms)
         await tx.execute(QUERIES["mark_hwm"], user_id, moved, [snapshot.upto[channel] for channel in moved], at)
         await tx.execute(QUERIES["drop_old_marks"], user_id, self._window(now_ms)[0])
 
     async def _store_version(
-        self, tx: Connection, work: Work, made: Made, version: int, upto: Mapping[str, int], at: datetime
+        self, tx: Connection, work: Work, made: RebuiltVersion, version: int, upto: Mapping[str, int], at: datetime
     ) -> None:
         found, dataset, caused_by = made.version, made.dataset, str(work.request)
         told_since = version - self._settings.cluster_history_versions
         if work.snapshot is not None and work.snapshot.cluster_version == 0:
-            told_since = max(told_since, work.snapshot.version_before)  # nothing is told of what an erasure took
+            told_since = max(told_since, work.snapshot.version_before)  # what an erasure removed is not reported
         await tx.execute(
             QUERIES["insert_clusters"],
             work.user_id, version, clusters_json(found), found.noise_count, len(dataset), dataset.omitted,
@@ -349,10 +352,10 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
         await redactions.tag_version(tx, work.user_id, version, found, caused_by, versions_kept=kept)
 
     async def _store_unbuilt(self, tx: Connection, work: Work, now_ms: int) -> None:
-        """A skip for want of novelty counts as a look (R0.34); nothing else of the user changes."""
+        """Store a skip: one for want of new insights counts as a check (R0.34); nothing else of the user changes."""
         snapshot = work.snapshot
         checked_ms = now_ms if work.reason in LOOKS else None
-        # The cooldown counts from every request, as for whoever made it (R0.9).
+        # The cooldown counts from every request by anyone (R0.9).
         asked_at = to_datetime(work.asked["planned_at"])
         if work.reason == "locked":  # the row belongs to the request that holds the lock
             await tx.execute(QUERIES["note_enqueued"], work.user_id, asked_at)
@@ -378,7 +381,7 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
 
 
 async def _answer_demands(tx: Connection, work: Work, version: int, now_ms: int) -> None:
-    """Tell whoever demanded the rebuild what became of it."""
+    """Store the outcome for those who demanded the rebuild."""
     upto = work.asked["demanded_revision"]
     if upto:
         outcome, reason = ("unchanged", "") if work.reason == "unchanged" else (work.outcome, work.reason)
@@ -387,7 +390,7 @@ async def _answer_demands(tx: Connection, work: Work, version: int, now_ms: int)
 
 
 def _is_repeat(last: Position | None, request: Position) -> bool:
-    """A request at or before the last one ended, in its partition, was answered already."""
+    """Return whether the request was answered: it is at or before the last one that ended, in its partition."""
     return last is not None and last[:2] == request[:2] and request.offset <= last.offset
 
 

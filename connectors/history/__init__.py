@@ -1,1 +1,1 @@
-"""The rows that keep the history of figures for a day."""
+"""Stores the history of metrics for a day."""

@@ -1,7 +1,7 @@
-"""The rows of the history in PostgreSQL: one a minute, for a day.
+"""The rows of the history in PostgreSQL: one per minute, for a day.
 
-Invariants. A minute has one row, whoever writes it, and no row is older than a day once another is written. Of groups and topics
-of other applications up to `WATCHED_MAX` each are recorded.
+Invariants. A minute has one row, also with several writers; each write deletes rows older than a day. At most `WATCHED_MAX`
+groups and topics each of other applications are recorded.
 """
 
 from __future__ import annotations
@@ -19,18 +19,16 @@ from highwater.streams.history import KEPT_MS, WATCHED_MAX, Figures, Grid, Sampl
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 Kind: TypeAlias = Literal["group", "topic"]
-# A day of one metric is at most 1,441 small rows.
-READ_SECONDS_MAX = 5.0
 
 
 async def add_sample(tx: Connection, at_ms: int, figures: Mapping[str, Figures | Mapping[str, Figures]]) -> None:
-    """Store the figures of a minute, by metric, and delete what is older than a day."""
+    """Store the values of a minute, by metric, and delete what is older than a day."""
     await tx.execute(QUERIES["add_history_sample"], at_ms, orjson.dumps(figures).decode())
     await tx.execute(QUERIES["drop_history_samples"], at_ms - KEPT_MS)
 
 
 async def samples(pool: Pool, metric: str, grid: Grid) -> list[Sample]:
-    """The samples of a metric within a grid, the oldest first.
+    """Return the samples of a metric within a grid, oldest first.
 
     Raises:
         UnavailableError: PostgreSQL does not answer.
@@ -39,7 +37,7 @@ async def samples(pool: Pool, metric: str, grid: Grid) -> list[Sample]:
 
 
 async def samples_of(pool: Pool, metric: str, name: str, grid: Grid) -> list[Sample]:
-    """The samples of one group or topic within a grid, the oldest first.
+    """Return the samples of one group or topic within a grid, oldest first.
 
     Raises:
         UnavailableError: PostgreSQL does not answer.
@@ -48,38 +46,38 @@ async def samples_of(pool: Pool, metric: str, name: str, grid: Grid) -> list[Sam
 
 
 async def _samples(pool: Pool, query: str, *arguments: str | int) -> list[Sample]:
-    rows = await fetched(pool, query, *arguments, seconds_max=READ_SECONDS_MAX)
+    rows = await fetched(pool, query, *arguments)
     return [Sample(row["at_ms"], orjson.loads(row["figures"])) for row in rows]
 
 
 async def watch(pool: Pool, kind: Kind, name: str, now_ms: int) -> None:
-    """Have the figures of a group or topic of another application recorded for a day from now.
+    """Record the values of another application's group or topic for a day from now.
 
     Raises:
         UnavailableError: PostgreSQL does not answer.
     """
-    await fetched(pool, QUERIES["watch"], kind, name, now_ms, seconds_max=READ_SECONDS_MAX)
+    await fetched(pool, QUERIES["watch"], kind, name, now_ms)
 
 
 async def watched(pool: Pool, now_ms: int) -> dict[Kind, list[str]]:
-    """Those that are recorded, after the others were dropped.
+    """Return the recorded groups and topics, after dropping expired ones.
 
     Raises:
         UnavailableError: PostgreSQL does not answer.
     """
-    await fetched(pool, QUERIES["drop_watched"], now_ms - KEPT_MS, WATCHED_MAX, seconds_max=READ_SECONDS_MAX)
+    await fetched(pool, QUERIES["drop_watched"], now_ms - KEPT_MS, WATCHED_MAX)
     found: dict[Kind, list[str]] = {"group": [], "topic": []}
-    for row in await fetched(pool, QUERIES["watched"], seconds_max=READ_SECONDS_MAX):
+    for row in await fetched(pool, QUERIES["watched"]):
         found[row["kind"]].append(row["name"])
     return found
 
 
 async def stage_seconds(pool: Pool, after_ms: int, until_ms: int) -> dict[str, float]:
-    """The mean duration of the query stages that ended in between, by stage.
+    """Return the mean duration of the query stages that ended in this time, by stage.
 
     Raises:
         UnavailableError: PostgreSQL does not answer.
     """
     span = (to_datetime(after_ms), to_datetime(until_ms))
-    rows = await fetched(pool, QUERIES["ended_stage_seconds"], *span, seconds_max=READ_SECONDS_MAX)
+    rows = await fetched(pool, QUERIES["ended_stage_seconds"], *span)
     return {row["stage"]: round(row["seconds"], 3) for row in rows}

@@ -1,4 +1,4 @@
-"""A reader's curations, stored as the sink of users takes them: under the lock of the user's row, in the order of the log."""
+"""Stores readers' curations for the sink of users: under the lock of the user's row, in the order of the log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from highwater.schemas.feeds import CLUSTERS_CURATED
 from highwater.streams.feeds.curations import (
     CURATIONS_MAX,
     Curation,
-    Held,
+    CurationState,
     curation_from,
     curation_json,
     curation_of,
@@ -26,7 +26,7 @@ _log = get_log("users")
 
 
 async def store_curations(tx: Connection, folds: Mapping[str, Folded]) -> None:
-    """Store what users hold after their events, and with which revision it changed; to be called once their erasures are done."""
+    """Store users' curations after their events, and the revision of the change; call it after their erasures."""
     said = {user_id: _said(folded.curated) for user_id, folded in folds.items() if folded.curated}
     if not said:
         return
@@ -44,7 +44,7 @@ async def store_curations(tx: Connection, folds: Mapping[str, Folded]) -> None:
             _log.warning("curations_refused", user_id=user_id, count=len(after.refused), held=CURATIONS_MAX)
 
 
-async def _store(tx: Connection, user_id: str, before: Mapping[str, Curation], after: Held) -> None:
+async def _store(tx: Connection, user_id: str, before: Mapping[str, Curation], after: CurationState) -> None:
     gone = [curation_id for curation_id in before if curation_id not in after.curations]
     await tx.execute(QUERIES["drop_curations"], user_id, gone)
     for curation_id, one in after.curations.items():

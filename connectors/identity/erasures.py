@@ -1,8 +1,8 @@
-"""Users who were erased: what they said up to then is void, whenever it is read.
+"""Erased users: their events up to the erasure are void, whenever they are read.
 
-Invariant: votes wait for their window, and a log may be read again from its beginning; neither brings back what an erasure
-took. The erased are known by a hash of their ids, the ids themselves are not kept. Who stores what users said shares a lock
-with others who do; an erasure holds it alone, so nothing slips between the two.
+Invariant: votes wait for their window, and a log may be read again from its beginning; neither restores what an erasure
+removed. Erased users are known by a hash of their ids; the ids are not kept. Transactions that store users' events
+share a lock; an erasure holds it alone, so nothing slips between the two.
 """
 
 from __future__ import annotations
@@ -18,47 +18,47 @@ from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.positions import Cause
 
 
-class Said(TypedDict):
-    """What every event of a user has."""
+class AboutUser(TypedDict):
+    """The common fields of a user's events."""
 
     user_id: str
 
 
-SaidT = TypeVar("SaidT", bound=Said)
+SaidT = TypeVar("SaidT", bound=AboutUser)
 
 
 async def share(tx: Connection) -> None:
-    """Store what users said: no user is erased until the transaction ends."""
+    """Take the lock for storing users' events: no user is erased until the transaction ends."""
     await tx.execute(QUERIES["share_erasures"], LockClass.ERASURES, 0)
 
 
 async def hold(tx: Connection) -> None:
-    """Erase users: nobody stores what users said until the transaction ends."""
+    """Take the lock for erasing users: no users' events are stored until the transaction ends."""
     await tx.execute(QUERIES["hold_erasures"], LockClass.ERASURES, 0)
 
 
 async def valid(tx: Connection, events: Sequence[Event[SaidT]]) -> list[Event[SaidT]]:
-    """Events that no erasure of their user has voided; none is added until the transaction ends."""
+    """Return events that no erasure of their user has voided; no erasure is added until the transaction ends."""
     await share(tx)
     voided = await _erased_ms(tx, {event.value["user_id"] for event in events})
     return [event for event in events if event.record.arrived_ms > voided.get(event.value["user_id"], -1)]
 
 
 async def _erased_ms(tx: Connection, user_ids: Collection[str]) -> dict[str, int]:
-    """Broker times up to which what users said is void, of those who were erased."""
+    """Return, for erased users, the broker times up to which their events are void."""
     by_hash = {_hash(user_id): user_id for user_id in user_ids}
     rows = await tx.fetch(QUERIES["user_erasures"], list(by_hash))
     return {by_hash[row["user_hash"]]: row["erased_ms"] for row in rows}
 
 
 async def remember(tx: Connection, erased: Mapping[str, Cause]) -> None:
-    """Void what users said up to the broker times of these events."""
+    """Void users' events up to the broker times of these erasures."""
     rows = sorted((_hash(user_id), cause.arrived_ms, cause.position) for user_id, cause in erased.items())
     await tx.execute(QUERIES["remember_user_erasures"], *map(list, zip(*rows, strict=True)))
 
 
 async def cause_of(connection: Connection, user_id: str) -> Cause | None:
-    """The event that erased a user last: why nothing is there from before it."""
+    """Return the event that last erased a user, which explains why older data is missing."""
     row = await connection.fetchrow(QUERIES["erasure_of_user"], _hash(user_id))
     return None if row is None or row["position"] is None else Cause(row["erased_ms"], row["position"])
 

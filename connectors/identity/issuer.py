@@ -1,8 +1,10 @@
-"""An OpenID provider over HTTP: its metadata, its keys, and a code exchanged for a token (OpenID Connect Discovery 1.0).
+"""An OpenID provider over HTTP: its metadata, its keys, and a code exchanged for a token (OpenID Connect Discovery
+1.0).
 
-Invariants. Every answer is bounded in bytes and seconds, and no redirect is followed. Metadata counts only if it names the
-configured issuer. An address is HTTPS, or HTTP on loopback. Keys are fetched in one request at a time, and an unknown key id
-causes at most one in `RETRY_SECONDS`. While the provider is unavailable, keys that are known count until `KEYS_SECONDS_MAX`.
+Invariants. Every answer is limited in bytes and seconds, and no redirect is followed. Metadata counts only if it names
+the configured issuer. An address is HTTPS, or HTTP on loopback. Keys are fetched in one request at a time, and an
+unknown key id causes at most one in `RETRY_SECONDS`. While the provider is unavailable, known keys remain valid until
+`KEYS_SECONDS_MAX`.
 """
 
 from __future__ import annotations
@@ -34,11 +36,11 @@ ANSWER_SECONDS_MAX = 5.0
 KEYS_MAX = 64
 # A key that the provider withdrew is refused after this long at the latest, while the provider answers.
 REFRESH_SECONDS = 600.0
-# Tokens with invented key ids cause a request to the provider once in this long, whatever their number.
+# Tokens with invented key ids cause at most one request to the provider in this time, whatever their number.
 RETRY_SECONDS = 30.0
-# Without a provider nobody learns of withdrawn keys: a day is the most that its old ones are trusted.
+# While the provider is unavailable withdrawn keys cannot be detected: its old keys are trusted for at most a day.
 KEYS_SECONDS_MAX = 24 * 3_600.0
-# RFC 7518, section 3.3: a key of 2,048 bits or larger; its modulus has at least so many characters of base64url.
+# RFC 7518, section 3.3: a key of 2,048 bits or more; its modulus has at least this many characters of base64url.
 _MODULUS_CHARACTERS_MIN = 341
 
 PublicKey = RSAKey | ECKey | OKPKey
@@ -64,7 +66,7 @@ class ClientCredentials:
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """The provider's metadata, as far as it is used; `methods` are the ways a client may authenticate at `token_endpoint`."""
+    """The provider's metadata that we use; `methods` are the ways a client may authenticate at `token_endpoint`."""
 
     authorization_endpoint: str
     token_endpoint: str
@@ -74,17 +76,17 @@ class Provider:
 
 @dataclass(frozen=True, slots=True)
 class IssuerKeys:
-    """Keys by which the provider signs; for each its id, or None where the provider gave none."""
+    """The provider's signing keys; for each its id, or None if the provider gave none."""
 
     keys: tuple[tuple[str | None, PublicKey], ...] = ()
 
     def has(self, kid: str | None) -> bool:
-        """Whether a token with this key id can be tried; one without an id can whenever there are keys."""
+        """Return whether a token with this key id can be tried; one without an id can whenever there are keys."""
         return any(kid is None or name == kid for name, _ in self.keys)
 
 
 class Fetch(Enum):
-    """Whether keys are fetched before a token is judged, beside it, or not at all."""
+    """Whether keys are fetched before a token is judged, concurrently, or not at all."""
 
     NO = auto()
     BESIDE = auto()
@@ -93,9 +95,9 @@ class Fetch(Enum):
 
 
 def decide_fetch(*, has_key: bool, fetched: float | None, tried: float | None, now: float) -> Fetch:
-    """What to do about the keys for a token; times are monotonic seconds, None for never.
+    """Decide whether to fetch keys for a token; times are monotonic seconds, None for never.
 
-    REFUSED: there is no usable key, and the provider was asked too recently to be asked again.
+    REFUSED: there is no usable key, and the last request to the provider was too recent.
     """
     is_usable = has_key and fetched is not None and now - fetched < KEYS_SECONDS_MAX
     may_ask = tried is None or now - tried >= RETRY_SECONDS
@@ -106,10 +108,10 @@ def decide_fetch(*, has_key: bool, fetched: float | None, tried: float | None, n
 
 
 def check_address(name: str, url: str) -> None:
-    """An address of the provider is HTTPS, or HTTP on loopback, and names a host and no user.
+    """Check that an address of the provider is HTTPS, or HTTP on loopback, and names a host and no user.
 
     Raises:
-        ConfigurationError: it is not.
+        ConfigurationError: it is invalid.
     """
     try:
         parts = urlsplit(url)
@@ -130,7 +132,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def read_provider(document: Any, issuer: str) -> Provider:
-    """The metadata in a document.
+    """Parse the metadata in a document.
 
     Raises:
         IssuerUnavailableError: it is another issuer's, or lacks an address.
@@ -153,10 +155,11 @@ def read_provider(document: Any, issuer: str) -> Provider:
 
 
 def read_keys(document: Any) -> IssuerKeys:
-    """The public signing keys of a key set; symmetric, weak, private-use and unknown ones are left out (RFC 7517, section 5).
+    """Parse the public signing keys of a key set; symmetric, weak, private-use and unknown ones are left out (RFC 7517,
+    section 5).
 
     Raises:
-        IssuerUnavailableError: it is no key set.
+        IssuerUnavailableError: it is not a key set.
     """
     listed = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(listed, list):
@@ -176,7 +179,7 @@ def read_keys(document: Any) -> IssuerKeys:
 
 
 def _is_strong(entry: dict[str, Any]) -> bool:
-    """Whether it is asymmetric, and if it is of RSA long enough."""
+    """Return whether it is asymmetric and, for RSA, long enough."""
     kind = entry.get("kty")
     return kind in ("EC", "OKP") or (kind == "RSA" and len(str(entry.get("n", ""))) >= _MODULUS_CHARACTERS_MIN)
 
@@ -200,7 +203,7 @@ class _BoundedBody(httpx2.AsyncByteStream):
 
 
 class BoundedTransport(httpx2.AsyncBaseTransport):
-    """HTTP whose answers are bounded; a compressed one, which could grow, is refused."""
+    """HTTP with limited answers; a compressed one, which could grow, is refused."""
 
     def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
         self._inner = inner
@@ -230,10 +233,10 @@ class Issuer:
         transport: httpx2.AsyncBaseTransport | None = None,
         monotonic: Callable[[], float] = monotonic_seconds,
     ) -> None:
-        """`transport` and `monotonic` are HTTP and a clock of a test.
+        """`transport` and `monotonic` replace HTTP and the clock in tests.
 
         Raises:
-            ConfigurationError: the address cannot be used.
+            ConfigurationError: the address is invalid.
         """
         check_address("HIGHWATER_OIDC_ISSUER", issuer)
         self.issuer = issuer
@@ -247,10 +250,10 @@ class Issuer:
         self._reason = "it was not asked yet"
 
     async def keys(self, kid: str | None) -> IssuerKeys:
-        """The keys, fetched first if this key id is unknown and the provider may be asked.
+        """Return the keys, fetched first if this key id is unknown and the provider may be asked.
 
         Raises:
-            IssuerUnavailableError: there are no keys to judge any token by.
+            IssuerUnavailableError: there are no keys.
         """
         await self._fetch_as_needed(has_key=self._keys.has(kid))
         now = self._monotonic()
@@ -259,7 +262,7 @@ class Issuer:
         return self._keys
 
     async def provider(self) -> Provider:
-        """The metadata.
+        """Return the metadata.
 
         Raises:
             IssuerUnavailableError: the provider never answered.
@@ -270,7 +273,7 @@ class Issuer:
         return self._provider
 
     def oauth_client(self, credentials: ClientCredentials, provider: Provider, redirect_url: str) -> AsyncOAuth2Client:
-        """A client of the authorization code flow with PKCE (RFC 7636); the caller closes it."""
+        """Return a client of the authorization code flow with PKCE (RFC 7636); the caller closes it."""
         method = "none" if credentials.secret is None else "client_secret_basic"
         if credentials.secret is not None and method not in provider.methods:
             method = "client_secret_post"
@@ -285,10 +288,10 @@ class Issuer:
         )
 
     async def exchange(self, credentials: ClientCredentials, redirect_url: str, code: str, verifier: str) -> str:
-        """The ID token that the provider gives for a code.
+        """Exchange a code for the ID token.
 
         Raises:
-            CodeRefusedError: it gives none.
+            CodeRefusedError: the provider refuses.
             IssuerUnavailableError: it does not answer.
         """
         provider = await self.provider()
@@ -312,7 +315,7 @@ class Issuer:
         return found
 
     async def close(self) -> None:
-        """End a fetch that is in progress."""
+        """Cancel a fetch that is in progress."""
         if self._fetching is not None:
             self._fetching.cancel()
             await asyncio.gather(self._fetching, return_exceptions=True)
@@ -329,7 +332,7 @@ class Issuer:
             await asyncio.shield(self._fetching)
 
     async def _fetch(self) -> None:
-        """Metadata and keys; a failure is kept as the reason, since whoever waits decides what it means."""
+        """Fetch metadata and keys; a failure is stored as the reason, since the waiting caller decides what it means."""
         try:
             async with (
                 asyncio.timeout(ANSWER_SECONDS_MAX),

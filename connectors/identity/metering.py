@@ -1,9 +1,9 @@
-"""The one meter: what paid work used, counted once for the organization that pays, in the order of its month (R2.36).
+"""The meter: counts the usage of paid work once for the organization that pays, in the order of its month (R2.36).
 
-Invariant. It is counted in the transaction that ends the work, whatever the end is: what failed or was revoked was paid too.
-What a search has embedded is counted in the transaction that accounts for its event (`sink_tokens.py`).
-Work that ends again, since it was restarted or its last call was answered late, counts only what it used since. So the limits of
-plans, `/usage` and the log have one source, for jobs, for queries and for searches.
+Invariant. Usage is counted in the transaction that ends the work, whatever its outcome: failed or revoked work was paid
+too. The usage of a search is counted in the transaction that accounts for its event (`sink_tokens.py`). Work that ends
+again, since it was restarted or its last call was answered late, counts only its additional usage. So the limits of
+plans, `/usage` and the log have one source, for jobs, queries and searches.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from highwater.streams.jobs.jobs import period_of
 
 
 class Used(NamedTuple):
-    """What a job, a query or a search used in all, and what it made. `now_ms`: its end, in ms since 1970."""
+    """The total usage and output of a job, a query or a search. `now_ms`: its end, in ms since 1970."""
 
     organization_id: str
     work_id: str
@@ -31,7 +31,7 @@ class Used(NamedTuple):
 
 
 async def count(tx: Connection, used: Iterable[Used]) -> dict[str, UsageRecorded]:
-    """Count what was not counted before; the events of work that used anything, by its id."""
+    """Count what was not counted before; return the events of work with any usage, by its id."""
     # Places are locked in this order.
     ordered = sorted(used, key=lambda one: (one.organization_id, period_of(one.now_ms), one.work_id))
     if not ordered:

@@ -1,9 +1,9 @@
-"""Organizations: their plans as they were told, what they used of a month, and the copy of their limits in Redis.
+"""Organizations: their plans, their usage of a month, and the copy of their limits in Redis.
 
-Invariants. Of an organization the last word in the order of the broker's time counts, whoever stores it. Who decides on its
-jobs and who changes its plan take turns, so that no two jobs pass as the last one of a month. A copy in Redis is never older
-than the row was when the copy was begun: whoever changes the row takes the copy away after his commit, and with it the leave to
-store one.
+Invariants. The latest event about an organization in the order of the broker's time counts, whichever process stores it.
+Decisions on its jobs and changes of its plan are serialized, so that no two jobs both pass as the last one of a month.
+A copy in Redis is never older than the row was when the copy began: a process that changes the row deletes the copy after the
+commit, and with it the permission to store one.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from highwater.streams.identity.plans import (
 )
 from highwater.streams.jobs.jobs import period_of
 
-# Organizations share so many locks: a batch takes few, and two organizations rarely wait for one another.
+# Number of locks that organizations share: a batch takes few, and two organizations rarely wait for each other.
 _BUCKETS = 64
-# A read of one row takes milliseconds; whoever began one and has not ended it by then stores nothing.
+# Reading one row takes milliseconds; a reader that has not finished by then stores nothing.
 _LOADING_SECONDS = 10
 
-# Stores the limits only while the leave that the reader took is there: taking the key away takes the leave.
+# Stores the limits only while the reader's permission exists: deleting the key revokes it.
 _STORE = """
 if redis.call('HGET', KEYS[1], 'loading') ~= ARGV[1] then return 0 end
 redis.call('DEL', KEYS[1])
@@ -64,7 +64,7 @@ class Organization:
 
 
 class PlanWord(NamedTuple):
-    """What is said of an organization; None leaves what was said before."""
+    """A change of an organization's plan; None keeps the earlier value."""
 
     plan: str
     status: str | None
@@ -73,20 +73,20 @@ class PlanWord(NamedTuple):
 
 
 def plan_word(event: Event[PlanChanged]) -> tuple[str, PlanWord]:
-    """The organization that an event of its plan is about, and what it says."""
+    """Return the organization of a plan event, and the change."""
     record, value = event
     cause = Cause(record.arrived_ms, str(record.position))
     return value["organization_id"], PlanWord(value["plan"], value["subscription_status"], value["period_end"], cause)
 
 
 async def lock(tx: Connection, organization_ids: Collection[str]) -> None:
-    """Have these organizations to oneself until the transaction ends."""
+    """Lock these organizations until the transaction ends."""
     buckets = sorted({zlib.crc32(one.encode()) % _BUCKETS for one in organization_ids})
     await tx.execute(QUERIES["lock_organizations"], LockClass.ORGANIZATIONS, buckets)
 
 
 async def store_words(tx: Connection, words: Sequence[tuple[str, PlanWord]], now_ms: int) -> None:
-    """Store what is newer than what is known."""
+    """Store changes that are newer than the stored state."""
     names = sorted({name for name, _ in words})
     await lock(tx, names)
     rows = {row["organization_id"]: row for row in await tx.fetch(QUERIES["organizations_of"], names)}
@@ -121,14 +121,14 @@ def _columns(name: str, word: PlanWord) -> tuple[Any, ...]:
 async def organizations_of(
     tx: Connection, organization_ids: Collection[str], plans: Mapping[str, Plan]
 ) -> dict[str, Organization]:
-    """These organizations as they are stored."""
+    """Return these organizations as stored."""
     names = sorted(set(organization_ids))
     rows = {row["organization_id"]: row for row in await tx.fetch(QUERIES["organizations_of"], names)}
     return {name: _organization(name, rows.get(name), plans) for name in names}
 
 
 async def stored_plan_name(tx: Connection, organization_id: str) -> str:
-    """The plan that a session of this organization carries; that of nobody is the lowest."""
+    """Return the plan for sessions of this organization; the lowest one without an organization."""
     if not organization_id:
         return FALLBACK_PLAN
     return (await organizations_of(tx, [organization_id], PLANS))[organization_id].plan.name
@@ -141,9 +141,9 @@ def _organization(name: str, row: Row | None, plans: Mapping[str, Plan]) -> Orga
 
 
 class Counted(NamedTuple):
-    """What an organization used in a month, as it was counted; the one number for limits and for whoever reads it.
+    """The counted usage of an organization in a month; the one number for limits and for every reader.
 
-    `upto_seq` and `upto_ms`: the last count that is in it. `being_made`: decks that have not ended, and are not counted yet.
+    `upto_seq` and `upto_ms`: the last count included. `being_made`: decks that have not ended, and are not counted yet.
     """
 
     presentations: int = 0
@@ -156,7 +156,7 @@ class Counted(NamedTuple):
 
 
 async def counted_of(tx: Connection, organization_ids: Collection[str], period: str) -> dict[str, Counted]:
-    """What these organizations used in a month (YYYY-MM)."""
+    """Return the usage of these organizations in a month (YYYY-MM)."""
     rows = await tx.fetch(QUERIES["usage_of_month"], sorted(set(organization_ids)), period)
     return {
         row["organization_id"]: Counted(
@@ -173,19 +173,19 @@ async def counted_of(tx: Connection, organization_ids: Collection[str], period: 
 
 
 async def usages_of(tx: Connection, organization_ids: Collection[str], now_ms: int) -> dict[str, Usage]:
-    """What these organizations used of the month that `now_ms` is in, with the decks that are being made."""
+    """Return the usage of these organizations in the month of `now_ms`, with the decks in progress."""
     found = await counted_of(tx, organization_ids, period_of(now_ms))
     return {name: Usage(one.presentations + one.being_made, one.tokens) for name, one in found.items()}
 
 
 async def sizes_of(tx: Connection, documents: Collection[str]) -> dict[str, int]:
-    """Bytes of those of these documents that are stored."""
+    """Return the sizes in bytes of the stored ones among these documents."""
     rows = await tx.fetch(QUERIES["sizes_of_blobs"], sorted(set(documents))) if documents else []
     return {row["sha256"]: row["size_bytes"] for row in rows}
 
 
 class Organizations:
-    """Reads what organizations may: one HGETALL, and of PostgreSQL only what Redis does not hold (R2.33)."""
+    """Reads the limits of organizations: one HGETALL, and from PostgreSQL only what Redis does not hold (R2.33)."""
 
     def __init__(
         self,
@@ -193,17 +193,17 @@ class Organizations:
         pool: Callable[[], asyncpg.Pool[asyncpg.Record]],
         plans: Mapping[str, Plan],
     ) -> None:
-        """`pool` gives PostgreSQL, or raises `UnavailableError`; it is asked only when Redis does not know."""
+        """`pool` returns PostgreSQL, or raises `UnavailableError`; it is called only if Redis has no copy."""
         self._link = link
         self._pool = pool
         self.plans = plans
         self._store = link.script(_STORE)
 
     async def read_limits(self, organization_id: str) -> Organization:
-        """What an organization may.
+        """Return the limits of an organization.
 
         Raises:
-            UnavailableError: neither Redis nor PostgreSQL says.
+            UnavailableError: neither Redis nor PostgreSQL answers.
         """
         leave = fresh_id()
         try:
@@ -213,22 +213,22 @@ class Organizations:
         return found if found is not None else await self._reloaded(organization_id, leave)
 
     async def forget(self, organization_id: str) -> None:
-        """Take the copy away, once a change is committed (R2.34).
+        """Delete the copy after a change was committed (R2.34).
 
         Raises:
-            RedisAwayError: it may still be there.
+            RedisAwayError: it may still exist.
         """
         await self._link.run(self._link.require().delete(key(PLAN_LIMITS, organization_id=organization_id)))
 
     async def usage(self, organization_id: str, documents: Collection[str], now_ms: int) -> Usage:
-        """What an organization used of this month, and the size of the largest of these documents."""
+        """Return the usage of an organization in this month, and the size of the largest of these documents."""
         async with reading(self._pool()) as connection:
             used = (await usages_of(connection, [organization_id], now_ms))[organization_id]
             sizes = await sizes_of(connection, documents)
         return Usage(used.presentations, used.tokens, file_bytes=max(sizes.values(), default=0))
 
     async def _of_redis(self, organization_id: str, leave: str) -> Organization | None:
-        """The copy; None when there is none, and then the leave to store one is taken."""
+        """Return the copy; None if there is none, and then take the permission to store one."""
         client, name = self._link.require(), key(PLAN_LIMITS, organization_id=organization_id)
         fields = {k.decode(): v.decode() for k, v in (await self._link.run(client.hgetall(name))).items()}
         if "plan_name" in fields:
@@ -251,12 +251,12 @@ class Organizations:
         try:
             await self._link.run(self._store(keys=[key(PLAN_LIMITS, organization_id=organization_id)], args=args))
         except RedisAwayError:
-            return found  # said once by the link; what is not stored is read again
+            return found  # the link reports it once; an unstored copy is read again
         return found
 
 
 def fields_of(found: Organization) -> dict[str, str]:
-    """The fields of `plan_limits` (R2.32), all of them text."""
+    """Return the fields of `plan_limits` (R2.32), all of them text."""
     plan = found.plan
     return {
         "plan_name": plan.name,

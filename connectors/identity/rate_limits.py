@@ -1,10 +1,10 @@
-"""Calls counted over all processes that share a Redis: of keys and users by the minute (R2.27, R2.30, R2.31), of addresses
-in a window that slides (R4.36). Each is one round trip.
+"""Counts calls over all processes that share a Redis: of keys and users by the minute (R2.27, R2.30, R2.31), of
+addresses in a sliding window (R4.36). Each is one round trip.
 
-Laws. Whoever asks gets the number that an INCR of its own would have given, so no two requests of a minute have one number. All
-that is asked in one turn of the event loop travels together, and a key named by several of them is counted by one command.
-Nothing is remembered here: a Redis that lost its counters begins the minute anew. In no window are more calls of an address
-admitted than the limit, by the rule of `streams/identity/rate_limits.py`.
+Invariants. Each call gets the number that its own INCR would have returned, so no two requests of a minute have the
+same number. All calls in one turn of the event loop are sent together, and a key named by several of them is counted by
+one command. Nothing is stored here: a Redis that lost its counters starts the minute again. No window admits more calls
+of an address than the limit, by the rule of `streams/identity/rate_limits.py`.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from highwater.connectors.redis.link import RedisAwayError, RedisLink
 from highwater.connectors.redis.questions import Questions
 from highwater.streams.identity.rate_limits import COUNTER_SECONDS, LIVE_WINDOW_MS, minute_of
 
-# As those of `ResourceCache`: more in one pipeline would delay the first of them.
+# As those of `ResourceCache`: more in one pipeline would delay the first ones.
 BATCH_MAX = 256
 
-# KEYS[1] the times, the newest first; ARGV now, most, window, calls. Answers how many of so many calls at `now` are admitted, and
-# in how many ms one that is not may come again. The list is at most as long as the limit, so the place that a call would push
-# out tells whether there is room for it. Times after now (another process is a millisecond ahead, or a clock was moved back) are
-# rewritten as now, as `admit` does, a hundred at a time: as a rule there are few. The key goes a window after its last request.
+# KEYS[1] the times, newest first; ARGV now, most, window, calls. Returns how many of the calls at `now` are admitted,
+# and after how many ms a refused one may be repeated. The list is at most as long as the limit, so the entry that a
+# call would push out shows whether there is room. Times after now (another process is a millisecond ahead, or a clock
+# was set back) are rewritten as now, as `admit` does, a hundred at a time: usually there are few. The key expires a
+# window after its last request.
 _ADMIT = """
 local now, most, window, calls = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local newest = redis.call('LINDEX', KEYS[1], 0)
@@ -66,10 +67,11 @@ return {#admitted, tonumber(redis.call('LINDEX', KEYS[1], most - 1)) + window - 
 """
 
 
-class Whose(NamedTuple):
-    """Who is counted: an API key by its id, a user, or both. And what is read with it: an organization's limit, a user's plan.
+class RateSubject(NamedTuple):
+    """Who is counted: an API key by its id, a user, or both; and what is read with it: an organization's limit, a
+    user's plan.
 
-    `by_plan` False: counted beside the requests of the plan.
+    `by_plan` False: counted separately from the requests of the plan.
     """
 
     key_id: str | None = None
@@ -80,9 +82,11 @@ class Whose(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """The number of a request in its minute, by key and by user; None for what is not counted. Of one that costs more, the last.
+    """The number of a request in its minute, by key and by user; None for what is not counted. For one that costs more,
+    the last number.
 
-    `limit`: what the copy of an organization's limits allows a minute; `plan`: the user's as the mirror has it. None: not known.
+    `limit`: the calls per minute in the copy of an organization's limits; `plan`: the user's plan in the mirror. None:
+    unknown.
     """
 
     of_key: int | None = None
@@ -109,10 +113,10 @@ class _Asked(NamedTuple):
 
 
 class CallCounts:
-    """Counts calls, over all processes that share a Redis; those of addresses are admitted by the clocks of the processes."""
+    """Counts calls over all processes that share a Redis; calls of addresses use the clocks of the processes."""
 
     def __init__(self, link: RedisLink, calls_max: int, window_ms: int = LIVE_WINDOW_MS) -> None:
-        """`calls_max`: those of an address in a window."""
+        """`calls_max`: calls of an address per window."""
         self._link = link
         self._calls_max = calls_max
         self._window_ms = window_ms
@@ -121,11 +125,11 @@ class CallCounts:
         self._addresses: dict[tuple[str, int], list[asyncio.Future[int]]] = {}  # by address and time
         self._questions = Questions(self._take, "call-counts")
 
-    async def count(self, whose: Whose, now_ms: int, cost: int = 1) -> Counted:
-        """Count a request in the minute of `now_ms`, as so many as it costs.
+    async def count(self, whose: RateSubject, now_ms: int, cost: int = 1) -> Counted:
+        """Count a request in the minute of `now_ms`, as `cost` calls.
 
         Raises:
-            RedisAwayError: nobody can tell over all processes.
+            RedisAwayError: Redis is unavailable, so there is no count over all processes.
         """
         self._link.require()
         future: asyncio.Future[Counted] = asyncio.get_running_loop().create_future()
@@ -134,15 +138,15 @@ class CallCounts:
         return await future
 
     async def retry_after_ms(self, address: str, now_ms: int) -> int:
-        """0: admitted, and counted; else in how many ms it may come again.
+        """Return 0 if the call is admitted and counted; else after how many ms it may be repeated.
 
         Raises:
-            RedisAwayError: nobody can tell over all processes.
+            RedisAwayError: Redis is unavailable, so there is no count over all processes.
         """
         return await self.ask(address, now_ms)
 
     def ask(self, address: str, now_ms: int) -> asyncio.Future[int]:
-        """What `retry_after_ms` gives, for a caller that does not wait; its errors are those of the future."""
+        """Return a future of `retry_after_ms`, for a caller that does not wait; it also carries the errors."""
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         if not self._link.is_up:
             future.set_exception(RedisAwayError(f"Redis is away: {self._link.reason}"))
@@ -179,7 +183,7 @@ class CallCounts:
             replies = await self._link.replies(commands)
         except RedisAwayError as error:
             for asked in waiting:
-                if not asked.future.done():  # the client may have gone away meanwhile
+                if not asked.future.done():  # the client may have disconnected meanwhile
                     asked.future.set_exception(error)
             return
         numbers = 2 * len(times)
@@ -197,7 +201,7 @@ class CallCounts:
             replies = [error] * len(calls)
         for futures, reply in zip(waiting.values(), replies, strict=True):
             for number, future in enumerate(futures):
-                if future.done():  # the client may have gone away meanwhile
+                if future.done():  # the client may have disconnected meanwhile
                     continue
                 if isinstance(reply, RedisAwayError):
                     future.set_exception(reply)
@@ -207,8 +211,10 @@ class CallCounts:
                     future.set_result(0 if number < reply[0] else int(reply[1]))
 
 
-def _names(whose: Whose, minute: str) -> tuple[str | None, str | None, tuple[str, str] | None, tuple[str, str] | None]:
-    """The counters, and the fields that are read with them."""
+def _names(
+    whose: RateSubject, minute: str
+) -> tuple[str | None, str | None, tuple[str, str] | None, tuple[str, str] | None]:
+    """Return the counters, and the fields that are read with them."""
     key_id, user_id, organization_id, plan_of_user, by_plan = whose
     if not by_plan:
         callers = (("key", key_id), ("user", user_id))
@@ -231,7 +237,7 @@ def _tell(
     lasts: Mapping[str, Any],
     read: Mapping[tuple[str, str], Any],
 ) -> None:
-    """Give each its number: those who came first have the lower ones."""
+    """Give each caller its number, in order of arrival."""
     told: Counter[str] = Counter()
     for asked in waiting:
         numbers: dict[str, int] = {}
@@ -239,7 +245,7 @@ def _tell(
         for name in asked.counters:
             told[name] += asked.cost
             last = lasts[name]
-            if isinstance(last, Exception):  # a key of another type, or no memory left
+            if isinstance(last, Exception):  # a key of another type, or out of memory
                 refused = last
             else:
                 numbers[name] = last - times[name] + told[name]

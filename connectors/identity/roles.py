@@ -1,9 +1,9 @@
-"""Roles of users, and the revocation of the sessions that carry an earlier one (R2.9, R2.10).
+"""Roles of users, and the revocation of sessions with an earlier role (R2.9, R2.10).
 
-Invariant: a role and the revocation are one transaction under the user's session lock, so a session is made wholly before it,
-and dies of it, or wholly after it, and has the new role. Of a user the last word in the order of the broker's time counts.
-Redis is told after the commit, and of a word that was known it is told again what PostgreSQL holds: whoever stored it may have
-died in between.
+Invariant: a role and the revocation are one transaction under the user's session lock, so a session is created entirely
+before it, and ends with it, or entirely after it, and has the new role. The latest event about a user in the order of
+the broker's time counts. Redis is updated after the commit, and for a known event it is updated again with what
+PostgreSQL holds: the first writer may have died in between.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class RoleWord(NamedTuple):
 
 
 class Revocation(NamedTuple):
-    """Up to when a user's sessions are void, in ms since 1970; `is_new`: by a word that was not known."""
+    """The time up to which a user's sessions are void, in ms since 1970; `is_new`: by an event that was new."""
 
     user_id: str
     revoked_ms: int
@@ -34,7 +34,7 @@ class Revocation(NamedTuple):
 
 
 async def store_words(tx: Connection, words: Mapping[str, RoleWord], now_ms: int) -> list[Revocation]:
-    """Store the roles that are newer than what is known, and revoke; of a user's known word its revocation."""
+    """Store roles that are newer than the stored ones, and revoke; for a known event return its revocation."""
     users = sorted(words)
     await tx.execute(QUERIES["lock_sessions"], users)
     known = {row["user_id"]: row for row in await tx.fetch(QUERIES["roles_of_users"], users)}
@@ -55,7 +55,7 @@ async def store_words(tx: Connection, words: Mapping[str, RoleWord], now_ms: int
 
 
 async def tell(sessions: SessionStore, revocation: Revocation) -> int:
-    """Tell Redis, after the commit; how many sessions it ended.
+    """Update Redis after the commit; return how many sessions ended.
 
     Raises:
         RedisAwayError: Redis does not have it yet.
@@ -63,6 +63,6 @@ async def tell(sessions: SessionStore, revocation: Revocation) -> int:
     user_id, revoked_ms, is_new = revocation
     if is_new:
         return await sessions.revoke_all(user_id, revoked_ms)
-    # Sessions made since are valid and stay; those made before are void by their time.
+    # Later sessions are valid and stay; earlier ones are void by their time.
     await sessions.mark_revoked(user_id, revoked_ms)
     return 0

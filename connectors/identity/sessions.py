@@ -1,11 +1,11 @@
-"""Sessions in Redis (R2.4 to R2.10), and their revocation, which PostgreSQL remembers too.
+"""Sessions in Redis (R2.4 to R2.10), and their revocation, which PostgreSQL also stores.
 
-Invariants. One request to a session is one write that also reads it, with no PostgreSQL (R2.5); a stored time decides, a TTL only
-collects garbage. A session made at or before its user's `revoked_at` is void, so one made between the reading of the set and
-its deletion does not survive (R2.10). A revocation is acknowledged only once Redis has it; one that found Redis
-away is written in PostgreSQL first and carried over before sessions are answered again. Redis knows a token by its hash only,
-in names, values and lists: who reads its memory or its file has no session.
-Each script touches one key, so that it runs on Redis Cluster.
+Invariants. One request with a session is one write that also reads it, without PostgreSQL (R2.5); a stored time
+decides, a TTL only collects garbage. A session created at or before its user's `revoked_at` is void, so one created
+between the reading of the set and its deletion does not survive (R2.10). A revocation is acknowledged only once Redis
+has it; if Redis is unavailable it is written to PostgreSQL first and copied to Redis before sessions are accepted
+again. Redis knows a token only by its hash, in names, values and lists: reading its memory or its file reveals no
+session. Each script touches one key, so that it runs on Redis Cluster.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from highwater.schemas.envelope import iso_from_ms, ms_from_iso
 from highwater.streams.clock import to_datetime, to_ms
 
 PREFIX = "hws_"
-_TOKEN_BYTES = 32  # 256 bits of chance: not to be guessed, not to collide
+_TOKEN_BYTES = 32  # 256 random bits: cannot be guessed and do not collide
 _SESSION_MS = SESSION_SECONDS * 1000
 
-# Renews a session and reads it, in one step; a session that is gone is not brought back to life by the write.
+# Renews and reads a session in one step; the write does not recreate a session that has ended.
 _TOUCH = """
 if redis.call('EXISTS', KEYS[1]) == 0 then return false end
 local fields = redis.call('HGETALL', KEYS[1])
@@ -47,7 +47,7 @@ return 1
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One session, its times in milliseconds; `token_hash` names it where its token must not stand."""
+    """One session, its times in milliseconds; `token_hash` names it where its token must not appear."""
 
     token_hash: str
     user_id: str
@@ -62,7 +62,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class NewSession:
-    """What a session is made from."""
+    """The data of a new session."""
 
     user_id: str
     organization_id: str
@@ -72,10 +72,10 @@ class NewSession:
 
 
 class SessionStore:
-    """Makes, reads and revokes sessions."""
+    """Creates, reads and revokes sessions."""
 
     def __init__(self, link: RedisLink, pool: Callable[[], asyncpg.Pool[asyncpg.Record]]) -> None:
-        """`pool` gives PostgreSQL, or raises `UnavailableError`; it is asked only when Redis came back."""
+        """`pool` returns PostgreSQL, or raises `UnavailableError`; it is called only after Redis recovered."""
         self._link = link
         self._pool = pool
         self._carried_over_in = -1  # generation of the link whose Redis has every revocation
@@ -84,10 +84,10 @@ class SessionStore:
         self._raise = link.script(_RAISE)
 
     async def read(self, token: str, now_ms: int) -> Session | None:
-        """The session of this token, renewed; None when it is not, no longer, or revoked.
+        """Return the session of this token, renewed; None if it is unknown, expired or revoked.
 
         Raises:
-            RedisAwayError: sessions live in Redis alone.
+            RedisAwayError: sessions are stored only in Redis.
         """
         self._link.require()
         await self.carry_over(now_ms)
@@ -99,7 +99,7 @@ class SessionStore:
         pairs = zip(fields[::2], fields[1::2], strict=True)
         session = _session(hashed, {name.decode(): value.decode() for name, value in pairs})
         revoked_at = await self._revoked_at(session.user_id)
-        while self._carried_over_in != self._link.generation:  # a node took over meanwhile that may not know of it
+        while self._carried_over_in != self._link.generation:  # another node took over meanwhile that may not know it
             await self.carry_over(now_ms)
             revoked_at = await self._revoked_at(session.user_id)
         if session.created_at <= revoked_at or now_ms - session.last_active >= _SESSION_MS:
@@ -108,7 +108,7 @@ class SessionStore:
         return session
 
     async def _revoked_at(self, user_id: str) -> int:
-        """When the sessions of a user were last revoked, 0: never; the list of them lives on."""
+        """Return when the sessions of a user were last revoked, 0: never; the list of sessions is kept."""
         pipeline = self._link.require().pipeline(transaction=False)
         pipeline.get(key(REVOKED_AT, user_id=user_id))
         pipeline.expire(key(USER_SESSIONS, user_id=user_id), SESSION_SECONDS)
@@ -116,7 +116,7 @@ class SessionStore:
         return int(revoked_at or 0)
 
     async def peek(self, token: str) -> Session | None:
-        """The session of this token as it is, not renewed."""
+        """Return the session of this token without renewing it."""
         client = self._link.require()
         hashed = token_hash(token)
         fields = await self._link.run(client.hgetall(key(SESSION, session_id=hashed)))
@@ -131,15 +131,15 @@ class SessionStore:
         await self._link.run(client.srem(key(USER_SESSIONS, user_id=session.user_id), session.token_hash))
 
     async def create(self, tx: Connection, new: NewSession, role: str, now_ms: int) -> tuple[str, Session]:
-        """Make a session and its token; `tx` holds the user's session lock shared, and `role` was read under it.
+        """Create a session and its token; `tx` holds the user's session lock shared, and `role` was read under it.
 
         Raises:
-            RedisAwayError: sessions live in Redis alone.
+            RedisAwayError: sessions are stored only in Redis.
         """
         client = self._link.require()
         rules = await one_row(tx, QUERIES["read_session_rules"], new.user_id)
         revoked_ms = 0 if rules["revoked_at"] is None else to_ms(rules["revoked_at"])
-        # A clock that runs behind the one that revoked must not make a session that is void from birth.
+        # If our clock is behind the one that revoked, the new session must not be void from the start.
         created_at = max(now_ms, revoked_ms + 1)
         token = PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
         hashed = token_hash(token)
@@ -154,8 +154,8 @@ class SessionStore:
             **times,
         }
         name, user_set = key(SESSION, session_id=hashed), key(USER_SESSIONS, user_id=new.user_id)
-        # The set first, and by itself: a session that is not on the list would escape revocation, and the nodes of a cluster do
-        # their parts of a pipeline at once.
+        # The set first, and separately: a session that is not on the list would escape revocation, and cluster nodes
+        # execute their parts of a pipeline concurrently.
         listing = client.pipeline(transaction=False)
         listing.sadd(user_set, hashed)
         listing.expire(user_set, SESSION_SECONDS)
@@ -167,7 +167,7 @@ class SessionStore:
         return token, _session(hashed, fields)
 
     async def revoke_all(self, user_id: str, revoked_ms: int) -> int:
-        """End every session of a user in Redis; returns their number (R2.8).
+        """End every session of a user in Redis; return their number (R2.8).
 
         Raises:
             RedisAwayError: Redis does not have it yet.
@@ -182,12 +182,12 @@ class SessionStore:
         for member in members:
             pipeline.delete(key(SESSION, session_id=member.decode()))
         ended = await self._link.run(pipeline.execute())
-        # After them, and only those that were read: one added meanwhile by a later session stays on the list.
+        # After them, and only those that were read: one that a later session adds meanwhile stays on the list.
         await self._link.run(client.srem(user_set, *members))
         return sum(ended)
 
     async def mark_revoked(self, user_id: str, revoked_ms: int) -> None:
-        """Void what sessions a user had up to a time; they are taken away when they are next read.
+        """Void the sessions that a user had up to a time; they are deleted when they are next read.
 
         Raises:
             RedisAwayError: Redis does not have it yet.
@@ -196,10 +196,10 @@ class SessionStore:
         await self._link.run(self._raise(keys=[key(REVOKED_AT, user_id=user_id)], args=[revoked_ms, SESSION_SECONDS]))
 
     async def carry_over(self, now_ms: int) -> None:
-        """Write every revocation that could still matter to Redis, once after Redis became available.
+        """Copy every revocation that could still matter to Redis, once after Redis became available.
 
         Raises:
-            UnavailableError: Redis is unavailable again, or PostgreSQL is, so that nobody knows which sessions are void.
+            UnavailableError: Redis is unavailable again, or PostgreSQL is, so that void sessions are unknown.
         """
         if self._carried_over_in == self._link.generation:
             return
@@ -216,7 +216,7 @@ class SessionStore:
 
 
 def token_hash(token: str) -> str:
-    """What stands for a token in Redis. A slow hash would add nothing: 256 random bits are not to be guessed."""
+    """Return the hash that stands for a token in Redis. A slow hash would add nothing: 256 random bits cannot be guessed."""
     return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
 
 

@@ -1,8 +1,9 @@
-"""The sink of organizations: plans as they are told, and roles of users (R2.9, R2.34).
+"""The sink of organizations: plans, and roles of users (R2.9, R2.34).
 
-Invariants. PostgreSQL first: what changed is committed, then Redis loses the copy of the limits and the sessions, and only then
-is the event accounted for; with Redis away it waits, and PostgreSQL knows already. Whatever is repeated changes nothing, so
-what the administrator's request did at once is not done again: sessions made since then stay.
+Invariants. PostgreSQL first: the change is committed, then the copy of the limits and the sessions in Redis are
+deleted, and only then is the event accounted for; while Redis is unavailable the event waits, and PostgreSQL has the
+change already. Repeats change nothing, so what the administrator's request did at once is not repeated: later sessions
+stay.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ Word: TypeAlias = PlanChanged | RoleChanged
 
 
 class Prepared(NamedTuple):
-    """What is refused; all else is stored by then."""
+    """Refused events; all else is stored by then."""
 
     dead: list[DeadLetter]
 
 
 class OrganizationsSink(Handler[Word, Prepared]):
-    """One row an organization, one a user's role; what Redis has of the earlier ones goes."""
+    """Stores one row per organization, and one per user's role; deletes outdated data in Redis."""
 
     group = "organizations"
     topics = (PLAN_CHANGED, ROLE_CHANGED)
-    # Each user is a lock that nobody makes a session under, and each organization and user a round trip to Redis.
+    # Each user is a lock under which no session is created, and each organization and user a round trip to Redis.
     batch_max = 200
 
     def __init__(self, around: Surroundings, link: RedisLink, plans: Mapping[str, Plan]) -> None:
@@ -48,7 +49,7 @@ class OrganizationsSink(Handler[Word, Prepared]):
         self._sessions = SessionStore(link, lambda: around.pool)
 
     async def prepare(self, events: Sequence[Event[Word]]) -> Prepared:
-        """Check the events, store what is new, and have Redis forget what it was."""
+        """Check the events, store what is new, and delete outdated data in Redis."""
         good, dead = divided(events, check_jobs_event)
         plans, changed = of_topic(good, PLAN_CHANGED), of_topic(good, ROLE_CHANGED)
         for revocation in await self._store(plans, changed):
@@ -75,7 +76,7 @@ class OrganizationsSink(Handler[Word, Prepared]):
 
 
 def _last_words(events: Sequence[Event[RoleChanged]]) -> dict[str, RoleWord]:
-    """Of each user what was said last."""
+    """Return the last event of each user."""
     words: dict[str, RoleWord] = {}
     for record, value in events:
         word = RoleWord(value["role"], Cause(record.arrived_ms, str(record.position)))

@@ -1,7 +1,8 @@
-"""The sink of tokens used outside jobs and queries: what searches have embedded is counted for who pays (R2.36).
+"""The sink of tokens used outside jobs and queries: counts what searches have embedded for the paying organization
+(R2.36).
 
-Invariant. Counts, their `jobs.usage-recorded` and the positions are one transaction, and a use is counted once by its id: what is
-delivered again, or published again by an API that did not hear of its first acknowledgement, changes nothing.
+Invariant. Counts, their `jobs.usage-recorded` and the positions are one transaction, and a use is counted once by its
+id: a redelivered event, or one that an API published again without its first acknowledgement, changes nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from highwater.connectors.identity.metering import Used
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.checking import divided
 from highwater.connectors.kafka.handler import Handler, Surroundings
-from highwater.connectors.kafka.outbox import Teller
+from highwater.connectors.kafka.outbox import OutboxFactory
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.jobs import TOKENS_USED, USAGE_RECORDED, TokensUsed
@@ -22,22 +23,22 @@ from highwater.streams.jobs.validation import check_jobs_event
 
 
 class Prepared(NamedTuple):
-    """Valid events by the id of their use, and what is refused."""
+    """Valid events by the id of their use, and refused events."""
 
     uses: dict[str, Event[TokensUsed]]
     dead: list[DeadLetter]
 
 
 class TokensSink(Handler[TokensUsed, Prepared]):
-    """Each use is an entry in the month of its organization, by the meter of jobs and queries."""
+    """Counts each use in the month of its organization, with the meter of jobs and queries."""
 
     group = "tokens"
     topics = (TOKENS_USED,)
-    # Each is a round trip under the row of its organization's month, which the ends of its jobs and queries wait for.
+    # Each is a round trip under the row of its organization's month, for which the ends of its jobs and queries wait.
     batch_max = 200
 
     def __init__(self, around: Surroundings) -> None:
-        self._tell = Teller(around.codec, "/connectors/sinks/tokens")
+        self._tell = OutboxFactory(around.codec, "/connectors/sinks/tokens")
 
     async def prepare(self, events: Sequence[Event[TokensUsed]]) -> Prepared:
         """Check the events, and keep the first of each use."""

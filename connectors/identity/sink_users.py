@@ -36,20 +36,20 @@ from highwater.streams.identity.users import Folded, Subscription, User, UserEve
 from highwater.streams.telemetry import DEMANDS_SKIPPED, get_log
 from highwater.streams.validation import check_event
 
-# Users that one line of the log names.
+# Users that one log line names.
 _NAMED_MAX = 20
 _log = get_log("users")
 
 
 class Demanded(NamedTuple):
-    """A demand for a rebuild, and whether it uses a newer embedding model version although nothing else changed."""
+    """A demand for a rebuild, and whether it accepts a newer embedding model version as the only change."""
 
     record: Record
     is_forced: bool
 
 
 class Prepared(NamedTuple):
-    """Valid events of a batch by user, the last event, the last erasure and the demands of each, and what is refused."""
+    """Valid events of a batch by user, the last event, the last erasure and the demands of each, and refused events."""
 
     steps: Mapping[str, list[UserStep]]
     causes: Mapping[str, Position]
@@ -75,14 +75,14 @@ class UsersSink(Handler[UserEvent, Prepared]):
     batch_max = 2_000
 
     def __init__(self, codec: Codec, clock: Clock, erasure: Sequence[ErasureStep], *, dimensions: int) -> None:
-        """`erasure` is what each household takes away of an erased user, in this order; `dimensions` of a vector."""
+        """`erasure` are the steps of the slices, in this order; `dimensions` of a vector."""
         self._codec = codec
         self._erasure = erasure
         self._clock = clock
         self._dimensions = dimensions
 
     async def prepare(self, events: Sequence[Event[UserEvent]]) -> Prepared:
-        """Check the events and gather them by user."""
+        """Check the events and group them by user."""
         steps: dict[str, list[UserStep]] = defaultdict(list)
         causes: dict[str, Position] = {}
         erasures: dict[str, Cause] = {}
@@ -106,7 +106,7 @@ class UsersSink(Handler[UserEvent, Prepared]):
     async def apply(
         self, tx: Connection, events: Sequence[Event[UserEvent]], prepared: Prepared
     ) -> Sequence[DeadLetter]:
-        """Gather what is stored under the users' locks, fold, store what changed."""
+        """Read what is stored under the users' locks, fold, store the changes."""
         if not prepared.steps:
             return prepared.dead
         created, users = await _load_users(tx, prepared.steps)
@@ -135,7 +135,7 @@ class UsersSink(Handler[UserEvent, Prepared]):
         return prepared.dead
 
     async def _erase(self, tx: Connection, erased: Mapping[str, Cause], now_ms: int) -> None:
-        """Everything kept of users goes; the floor keeps versions growing should a user return."""
+        """Delete everything stored of users; the floor keeps versions growing if a user returns."""
         for step in self._erasure:
             await step.lock(tx, erased)
         await erasures.hold(tx)
@@ -149,7 +149,7 @@ class UsersSink(Handler[UserEvent, Prepared]):
 
     def _row(self, user_id: str, before: User, folded: Folded, cause: Position, now_ms: int) -> OutboxRow:
         user = folded.user
-        # An erasure voids all that was told before, so everything since is told again.
+        # An erasure voids all that was published before, so later facts are published again.
         told = (
             dict.fromkeys(folded.touched, False)
             if folded.erased
@@ -174,7 +174,7 @@ class UsersSink(Handler[UserEvent, Prepared]):
 
 
 async def _load_users(tx: Connection, steps: Mapping[str, Sequence[UserStep]]) -> tuple[set[str], dict[str, User]]:
-    """The users of these events, locked, and which of them are new. A demand alone makes no user: it is skipped."""
+    """Return the locked users of these events, and which of them are new. A demand alone creates no user: it is skipped."""
     user_ids = sorted(steps)
     told = [user_id for user_id in user_ids if any(creates_user(step.topic) for step in steps[user_id])]
     created = {row["user_id"] for row in await tx.fetch(QUERIES["ensure_users"], told)}
@@ -214,7 +214,7 @@ async def _store_users(tx: Connection, folds: Mapping[str, Folded], causes: Mapp
 
 
 async def _store_demands(tx: Connection, folds: Mapping[str, Folded], demands: Mapping[str, list[Demanded]]) -> None:
-    """Remember demands, so that whoever made one can ask what became of it; an erasure after it voids it."""
+    """Store demands, so that their outcome can be queried; a later erasure voids them."""
     rows: list[tuple[Any, ...]] = [
         (str(record.position), user_id, folded.user.revision, to_datetime(record.arrived_ms), is_forced)
         for user_id, folded in folds.items()

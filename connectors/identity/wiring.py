@@ -14,7 +14,7 @@ from highwater.streams.identity.plans import load_plans
 
 
 def slice_of(erasure: Sequence[ErasureStep]) -> Slice:
-    """What this household adds; `erasure` is what the others take away of an erased user."""
+    """Return what this slice adds; `erasure` are the other slices' steps for an erased user."""
 
     async def users(w: Wiring) -> Connector:
         sink = UsersSink(w.around.codec, w.around.clock, erasure, dimensions=w.settings.embedding_dimensions)

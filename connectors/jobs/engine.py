@@ -15,7 +15,7 @@ from highwater.connectors.jobs.steps import Ask, Done, Step, Steps, Wait
 from highwater.connectors.jobs.store import Change, Jobs
 from highwater.connectors.models.calls import ChatCall
 from highwater.connectors.models.recorded_calls import ModelCalls
-from highwater.connectors.patience import patiently
+from highwater.connectors.patience import retry_until_available
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.clock import Clock
 from highwater.streams.engines.work import begun
@@ -62,7 +62,7 @@ class JobEngine(Engine[Job, Change]):
     async def _step(self, work: Job) -> Job:
         """One step, or one attempt of it: the job as it was stored after it."""
         job = work
-        following = await patiently(lambda: self._steps.next(job))
+        following = await retry_until_available(lambda: self._steps.next(job))
         if isinstance(following, Ask):
             return await self._ask(job, following)
         if isinstance(following, Step):
@@ -124,7 +124,7 @@ class JobEngine(Engine[Job, Change]):
                 await done.afterwards(stored)
             except HighwaterError as error:  # the job is complete without it
                 self.log.warning("not_done_afterwards", job=job.id, reason=str(error))
-            await patiently(lambda: self.store.count_late(job.id, self._clock()))  # what that used
+            await retry_until_available(lambda: self.store.count_late(job.id, self._clock()))  # what that used
         return stored
 
     async def _give_up(self, work: Job, stage: str, why: GiveUp, failure: Failure) -> Job:

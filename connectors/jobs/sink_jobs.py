@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from highwater.connectors.engines.submissions import new_ones
 from highwater.connectors.identity import erasures, organizations
 from highwater.connectors.jobs.judging import Judge
 from highwater.connectors.jobs.submissions import known_submissions
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.checking import checked_in_order
 from highwater.connectors.kafka.handler import Handler, Surroundings
-from highwater.connectors.kafka.outbox import OutboxRow, Teller
+from highwater.connectors.kafka.outbox import OutboxFactory, OutboxRow
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.jobs import JOB_SUBMITTED, PROGRESS, JobSubmitted
@@ -54,7 +55,7 @@ class JobsSink(Handler[JobSubmitted, Prepared]):
     def __init__(self, around: Surroundings, plans: Mapping[str, Plan]) -> None:
         self._clock = around.clock
         self._plans = plans
-        self._tell = Teller(around.codec, "/connectors/sinks/jobs")
+        self._tell = OutboxFactory(around.codec, "/connectors/sinks/jobs")
 
     async def prepare(self, events: Sequence[Event[JobSubmitted]]) -> Prepared:
         """Check the events (in a thread: long args take CPU)."""
@@ -69,7 +70,7 @@ class JobsSink(Handler[JobSubmitted, Prepared]):
         if not submitted:
             return prepared.dead
         await organizations.lock(tx, {said.organization_id for _, said in submitted})
-        new, refused = await _new_ones(tx, submitted)
+        new, refused = await new_ones(tx, submitted, known_submissions, _id_of, "another job")
         if new:
             now_ms = self._clock()
             names = {said.organization_id for _, said in new}
@@ -95,21 +96,8 @@ def _prepared(events: Sequence[Event[JobSubmitted]]) -> Prepared:
     return Prepared([(event, submission_of(event.value)) for event in good], dead)
 
 
-async def _new_ones(
-    tx: Connection, submitted: Sequence[tuple[Event[JobSubmitted], Submission]]
-) -> tuple[list[tuple[Event[JobSubmitted], Submission]], list[DeadLetter]]:
-    """Submissions whose id is new, and those that say something else under a known one."""
-    ids = sorted({event.value["job_id"] for event, _ in submitted})
-    known = {job_id: said for job_id, (said, _) in (await known_submissions(tx, ids)).items()}
-    new, refused = [], []
-    for event, said in submitted:
-        before = known.setdefault(event.value["job_id"], said)
-        if before is said:
-            new.append((event, said))
-        elif before != said:
-            detail = f"{event.value['job_id']} is another job"
-            refused.append(DeadLetter(event.record, "conflicting_repeat", detail))
-    return new, refused
+def _id_of(event: Event[JobSubmitted]) -> str:
+    return event.value["job_id"]
 
 
 def _judged(judge: Judge, event: Event[JobSubmitted], said: Submission, now_ms: int) -> Job:

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
+from highwater.connectors.engines.submissions import Known
 from highwater.connectors.jobs.statements import QUERIES
 from highwater.connectors.postgres.pool import Connection
 from highwater.streams.jobs.args import Submission, parse_args
 from highwater.streams.jobs.states import Kind
 
 
-class Known(NamedTuple):
-    """What was submitted first under an id, and where that is in the log."""
-
-    submission: Submission
-    position: str
-
-
-async def known_submissions(tx: Connection, job_ids: Sequence[str]) -> dict[str, Known]:
+async def known_submissions(tx: Connection, job_ids: Sequence[str]) -> dict[str, Known[Submission]]:
     """What was submitted under these ids, those that are stored."""
     return {
         row["job_id"]: Known(

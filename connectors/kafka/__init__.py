@@ -1,1 +1,1 @@
-"""Kafka and the schema registry, as clients of librdkafka: admin, producer, consumer framework."""
+"""Clients of Kafka and the schema registry over librdkafka: admin, producer, consumer framework."""

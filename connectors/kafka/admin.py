@@ -1,4 +1,4 @@
-"""Topics on the broker: made from the catalogue, compared with it, never altered silently."""
+"""Topics on the broker: created from the catalogue, compared with it, never changed silently."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from highwater.schemas.errors import CatalogueMismatchError
 from highwater.schemas.topics import Topic, keyed_partitions, partitions_refusal
 from highwater.streams.clock import monotonic_seconds
 
-# A broker that has just started takes a few seconds; one that needs longer is reported as away.
+# A broker that has just started takes a few seconds; one that needs longer is reported as unavailable.
 REQUEST_SECONDS = 10.0
-# What a broker says of a partition just after it was restarted or lost the lead: true for a second or two, until the client has
-# asked for metadata again.
+# Errors of a partition just after its broker restarted or lost the lead: they last a second or two, until the client
+# refreshes its metadata.
 _PASSING = frozenset(
     {
         "FENCED_LEADER_EPOCH",
@@ -32,13 +32,13 @@ _PASSING = frozenset(
     }
 )
 _AGAIN_SECONDS = 0.2
-# A topic may be deleted and made anew between two reads; the broker is asked for the ids of all that are read this often.
+# A topic may be deleted and recreated between two reads; the ids of all topics are requested this often.
 TOPIC_IDS_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """The offsets a partition holds: `low` is the first, `high` one past the last."""
+    """The offsets of a partition: `low` is the first, `high` one past the last."""
 
     low: int
     high: int
@@ -47,7 +47,8 @@ class LogRange:
 def missing_replicas(name: str, replicas: Collection[int], wanted: int) -> str | None:
     """Return the message for a topic whose partitions have these numbers of replicas; None if each has enough.
 
-    Kafka adds no replicas by itself: a topic created with one before the setting was raised is lost with its broker.
+    Kafka adds no replicas by itself: a topic that was created with one replica, before the setting was raised, is lost
+    with its broker.
     """
     fewest = min(replicas, default=wanted)
     if fewest >= wanted:
@@ -59,15 +60,15 @@ def missing_replicas(name: str, replicas: Collection[int], wanted: int) -> str |
 
 
 def _replicas(topic: TopicMetadata) -> list[int]:
-    """Number of replicas of each partition, those on brokers that are down included."""
+    """Return the number of replicas of each partition, including those on brokers that are down."""
     return [len(partition.replicas) for partition in topic.partitions.values()]
 
 
 class Admin:
-    """What is asked of the broker about topics. Calls block in librdkafka, so each runs in a thread.
+    """Administers and inspects topics. Calls block in librdkafka, so each runs in a thread.
 
-    A client that had no answer is replaced: told by a broker that was silent that there is no controller, librdkafka's waits for
-    one and asks nobody for minutes ("Failed while waiting for controller"), long after the broker is back.
+    A client that got no answer is replaced: after a silent broker reported no controller, librdkafka's client waits for
+    one and sends nothing for minutes ("Failed while waiting for controller"), long after the broker has recovered.
     """
 
     def __init__(self, client: Mapping[str, str]) -> None:
@@ -84,14 +85,14 @@ class Admin:
 
     @contextmanager
     def asking(self, what: str) -> Iterator[AdminClient]:
-        """A client, and what it raises as an `UnavailableError` that begins with `what`; its futures raise the built-in
-        `TimeoutError`. Blocks.
+        """Yield a client; its errors become an `UnavailableError` that begins with `what` (its futures raise the
+        built-in `TimeoutError`). Blocks.
         """
-        used = self._admin  # held until the call has ended, whoever replaces it meanwhile
+        used = self._admin  # kept until the call has ended, even if another call replaces it meanwhile
         try:
             yield used
         except KafkaException as error:
-            if error.args[0].code() < 0:  # librdkafka's own: a broker that answers has codes from 0 on
+            if error.args[0].code() < 0:  # librdkafka's own errors: an answering broker has codes from 0 on
                 self._replace(used)
             raise unavailable(self._client, f"{what}: {error.args[0].str()}") from error
         except TimeoutError as error:
@@ -116,7 +117,8 @@ class Admin:
     def _ensure_topics(self, topics: list[Topic], replication_factor: int) -> list[str]:
         with self.asking("Kafka does not answer"):
             existing = self._admin.list_topics(timeout=REQUEST_SECONDS).topics
-            # Before anything is created: a missing topic would have another number than its neighbours.
+            # Before anything is created: otherwise a new topic could have another partition count than the existing
+            # ones.
             refusal = partitions_refusal(
                 {name: len(topic.partitions) for name, topic in existing.items()}, keyed_partitions()
             )
@@ -164,17 +166,17 @@ class Admin:
         return differences
 
     async def topic_ids(self, names: Iterable[str]) -> dict[str, str]:
-        """The broker's id of each topic: another id means another topic under the same name.
+        """Return the broker's id of each topic: another id means another topic under the same name.
 
         Raises:
-            UnavailableError: the broker does not answer, or a topic is not there.
+            UnavailableError: the broker does not answer, or a topic does not exist.
         """
         return await asyncio.to_thread(self._topic_ids, list(names))
 
     async def topic_ids_lately(self, names: Collection[str]) -> dict[str, str]:
-        """The ids of those of these topics that are there, as they were `TOPIC_IDS_SECONDS` ago at most.
+        """Return the ids of the existing ones among these topics, at most `TOPIC_IDS_SECONDS` old.
 
-        Concurrent callers share one request, which asks for all their topics.
+        Concurrent callers share one request for all their topics.
 
         Raises:
             UnavailableError: the broker does not answer.
@@ -195,23 +197,23 @@ class Admin:
                 try:
                     found[name] = str(future.result(REQUEST_SECONDS).topic_id)
                 except KafkaException as error:
-                    if must_exist or error.args[0].code() < 0:  # below 0: the client's own, the broker did not say so
+                    if must_exist or error.args[0].code() < 0:  # below 0: an error of the client, not of the broker
                         raise
         return found
 
     async def log_ranges(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], LogRange]:
-        """First and one-past-last offset of each partition.
+        """Return the first and one-past-last offset of each partition.
 
         Raises:
-            UnavailableError: the broker does not answer, or a partition is not there.
+            UnavailableError: the broker does not answer, or a partition does not exist.
         """
         return await asyncio.to_thread(self._log_ranges, list(partitions))
 
     async def log_ends(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """One past the last offset of each partition.
+        """Return one past the last offset of each partition.
 
         Raises:
-            UnavailableError: the broker does not answer, or a partition is not there.
+            UnavailableError: the broker does not answer, or a partition does not exist.
         """
         return await asyncio.to_thread(self._log_ends, list(partitions))
 
@@ -226,7 +228,7 @@ class Admin:
         return {key: LogRange(low[key], high[key]) for key in partitions}
 
     def _offsets(self, partitions: list[tuple[str, int]], spec: OffsetSpec) -> dict[tuple[str, int], int]:
-        """Asks again what passes by itself, until a request's time is over."""
+        """Read offsets; retries temporary errors within the time limit of a request."""
         asked = {TopicPartition(topic, partition): spec for topic, partition in partitions}
         for _ in range(int(REQUEST_SECONDS / _AGAIN_SECONDS)):
             futures = self._admin.list_offsets(asked, request_timeout=REQUEST_SECONDS)
@@ -241,10 +243,10 @@ class Admin:
         raise TimeoutError
 
     async def require_partitions(self) -> None:
-        """Refuse to go on where the topics have another number of partitions than this process thinks.
+        """Refuse to continue if topics have another number of partitions than this process expects.
 
         Raises:
-            CatalogueMismatchError: they do; the place of a key would be another than its producers'.
+            CatalogueMismatchError: they do; a key would be in another partition than its producers expect.
             UnavailableError: the broker does not answer.
         """
         refusal = partitions_refusal(await self.partition_counts(), keyed_partitions())
@@ -252,7 +254,7 @@ class Admin:
             raise CatalogueMismatchError(refusal)
 
     async def partition_counts(self, only: str | None = None) -> dict[str, int]:
-        """Partitions of every topic on the broker, or of one if it is there.
+        """Return the partitions of every topic on the broker, or of one if it exists.
 
         Raises:
             UnavailableError: the broker does not answer.

@@ -1,8 +1,8 @@
-"""What waits, measured: how far the consumers of this process are behind, and what the outbox holds.
+"""Measures the backlog: the lag of this process's consumers, and the rows in the outbox.
 
-Invariant: measuring costs the broker one request and PostgreSQL one statement in `LOOK_SECONDS`, however many consumers run,
-and holds up none of them. While a part is unavailable the lag goes on growing by the last known ends; the outbox is unknown
-(NaN).
+Invariant: a measurement costs the broker one request and PostgreSQL one statement per `LOOK_SECONDS`, however many
+consumers run, and delays none of them. While a service is unavailable the lag continues to grow by the last known ends;
+the outbox is unknown (NaN).
 """
 
 from __future__ import annotations
@@ -25,21 +25,22 @@ from highwater.streams.clock import ProductClock
 from highwater.streams.lag import Lag, Mark, Marks, by_topic
 from highwater.streams.telemetry import LAG_EVENTS, LAG_SECONDS, OUTBOX_AGE_SECONDS, OUTBOX_ROWS, get_log
 
-# Prometheus collects every 15 s by default; a look takes some milliseconds.
+# Prometheus scrapes every 15 s by default; a measurement takes some milliseconds.
 LOOK_SECONDS = 5.0
-# Where nothing comes, the ends are known: the doorbell wakes a consumer that rests. They are asked for all the same at each sixth
-# look, in case it does not: each partition that is asked for costs processor time, here and at the broker.
+# For a resting consumer the ends are known: the doorbell wakes it. Every sixth measurement still queries them, in case
+# it does not; not more often, since each queried partition costs processor time, here and at the broker.
 RESTING_LOOKS = 6
-# Rows that are counted at most: some 20 ms. Beyond it the age says more than the number.
+# Limit of counted rows: some 20 ms. Beyond it the age matters more than the number.
 ROWS_COUNTED_MAX = 100_000
-# A look that takes longer than this shows PostgreSQL to be busy, and must not add to that.
+# A measurement that takes longer shows that PostgreSQL is busy, and must not add to its load.
 _READ_SECONDS_MAX = 2.0
 
 _log = get_log("backlog")
 
 
 class Reading(NamedTuple):
-    """Where a consumer stands in a partition: the offset it reads next, and the arrival of a record that it is at work on.
+    """The place of a consumer in a partition: the next offset it reads, and the arrival of a record that it is
+    processing.
 
     `is_resting`: it does not fetch, since nothing came for a while (`resting.py`).
     """
@@ -50,17 +51,17 @@ class Reading(NamedTuple):
 
 
 class Reader(Protocol):
-    """A consumer that says where it stands."""
+    """A consumer that reports its place."""
 
     group: str
 
     @property
     def readings(self) -> Mapping[Place, Reading]:
-        """By partition held now."""
+        """Return the places by partition held now."""
 
 
 class OutboxBacklog(NamedTuple):
-    """What the outbox holds: rows, counted up to a bound, and the wait of the oldest in seconds."""
+    """The outbox's rows, counted up to a limit, and the age of the oldest in seconds."""
 
     rows: int
     age_seconds: float
@@ -79,15 +80,15 @@ async def outbox_backlog(
 
 
 class LagWatch:
-    """Measures the consumers of a process."""
+    """Measures the lag of a process's consumers."""
 
     def __init__(self, admin: Admin, clock: Callable[[], int] | None = None) -> None:
         self._admin = admin
-        # The broker stamps records by its own clock, so the product's, which may be moved, is not asked.
+        # The broker stamps records by its own clock, so the product's clock, which may be moved, is not used.
         self._clock = clock or ProductClock()
         self._marks: dict[tuple[str, Place], Marks] = {}
         self._told: set[tuple[str, str]] = set()
-        self._ends: dict[Place, int] = {}  # as last known
+        self._ends: dict[Place, int] = {}  # last known ends
         self._looks = 0
 
     async def look(self, readers: Sequence[Reader]) -> None:
@@ -106,13 +107,15 @@ class LagWatch:
                 LAG_EVENTS.labels(group, topic).set(lag.events)
                 LAG_SECONDS.labels(group, topic).set(lag.seconds)
                 told.add((group, topic))
-        for labels in self._told - told:  # another process has them now, and reports them
+        for labels in self._told - told:  # another process holds them now, and reports them
             LAG_EVENTS.remove(*labels)
             LAG_SECONDS.remove(*labels)
         self._told = told
 
     async def _find_ends(self, standing: Mapping[str, Mapping[Place, Reading]]) -> Mapping[Place, int]:
-        """Where the logs end; of those whose reader rests mostly as last known, and no others while the broker is unavailable."""
+        """Return the ends of the logs; for resting readers usually the last known ones, and for all while the broker is
+        unavailable.
+        """
         is_all = self._looks % RESTING_LOOKS == 0
         self._looks += 1
         following, awake = dict[Place, int](), set[Place]()
@@ -147,14 +150,14 @@ async def watch_backlog(
     *,
     has_outbox: bool,
 ) -> None:
-    """Measure until `stop` is set; the outbox only where this process relays it."""
+    """Measure until `stop` is set; the outbox only if this process relays it."""
     lags = LagWatch(admin)
     while not stop.is_set():
         try:
             await lags.look(readers())
             if has_outbox:
                 await _note_outbox(pool)
-        except Exception as error:  # noqa: BLE001 - what is measured must go on without being measured
+        except Exception as error:  # noqa: BLE001 - the consumers must continue even if they are not measured
             _log.error("backlog_not_measured", error=repr(error)[:300])
         await pause(stop, LOOK_SECONDS)
 

@@ -1,6 +1,6 @@
-"""The ratio breaker of each partition: past a share of bad records a partition is stopped, and only that one.
+"""The circuit breaker of each partition: with too many bad records a partition stops, and only that one.
 
-Invariant: what a producer writes to one partition never changes the verdict on another.
+Invariant: records in one partition never affect the decision on another.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import NamedTuple, TypeAlias
 
 Place: TypeAlias = tuple[str, int]  # topic, partition
 
-# Half of the last thousand events is no longer bad input but a broken producer or a broken release; below a hundred
-# dead letters the share means nothing (a test file of ten bad lines must not stop a partition).
+# Half of the last thousand events means a broken producer or release, not occasional bad input; below a hundred dead
+# letters the share means nothing (a test file of ten bad lines must not stop a partition).
 WINDOW_EVENTS = 1_000
 DEAD_MIN = 100
 DEAD_RATIO_MAX = 0.5
 
 
 class Counts(NamedTuple):
-    """Events of one partition, and how many of them are bad."""
+    """The events of one partition, and the number of bad ones."""
 
     events: int
     dead: int
@@ -34,7 +34,7 @@ class Window:
         self._dead = 0
 
     def judge(self, batch: Counts) -> Counts | None:
-        """The counts that stop the partition, this batch included; None = its bad records may be dead-lettered.
+        """Return the counts that stop the partition, including this batch; None = its bad records may be dead-lettered.
 
         Nothing is recorded, so a batch that is repeated while a service is unavailable counts once.
         """
@@ -44,7 +44,7 @@ class Window:
         return None
 
     def record(self, batch: Counts) -> None:
-        """Add a batch that was stored."""
+        """Add a stored batch."""
         self._batches.append(batch)
         self._total += batch.events
         self._dead += batch.dead
@@ -61,12 +61,12 @@ class RatioBreaker:
         self._windows: dict[Place, Window] = {}
 
     def tripped(self, batch: Mapping[Place, Counts]) -> dict[Place, Counts]:
-        """The partitions of a batch that must stop, with the counts that say so; nothing is recorded."""
+        """Return the partitions of a batch that must stop, with their counts; nothing is recorded."""
         found = {place: self._windows.get(place, Window()).judge(counts) for place, counts in batch.items()}
         return {place: counts for place, counts in found.items() if counts is not None}
 
     def record(self, batch: Mapping[Place, Counts]) -> None:
-        """Add a batch that was stored."""
+        """Add a stored batch."""
         for place, counts in batch.items():
             self._windows.setdefault(place, Window()).record(counts)
 

@@ -1,4 +1,4 @@
-"""Chains of events as consumers see them: what a batch hands on to its effects, and how old it was when they were stored."""
+"""Chains of events in consumers: passes the trace and the age of a batch's events on to their effects."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from highwater.streams.telemetry import FRESHNESS_SECONDS
 from highwater.streams.tracing import Hop, begin_hop, begin_hops, end_hop
 
 _PLACE = itemgetter(0, 1, 2)  # topic, partition and offset of a record
-# The broker stamps records by its own clock, so the product's, which may be moved, is not asked.
+# The broker stamps records by its own clock, so the product's clock, which may be moved, is not used.
 _machine_clock = ProductClock()
 
 
 class Batch(NamedTuple):
-    """A batch at work: when that began (ns since 1970), its oldest chain's beginning (ms; None: empty), and traced records."""
+    """A batch in progress: its start (ns since 1970), the start of its oldest chain (ms; None: empty), and traced records."""
 
     start_ns: int
     oldest_ms: int | None
@@ -25,7 +25,7 @@ class Batch(NamedTuple):
 
 
 def begin_batch(group: str, records: Sequence[Record]) -> Batch:
-    """Note what each record hands on."""
+    """Note what each record passes on."""
     found = [begin_hop(group, one.position, one.headers, one.arrived_ms) for one in records if one.headers]
     first = [one for one in records if not one.headers]
     arrived_ms = [one.arrived_ms for one in first]
@@ -35,7 +35,7 @@ def begin_batch(group: str, records: Sequence[Record]) -> Batch:
 
 
 def end_batch(group: str, batch: Batch) -> None:
-    """The effects are stored: readers see them from now on."""
+    """Report that the effects are stored: readers see them from now on."""
     if batch.oldest_ms is not None:
         FRESHNESS_SECONDS.labels(group).observe(max(0, _machine_clock() - batch.oldest_ms) / 1000)
     if batch.hops:

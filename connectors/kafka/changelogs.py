@@ -1,7 +1,7 @@
-"""Reading the changelogs of tables, for a worker that restores them.
+"""Reads the changelogs of tables, for a worker that restores them.
 
-Invariant: a record is passed over by nobody. Where the log no longer has the offset that is to be read next, reading ends with
-an error instead of going on at another; so it does where a tombstone behind that offset may have been compacted away.
+Invariant: no record is skipped. If the log no longer has the next offset, reading ends with an error instead of
+continuing at another one; it also ends if a tombstone after that offset may have been compacted away.
 """
 
 from __future__ import annotations
@@ -15,30 +15,33 @@ from highwater.schemas.topics import MIB
 from highwater.streams.clock import wall_ns
 from highwater.streams.restoring import Batch, BeginningMovedError, Place, Span, TombstonesGoneError
 
-# Records handed over at once: a millisecond's work, so that a restoration that is to end does so at once.
+# Records per batch: a millisecond's work, so that a restoration can stop at once.
 _BATCH_MAX = 1_000
-# How long a batch is waited for.
+# How long to wait for a batch.
 _WAIT_SECONDS = 0.1
-# What is fetched ahead. Beside the bytes of a record librdkafka keeps some 300 of its own, which the second limit bounds; the
-# third is that of one answer of a broker, whose records are all unpacked at once.
+# Prefetching. librdkafka keeps some 300 bytes per record of its own, which the second limit bounds; the third limits
+# one answer of a broker, whose records are all unpacked at once.
 _QUEUE_KIB_MAX = 16 * 1024
 _QUEUED_MAX = 50_000
 _FETCH_BYTES_MAX = 4 * MIB
-# A store that lacks older records than this is read anew. A topic keeps a tombstone for a day by default (`delete.retention.ms`),
-# counted from when the cleaner first meets it; half of it leaves room for clocks and for a restoration that takes hours.
+# A store that lacks older records than this is read from the beginning. A topic keeps a tombstone for a day by default
+# (`delete.retention.ms`), counted from when the cleaner first meets it; half of it leaves room for clock errors and for
+# a restoration that takes hours.
 _TOMBSTONES_KEPT_MS = 12 * 3_600_000
 _ANSWER_SECONDS = 5.0
 _UNANSWERED = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)  # noqa: SLF001 - librdkafka's own names
 
 
 def read_changelogs(client: Mapping[str, str], spans: Mapping[Place, Span]) -> Generator[Batch, None, None]:
-    """Records of each span in order of their offsets, and perhaps newer ones; an empty batch while the broker sends nothing.
+    """Yield the records of each span in order of their offsets, and perhaps newer ones; an empty batch while the broker
+    sends nothing.
 
-    Goes on until it is closed, which closes its client. A broker that is away is waited for.
+    Continues until it is closed, which closes its client. Waits while a broker is unavailable.
 
     Raises:
         BeginningMovedError: records were deleted before they were read.
-        TombstonesGoneError: what is to be read begins behind the log's beginning, and before what it keeps every tombstone of.
+        TombstonesGoneError: the next offset lies after the log's beginning, and before the range in which every
+            tombstone is kept.
         UnavailableError: the broker refuses a read.
     """
     reader = _open(client)
@@ -55,13 +58,13 @@ def read_changelogs(client: Mapping[str, str], spans: Mapping[Place, Span]) -> G
 
 
 def _outlived(reader: Consumer, spans: Mapping[Place, Span]) -> dict[Place, int] | None:
-    """Where the log begins of those partitions whose tombstones may be gone; None while the broker does not answer."""
+    """Return the beginning of the log for partitions whose tombstones may be gone; None while the broker does not answer."""
     since_ms = wall_ns() // 1_000_000 - _TOMBSTONES_KEPT_MS
     asked = [TopicPartition(*place, since_ms) for place, span in spans.items() if span.first > 0]
     if not asked:
         return {}
     try:
-        # The first record that is not older; -1 where all are.
+        # The first record that is newer; -1 if all are older.
         found = reader.offsets_for_times(asked, timeout=_ANSWER_SECONDS)
         old = [one for one in found if not 0 <= one.offset <= spans[one.topic, one.partition].first]
         beginnings = {
@@ -79,7 +82,7 @@ def _open(client: Mapping[str, str]) -> Consumer:
         {
             **client,
             "client.id": "highwater-restore",
-            "group.id": "highwater-restore",  # librdkafka wants a name; none is joined and nothing is committed
+            "group.id": "highwater-restore",  # librdkafka requires a group name; none is joined and nothing is committed
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "enable.partition.eof": True,

@@ -1,4 +1,4 @@
-"""How a sink divides a batch: what its subsystem's rules accept, and the rest as dead letters."""
+"""Splits a sink's batch into events that its subsystem's rules accept, and dead letters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from highwater.schemas.topic_names import EventT
 def checked_in_order(
     events: Sequence[Event[EventT]], check: Callable[[str, EventT], None]
 ) -> tuple[list[Event[EventT]], list[DeadLetter]]:
-    """As `divided`, the valid ones in the order of the log: a batch mixes partitions as they were fetched."""
+    """Split events as `divided`, the valid ones in the order of the log: a batch mixes partitions as they were fetched."""
     good, dead = divided(events, check)
     return sorted(good, key=lambda event: (event.record.partition, event.record.offset)), dead
 
@@ -20,7 +20,7 @@ def checked_in_order(
 def divided(
     events: Sequence[Event[EventT]], check: Callable[[str, EventT], None]
 ) -> tuple[list[Event[EventT]], list[DeadLetter]]:
-    """Valid events, and the others as dead letters."""
+    """Return valid events, and the others as dead letters."""
     good, dead = [], []
     for event in events:
         try:

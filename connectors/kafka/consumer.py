@@ -1,7 +1,7 @@
-"""The one consumer framework: every sink, worker and materializer is a `Handler` run by a `BatchConsumer`.
+"""The consumer framework: every sink, worker and materializer is a `Handler` run by a `BatchConsumer`.
 
 Invariant: the effects of a batch, its dead letters and its positions are one transaction. Whatever happens (a kill, a
-rebalance, a store that is away, a process stopped and resumed past its session), an event's effect is stored once.
+rebalance, an unavailable store, a process paused beyond its session), an event's effect is stored once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from highwater.connectors.kafka.failures import Following, after_failure, is_ref
 from highwater.connectors.kafka.handler import Handler, Surroundings
 from highwater.connectors.kafka.linger import Linger
 from highwater.connectors.kafka.positions import Epochs, Move, Place
-from highwater.connectors.kafka.preparing import Ahead, Preparation, Ready
+from highwater.connectors.kafka.preparing import Ahead, Preparation, PreparedBatch
 from highwater.connectors.kafka.records import DeadLetter, Record, dead_letter_row, record_of
 from highwater.connectors.kafka.resting import Rest
 from highwater.connectors.kafka.statements import QUERIES
@@ -51,34 +51,36 @@ from highwater.streams.telemetry import (
     get_log,
 )
 
-# A member that says nothing for this long is replaced; a shorter time would take a busy machine for a dead one.
+# A member without a heartbeat for this long is replaced; a shorter time would mistake a busy machine for a dead one.
 SESSION_MS = 10_000
-# Records that wait in the client, per consumer: bounds memory, and holds several batches.
+# Records queued in the client, per consumer: limits memory, and holds several batches.
 QUEUE_KIB_MAX = 32 * 1024
-# One hot partition must not hold up the others: its records come first-in-first-out with theirs, so what a fetch brings of one
-# partition, and how far is read ahead, is how long the others wait. A larger record comes alone, as the broker sees to.
+# One hot partition must not delay the others: all share one first-in-first-out queue, so the size of a fetch from one
+# partition, and the prefetch, is how long the others wait. The broker sends a larger record alone.
 FETCH_BYTES_MAX = 256 * 1024
 QUEUED_BATCHES = 2
-# How long a poll waits for a first record, which ends it; what follows at once is taken with it. A consumer that is to stop, or
-# whose partition is resumed, waits for its poll's end: a little longer where nothing came for a while, since each poll takes the
-# processor's time, and a stack at rest has 27 consumers (`resting.py`).
+# How long a poll waits for a first record, which ends it; records that follow at once are taken with it. A consumer
+# that stops, or whose partition is resumed, waits for the end of its poll: slightly longer after an idle time, since
+# each poll takes processor time, and an idle stack has 27 consumers (`resting.py`).
 _POLL_SECONDS, _RESTING_POLL_SECONDS = 0.1, 1.0
-# What is fetched already comes within this; whether to wait for more is for `linger.py` to say.
+# Fetched records arrive within this; `linger.py` decides whether to wait for more.
 _AT_HAND_SECONDS = 0.001
-# A batch that takes longer than this has its partitions paused, so that polling goes on without reading ahead.
+# While a batch takes longer than this its partitions are paused, so that polling continues without reading ahead.
 _PAUSE_AFTER_SECONDS = 1.0
-# Statements of so many events are planned for what their tables hold now, which costs each a tenth of a millisecond.
+# After this many events statements are planned again for the current size of their tables; each plan costs a tenth of a
+# millisecond.
 _PLANNED_ANEW_MIN = 64
-# How long a rebalance waits for the batch under way; the fence makes it safe to go on without.
+# How long a rebalance waits for the batch in progress; the fence makes it safe to continue without it.
 _HAND_OVER_SECONDS = 5.0
-# How often one that rests has its topics compared: what was created again is found at the latest when its first record comes.
+# How often a resting consumer compares its topics: a recreated topic is found at the latest when its first record
+# comes.
 _RESTING_TOPIC_IDS_SECONDS = 30.0
-# Where every consumer begins; no news.
+# The state at the start of every consumer; not worth a log line.
 _STARTING, _JOINING = "starting", "joining its group"
 _OVERTAKEN = (
     "a relay of the outbox hung and published them after another had taken its shard over and published them as well"
 )
-# A loop that has not turned for this long is hung.
+# A loop that has not turned for this long hangs.
 _HEARTBEAT_SECONDS = 60.0
 
 
@@ -90,17 +92,17 @@ class BatchConsumer:
         self._around = around
         self._preparation = Preparation(handler, around)
         self._ahead: asyncio.Task[Ahead] | None = None  # the next batch, read while this one is stored
-        self._ready: Ready | None = None  # what was prepared of the batch at work
+        self._ready: PreparedBatch | None = None  # what was prepared for the current batch
         self._owned: list[Place] = []  # what the group has assigned, stopped partitions included
-        self._next: dict[Place, int] = {}  # of what is read
-        self._held_back: dict[Place, int] = {}  # of what is stopped
-        self._uncommitted: dict[Place, int] = {}  # what is stored, and not yet told to the group
-        self._in_hand: dict[Place, int] = {}  # the arrival of the first record of the batch at work
+        self._next: dict[Place, int] = {}  # of partitions that are read
+        self._held_back: dict[Place, int] = {}  # of stopped partitions
+        self._uncommitted: dict[Place, int] = {}  # stored, and not committed to the group yet
+        self._in_hand: dict[Place, int] = {}  # the arrival of the first record of the current batch
         self._epochs: dict[Place, dict[int, Epoch]] = {}  # of relays, as stored with the positions
         self._topic_ids: dict[str, str] = {}
         self._has_joined = False
-        self._assignments = 0  # counts them, so that a change in the middle of a poll is seen
-        self._has_strayed = False  # records were read and not stored: to be read again from what is stored
+        self._assignments = 0  # counts them, so that a change during a poll is detected
+        self._has_strayed = False  # records were read and not stored: read again from the stored position
         self._is_ending = False
         self._is_said = False
         self._idle = threading.Event()
@@ -112,35 +114,35 @@ class BatchConsumer:
         self._linger = Linger(handler.linger_seconds)
         self._checked_at = 0.0
         self._problem: str | None = _STARTING
-        self._is_ready_without = False  # whether the problem is one that leaves the rest of the process working
+        self._is_ready_without = False  # whether the rest of the process works despite the problem
         self.group = handler.group
 
     @property
     def handler(self) -> Handler[Any, Any]:
-        """What it hands its events to."""
+        """Return the handler of its events."""
         return self._handler
 
     @property
     def is_fetching(self) -> bool:
-        """Whether it fetches by itself, or rests and is woken (`resting.py`)."""
+        """Return whether it fetches by itself; a resting consumer is woken (`resting.py`)."""
         return self._rest.is_fetching
 
     @property
     def problem(self) -> str | None:
-        """Why this consumer is not ready; None when it is."""
+        """Return why this consumer is not ready; None if it is."""
         if self._problem is None and asyncio.get_running_loop().time() - self._turned_at > _HEARTBEAT_SECONDS:
             return f"has not polled for {_HEARTBEAT_SECONDS:.0f} s"
         return None if self._is_ready_without else self._problem
 
     @property
     def degraded(self) -> str | None:
-        """Which partitions are stopped while the others are read, and the commands that resume them; what it waits for."""
+        """Return which partitions are stopped while others are read, with the commands that resume them; or what it waits for."""
         waits_for = self._problem if self._is_ready_without else None
         return "; ".join(text for text in (waits_for, self._guard.degraded) if text is not None) or None
 
     @property
     def readings(self) -> Mapping[Place, Reading]:
-        """Where it stands in each partition that it holds."""
+        """Return its place in each partition that it holds."""
         in_hand, is_resting = self._in_hand, not self.is_fetching
         return {
             place: Reading(next_, in_hand.get(place), is_resting)
@@ -148,11 +150,11 @@ class BatchConsumer:
         }
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Consume until `stop` is set. A recreated topic ends it, unready, with one line."""
+        """Consume until `stop` is set. A recreated topic ends it, unready, with one log line."""
         self._loop = asyncio.get_running_loop()
         self._stop = stop
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=self.group)
-        # As at first, should it be run again after an error: it begins from what is stored.
+        # As at the first start, if it runs again after an error: it continues from the stored positions.
         self._owned, self._next, self._held_back, self._has_joined, self._is_ending = [], {}, {}, False, False
         self._uncommitted = {}
         self._problem = _STARTING
@@ -179,7 +181,7 @@ class BatchConsumer:
         await stop.wait()
         self._rest.break_off()
 
-    # -- starting, and the partitions that come and go ---------------------------------------------------------------
+    # -- starting, and assignments ----------------------------------------------------------------------------------
 
     async def _start(self, stop: asyncio.Event) -> None:
         attempt = 0
@@ -199,7 +201,7 @@ class BatchConsumer:
                 "auto.offset.reset": "earliest",
                 "partition.assignment.strategy": "roundrobin",
                 "session.timeout.ms": SESSION_MS,
-                "heartbeat.interval.ms": SESSION_MS // 3,  # no larger share is advised
+                "heartbeat.interval.ms": SESSION_MS // 3,  # a larger share is not advised
                 "queued.max.messages.kbytes": QUEUE_KIB_MAX,
                 "fetch.queue.backoff.ms": 5,  # the default waits a second when the queue is full
                 "fetch.message.max.bytes": FETCH_BYTES_MAX,
@@ -218,7 +220,7 @@ class BatchConsumer:
             self._loop.call_soon_threadsafe(self._set_problem, f"Kafka is away: {error.str()}")
 
     def _on_assign(self, _: Consumer, partitions: list[TopicPartition]) -> None:
-        """Runs in the consumer's thread, which waits here for the event loop to read the positions."""
+        """Handle an assignment. Runs in the consumer's thread, which waits here for the event loop to read the positions."""
         self._rest.end(self._loop.time())
         places = [(p.topic, p.partition) for p in partitions]
         loaded, epochs = asyncio.run_coroutine_threadsafe(self._load(places), self._loop).result()
@@ -227,8 +229,8 @@ class BatchConsumer:
         self._assignments += 1
         assigned = [TopicPartition(*place, offset) for place, offset in loaded.items()]
         self._consumer.assign(assigned)
-        # librdkafka keeps a partition paused over its reassignment. Under way or not, none is paused here: what
-        # `_poll_paused` reads of them is read again afterwards.
+        # librdkafka keeps a partition paused over its reassignment. None may be paused here: what `_poll_paused` reads
+        # of them is read again afterwards.
         self._consumer.resume(assigned)
 
     async def _load(self, places: list[Place]) -> tuple[dict[Place, int], dict[Place, dict[int, Epoch]]]:
@@ -264,10 +266,10 @@ class BatchConsumer:
         self._loop.call_soon_threadsafe(self._guard.release)
         self._loop.call_soon_threadsafe(self._log.info, "partitions_revoked")
 
-    # -- one turn: poll, process, move on ----------------------------------------------------------------------------
+    # -- one turn: poll, process, advance ----------------------------------------------------------------------------
 
     async def _turn(self, stop: asyncio.Event) -> None:
-        with contextlib.suppress(UnavailableError):  # a stopped partition waits for its operator a little longer
+        with contextlib.suppress(UnavailableError):  # a stopped partition waits for its operator slightly longer
             if await self._guard.has_changed(self._around.pool, self._loop.time()):
                 self._has_strayed = True
         if self._has_strayed:
@@ -278,7 +280,7 @@ class BatchConsumer:
         interval = _RESTING_TOPIC_IDS_SECONDS if not (records or self._rest.is_fetching) else TOPIC_IDS_SECONDS
         if self._has_joined and self._turned_at - self._checked_at > interval:
             self._checked_at = self._turned_at
-            with contextlib.suppress(UnavailableError):  # not the time to ask
+            with contextlib.suppress(UnavailableError):  # not the time to check
                 self._compare_topics(await self._around.admin.topic_ids_lately(self._handler.topics))
         if not records:
             if self._problem is not None:
@@ -290,7 +292,7 @@ class BatchConsumer:
         self._in_hand = {(record.topic, record.partition): record.arrived_ms for record in reversed(records)}
         try:
             work = asyncio.ensure_future(self._process(records, stop))
-            work.add_done_callback(lambda _: self._idle.set())  # a hand-over waits no longer
+            work.add_done_callback(lambda _: self._idle.set())  # a rebalance no longer waits
             if self._handler.prepares_ahead:
                 self._ahead = asyncio.ensure_future(self._read_ahead())
             await self._while_polling(work)
@@ -300,7 +302,9 @@ class BatchConsumer:
             self._idle.set()
 
     async def _read_next(self) -> list[Record]:
-        """What was read ahead, or what comes within a poll. A rebalance, or a batch that failed, voids what was read ahead."""
+        """Return records that were read ahead, or that arrive within a poll. A rebalance or a failed batch voids what
+        was read ahead.
+        """
         task, self._ahead = self._ahead, None
         if task is not None:
             ahead = await task
@@ -310,7 +314,7 @@ class BatchConsumer:
         return [] if self._has_strayed else await self._in_thread(self._poll)
 
     async def _read_ahead(self) -> Ahead:
-        """Poll for the next batch and prepare it. Nothing else polls meanwhile unless the batch at work takes long."""
+        """Poll for the next batch and prepare it. Nothing else polls meanwhile unless the current batch takes long."""
         records, assignments = await self._in_thread(lambda: (self._poll(), self._assignments))
         return Ahead(records, assignments, await self._preparation.make_ahead(records) if records else None)
 
@@ -323,9 +327,10 @@ class BatchConsumer:
                 self._log.warning("read_ahead_failed", reason=repr(task.exception())[:300])
 
     async def _gather(self, records: list[Record], stop: asyncio.Event) -> list[Record]:
-        """Read on until the handler's time has passed since the first records came. A rebalance voids what was gathered.
+        """Read more until the handler's time has passed since the first records came. A rebalance voids them.
 
-        Nothing is under way meanwhile, so a hand-over need not wait: what is not stored is read again from where it stands.
+        No batch is in progress meanwhile, so a rebalance need not wait: unstored records are read again from the stored
+        position.
         """
         assignments = self._assignments
         until = self._loop.time() + self._handler.gather_seconds
@@ -347,10 +352,11 @@ class BatchConsumer:
         self._consumer.close()
 
     def _commit(self) -> None:
-        """Tell the group how far all is stored: for lag tools only, since the truth is in PostgreSQL.
+        """Commit to the group what is stored: only for lag tools, since PostgreSQL holds the truth.
 
-        In the consumer's thread, as every call of the client: it makes other threads wait until a poll has ended, and a poll ends
-        only after its callback, which waits for the loop. From the loop's own thread nothing would ever go on.
+        In the consumer's thread, as every call of the client: a call makes other threads wait until a poll has ended,
+        and a poll ends only after its callback, which waits for the loop. From the loop's own thread this would
+        deadlock.
         """
         offsets = []
         with contextlib.suppress(KeyError):  # one by one: the loop adds to them meanwhile
@@ -382,13 +388,13 @@ class BatchConsumer:
                 messages += self._consumer.consume(self._handler.batch_max - len(messages), timeout=wait_seconds)
         self._linger.note(len(messages), self._loop.time())
         if assignments != self._assignments:
-            # A rebalance came between them: which were read under the old assignment cannot be told.
+            # A rebalance came between them: it is unknown which were read under the old assignment.
             self._has_strayed = True
             return []
         return [record_of(message) for message in messages if not self._is_error(message)]
 
     def _is_calm(self) -> bool:
-        """Whether there is nothing that the event loop has to look after each second: a problem, or a stopped partition."""
+        """Return whether the event loop has nothing to check every second: no problem and no stopped partition."""
         return self._problem is None and not self._guard.stopped
 
     def _is_error(self, message: Message) -> bool:
@@ -401,7 +407,7 @@ class BatchConsumer:
         return True
 
     async def _look_again(self) -> None:
-        """An idle consumer that had a problem asks the broker for an offset before it calls itself ready."""
+        """Ask the broker for an offset before an idle consumer with a problem becomes ready again."""
 
         def ask() -> str | None:
             if not self._has_joined:
@@ -425,7 +431,7 @@ class BatchConsumer:
         self._set_problem(problem)
 
     async def _check_topics(self) -> None:
-        """Ask whether the topics are still those that were assigned."""
+        """Check whether the topics are still those that were assigned."""
         self._compare_topics(await self._around.admin.topic_ids(self._handler.topics))
 
     def _compare_topics(self, found: Mapping[str, str]) -> None:
@@ -434,7 +440,7 @@ class BatchConsumer:
                 raise positions.recreated(self.group, topic)
 
     async def _while_polling(self, work: asyncio.Task[None]) -> None:
-        """Wait for a batch. One that takes long has its partitions paused and the poll goes on (max.poll.interval)."""
+        """Wait for a batch. While one takes long its partitions are paused and polling continues (max.poll.interval)."""
         try:
             await asyncio.wait({work}, timeout=_PAUSE_AFTER_SECONDS)
             if not work.done():
@@ -446,7 +452,7 @@ class BatchConsumer:
                 await self._in_thread(self._resume_all)
             await work
         finally:
-            if not work.done():  # cancelled, or the poll failed: a batch left alone would hold its locks
+            if not work.done():  # cancelled, or the poll failed: an abandoned batch would keep its locks
                 work.cancel()
                 await asyncio.gather(work, return_exceptions=True)
 
@@ -459,20 +465,21 @@ class BatchConsumer:
     def _poll_paused(self) -> None:
         message = self._consumer.poll(0.1)
         if message is not None and not self._is_error(message):
-            self._has_strayed = True  # read while nobody can take it
+            self._has_strayed = True  # read while nobody can process it
 
     async def _process(self, records: list[Record], stop: asyncio.Event, *, is_part: bool = False) -> None:
-        """Store a batch, repeated while a part is away; an event that breaks the handler is found and dead-lettered.
+        """Store a batch; repeat it while a service is unavailable; find and dead-letter an event that breaks the
+        handler.
 
-        What is not the fault of the data (`after_failure`) is repeated without end: no event is dead-lettered for it.
-        `is_part`: whether the records are part of a batch that was split.
+        Faults outside the data (`after_failure`) are repeated without end: no event is dead-lettered for them.
+        `is_part`: whether the records are part of a split batch.
         """
         attempt = refusals = 0
         failed: DeadLetter | None = None
         while not stop.is_set():
             held = self._next
             if any((record.topic, record.partition) not in held for record in records):
-                self._has_strayed = True  # handed over while this batch waited
+                self._has_strayed = True  # reassigned while this batch waited
                 return
             try:
                 records = await self._not_stored(records, held)
@@ -506,14 +513,15 @@ class BatchConsumer:
             return
 
     async def _not_stored(self, records: list[Record], held: Mapping[Place, int]) -> list[Record]:
-        """The records from the stored positions on; those before were stored, unless they are of another topic."""
+        """Return the records from the stored positions on; earlier ones were stored, unless they are of another topic."""
         left = [record for record in records if record.offset >= held[record.topic, record.partition]]
         if len(left) < len(records):
             await self._check_topics()
         return left
 
     async def _by_halves(self, records: list[Record], error: Exception, stop: asyncio.Event, *, is_part: bool) -> None:
-        """A batch that the handler cannot take is tried in halves, down to the event at fault; those around it stay in batches.
+        """Try a batch that the handler refuses in halves, down to the event at fault; the events around it stay in
+        batches.
 
         One bad event among 5,000 costs some 25 transactions instead of 5,000.
         """
@@ -523,18 +531,18 @@ class BatchConsumer:
         for half in (records[:middle], records[middle:]):
             await self._process(half, stop, is_part=True)
             if self._has_strayed or assignments != self._assignments:
-                self._has_strayed = True  # this one may not be stored, so the next must not be
+                self._has_strayed = True  # this half may not be stored, so the next must not be
                 return
 
     async def _store(self, records: list[Record], held: Mapping[Place, int], failed: DeadLetter | None) -> None:
-        """Store a batch; of a partition with too many bad events what comes before the first of them, and its stop."""
+        """Store a batch; for a partition with too many bad events only the events before the first bad one, and its stop."""
         stops: list[Stopped] = []
         while True:
             try:
                 await self._store_once(records, held, failed, stops)
             except PartitionsStoppedError as error:
                 stops += error.stops
-                # Afterwards all is read from what is stored, save for what is stopped.
+                # Afterwards everything is read again from the stored positions, except for stopped partitions.
                 records, failed, self._has_strayed = without(records, error.stops), None, True
                 continue
             return
@@ -542,11 +550,11 @@ class BatchConsumer:
     async def _store_once(
         self, records: list[Record], held: Mapping[Place, int], failed: DeadLetter | None, stops: Sequence[Stopped]
     ) -> None:
-        # Taken before anything is awaited: a position that another consumer moves meanwhile must not be moved from there.
+        # Read before the first await: a position that another consumer moves meanwhile must not be moved from there.
         moves = self._moves(records, held)
         current, raised = without_overtaken(records, self._epochs)
         batch = begin_batch(self.group, current)
-        _, events, dead, prepared = Ready([], [], [failed], None) if failed else await self._made_ready(current)
+        _, events, dead, prepared = PreparedBatch([], [], [failed], None) if failed else await self._made_ready(current)
         try:
             async with transaction(self._around.pool) as tx:
                 if len(events) >= _PLANNED_ANEW_MIN:
@@ -572,8 +580,8 @@ class BatchConsumer:
             self._log.warning("records_overtaken", count=len(records) - len(current), reason=_OVERTAKEN)
         await self._moved(moves, records, dead)
 
-    async def _made_ready(self, records: list[Record]) -> Ready:
-        """What was prepared of exactly these records, once; at a second attempt they are prepared anew."""
+    async def _made_ready(self, records: list[Record]) -> PreparedBatch:
+        """Return what was prepared for exactly these records, once; a second attempt prepares them again."""
         ready, self._ready = self._ready, None
         if ready is not None and ready.records == records:
             return ready
@@ -599,7 +607,7 @@ class BatchConsumer:
             )
 
     async def _read_from_stored(self) -> None:
-        """Continue from what is stored, in the partitions that are still ours (the next poll tells)."""
+        """Continue from the stored positions, in the partitions that are still ours (the next poll shows this)."""
 
         def again() -> None:
             self._has_strayed = False
@@ -618,7 +626,7 @@ class BatchConsumer:
         await pause(stop, unavailable_seconds(attempt))
 
     def _set_problem(self, problem: str | None, *, is_ready_without: bool = False) -> None:
-        """Remember why this consumer does not go on, and say it once, when it changes."""
+        """Remember why this consumer does not continue, and log it once when it changes."""
         self._is_ready_without = is_ready_without
         if problem == self._problem:
             return
@@ -633,7 +641,7 @@ class BatchConsumer:
 
 
 def without_overtaken(records: Sequence[Record], held: Epochs) -> tuple[list[Record], dict[Place, dict[int, Epoch]]]:
-    """The records but for those of relays that were overtaken, and the epochs to be stored with them."""
+    """Return the records without those of relays that were overtaken, and the epochs to store with them."""
     if not any(map(relay_epochs.is_stamped, {record.topic for record in records})):
         return list(records), {}
     current: list[Record] = []
@@ -653,11 +661,11 @@ def without_overtaken(records: Sequence[Record], held: Epochs) -> tuple[list[Rec
 
 
 def not_ready(consumers: Sequence[Any]) -> dict[str, str]:
-    """What is not ready among consumers and relays, by group."""
+    """Return what is not ready among consumers and relays, by group."""
     return {consumer.group: consumer.problem for consumer in consumers if consumer.problem is not None}
 
 
 def degraded(consumers: Sequence[Any]) -> dict[str, str]:
-    """What works in part, by group: consumers that have stopped partitions."""
+    """Return what works only in part, by group: consumers with stopped partitions."""
     found = {consumer.group: getattr(consumer, "degraded", None) for consumer in consumers}
     return {group: text for group, text in found.items() if text is not None}

@@ -1,6 +1,7 @@
-"""What follows from a batch that could not be stored: a decision about the error, apart from how it is carried out.
+"""Decides what follows from a batch that could not be stored; the consumer carries it out.
 
-Invariant: no event is dead-lettered for a fault of PostgreSQL or of another service; such a batch is repeated without end.
+Invariant: no event is dead-lettered for a fault of PostgreSQL or of another service; such a batch is repeated without
+end.
 """
 
 from __future__ import annotations
@@ -12,15 +13,16 @@ import asyncpg
 from highwater.connectors.postgres.pool import AWAY, is_of_the_store
 from highwater.schemas.errors import UnavailableError
 
-# A row that another transaction has just written passes; one that stays this often is the data's fault. A statement that
-# PostgreSQL refuses this often is tried with fewer events, for it may be their number (one row twice in a statement).
+# A conflict with another transaction passes; one that remains after this many attempts is the data's fault. A statement
+# that PostgreSQL refuses this often is tried with fewer events, since their number may be the cause (one row twice in a
+# statement).
 REFUSALS_MAX = 8
-# Of what passes, what may come of the size of a batch: a statement that was cancelled or timed out, and one without memory.
+# Temporary errors that the size of a batch may cause: a cancelled or timed-out statement, and out of memory.
 _OF_ITS_SIZE = (asyncpg.QueryCanceledError, asyncpg.OutOfMemoryError, asyncpg.ConfigurationLimitExceededError)
 
 
 class Following(Enum):
-    """What is done with a batch that failed."""
+    """What to do with a failed batch."""
 
     REPEAT = auto()
     SPLIT = auto()
@@ -28,12 +30,12 @@ class Following(Enum):
 
 
 def after_failure(error: Exception, *, events: int, refusals: int) -> Following:
-    """What to do after `error`.
+    """Return what to do after `error`.
 
     Args:
-        error: what the handler, or the transaction, raised.
-        events: how many the batch holds.
-        refusals: how often this batch has failed in a way that `is_refusal`, this time included.
+        error: raised by the handler, or the transaction.
+        events: the number of events in the batch.
+        refusals: how often this batch has failed with `is_refusal`, including this time.
     """
     if isinstance(error, (UnavailableError, *AWAY)):
         is_too_large = is_refusal(error) and refusals > REFUSALS_MAX and events > 1
@@ -47,7 +49,7 @@ def after_failure(error: Exception, *, events: int, refusals: int) -> Following:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether PostgreSQL was there and did not take the batch, so that fewer events may be taken."""
+    """Return whether PostgreSQL answered and refused the batch, so that fewer events may be accepted."""
     if isinstance(error, (UnavailableError, *AWAY)):
         return isinstance(error, _OF_ITS_SIZE) or isinstance(error.__cause__, _OF_ITS_SIZE)
     return True

@@ -1,7 +1,7 @@
-"""Finding single events in the log: one by its position, or those of a partition that fit, from a time on.
+"""Finds single events in the log: one by its position, or matching ones of a partition from a time on.
 
-Invariant: nothing here joins a group or commits; every read has an end that was fixed before it began, and a search reads at most
-`RECORDS_MAX` records, so that whoever asks for what is not there gets an answer.
+Invariant: nothing here joins a group or commits; every read has an end that was fixed before it began, and a search
+reads at most `RECORDS_MAX` records, so that a search for a missing event ends.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from highwater.schemas.topic_names import EventT, ReadTopic
 from highwater.schemas.topics import DEAD_LETTER_BYTES_MAX
 from highwater.streams.tracing import context_of
 
-# What one search reads: a second of reading, and hours of a partition at 50 events/s. An effect follows its cause within
-# a tick or two, so what is not found by then was deleted, or never came.
+# Limit of one search: a second of reading, and hours of a partition at 50 events/s. An effect follows its cause within
+# a tick or two, so an event not found by then was deleted, or never existed.
 RECORDS_MAX = 200_000
-# Traces that one finder remembers, some 10 MB; an explanation has a few hundred steps.
+# Traces remembered by one finder, some 10 MB; an explanation has a few hundred steps.
 TRACES_MAX = 50_000
 REQUEST_SECONDS = 10.0
-# A broker that sends nothing for this long, though it said that there is more, is away.
+# A broker that sends nothing for this long, though it reported more records, is unavailable.
 SILENCE_SECONDS = 15.0
 _POLL_SECONDS = 0.2
 _BATCH = 1_000
@@ -34,14 +34,14 @@ _Name = TypeVar("_Name", bound=Hashable)
 
 
 class Finder:
-    """Reads with one consumer, in the caller's thread. Calls block: from a coroutine they are made in a thread.
+    """Reads with one consumer, in the caller's thread. Calls block: from a coroutine they need a thread.
 
-    What it raises beside what is said: `UnavailableError` when the broker is unavailable, `UnknownSchemaError` for a value
-    under a schema that the codec was not told of (teach it, or add its id to `absent`, and ask again).
+    Every method may also raise `UnavailableError` when the broker is unavailable, and `UnknownSchemaError` for a value
+    under a schema that the codec does not know (teach it, or add its id to `absent`, and repeat the call).
     """
 
     def __init__(self, client: Mapping[str, str], codec: Codec, absent: Collection[int] = ()) -> None:
-        """`absent` are schema ids that the registry does not have: a value under one of them is no event."""
+        """`absent` are schema ids that the registry does not have: a value under one of them is not an event."""
         self._codec = codec
         self._absent = absent
         self._traces: dict[Position, str] = {}
@@ -49,7 +49,7 @@ class Finder:
             {
                 **client,
                 "client.id": "highwater-find",
-                "group.id": "highwater-find",  # asked for by the client; nothing joins or commits
+                "group.id": "highwater-find",  # required by the client; nothing joins or commits
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
                 "enable.partition.eof": True,
@@ -61,11 +61,11 @@ class Finder:
         )
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._consumer.close()
 
     def at(self, position: Position) -> Event[Mapping[str, Any]] | None:
-        """The event at a position; None when the log does not hold it, or it is no event of its topic."""
+        """Return the event at a position; None if the log does not hold it, or it is not an event of its topic."""
         place = (position.topic, position.partition)
         low, high = self._ends(place)
         if not low <= position.offset < high:
@@ -76,15 +76,15 @@ class Finder:
         return None
 
     def trace_of(self, position: Position) -> str | None:
-        """The trace of an event that was read; None where it carries none, or was not read."""
+        """Return the trace of an event that was read; None if it has none, or was not read."""
         return self._traces.get(position)
 
     def ends(self, place: tuple[str, int]) -> tuple[int, int]:
-        """First and one-past-last offset of a partition; both 0 where there is none."""
+        """Return the first and one-past-last offset of a partition; both 0 if it does not exist."""
         return self._ends(place)
 
     def span(self, place: tuple[ReadTopic[EventT], int], end: int) -> Iterator[Event[EventT]]:
-        """All events of a partition up to an offset, however many."""
+        """Yield all events of a partition up to an offset, however many."""
         for record in self._records(place, self._ends(place)[0], end):
             event = self._decoded(record)
             if event is not None:
@@ -112,7 +112,9 @@ class Finder:
         wanted: Mapping[_Name, Callable[[Event[EventT]], bool]],
         until_ms: int | None = None,
     ) -> dict[_Name, Event[EventT]]:
-        """Of each that is wanted the first event that fits; what is not found is left out. One pass for all of them."""
+        """Return the first matching event for each wanted name; names that are not found are left out. One pass for all
+        of them.
+        """
         found: dict[_Name, Event[EventT]] = {}
         if not wanted:
             return found
@@ -129,7 +131,7 @@ class Finder:
         try:
             event = Event(record, self._codec.decode(record.topic, record.value))
         except InvalidEventError:
-            return None  # a dead letter by now; it caused nothing
+            return None  # it is a dead letter by now; it caused nothing
         except UnknownSchemaError as error:
             if error.schema_id in self._absent:
                 return None
@@ -171,7 +173,7 @@ class Finder:
                         return
                     record = record_of(message)
                     if (record.topic, record.partition) != place or record.offset < begin:
-                        continue  # fetched for an earlier question
+                        continue  # fetched for an earlier search
                     if record.offset >= end:
                         return
                     yield record
@@ -186,7 +188,7 @@ def _is_end(message: Message) -> bool:
     error = message.error()
     if error is None:
         return False
-    # Past the end, or the beginning was deleted since: there is nothing more to find.
+    # Past the end, or the beginning was deleted meanwhile: there is nothing more to find.
     if error.code() in (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET):  # noqa: SLF001 - librdkafka's names
         return True
     raise UnavailableError(f"Kafka: {error.str()}")

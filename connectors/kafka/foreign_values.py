@@ -1,7 +1,7 @@
-"""Owns what is shown of a value of another application's topic: what a schema of the registry says, else JSON, else text.
+"""Shows values of another application's topic: by a schema of the registry, else as JSON, else as text.
 
-Invariant: nothing is guessed about bytes that are none of these: they are refused with the reason, and whoever shows them shows
-the bytes. The registry is asked for each schema once, and for a limited number of schemas that it does not have.
+Invariant: nothing is guessed about other bytes: they are refused with the reason, and the caller shows the bytes. The
+registry is asked once for each schema, and for a limited number of schemas that it does not have.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from highwater.schemas.codec import PREFIX_BYTES, schema_id_of
 from highwater.schemas.errors import InvalidEventError, UnknownSchemaError
 from highwater.schemas.readable import Reading, readable
 
-# Bytes that only look like the wire format name a new schema in each record: after so many the registry is asked no more.
+# Bytes that only look like the wire format name a new schema in each record: after this many the registry is asked no
+# more.
 UNKNOWN_SCHEMAS_MAX = 50
-# What text may hold below the space: tab, line feed, carriage return.
+# Control characters that text may contain: tab, line feed, carriage return.
 _CONTROLS = dict.fromkeys(one for one in range(0x20) if one not in b"\t\n\r")
 
 
 class ForeignValues:
-    """Reads values; `text_of` gives the Avro schema under an id, or raises `UnknownSchemaError`."""
+    """Reads values; `text_of` returns the Avro schema of an id, or raises `UnknownSchemaError`."""
 
     def __init__(self, text_of: Callable[[int], str]) -> None:
         self._text_of = text_of
@@ -31,7 +32,7 @@ class ForeignValues:
         self._unknown = 0
 
     def value(self, raw: bytes) -> Any:
-        """The value as JSON has it; bytes within an Avro value in base64.
+        """Return the value as JSON has it; bytes within an Avro value in base64.
 
         Raises:
             InvalidEventError: it is neither Avro of a registered schema, nor JSON, nor text.
@@ -39,7 +40,7 @@ class ForeignValues:
         reading = self._reading(raw)
         if reading is not None:
             return _as_json(reading.read(raw, PREFIX_BYTES))
-        # The wire format of JSON values has a prefix too.
+        # The wire format of JSON values has the same prefix.
         for text in (raw, raw[PREFIX_BYTES:]) if raw[:1] == b"\0" else (raw,):
             try:
                 return orjson.loads(text)
@@ -54,7 +55,7 @@ class ForeignValues:
         return found
 
     def _reading(self, raw: bytes) -> Reading | None:
-        """How a value in the wire format is read; None where it is not in it, or its schema is not to be had."""
+        """Return how a value in the wire format is read; None if it has another format, or its schema is not available."""
         try:
             schema_id = schema_id_of(raw)
         except InvalidEventError:
@@ -69,7 +70,7 @@ class ForeignValues:
     def _made(self, schema_id: int) -> Reading | None:
         try:
             return Reading(readable(self._text_of(schema_id)), None)
-        except (UnknownSchemaError, InvalidEventError):  # none there, or one that is not decoded: its bytes are shown
+        except (UnknownSchemaError, InvalidEventError):  # missing, or not an Avro schema: the bytes are shown
             return None
 
 

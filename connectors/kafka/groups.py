@@ -1,7 +1,7 @@
-"""Consumer groups as they stand: where each is to read next, and where the log ends.
+"""Consumer groups: the next offset of each, and the end of the log.
 
-Invariant: for a consumer of ours the table `positions` is the truth and the offsets in Kafka a courtesy; the worker's are in
-Kafka alone. Nothing here writes.
+Invariant: for a consumer of ours the table `positions` is the truth and the offsets in Kafka are informational; the
+worker's are only in Kafka. Nothing here writes.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 KAFKA_GROUP_PREFIX = "highwater-"
 # The catalogue's name of the Faust worker, and its group in Kafka (streams/agents.py).
 WORKER, WORKER_KAFKA_GROUP = "worker", "highwater-feeds"
-# Readers in the catalogue that are no consumers.
+# Readers in the catalogue that are not consumers.
 _PEOPLE = frozenset({"operator"})
-# Only the first unread record of a partition is wanted.
+# Only the first unread record of a partition is needed.
 _PEEK_BYTES = 64 * 1024
 
 ALL_POSITIONS = 'SELECT "group", topic, partition, topic_id, next FROM positions ORDER BY "group", topic, partition'
@@ -34,7 +34,7 @@ ALL_POSITIONS = 'SELECT "group", topic, partition, topic_id, next FROM positions
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a group stands in one partition; `next` None = it has not read there yet."""
+    """The place of a group in one partition; `next` None = it has not read there yet."""
 
     topic: str
     partition: int
@@ -45,12 +45,12 @@ class Standing:
 
     @property
     def events(self) -> int:
-        """Records that are there and not accounted for."""
+        """Return the number of records that are not accounted for."""
         return max(0, self.range.high - max(self.next or 0, self.range.low))
 
     @property
     def begin(self) -> int:
-        """The offset of the first of them."""
+        """Return the offset of the first of them."""
         return max(self.next or 0, self.range.low)
 
 
@@ -64,17 +64,17 @@ class GroupLag:
 
     @property
     def events(self) -> int:
-        """Records not accounted for."""
+        """Return the number of records that are not accounted for."""
         return sum(standing.events for standing in self.standings)
 
     @property
     def stopped(self) -> tuple[Stopped, ...]:
-        """Its partitions that are not read, for too many bad events."""
+        """Return its partitions that are not read because of too many bad events."""
         return tuple(standing.stopped for standing in self.standings if standing.stopped is not None)
 
     @property
     def problem(self) -> str | None:
-        """What needs an operator."""
+        """Return what requires an operator."""
         topics = sorted({standing.topic for standing in self.standings if standing.recreated})
         if topics:
             return f"{', '.join(topics)} was recreated; `highwater reset {self.group} --to earliest --execute`"
@@ -85,7 +85,7 @@ class GroupLag:
         return None
 
     def document(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return it as JSON."""
         return {
             "group": self.group,
             "events": self.events,
@@ -106,17 +106,17 @@ class GroupLag:
 
 
 def kafka_group_of(group: str) -> str:
-    """The name in Kafka of a group of ours."""
+    """Return the name in Kafka of a group of ours."""
     return WORKER_KAFKA_GROUP if group == WORKER else KAFKA_GROUP_PREFIX + group
 
 
 def own_name(group: str) -> str:
-    """The name of ours for a group, given either name."""
+    """Return our name of a group, given either name."""
     return WORKER if group == WORKER_KAFKA_GROUP else group.removeprefix(KAFKA_GROUP_PREFIX)
 
 
 def catalogued_groups() -> dict[str, list[str]]:
-    """Every consumer in the catalogue with the topics it reads."""
+    """Return every consumer in the catalogue with the topics it reads."""
     found: dict[str, list[str]] = {}
     for topic in TOPICS.values():
         for consumer in topic.consumers:
@@ -126,14 +126,14 @@ def catalogued_groups() -> dict[str, list[str]]:
 
 
 async def committed(client: Mapping[str, str], kafka_group: str) -> dict[Place, int]:
-    """The offsets a group has committed in Kafka."""
+    """Return the offsets that a group has committed in Kafka."""
     return await asyncio.to_thread(committed_offsets, client, kafka_group)
 
 
 async def standings(
     client: Mapping[str, str], pool: asyncpg.Pool[asyncpg.Record], groups: Mapping[str, list[str]]
 ) -> dict[str, tuple[Standing, ...]]:
-    """Where each of the groups stands in each partition of its topics."""
+    """Return the place of each group in each partition of its topics."""
     admin = Admin(client)
     stored: dict[tuple[str, Place], tuple[int, str]] = {}
     for row in await pool.fetch(ALL_POSITIONS):
@@ -157,7 +157,7 @@ async def standings(
 
 
 async def lags(client: Mapping[str, str], pool: asyncpg.Pool[asyncpg.Record]) -> list[GroupLag]:
-    """The lag of every consumer, in events and in seconds."""
+    """Return the lag of every consumer, in events and in seconds."""
     groups = catalogued_groups()
     for row in await pool.fetch(ALL_POSITIONS):
         groups.setdefault(row["group"], [])
@@ -166,7 +166,7 @@ async def lags(client: Mapping[str, str], pool: asyncpg.Pool[asyncpg.Record]) ->
 
 
 def _with_seconds(client: Mapping[str, str], found: Mapping[str, tuple[Standing, ...]]) -> list[GroupLag]:
-    # The broker stamps records by its own clock, so the product's clock, which may be moved, is not asked.
+    # The broker stamps records by its own clock, so the product's clock, which may be moved, is not used.
     now_ms = ProductClock()()
     reader = open_reader(client, fetch_bytes=_PEEK_BYTES)
     try:
@@ -182,7 +182,7 @@ def _with_seconds(client: Mapping[str, str], found: Mapping[str, tuple[Standing,
 
 
 def _oldest_ms(reader: Any, unread: Mapping[Place, LogRange]) -> int | None:
-    """The arrival of the oldest of the first unread records of the partitions."""
+    """Return the arrival of the oldest among the first unread records of the partitions."""
     if not unread:
         return None
     seen: dict[Place, int] = {}

@@ -1,4 +1,4 @@
-"""What a sink, worker or materializer is to the consumer framework, and what it is given."""
+"""The interface of sinks, workers and materializers to the consumer framework, and what they are given."""
 
 from __future__ import annotations
 
@@ -18,48 +18,48 @@ from highwater.schemas.codec import Codec
 from highwater.schemas.topic_names import EventT, ReadTopic
 from highwater.streams.clock import Clock
 
-# What `prepare` hands to `apply`.
+# What `prepare` passes to `apply`.
 Prepared = TypeVar("Prepared")
 
 
 class Handler(ABC, Generic[EventT, Prepared]):
-    """What a sink, worker or materializer says of itself. `prepare` gathers and decides, `apply` stores.
+    """A sink, worker or materializer. `prepare` gathers and decides, `apply` stores.
 
-    `EventT` is the record type of its topics, or their union. Its state is its own: the framework calls one batch at a time,
-    but for `prepares_ahead`.
+    `EventT` is the record type of its topics, or their union. It may keep state: the framework calls it for one batch
+    at a time, except with `prepares_ahead`.
     """
 
     # The consumer group, also the name under which its positions are stored.
     group: str
     topics: Sequence[ReadTopic[EventT]]
-    # Events in one transaction at most.
+    # Limit of events in one transaction.
     batch_max: int
-    # Where events come closely one after the other, a batch waits for so long for more (`linger.py`). Not longer here: a query
+    # When events come closely one after the other, a batch waits this long for more (`linger.py`). Not longer: a query
     # passes through five consumers, and each would add it.
     linger_seconds: float = 0.01
-    # A batch is gathered for so long from its first record on, or until it is full.
+    # A batch is collected for this long after its first record, or until it is full.
     gather_seconds: float = 0.0
-    # Whether `prepare` depends on nothing that `apply` stores, and takes nothing that `settle` releases: a batch may
-    # then be prepared while the one before it is stored.
+    # Whether `prepare` depends on nothing that `apply` stores or `settle` releases: a batch may then be prepared while
+    # the previous one is stored.
     prepares_ahead: bool = False
-    # Topics whose records without a value are handed over too, as events that are empty.
+    # Topics whose records without a value are also passed on, as empty events.
     tombstones: Collection[str] = ()
 
     @abstractmethod
     async def prepare(self, events: Sequence[Event[EventT]]) -> Prepared:
-        """Everything slow or outside PostgreSQL, before the transaction."""
+        """Do everything slow or outside PostgreSQL, before the transaction."""
 
     @abstractmethod
     async def apply(self, tx: Connection, events: Sequence[Event[EventT]], prepared: Prepared) -> Sequence[DeadLetter]:
-        """The effects, in the transaction that also moves the positions; returns what cannot be processed."""
+        """Store the effects, in the transaction that also moves the positions; return what cannot be processed."""
 
     async def settle(self, prepared: Prepared) -> None:
-        """What is to be released once the transaction has ended, whichever way."""
+        """Release what `prepare` took once the transaction has ended, whatever its outcome."""
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What every consumer of a process shares."""
+    """What all consumers of a process share."""
 
     pool: asyncpg.Pool[asyncpg.Record]
     client: dict[str, str]
@@ -67,5 +67,5 @@ class Surroundings:
     registry: Registry
     codec: Codec
     clock: Clock
-    # None: consumers go on fetching while nothing comes.
+    # None: consumers keep fetching while nothing comes.
     doorbell: Doorbell | None = None

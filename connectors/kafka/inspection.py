@@ -1,6 +1,7 @@
-"""What the broker says of a topic, for people: partitions with their copies, configuration, and sizes. Nothing here writes.
+"""Describes topics of the broker for people: partitions with their replicas, configuration, and sizes. Nothing here
+writes.
 
-What is not of the catalogue is described in the same way as what is.
+Topics outside the catalogue are described in the same way.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from highwater.schemas.errors import UnavailableError
 
 @dataclass(frozen=True, slots=True)
 class TopicSummary:
-    """A topic as a list shows it. `replicas` is the least number of copies of a partition, `out_of_sync` how many copies lag."""
+    """A topic as a list shows it. `replicas` is the lowest number of replicas of a partition, `out_of_sync` the number
+    of replicas that lag.
+    """
 
     name: str
     partitions: int
@@ -31,7 +34,7 @@ class TopicSummary:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """One partition. `leader` None: it has none now; `size_bytes` None: its brokers did not say."""
+    """One partition. `leader` None: it has none now; `size_bytes` None: its brokers did not report it."""
 
     partition: int
     leader: int | None
@@ -43,7 +46,7 @@ class PartitionFacts:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """One setting of a topic. `is_default`: nobody set it for this topic; a secret has no value."""
+    """One setting of a topic. `is_default`: it was not set for this topic; a secret has no value."""
 
     name: str
     value: str | None
@@ -62,18 +65,18 @@ class TopicFacts:
 
     @property
     def events(self) -> int:
-        """Offsets that it holds; of a compacted topic more than there are records."""
+        """Return the number of offsets that it holds; for a compacted topic more than there are records."""
         return sum(one.range.high - one.range.low for one in self.partitions if one.range is not None)
 
     @property
     def size_bytes(self) -> int | None:
-        """Bytes of one copy of each partition; None: unknown."""
+        """Return the bytes of one replica of each partition; None: unknown."""
         known = [one.size_bytes for one in self.partitions if one.size_bytes is not None]
         return sum(known) if known else None
 
 
 async def listed_topics(admin: Admin) -> list[TopicSummary]:
-    """Every topic on the broker, by name.
+    """Return every topic on the broker, by name.
 
     Raises:
         UnavailableError: the broker does not answer.
@@ -100,7 +103,7 @@ def _listed(admin: Admin) -> list[TopicSummary]:
 
 
 async def described_topic(admin: Admin, client: Mapping[str, str], name: str) -> TopicFacts | None:
-    """One topic; None: there is none of the name.
+    """Return one topic; None if there is none with this name.
 
     Raises:
         UnavailableError: the broker does not answer.
@@ -114,7 +117,7 @@ async def described_topic(admin: Admin, client: Mapping[str, str], name: str) ->
     config = await asyncio.to_thread(_config, admin, name)
     try:
         sizes = await replica_bytes(client, {name: numbers})
-    except UnavailableError:  # a broker that may not be asked for its disks still tells everything else
+    except UnavailableError:  # a broker that refuses its disk sizes still reports everything else
         sizes = {}
     partitions = tuple(
         PartitionFacts(
@@ -131,7 +134,7 @@ async def described_topic(admin: Admin, client: Mapping[str, str], name: str) ->
 
 
 def _size(sizes: Mapping[Replica, int], topic: str, partition: int, leader: int | None) -> int | None:
-    """Bytes of the leader's copy, or of the largest where it has none or its broker did not say."""
+    """Return the bytes of the leader's replica, or of the largest if there is no leader or its broker did not report it."""
     if leader is not None and Replica(topic, partition, leader) in sizes:
         return sizes[Replica(topic, partition, leader)]
     return max(
@@ -161,7 +164,7 @@ def _config(admin: Admin, name: str) -> tuple[ConfigEntry, ...]:
     )
 
 
-# Kafka's number of what was set for the topic itself; all other sources hold for other topics too.
+# Kafka's code for settings of the topic itself; all other sources apply to other topics too.
 _OF_TOPIC = 1
 
 

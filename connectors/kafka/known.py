@@ -1,8 +1,8 @@
-"""The rule for events about something that is not known: wait for the topic that tells of it, then refuse.
+"""The rule for events about something unknown: wait for the topic that creates it, then refuse.
 
-Invariant: an event is refused only if what it is about was in no event that the other topic held when it was looked at. That
-topic is read by another group, so that something is not yet stored says nothing by itself. By another group, and never by the
-asker's own: a batch that waits keeps its own group from reading on.
+Invariant: an event is refused only if its subject was in no event that the other topic held at the time of the check.
+Another group reads that topic, so a missing row alone proves nothing. It must be another group, never the caller's own:
+a waiting batch keeps its own group from reading on.
 """
 
 from __future__ import annotations
@@ -22,18 +22,20 @@ from highwater.schemas.topics import TOPICS
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who tells of things: a topic and the consumer group that stores it; `thing` and `events` name them to the operator."""
+    """Where things are created: a topic and the consumer group that stores it; `thing` and `events` name them for the
+    operator.
+    """
 
     topic: str
     group: str
     thing: str
     events: str
-    # Of these ids those that are stored.
+    # Returns the stored ones among these ids.
     find: Callable[[Connection, list[str]], Awaitable[set[str]]]
 
 
-class Known:
-    """Asks which things there are; the broker is only asked when one is missing."""
+class KnownIds:
+    """Checks which things exist; the broker is queried only if one is missing."""
 
     def __init__(self, pool: asyncpg.Pool[asyncpg.Record], admin: Admin, origin: Origin) -> None:
         self._pool = pool
@@ -49,7 +51,7 @@ class Known:
         missing = await self._missing(ids)
         if missing:
             await self.require_all()
-            missing = await self._missing(missing)  # one may have been stored since it was looked for
+            missing = await self._missing(missing)  # one may have been stored since the first check
         return missing
 
     async def _missing(self, ids: Collection[str]) -> set[str]:
@@ -59,7 +61,7 @@ class Known:
             return set(ids) - await self._origin.find(tx, sorted(ids))
 
     async def require_all(self) -> None:
-        """Wait no longer if everything that the log holds of the topic by now is stored, found unchanged or dead-lettered.
+        """Check that everything in the log of the topic is stored, found unchanged or dead-lettered.
 
         Partitions that are stopped for bad records do not count.
 
@@ -72,9 +74,9 @@ class Known:
         async with transaction(self._pool) as tx:
             rows = await tx.fetch(QUERIES["positions_of"], group)
             stopped = {place for place, one in (await stopped_of(tx, group)).items() if one.park_until is None}
-        # A position in an earlier topic of the same name says nothing of this one.
+        # A position in an earlier topic of the same name does not apply to this one.
         reached = {(r["topic"], r["partition"]): r["next"] for r in rows if r["topic_id"] == topic_ids[topic]}
-        # A stopped partition waits for an operator: to wait for it would stop every reader that asks.
+        # A stopped partition waits for an operator: waiting for it would stop every reader that checks.
         behind = sum(
             max(0, end.high - reached.get(place, end.low)) for place, end in ends.items() if place not in stopped
         )

@@ -1,24 +1,24 @@
-"""How long a consumer that has a record lingers for more, as a pure function of how fast they came lately.
+"""How long a consumer with a record waits for more, as a pure function of the recent rate.
 
-Each batch is a transaction, and costs some milliseconds of processor time over all parts whatever it holds. Where records come
-one after the other, a consumer that takes each as it comes is busy with transactions; one that always waits delays whoever
-comes alone. So it waits where the wait will be worth it: where enough records are to be expected within it.
+Each batch is a transaction, and costs some milliseconds of processor time over all services, however small it is. If a
+consumer processed each record of a stream alone, it would be busy with transactions; if it always waited, it would
+delay single records. So it waits only if enough records can be expected within the wait.
 """
 
 from __future__ import annotations
 
 import math
 
-# A batch of so many waits no longer: its fixed cost is spread. Whoever is behind has them at hand.
+# A batch of this size waits no longer: its fixed cost is spread. A consumer that is behind has enough records at hand.
 _ENOUGH = 64
-# So many records within the wait make it worth it: a batch of five costs little more than one of one.
+# This many records within the wait make it worthwhile: a batch of five costs little more than one of one.
 _WORTH_IT = 5
-# The rate is taken over about this time: some waits, and less than a spell of work lasts.
+# The rate is averaged over about this time: several waits, and less than a burst of work lasts.
 _RATE_SECONDS = 0.25
 
 
 class Linger:
-    """Follows the rate at which records come to one consumer. Times are of a clock that only goes forward, in seconds.
+    """Tracks the rate at which records come to one consumer. Times are of a monotonic clock, in seconds.
 
     Args:
         seconds: how long the handler lets its events wait (`Handler.linger_seconds`).

@@ -1,7 +1,7 @@
 """How many bytes partitions take on the disks of their brokers.
 
-librdkafka has no such request (DescribeLogDirs, KIP-113), so aiokafka's client sends it, with the same access as all others. Each
-broker knows its own disks alone and is asked for them.
+librdkafka has no such request (DescribeLogDirs, KIP-113), so aiokafka's client sends it, with the same access as all
+others. Each broker knows only its own disks, so each is queried.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from aiokafka.protocol.types import Array, Boolean, Int16, Int32, Int64, Schema,
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.access import KafkaAccess
 
-# A broker reads sizes from memory: it answers for all its partitions within milliseconds.
+# A broker keeps sizes in memory: it answers for all its partitions within milliseconds.
 ANSWER_SECONDS = 5.0
 _API_KEY, _VERSION = 35, 1
 
 
 class Replica(NamedTuple):
-    """One copy of a partition."""
+    """One replica of a partition."""
 
     topic: str
     partition: int
@@ -75,14 +75,15 @@ class _DescribeLogDirs(Request[_Question]):  # type: ignore[misc] # as above
         self._topics = topics
 
     def build(self, request_struct_class: type[_Question]) -> _Question:
-        """The request in the one version that brokers of 2.0 to 4.x know."""
+        """Build the request in the one version that brokers of 2.0 to 4.x know."""
         return request_struct_class(self._topics)
 
 
 async def replica_bytes(
     client: Mapping[str, str], partitions: Mapping[str, Sequence[int]] | None = None
 ) -> dict[Replica, int]:
-    """Bytes of every copy of these partitions by topic; None: of all topics. Copies on brokers that are down are left out.
+    """Return the bytes of every replica of these partitions by topic; None: of all topics. Replicas on brokers that are
+    down are left out.
 
     Raises:
         UnavailableError: no broker answers.
@@ -118,7 +119,7 @@ async def replica_bytes(
 
 
 def sizes_of(broker: int, answer: Any) -> dict[Replica, int]:
-    """Bytes by copy in the answer of one broker; a copy that moves to another disk counts once."""
+    """Return the bytes by replica in the answer of one broker; a replica that moves to another disk counts once."""
     return {
         Replica(topic, partition, broker): size
         for _error, _folder, topics in answer.results

@@ -1,4 +1,4 @@
-"""Consumer groups as Kafka has them: state, members with what each is assigned, and where groups of others stand.
+"""Consumer groups in Kafka: their state, their members with assignments, and the offsets of other applications' groups.
 
 Invariant: nothing here writes, joins a group or commits. Offsets are read by `offsets.py`, never by the admin client.
 """
@@ -18,16 +18,16 @@ from highwater.connectors.kafka.offsets import committed_offsets
 from highwater.connectors.kafka.reading import Place, log_ranges_of
 from highwater.connectors.kafka.refusal import unavailable
 
-# What Kafka calls a group that it does not know.
+# Kafka's name for the state of an unknown group.
 NO_GROUP = "dead"
-# Groups that are asked where they stand, for one page: each takes some 20 ms of a thread.
+# Groups whose offsets are read for one page: each takes some 20 ms of a thread.
 GROUPS_ASKED_MAX = 200
 _THREADS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class ListedGroup:
-    """A group as a list shows it: its name in Kafka, and its state there."""
+    """A group as a list shows it: its name and state in Kafka."""
 
     kafka_group: str
     state: str
@@ -46,7 +46,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """A group and its members. `assignor` is empty where nobody has joined."""
+    """A group and its members. `assignor` is empty if nobody has joined."""
 
     kafka_group: str
     state: str
@@ -56,7 +56,7 @@ class Membership:
 
 
 async def listed_groups(admin: Admin) -> list[ListedGroup]:
-    """Every group that Kafka knows, by name.
+    """Return every group that Kafka knows, by name.
 
     Raises:
         UnavailableError: the brokers do not answer.
@@ -75,7 +75,7 @@ def _listed(admin: Admin) -> list[ListedGroup]:
 
 
 async def membership(admin: Admin, kafka_group: str) -> Membership:
-    """The members of a group; one that Kafka does not know is `NO_GROUP` and has none.
+    """Return the members of a group; for an unknown group `NO_GROUP` without members.
 
     Raises:
         UnavailableError: the brokers do not answer.
@@ -108,12 +108,12 @@ def _membership(admin: Admin, kafka_group: str) -> Membership:
 
 
 def _word(state: object) -> str:
-    """`PREPARING_REBALANCING` as `preparing rebalancing`."""
+    """Format `PREPARING_REBALANCING` as `preparing rebalancing`."""
     return str(getattr(state, "name", state)).lower().replace("_", " ")
 
 
 async def foreign_standings(admin: Admin, client: Mapping[str, str], kafka_group: str) -> tuple[Standing, ...]:
-    """Where a group that is not ours stands in every partition that it has committed an offset of.
+    """Return the place of another application's group in every partition with a committed offset.
 
     Raises:
         UnavailableError: the brokers do not answer.
@@ -126,7 +126,7 @@ async def foreign_standings(admin: Admin, client: Mapping[str, str], kafka_group
 async def committed_in(
     client: Mapping[str, str], kafka_groups: Sequence[str], places: Iterable[Place]
 ) -> dict[str, dict[Place, int]]:
-    """The offsets that groups have committed in these partitions, by group; groups that have none there are left out.
+    """Return the offsets that groups have committed in these partitions, by group; groups without any are left out.
 
     Raises:
         UnavailableError: the brokers do not answer.

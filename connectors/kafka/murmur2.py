@@ -1,7 +1,7 @@
 """murmur2 as Kafka's Java client computes it: the partition of a key, and the outbox shard.
 
-Written here (MurmurHash2, an algorithm in the public domain, with Kafka's seed), since the library that has it is a client of
-Kafka whose import takes a twentieth of the time in which a role starts.
+Implemented here (MurmurHash2, a public-domain algorithm, with Kafka's seed), since the library that has it is a Kafka
+client whose import takes a twentieth of a role's start time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _MASK = 0xFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
-    """The hash, 32 bits without a sign."""
+    """Return the hash, 32 bits unsigned."""
     value = _SEED ^ len(data)
     whole = len(data) & ~3
     for (word,) in struct.iter_unpack("<I", data[:whole]):
@@ -28,5 +28,5 @@ def murmur2(data: bytes) -> int:
 
 
 def murmur2_partition(key: bytes, partitions: int) -> int:
-    """The partition that Java, aiokafka, Faust and our librdkafka clients choose for a key."""
+    """Return the partition that Java, aiokafka, Faust and our librdkafka clients choose for a key."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions

@@ -1,7 +1,8 @@
-"""The offsets that a group has committed in Kafka, read from outside it.
+"""Reads the offsets that a group has committed in Kafka, from outside the group.
 
-Invariant: a consumer of that group that joins nothing asks. librdkafka's admin client, told that the coordinator of a group
-moves or is not there yet, refreshes what only consumers have, and ends the process with a segmentation fault.
+Invariant: it uses a consumer of that group that joins nothing. When the coordinator of a group moves or does not exist
+yet, librdkafka's admin client refreshes data that only consumers have, and crashes the process with a segmentation
+fault.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from highwater.connectors.kafka.refusal import unavailable
 
 
 def committed_offsets(client: Mapping[str, str], group: str) -> dict[tuple[str, int], int]:
-    """By topic and partition, where there is one; blocking, some 20 ms.
+    """Return the offsets by topic and partition, where there is one; blocking, some 20 ms.
 
     Raises:
         UnavailableError: the broker does not answer.

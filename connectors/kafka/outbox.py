@@ -1,12 +1,12 @@
-"""The outbox: what a transaction wants published, and the relay that publishes it.
+"""The outbox: rows that a transaction wants published, and the relay that publishes them.
 
-A row is written with the effects it speaks of and deleted after the broker's acknowledgement, so no effect is without
-its event nor an event without its effect. Order per key: the row's id is taken under the key's row lock, a shard is
-published by one relay at a time (a lease), in the order of ids. A relay that dies between acknowledgement and
-deletion repeats rows with the same `ce_id`; every consumer's merge is idempotent.
+A row is written with the effects it reports and deleted after the broker's acknowledgement, so that no effect is
+without its event and no event without its effect. Order per key: the row's id is assigned under the key's row lock, and
+a shard is published by one relay at a time (a lease), in the order of ids. A relay that dies between acknowledgement
+and deletion repeats rows with the same `ce_id`; every consumer's merge is idempotent.
 
-Relays share the shards. One that ends is followed at once, one that hangs when its leases end. What it still publishes when it
-goes on has an older epoch than what is in the log by then, and readers pass over it (`streams/relay_epochs.py`).
+Relays share the shards. One that ends is replaced at once, one that hangs when its leases end. If it resumes, its
+records have an older epoch than those already in the log, and readers skip them (`streams/relay_epochs.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import NamedTuple, cast
 import orjson
 
 from highwater.connectors.kafka.murmur2 import murmur2_partition
-from highwater.connectors.kafka.producer import AsyncProducer, Taken
+from highwater.connectors.kafka.producer import AcceptedRecord, AsyncProducer
 from highwater.connectors.kafka.statements import QUERIES
 from highwater.connectors.patience import pause, pause_unless
 from highwater.connectors.postgres import leases
@@ -45,8 +45,8 @@ log = get_log("outbox")
 SHARDS = 16
 # Rows published before they are deleted: enough to fill the producer's batches, few enough to repeat after a crash.
 _ROWS_MAX = 1_000
-# NOTIFY wakes the relay at once. This often it looks whether it has its share, so that one that ended is followed within this,
-# and whether there are rows of which no wake-up came.
+# NOTIFY wakes the relay at once. It checks this often whether it has its share, which bounds the replacement of an
+# ended relay, and whether rows came without a wake-up.
 _LOOK_SECONDS = 1.0
 CHANNEL = "highwater_outbox"
 
@@ -63,21 +63,21 @@ class OutboxRow:
 
 
 class OutboxEvent(NamedTuple):
-    """An event with its topic, for whoever hands it on before it is a row; `outbox_event` makes one and holds both together."""
+    """An event with its topic, before it becomes a row; `outbox_event` creates one and ties the types together."""
 
     topic: TopicName[Mapping[str, object]]
     event: Mapping[str, object]
 
 
 def outbox_event(topic: TopicName[EventT], event: EventT) -> OutboxEvent:
-    """An event of a topic, among those of others."""
+    """Return an event with its topic."""
     return OutboxEvent(cast("TopicName[Mapping[str, object]]", topic), event)
 
 
 def event_row(
     codec: Codec, topic: TopicName[EventT], event: EventT, *, source: str, now_ms: int, caused_by: Position | None
 ) -> OutboxRow:
-    """The row of one of our own events; its key is the topic's key field."""
+    """Return the row of one of our own events; its key is the topic's key field."""
     headers = make_headers(event_id="", event_type=topic, source=source, now_ms=now_ms, caused_by=caused_by)
     return OutboxRow(
         topic=topic,
@@ -88,25 +88,25 @@ def event_row(
 
 
 def tombstone_row(topic: str, key: str, *, source: str, now_ms: int, caused_by: Position | None) -> OutboxRow:
-    """The row that takes the last event of a key from a compacted topic."""
+    """Return the row that deletes the last event of a key from a compacted topic."""
     headers = make_headers(event_id="", event_type=topic, source=source, now_ms=now_ms, caused_by=caused_by)
     return OutboxRow(topic, key.encode(), None, [(name, value) for name, value in headers if name != "ce_id"])
 
 
-class Teller:
-    """Makes the outbox rows of a sink."""
+class OutboxFactory:
+    """Creates the outbox rows of a sink."""
 
     def __init__(self, codec: Codec, source: str) -> None:
         self._codec = codec
         self._source = source
 
     def row(self, topic: TopicName[EventT], event: EventT, now_ms: int, caused_by: Position) -> OutboxRow:
-        """The row of an event."""
+        """Return the row of an event."""
         return event_row(self._codec, topic, event, source=self._source, now_ms=now_ms, caused_by=caused_by)
 
 
 async def add(tx: Connection, rows: Sequence[OutboxRow]) -> None:
-    """Write rows in the caller's transaction, in order; NOTIFY is only a hint and carries nothing."""
+    """Write rows in the caller's transaction, in order; NOTIFY is only a hint without content."""
     if not rows:
         return
     records = [
@@ -126,7 +126,7 @@ async def add(tx: Connection, rows: Sequence[OutboxRow]) -> None:
 
 
 def _on_its_way(row: Row) -> tuple[Headers, Span | None]:
-    """A row's headers, and where it belongs to a trace the span of its wait here, which its readers come after."""
+    """Return a row's headers and, if it is traced, the span of its wait here, which is the parent of its readers."""
     headers = _headers_of(row)
     parent = context_of(headers) if TRACER.is_on else None
     if parent is None or not parent.is_sampled:
@@ -141,12 +141,12 @@ def _on_its_way(row: Row) -> tuple[Headers, Span | None]:
 
 def _headers_of(row: Row) -> Headers:
     kept = [(name, base64.b64decode(value)) for name, value in orjson.loads(row["headers"])]
-    # A dead letter keeps the ce_id it came with.
+    # A dead letter keeps its original ce_id.
     return kept if any(name == "ce_id" for name, _ in kept) else [*kept, ("ce_id", f"outbox-{row['id']}".encode())]
 
 
 def _stamped(row: Row, headers: Headers, lease: Lease) -> Headers:
-    """Headers with the shard and epoch that a row is published under, in place of those a dead letter came with."""
+    """Return headers with the shard and epoch of the publishing relay, replacing those of a dead letter."""
     kept = [(name, value) for name, value in headers if name != relay_epochs.HEADER]
     return [*kept, (relay_epochs.HEADER, relay_epochs.to_header(row["shard"], lease.epoch))]
 
@@ -167,11 +167,11 @@ class Relay:
 
     @property
     def shards(self) -> set[int]:
-        """Those that are this relay's now."""
+        """Return the shards that this relay holds now."""
         return {int(name) for name in self._leases.held}
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Relay until `stop` is set; a store or broker that is unavailable is waited for."""
+        """Relay until `stop` is set; waits while a store or broker is unavailable."""
         attempt = 0
         while not stop.is_set():
             try:
@@ -191,7 +191,7 @@ class Relay:
                 self._leases.forget()
                 self._member.forget()
                 OUTBOX_SHARDS.set(0)
-                connection.terminate()  # closes at once; the leases go with the session
+                connection.terminate()  # closes at once; the leases end with the session
 
     def _on_notify(self, *_: object) -> None:
         self._wake.set()
@@ -219,13 +219,13 @@ class Relay:
                 await pause_unless(stop, self._wake, _LOOK_SECONDS)
 
     async def _share(self, connection: Connection) -> None:
-        """Come nearer to an equal share. Nothing is being published meanwhile, so what is let go of is let go of whole."""
+        """Move towards an equal share. Nothing is being published meanwhile, so a shard is released completely."""
         if not self._member.held:
             await leases.drop_ended(connection, LeaseKind.RELAY)
             await self._member.take(connection, [self._member.owner])
         held = await leases.live(connection, LeaseKind.OUTBOX)
         members = set(await leases.live(connection, LeaseKind.RELAY))
-        # Its own of a connection that was cut are as free to it as those of nobody.
+        # Its own leases of a cut connection are as free to it as unheld ones.
         owners = {int(name): owner for name, owner in held.items() if owner != self._leases.owner}
         owners |= dict.fromkeys(self.shards, self._leases.owner)
         shares = plan_shares(SHARDS, self._leases.owner, members, owners)
@@ -245,7 +245,7 @@ class Relay:
 
     async def _publish_some(self, connection: Connection) -> int:
         rows = await connection.fetch(QUERIES["outbox_take"], list(self.shards), _ROWS_MAX)
-        # Asked for again: a relay that was stopped since knows here that it no longer owns what it has in hand.
+        # Queried again: a relay that was paused finds out here that it no longer owns its rows.
         held = self._leases.held
         rows = [row for row in rows if str(row["shard"]) in held]
         if not rows:
@@ -263,7 +263,8 @@ class Relay:
         ]
         failed = await self._acknowledged(connection, acks)
         if failed is not None:
-            # Nothing is deleted: the whole run of rows is repeated in order, so no key sees a later row without the earlier.
+            # Nothing is deleted: the whole run of rows is repeated in order, so no key sees a later row without the
+            # earlier one.
             raise failed if isinstance(failed, HighwaterError) else UnavailableError(str(failed))
         names, epochs = list(held), [lease.epoch for lease in held.values()]
         ids = [row["id"] for row in rows]
@@ -276,11 +277,11 @@ class Relay:
         return len(rows)
 
     async def _acknowledged(
-        self, connection: Connection, acks: Sequence[asyncio.Future[Taken]]
+        self, connection: Connection, acks: Sequence[asyncio.Future[AcceptedRecord]]
     ) -> BaseException | None:
-        """Wait for acknowledgements, and keep the leases meanwhile; what went wrong, if anything."""
+        """Wait for acknowledgements, and renew the leases meanwhile; return the first error, if any."""
         problem: BaseException | None = None
-        waiting: set[asyncio.Future[Taken]] = set(acks)
+        waiting: set[asyncio.Future[AcceptedRecord]] = set(acks)
         while waiting:
             _, waiting = await asyncio.wait(waiting, timeout=_LOOK_SECONDS)
             if waiting and problem is None:
@@ -288,5 +289,5 @@ class Relay:
                     await self._renew(connection)
                 except AWAY as error:
                     problem = error
-        failures = [ack.exception() for ack in acks]  # each is looked at, or asyncio calls it lost
+        failures = [ack.exception() for ack in acks]  # each result is retrieved, or asyncio logs it as lost
         return next((failure for failure in failures if failure is not None), problem)

@@ -1,4 +1,4 @@
-"""Positions of consumer groups in PostgreSQL: the fence that makes an effect and its position one thing."""
+"""Positions of consumer groups in PostgreSQL: the fence that stores an effect and its position together."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from highwater.schemas.errors import FencedError, TopicRecreatedError
 from highwater.streams.relay_epochs import Epoch
 
 Place = tuple[str, int]  # topic, partition
-# The highest epochs of relays that were read in each partition, by shard of the outbox (`streams/relay_epochs.py`).
+# The highest relay epochs read in each partition, by shard of the outbox (`streams/relay_epochs.py`).
 Epochs = Mapping[Place, Mapping[int, Epoch]]
 
 
 class Move(NamedTuple):
-    """A step of one partition: from the offset it is expected at to the next to read."""
+    """A step of one partition: from the expected offset to the next to read."""
 
     topic: str
     partition: int
@@ -26,7 +26,7 @@ class Move(NamedTuple):
 
 
 def recreated(group: str, topic: str) -> TopicRecreatedError:
-    """The error of a group that finds another topic under the name it was reading."""
+    """Return the error of a group that finds another topic under the name it was reading."""
     return TopicRecreatedError(
         f"{topic} is not the topic that group {group} was reading (it was deleted and recreated); "
         f"run `highwater reset {group} --to earliest --topic {topic} --execute`"
@@ -67,9 +67,9 @@ async def advance(tx: Connection, group: str, moves: Sequence[Move]) -> None:
     """Move positions in the caller's transaction; their rows stay locked until it ends.
 
     Raises:
-        FencedError: a partition is not where it was expected: another consumer has it.
+        FencedError: a partition is not at the expected offset: another consumer has it.
     """
-    ordered = sorted(moves)  # one order for all, or two consumers could wait for each other
+    ordered = sorted(moves)  # one order for all, or two consumers could deadlock
     columns = [
         [getattr(move, name) for move in ordered] for name in ("topic", "partition", "topic_id", "expected", "next")
     ]
@@ -80,7 +80,7 @@ async def advance(tx: Connection, group: str, moves: Sequence[Move]) -> None:
 
 
 async def load_epochs(tx: Connection, group: str) -> dict[Place, dict[int, Epoch]]:
-    """The epochs of relays that a group has read."""
+    """Return the relay epochs that a group has read."""
     found: dict[Place, dict[int, Epoch]] = {}
     for row in await tx.fetch(QUERIES["relay_epochs_of"], group):
         place = row["topic"], row["partition"]

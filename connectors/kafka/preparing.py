@@ -1,8 +1,8 @@
-"""From records to what a handler stores: they are decoded, and prepared by the handler, before their transaction begins.
+"""Prepares batches: decodes records and calls the handler's `prepare`, before their transaction begins.
 
-A batch may be prepared while the one before it is stored (`Handler.prepares_ahead`): PostgreSQL and this process then work side
-by side. Invariant: what was prepared ahead is used for exactly the records it was made of, or thrown away. It holds nothing that
-is not read again from the stored position: after a kill, a rebalance, a stop or a batch that failed.
+A batch may be prepared while the previous one is stored (`Handler.prepares_ahead`): PostgreSQL and this process then
+work concurrently. Invariant: what was prepared ahead is used for exactly its own records, or discarded. It holds
+nothing that cannot be read again from the stored position: after a kill, a rebalance, a stop or a failed batch.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from highwater.connectors.kafka.records import DeadLetter, Event, Record
 from highwater.schemas.errors import InvalidEventError, UnknownSchemaError
 from highwater.streams.telemetry import get_log
 
-# Fewer records of a topic are read one by one: the array operations take 0.3 ms for one record as for fifty.
+# Fewer records of a topic are decoded one by one: the array operations take 0.3 ms for one record as for fifty.
 _AT_ONCE_MIN = 64
 
 
-class Ready(NamedTuple):
-    """A batch before its transaction: events and the handler's own form of them (None: no events), and what is refused."""
+class PreparedBatch(NamedTuple):
+    """A batch before its transaction: events and the handler's own form of them (None: no events), and refused records."""
 
     records: Sequence[Record]
     events: Sequence[Event[Any]]
@@ -30,11 +30,11 @@ class Ready(NamedTuple):
 
 
 class Ahead(NamedTuple):
-    """Records that were read ahead, in which assignment of the consumer, and what was prepared of them, if that succeeded."""
+    """Records that were read ahead, the assignment in which they were read, and what was prepared for them, if that succeeded."""
 
     records: list[Record]
     assignments: int
-    ready: Ready | None
+    ready: PreparedBatch | None
 
 
 class Preparation:
@@ -45,13 +45,15 @@ class Preparation:
         self._around = around
         self._log = get_log(handler.group)
 
-    async def make(self, records: Sequence[Record]) -> Ready:
-        """Decode and prepare a batch; what the handler's `prepare` raises is raised."""
+    async def make(self, records: Sequence[Record]) -> PreparedBatch:
+        """Decode and prepare a batch; errors of the handler's `prepare` are raised."""
         events, dead = await self._decode(records)
-        return Ready(records, events, dead, await self._handler.prepare(events) if events else None)
+        return PreparedBatch(records, events, dead, await self._handler.prepare(events) if events else None)
 
-    async def make_ahead(self, records: Sequence[Record]) -> Ready | None:
-        """The same for records whose turn has not come; None where it failed, since at their turn it is tried again and told."""
+    async def make_ahead(self, records: Sequence[Record]) -> PreparedBatch | None:
+        """Do the same for records that are read ahead; return None if it failed, since it is repeated and reported in
+        their turn.
+        """
         try:
             return await self.make(records)
         except Exception as error:  # noqa: BLE001 (at their turn it is met again, and dealt with)
@@ -59,7 +61,7 @@ class Preparation:
             return None
 
     async def _decode(self, records: Sequence[Record]) -> tuple[list[Event[Any]], list[DeadLetter]]:
-        """A large batch in a thread, since the loop is what PostgreSQL waits for, which stores the batch before."""
+        """Decode a large batch in a thread, since PostgreSQL, which stores the previous batch, waits for the loop."""
         if len(records) < _AT_ONCE_MIN:
             found: list[Event[Any] | None] = [None] * len(records)
         else:
@@ -79,7 +81,7 @@ class Preparation:
         return events, dead
 
     def _decoded_at_once(self, records: Sequence[Record]) -> list[Event[Any] | None]:
-        """The event in each record that could be read with the others of its topic."""
+        """Return the event of each record that could be decoded together with the others of its topic."""
         found: list[Event[Any] | None] = [None] * len(records)
         for topic in self._handler.topics:
             places = [i for i, record in enumerate(records) if record.topic == topic]

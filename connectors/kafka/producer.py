@@ -1,4 +1,4 @@
-"""Publishing: one producer a process, idempotent, acks=all, murmur2, so that every client of ours agrees on a key's place."""
+"""Publishing: one producer per process, idempotent, acks=all, murmur2, so that all our clients agree on a key's partition."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ from highwater.schemas.topics import DEAD_LETTER_BYTES_MAX
 
 # librdkafka's default is CRC32; Java, aiokafka and Faust use murmur2 (of 200 keys on 8 partitions only 15 agree).
 PARTITIONER = "murmur2_random"
-# How long a record may wait for its acknowledgement before the caller is told that Kafka is away. Not less: a broker that is lost
-# is declared dead after its session of 9 s and its partitions get other leaders, 11.5 s after the kill in
-# tests/integration/deploy/test_three_brokers.py; giving up before that turns each such loss into refused writes. Only the first
-# writes of a silence wait for so long: then the check of Kafka (api/core/services.py) knows, and others are refused at once.
+# How long a record may wait for its acknowledgement before Kafka is reported as unavailable. Not less: a lost broker is
+# declared dead after its session of 9 s and its partitions get other leaders, 11.5 s after the kill in
+# tests/integration/deploy/test_three_brokers.py; giving up before that would turn each such loss into refused writes.
+# Only the first writes of an outage wait for so long: then the check of Kafka (api/core/services.py) knows, and others
+# are refused at once.
 DELIVERY_MS_MAX = 15_000
-# Records waiting in the client; past it `publish` waits, so memory stays bounded.
+# Records queued in the client; beyond it `publish` waits, so memory stays bounded.
 QUEUE_KIB_MAX = 64 * 1024
-# A report of delivery ends a poll; `close` waits for its end. The client wakes so often also in a longer one, to hear of signals.
+# A delivery report ends a poll; `close` waits for its end. The client also wakes this often in a longer poll, to handle
+# signals.
 _POLL_SECONDS = 0.2
 
 
-class Taken(Position):
-    """The position of a record that the broker took, and the broker's time of it (log append), in ms since 1970."""
+class AcceptedRecord(Position):
+    """The position of a record that the broker accepted, and the broker's time of it (log append), in ms since 1970."""
 
     arrived_ms: int
 
@@ -67,15 +69,15 @@ class AsyncProducer:
         key: bytes | str | None,
         headers: Any = None,
         partition: int | None = None,
-    ) -> asyncio.Future[Taken]:
-        """Hand a record over; the future resolves to its position and time once the broker has acknowledged it.
+    ) -> asyncio.Future[AcceptedRecord]:
+        """Queue a record; the future resolves to its position and time once the broker has acknowledged it.
 
         The future raises `UnavailableError` when Kafka did not acknowledge in time.
 
         Raises:
-            InvalidEventError: the record is larger than the topic takes.
+            InvalidEventError: the record is larger than the topic accepts.
         """
-        future: asyncio.Future[Taken] = self._loop.create_future()
+        future: asyncio.Future[AcceptedRecord] = self._loop.create_future()
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             self._loop.call_soon_threadsafe(_resolve, future, error, message)
@@ -91,12 +93,14 @@ class AsyncProducer:
                 raise _as_error(error.args[0]) from error
             return future
 
-    async def publish(self, topic: str, value: bytes | None, *, key: bytes | str | None, headers: Any = None) -> Taken:
+    async def publish(
+        self, topic: str, value: bytes | None, *, key: bytes | str | None, headers: Any = None
+    ) -> AcceptedRecord:
         """Publish one record and wait for its position.
 
         Raises:
             UnavailableError: Kafka did not acknowledge in time.
-            InvalidEventError: the record is larger than the topic takes.
+            InvalidEventError: the record is larger than the topic accepts.
         """
         return await (await self.enqueue(topic, value, key=key, headers=headers))
 
@@ -113,12 +117,12 @@ def _as_error(error: KafkaError) -> UnavailableError | InvalidEventError:
     return UnavailableError(f"Kafka did not take the event: {error.str()}")
 
 
-def _resolve(future: asyncio.Future[Taken], error: KafkaError | None, message: Message) -> None:
+def _resolve(future: asyncio.Future[AcceptedRecord], error: KafkaError | None, message: Message) -> None:
     if future.done():
         return
     if error is not None:
         future.set_exception(_as_error(error))
     else:
-        taken = Taken(message.topic(), message.partition(), message.offset())
+        taken = AcceptedRecord(message.topic(), message.partition(), message.offset())
         taken.arrived_ms = message.timestamp()[1]
         future.set_result(taken)

@@ -1,6 +1,6 @@
-"""Reading topics for people: by assignment, outside any consumer group, so that nobody's offsets move.
+"""Reads topics for people: by assignment, outside any consumer group, so that no group's offsets change.
 
-Law: a read has an end that was fixed before it began (the high-water marks of that moment), unless it follows.
+Invariant: unless it follows, a read has an end that was fixed before it began (the high-water marks of that moment).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from highwater.schemas.topics import DEAD_LETTER_BYTES_MAX, DEAD_LETTER_SUFFIX, 
 
 Place = tuple[str, int]  # topic, partition
 
-# A broker that sends nothing for this long, though it said that there is more, is away.
+# A broker that sends nothing for this long, though it reported more records, is unavailable.
 SILENCE_SECONDS = 15.0
 _POLL_SECONDS = 0.2
 _POLLS_SILENT_MAX = int(SILENCE_SECONDS / _POLL_SECONDS)
 
 
 def open_reader(client: Mapping[str, str], *, fetch_bytes: int = DEAD_LETTER_BYTES_MAX) -> Consumer:
-    """A consumer that joins no group and commits nothing; librdkafka asks for a group's name all the same."""
+    """Open a consumer that joins no group and commits nothing; librdkafka requires a group name anyway."""
     with deferred_signals():
         return Consumer(
             {
@@ -51,14 +51,14 @@ def open_reader(client: Mapping[str, str], *, fetch_bytes: int = DEAD_LETTER_BYT
 
 
 def read_spans(consumer: Consumer, spans: Mapping[Place, LogRange]) -> Iterator[Record]:
-    """Every record of each partition's span, as they come; partitions are not in order among themselves.
+    """Yield every record of each partition's span, as they come; partitions are not ordered among themselves.
 
     Raises:
-        UnavailableError: the broker went away.
+        UnavailableError: the broker became unavailable.
     """
     ends = {place: span.high for place, span in spans.items() if span.low < span.high}
     consumer.assign([TopicPartition(*place, spans[place].low) for place in ends])
-    # A pause outlives an assignment: a partition that an earlier call read to its end would stay silent.
+    # A pause outlasts an assignment: a partition that an earlier call read to its end would stay silent.
     consumer.resume([TopicPartition(*place) for place in ends])
     silent_polls = 0
     while ends:
@@ -83,10 +83,10 @@ def read_spans(consumer: Consumer, spans: Mapping[Place, LogRange]) -> Iterator[
 
 
 def is_end(message: Message) -> bool:
-    """Whether a polled message says that its partition holds no more for now.
+    """Return whether a polled message reports the end of its partition.
 
     Raises:
-        UnavailableError: it says that something is wrong.
+        UnavailableError: it reports an error.
     """
     error = message.error()
     if error is None:
@@ -97,14 +97,14 @@ def is_end(message: Message) -> bool:
 
 
 async def log_ranges_of(admin: Admin, topics: list[str]) -> dict[Place, LogRange]:
-    """First and one-past-last offset of every partition of topics; those not on the broker are left out."""
+    """Return the first and one-past-last offset of every partition of topics; topics that are not on the broker are left out."""
     counts = await admin.partition_counts()
     places = [(topic, partition) for topic in topics for partition in range(counts.get(topic, 0))]
     return await admin.log_ranges(places) if places else {}
 
 
 class Decoder:
-    """Values of one topic (a dead letter's: of the topic it came from) as JSON."""
+    """Decodes values of one topic as JSON; a dead letter's by the topic it came from."""
 
     def __init__(self, topic: str, codec: Codec, registry: Registry) -> None:
         self._topic = topic.removesuffix(DEAD_LETTER_SUFFIX)
@@ -113,16 +113,16 @@ class Decoder:
 
     @classmethod
     async def of(cls, topic: str, registry: Registry) -> Decoder:
-        """The decoder of a topic; one that the catalogue does not have is read as `foreign_values.py` says."""
+        """Return the decoder of a topic; values of one outside the catalogue are read by `foreign_values.py`."""
         known = TOPICS.get(topic.removesuffix(DEAD_LETTER_SUFFIX))
         codec = await registry.codec([] if known is None else [known])
         return (_ForeignDecoder if known is None else cls)(topic, codec, registry)
 
     def decode(self, value: bytes | None) -> dict[str, Any]:
-        """The event as JSON.
+        """Return the event as JSON.
 
         Raises:
-            InvalidEventError: the bytes are no event of the topic.
+            InvalidEventError: the bytes are not an event of the topic.
             UnknownSchemaError: they name a schema that the registry does not have.
         """
         try:
@@ -133,7 +133,7 @@ class Decoder:
         return event_to_json(self._topic, event)
 
     def shown(self, record: Record) -> dict[str, Any]:
-        """A record as JSON: `value`, or `undecodable` with the reason and `bytes_base64`."""
+        """Return a record as JSON: `value`, or `undecodable` with the reason and `bytes_base64`."""
         document: dict[str, Any] = {
             "position": str(record.position),
             "timestamp": iso_from_ms(record.arrived_ms),
@@ -149,7 +149,7 @@ class Decoder:
 
 
 class _ForeignDecoder(Decoder):
-    """Values of another application's topic, of any JSON type."""
+    """Decodes values of another application's topic, of any JSON type."""
 
     def __init__(self, topic: str, codec: Codec, registry: Registry) -> None:
         super().__init__(topic, codec, registry)
@@ -160,15 +160,15 @@ class _ForeignDecoder(Decoder):
 
 
 def text_of(raw: bytes | None) -> str | None:
-    """Bytes that should be UTF-8; those that are not are shown as escapes."""
+    """Return bytes as UTF-8 text; invalid bytes are shown as escapes."""
     return None if raw is None else raw.decode("utf-8", "backslashreplace")
 
 
 def headers_of(record: Record) -> dict[str, str | None]:
-    """Headers as text; of several with one name the last, as everywhere."""
+    """Return headers as text; of several with one name the last."""
     return {name: text_of(value) for name, value in record.headers}
 
 
 def kafka_error(error: KafkaException) -> UnavailableError:
-    """What librdkafka raised, as an error of ours."""
+    """Return an error of librdkafka as one of ours."""
     return UnavailableError(f"Kafka: {error.args[0].str()}")

@@ -1,4 +1,4 @@
-"""What a consumer is handed: records as read, events as decoded, and dead letters with their reasons."""
+"""The data of consumers: records as read, events as decoded, and dead letters with their reasons."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from highwater.schemas.positions import Position
 from highwater.schemas.topic_names import EventT, EventT_co, TopicName, event_of
 from highwater.schemas.topics import DEAD_LETTER_SUFFIX, MESSAGE_BYTES_MAX
 
-# Kafka allows any bytes as a header; what is kept of a detail fits a screen.
+# Kafka allows any bytes as a header; the stored part of a detail fits a screen.
 _DETAIL_CHARACTERS_MAX = 500
-# A key of a record whose bytes are left out is kept while it is one that our own checks would pass.
+# The key of a record whose bytes are left out is kept if it would pass our own checks.
 _KEY_BYTES_KEPT = 512
 
 
@@ -33,7 +33,7 @@ class Record(NamedTuple):
 
     @property
     def position(self) -> Position:
-        """Its place in the log."""
+        """Return its position in the log."""
         return Position(self.topic, self.partition, self.offset)
 
 
@@ -44,17 +44,17 @@ class Event(NamedTuple, Generic[EventT_co]):
     value: EventT_co
 
     def of(self, topic: TopicName[EventT]) -> EventT | None:
-        """The value as an event of a topic; None where the record is of another one."""
+        """Return the value as an event of a topic; None if the record belongs to another one."""
         return event_of(topic, self.record.topic, self.value)
 
 
 def of_topic(events: Iterable[Event[Any]], topic: TopicName[EventT]) -> list[Event[EventT]]:
-    """The events of one topic, as such."""
+    """Return the events of one topic."""
     return [event for event in events if event.record.topic == topic]
 
 
 class DeadLetter(NamedTuple):
-    """A record that cannot be processed, and why."""
+    """A record that cannot be processed, and the reason."""
 
     record: Record
     reason: str
@@ -62,7 +62,7 @@ class DeadLetter(NamedTuple):
 
 
 def record_of(message: Message) -> Record:
-    """The record in a librdkafka message."""
+    """Return the record in a librdkafka message."""
     return Record(
         message.topic(),
         message.partition(),
@@ -75,19 +75,20 @@ def record_of(message: Message) -> Record:
 
 
 def _headers_of(message: Message) -> Headers:
-    """The headers; none where a name is not UTF-8, which the client cannot show (ours hold nothing an event needs)."""
+    """Return the headers; none if a name is not UTF-8, which the client cannot represent (our events need no such header)."""
     try:
-        # The client leaves its UnicodeDecodeError pending, to come up at any later call; `partial` makes it come up here.
+        # The client leaves its UnicodeDecodeError pending, to be raised by any later call; `partial` raises it here.
         return list(partial(message.headers)() or ())
     except (UnicodeDecodeError, SystemError):
         return [HEADERS_UNREADABLE]
 
 
 def dead_letter_row(letter: DeadLetter, *, group: str, now_ms: int) -> OutboxRow:
-    """The outbox row of a dead letter: original key, bytes and headers, and beside them reason and origin.
+    """Return the outbox row of a dead letter: original key, bytes and headers, and also reason and origin.
 
-    The broker bounds what it is sent as it was compressed, so a record can be larger here than any that we may send. Its
-    letter holds neither bytes nor headers: they stay at `dlq_origin`, and a relay that cannot publish would stop for good.
+    The broker limits compressed sizes, so a record can be larger here than any that we may send. Its letter holds
+    neither bytes nor headers: they remain at `dlq_origin`; otherwise a relay that cannot publish would stop
+    permanently.
     """
     record = letter.record
     headers = [(name, value if value is not None else b"") for name, value in record.headers]

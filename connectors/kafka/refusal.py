@@ -1,4 +1,4 @@
-"""What a failed call to Kafka means: brokers that are away, or brokers that refuse us, with the setting to correct."""
+"""Explains a failed call to Kafka: brokers are unavailable, or refuse us, with the setting to correct."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from highwater.streams.access import KafkaAccess
 
 
 def unavailable(client: Mapping[str, str], told: str) -> UnavailableError:
-    """The error of a call that failed as `told`; librdkafka itself says only that brokers are away, whatever the reason.
+    """Return the error of a call that failed as `told`; librdkafka itself reports only unavailable brokers, whatever
+    the reason.
 
-    Blocks for some seconds where there are credentials or certificates that may be refused.
+    Blocks for some seconds if there are credentials or certificates that may be refused.
     """
     refusal = refusal_of(client)
     return UnavailableError(told) if refusal is None else AccessRefusedError(f"Kafka refuses the connection: {refusal}")
 
 
 def refusal_of(client: Mapping[str, str]) -> str | None:
-    """Why the brokers refuse the options of a librdkafka client; None when they do not, or are away."""
+    """Return why the brokers refuse the options of a librdkafka client; None if they do not, or are unavailable."""
     access = KafkaAccess.of_client(client)
     if not (access.is_encrypted or access.is_authenticated):
         return None
-    # Only what fails pays for loading a second client library.
+    # Only a failure pays for loading a second client library.
     from highwater.streams.refusal import kafka_refusal  # noqa: PLC0415
 
     try:
         return asyncio.run(kafka_refusal(access))
-    except ConfigurationError as error:  # a file was taken away since the settings were read
+    except ConfigurationError as error:  # a file was deleted after the settings were read
         return str(error)

@@ -1,4 +1,4 @@
-"""The schema registry: registers the schemas of the catalogue under FULL_TRANSITIVE and gives their ids to the codec."""
+"""The schema registry: registers the schemas of the catalogue under FULL_TRANSITIVE and passes their ids to the codec."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ class Registry:
         return {topic.name: await self._call(self._register, topic) for topic in topics if topic.schema}
 
     async def missing(self, topics: Iterable[Topic]) -> list[Topic]:
-        """Those whose present schema the registry does not have; each that it has was registered with its compatibility set.
+        """Return the topics whose current schema the registry does not have; each registered one has its compatibility
+        set.
 
         Raises:
             UnavailableError: the registry does not answer.
@@ -55,7 +56,7 @@ class Registry:
         except RegistryRefusedError as error:
             if error.status != CONFLICT:
                 raise
-            self._set_compatibility(topic.subject)  # another process made the rule at the same moment; now it is there
+            self._set_compatibility(topic.subject)  # another process created the rule concurrently; now it exists
         try:
             return self._add(topic, schema_text(topic.schema))
         except RegistryRefusedError as error:
@@ -72,7 +73,7 @@ class Registry:
         return int(ask(self.access, "POST", f"subjects/{_quoted(topic.subject)}/versions", _written(text))["id"])
 
     async def codec(self, topics: Iterable[Topic] = tuple(TOPICS.values())) -> Codec:
-        """A codec that writes the catalogue's schemas under the ids they were registered with.
+        """Return a codec that writes the catalogue's schemas under their registered ids.
 
         Raises:
             ConfigurationError: a schema was never registered; run `highwater init`.
@@ -110,7 +111,7 @@ class Registry:
         return str(found["schema"])
 
     async def versions_of(self, topic: Topic) -> list[tuple[int, int, str]]:
-        """The versions of a topic's subject, in order: version, id and schema; none where it was never registered.
+        """Return the versions of a topic's subject, in order: version, id and schema; none if it was never registered.
 
         Raises:
             UnavailableError: the registry does not answer.
@@ -146,7 +147,7 @@ class Registry:
             raise
 
     async def register_text(self, topic: Topic, text: str) -> int:
-        """Register a version of a topic's subject as it is given; returns its id.
+        """Register a version of a topic's subject unchanged; return its id.
 
         Raises:
             UnavailableError: the registry does not answer, or refuses it.
@@ -168,5 +169,5 @@ def _quoted(subject: str) -> str:
 
 
 def _written(text: str) -> dict[str, str]:
-    """A schema as the registry takes it."""
+    """Return a schema as the registry accepts it."""
     return {"schema": text, "schemaType": "AVRO"}

@@ -1,7 +1,7 @@
-"""The schema registry's HTTP interface, spoken with Python's own library.
+"""A client of the schema registry's HTTP interface with Python's standard library.
 
-The client that comes with confluent-kafka brings an OAuth library, cryptography and a second HTTP library: 20 MB and a fifth of
-the processor time that a role takes to start, in every process, for a handful of plain requests.
+confluent-kafka's client brings an OAuth library, cryptography and a second HTTP library: 20 MB and a fifth of a role's
+start-up processor time, in every process, for a handful of plain requests.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from highwater.streams.access import (
 from highwater.streams.retry import RetryPolicy
 
 NOT_FOUND, CONFLICT = 404, 409
-# The registry answers in milliseconds; a caller waits this long for one that is stuck.
+# The registry answers in milliseconds; a caller waits this long for one that hangs.
 REQUEST_SECONDS = 5
-# A registry that has just started, or ends, may close a connection that it has accepted. Every request of ours may be repeated.
+# A registry that starts or ends may close an accepted connection. All our requests may be repeated.
 _HANGS_UP = RetryPolicy(first_ms=250, most_ms=250, attempts_max=4)
 _CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 
@@ -42,11 +42,11 @@ class RegistryRefusedError(UnavailableError):
 
 
 def ask(access: RegistryAccess, method: str, path: str, body: object = None) -> Any:
-    """The JSON that the registry answers with. Blocks.
+    """Return the registry's JSON answer. Blocks.
 
     Raises:
-        AccessRefusedError: it, or we, do not trust the other.
-        RegistryRefusedError: it answers with another status than a success.
+        AccessRefusedError: one side does not trust the other.
+        RegistryRefusedError: it answers with an error status.
         UnavailableError: it does not answer.
     """
     headers = {"Accept": _CONTENT_TYPE, "Content-Type": _CONTENT_TYPE}
@@ -85,7 +85,7 @@ def _answered(request: Request, access: RegistryAccess) -> Any:
 
 
 def _refusal(error: HTTPError) -> UnavailableError:
-    if error.code in REGISTRY_REFUSED:  # which comes without a message of the registry's own
+    if error.code in REGISTRY_REFUSED:  # without a message of the registry's own
         return AccessRefusedError(f"the schema registry refuses: {error.code} {error.reason}; {REGISTRY_CREDENTIALS}")
     try:
         told = str(json.load(error)["message"])

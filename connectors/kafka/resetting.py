@@ -1,8 +1,9 @@
-"""Sets where a consumer group reads next: planned first, which changes nothing, then applied.
+"""Sets where a consumer group reads next: a plan first, which changes nothing, then applied.
 
-Invariant: for a consumer of ours the table `positions` and the group's offsets in Kafka are set to the same place, never while
-the group has a live member, which would go on from where it was. A stopped partition is the exception: nobody reads it, and its
-consumer checks whether it may go on. A group of others has its offsets in Kafka alone, as the worker has.
+Invariant: for a consumer of ours the table `positions` and the group's offsets in Kafka are set to the same place,
+never while the group has a live member, which would continue from its own place. A stopped partition is the exception:
+nobody reads it, and its consumer checks whether it may continue. Groups of other applications, and the worker, have
+their offsets only in Kafka.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from highwater.schemas.errors import HighwaterError, UnavailableError
 if TYPE_CHECKING:
     import asyncpg
 
-# What Kafka answers to offsets of a group that is not empty.
+# Kafka's error for offsets of a group that is not empty.
 _HAS_MEMBERS = frozenset({KafkaError.NON_EMPTY_GROUP, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS})
 _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -66,7 +67,7 @@ class OffsetsRefusedError(HighwaterError):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where to: the first or last offset there is, an offset, or the first record from a time on (`value` in ms)."""
+    """The target: the first or last offset, a given offset, or the first record from a time on (`value` in ms)."""
 
     kind: Literal["earliest", "latest", "offset", "time"]
     value: int = 0
@@ -84,19 +85,19 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The topics and partitions that are reset; none named means all."""
+    """The topics and partitions to reset; empty means all."""
 
     topics: Sequence[str] = ()
     partitions: Sequence[int] = ()
 
     def has(self, topic: str, partition: int) -> bool:
-        """Whether a partition is one of them."""
+        """Return whether a partition is one of them."""
         return (not self.topics or topic in self.topics) and (not self.partitions or partition in self.partitions)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupName:
-    """A group: `name` is that of the catalogue where it is ours, else Kafka's."""
+    """A group: `name` is that of the catalogue if it is ours, else Kafka's."""
 
     name: str
     kafka_group: str
@@ -105,7 +106,7 @@ class GroupName:
 
 @dataclass(frozen=True, slots=True)
 class ResetPlan:
-    """What a reset changes. `members`: live ones, which keep it from being applied; `is_committed`: in Kafka too."""
+    """What a reset changes. `members`: live ones, which block it; `is_committed`: in Kafka too."""
 
     group: GroupName
     steps: tuple[Step, ...]
@@ -114,7 +115,7 @@ class ResetPlan:
 
 
 def parse_target(text: str, now_ms: int) -> Target:
-    """Read `earliest`, `latest`, an offset, an ISO 8601 time, or one before now such as `-90m`.
+    """Parse `earliest`, `latest`, an offset, an ISO 8601 time, or one before now such as `-90m`.
 
     Raises:
         ValueError: it is none of these.
@@ -129,7 +130,7 @@ def parse_target(text: str, now_ms: int) -> Target:
 
 
 def place_in(held: LogRange, target: Target, at_time: int | None) -> int:
-    """The offset in a partition that holds `held`; `at_time` is the first offset from the target's time on, if any."""
+    """Return the offset in a partition that holds `held`; `at_time` is the first offset from the target's time on, if any."""
     match target.kind:
         case "earliest":
             return held.low
@@ -142,7 +143,7 @@ def place_in(held: LogRange, target: Target, at_time: int | None) -> int:
 
 
 def group_named(text: str, own: Container[str]) -> GroupName:
-    """The group that a name stands for; `own` are the names of ours, each of which is also known by its name in Kafka."""
+    """Return the group of a name; `own` are our names, each of which also has a name in Kafka."""
     name = own_name(text)
     if name in own:
         return GroupName(name, kafka_group_of(name), is_own=True)
@@ -150,7 +151,7 @@ def group_named(text: str, own: Container[str]) -> GroupName:
 
 
 async def own_groups(pool: asyncpg.Pool[asyncpg.Record]) -> dict[str, list[str]]:
-    """Our groups with the topics that the catalogue has them read; one that has a position alone reads none."""
+    """Return our groups with the topics that they read according to the catalogue; one that only has positions reads none."""
     found = catalogued_groups()
     for row in await pool.fetch(ALL_POSITIONS):
         found.setdefault(row["group"], [])
@@ -164,7 +165,7 @@ async def standings_of(
     group: GroupName,
     own: Mapping[str, list[str]],
 ) -> tuple[Standing, ...]:
-    """Where a group stands in each partition that it reads; none where it is unknown.
+    """Return the place of a group in each partition that it reads; none if it is unknown.
 
     Raises:
         UnavailableError: Kafka or PostgreSQL does not answer.
@@ -182,11 +183,11 @@ async def plan_reset(
     target: Target,
     chosen: Chosen,
 ) -> ResetPlan:
-    """What a reset of a group would change.
+    """Return what a reset of a group would change.
 
     Raises:
         NoSuchGroupError: there is no such group.
-        NotReadError: it does not read what is chosen.
+        NotReadError: it does not read the chosen topics.
         UnavailableError: Kafka or PostgreSQL does not answer.
     """
     own = await own_groups(pool)
@@ -219,10 +220,10 @@ def _refuse_unread(chosen: Chosen, read: set[Place], group: str) -> None:
 
 
 async def apply_reset(client: Mapping[str, str], pool: asyncpg.Pool[asyncpg.Record], plan: ResetPlan) -> None:
-    """Set the positions; Kafka refuses offsets of a live group, whose members commit them as they read on.
+    """Set the positions; Kafka refuses offsets of a live group, whose members commit them as they continue.
 
     Raises:
-        GroupRunningError: it has live members, also since the plan was made; nothing was changed.
+        GroupRunningError: it has live members, perhaps since the plan was made; nothing was changed.
         NotReadError: none of its topics is on the broker.
         OffsetsRefusedError: Kafka refuses an offset; no position of ours was changed.
         UnavailableError: Kafka or PostgreSQL does not answer; no position of ours was changed.
@@ -243,27 +244,27 @@ async def apply_reset(client: Mapping[str, str], pool: asyncpg.Pool[asyncpg.Reco
         async with transaction(pool) as tx:
             await tx.execute(SET_POSITIONS, group.name, *columns)
             await resume(tx, group.name, [(step.topic, step.partition) for step in steps])
-            # Before the transaction ends: what Kafka refuses changes nothing here. A member that joins after it has accepted
-            # them and has read the former positions is fenced by the new ones, and reads those.
+            # Before the transaction ends: if Kafka refuses, nothing changes here. A member that joins after Kafka
+            # accepted them and has read the former positions is fenced by the new ones, and reads those.
             await _commit_offsets(client, plan)
     else:
         await _commit_offsets(client, plan)
 
 
 async def _commit_offsets(client: Mapping[str, str], plan: ResetPlan) -> None:
-    """Set the offsets in Kafka, where the plan has any."""
+    """Set the offsets in Kafka, if the plan has any."""
     if plan.is_committed:
         await asyncio.to_thread(_commit, client, plan.group.kafka_group, plan.steps)
 
 
 async def _offsets_at(client: Mapping[str, str], wanted: Sequence[Standing], target: Target) -> dict[Place, int]:
-    """First offset from the target's time on, of the partitions that have one."""
+    """Return the first offset from the target's time on, for the partitions that have one."""
     if target.kind != "time" or not wanted:
         return {}
 
     def ask() -> dict[Place, int]:
         asked = {TopicPartition(s.topic, s.partition): OffsetSpec.for_timestamp(max(0, target.value)) for s in wanted}
-        admin = AdminClient(dict(client))  # kept: with the client gone, its futures would never be resolved
+        admin = AdminClient(dict(client))  # kept: without the client its futures would never be resolved
         try:
             futures = admin.list_offsets(asked, request_timeout=REQUEST_SECONDS)
             found = {(tp.topic, tp.partition): f.result(2 * REQUEST_SECONDS).offset for tp, f in futures.items()}
@@ -275,7 +276,7 @@ async def _offsets_at(client: Mapping[str, str], wanted: Sequence[Standing], tar
 
 
 async def live_members(client: Mapping[str, str], kafka_group: str) -> int:
-    """How many members a group has in Kafka.
+    """Return the number of members of a group in Kafka.
 
     Raises:
         UnavailableError: Kafka does not answer.
@@ -297,7 +298,7 @@ async def live_members(client: Mapping[str, str], kafka_group: str) -> int:
 def _commit(client: Mapping[str, str], kafka_group: str, steps: Sequence[Step]) -> None:
     places = [TopicPartition(step.topic, step.partition, step.after) for step in steps]
     request = [ConsumerGroupTopicPartitions(kafka_group, places)]
-    admin = AdminClient(dict(client))  # kept: with the client gone, its futures would never be resolved
+    admin = AdminClient(dict(client))  # kept: without the client its futures would never be resolved
     try:
         futures = admin.alter_consumer_group_offsets(request, request_timeout=REQUEST_SECONDS)
         for place in futures[kafka_group].result(2 * REQUEST_SECONDS).topic_partitions:
@@ -309,5 +310,5 @@ def _commit(client: Mapping[str, str], kafka_group: str, steps: Sequence[Step]) 
         if error.args[0].code() in _HAS_MEMBERS:
             raise GroupRunningError(f"{kafka_group} has live members by now; stop them, then reset") from error
         raise kafka_error(error) from error
-    except TimeoutError as error:  # of the future: the request has had no answer
+    except TimeoutError as error:  # of the future: the request got no answer
         raise UnavailableError("Kafka does not answer to the offsets of a group") from error

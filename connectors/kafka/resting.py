@@ -1,14 +1,15 @@
-"""Rest: consumers to which nothing comes stop fetching, and one doorbell of their process waits for all of them.
+"""Resting: idle consumers stop fetching, and one doorbell of their process waits for all of them.
 
-A fetch that finds nothing costs broker and client about a millisecond of processor time, one of all partitions of a process
-several, and each consumer makes two a second. A longer wait would hold up whoever is busy: librdkafka has one fetch at a broker
-at a time, so a partition whose queue was full when the fetch began waits for its end, and the wait is fixed when a client is
-built. The doorbell is never busy, so it may wait. It has two bells: a quick one that a newcomer waits for soon, and a patient one
-that takes those over who have rested for long, so that a process at rest makes a fetch in ten seconds.
+A fetch that finds nothing costs broker and client about a millisecond of processor time, one of all partitions of a
+process several, and each consumer makes two a second. A longer wait would delay busy consumers: librdkafka has one
+fetch at a broker at a time, so a partition whose queue was full when the fetch began waits for its end, and the wait
+time is fixed when a client is created. The doorbell is never busy, so it may wait. It has two bells: a quick one, which
+new waiters join within moments, and a patient one for those that have rested for long, so that an idle process makes
+one fetch in ten seconds.
 
-Invariant: a consumer stops fetching only after a fetch of the quick bell has taken its partitions in, and leaves that bell only
-after one of the patient bell has. It resumes as soon as a record is there, or when its rest has lasted `_REST_SECONDS_MAX`,
-whatever became of the doorbell. What is read, stored and committed is the consumer's alone.
+Invariant: a consumer stops fetching only after a fetch of the quick bell includes its partitions, and leaves that bell
+only after one of the patient bell does. It resumes as soon as a record exists, or when its rest has lasted
+`_REST_SECONDS_MAX`, whatever happened to the doorbell. Only the consumer itself reads, stores and commits.
 """
 
 from __future__ import annotations
@@ -25,29 +26,29 @@ from highwater.connectors.kafka.positions import Place
 from highwater.streams.clock import monotonic_seconds
 from highwater.streams.telemetry import get_log
 
-# After so long without a record a consumer asks the doorbell to wait for it.
+# After this long without a record a consumer asks the doorbell to wait for it.
 _RESTS_AFTER_SECONDS = 5.0
-# How long a fetch of the quick bell waits at the broker, and one of the patient bell. Who joins while one waits is in the next,
-# and does not rely on it until then.
+# How long a fetch of the quick bell waits at the broker, and one of the patient bell. A consumer that joins during a
+# fetch is in the next one, and does not rely on it until then.
 _FETCH_WAIT_MS, _PATIENT_WAIT_MS = 1_000, 10_000
-# How soon a bell's thread sees that somebody else waits, or that it is to end.
+# How soon a bell's thread notices a new waiter, or that it should end.
 _POLL_SECONDS = 0.5
-# A consumer goes on fetching for so long: its partitions are in the quick bell's next fetch, and topics that the bell did not
-# know are asked for first.
+# A consumer continues to fetch for this long: by then its partitions are in the quick bell's next fetch, and topics
+# that the bell did not know have been requested.
 _COVERED_SECONDS = 4.0
 # It waits for the quick bell for so long, with seconds to spare: its partitions are in the patient bell's next fetch.
 _TAKEN_OVER_SECONDS = 16.0
 # Below the ten minutes after which a broker closes connections that nobody uses.
 _REST_SECONDS_MAX = 480.0
-# Who fetched for so long after a rest and found nothing rests again.
+# A consumer that fetched for this long after a rest and found nothing rests again.
 _GLANCE_SECONDS = 2.0
-# A bell for which nobody waits looks this often what became of its connections.
+# A bell without waiters checks its connections this often.
 _NOBODY_SECONDS = 60.0
-# The doorbell needs to know that there is a record, not what is in it; a broker sends one batch at least.
+# The doorbell needs to know that there is a record, not its contents; a broker sends at least one batch.
 _FETCH_BYTES_MAX = 1_024
 # How often a consumer that has stopped fetching polls: it hears of a rebalance within this.
 _SLEEP_SECONDS = 1.0
-# So long its thread polls by itself before the event loop gets a turn, which costs more than a poll.
+# Its thread polls alone for this long before the event loop gets a turn, which costs more than a poll.
 _TURN_SECONDS = 5.0
 
 
@@ -55,29 +56,29 @@ _log = get_log("doorbell")
 
 
 class _Waiting(NamedTuple):
-    """Who waits: the offset that it reads next in each partition, and what wakes it."""
+    """A waiter: its next offset in each partition, and what wakes it."""
 
     places: Mapping[Place, int]
     ring: Callable[[], None]
 
 
 class Doorbell:
-    """What those of a process who rest wait for: a quick bell, and a patient one that relieves it."""
+    """Waits for all resting consumers of a process: a quick bell, and a patient one that relieves it."""
 
     def __init__(self, client: Mapping[str, str]) -> None:
         self._quick, self._patient = _Bell(client, "doorbell", _FETCH_WAIT_MS), _Bell(client, "bell", _PATIENT_WAIT_MS)
 
     def wait(self, who: object, places: Mapping[Place, int], ring: Callable[[], None]) -> None:
-        """Call `ring`, in a thread of the doorbell, when one of these partitions has a record at its offset or behind it."""
+        """Call `ring`, in a thread of the doorbell, when one of these partitions has a record at or after its offset."""
         self._quick.wait(who, places, ring)
         self._patient.wait(who, places, ring)
 
     def take_over(self, who: object) -> None:
-        """One who has waited for `_TAKEN_OVER_SECONDS` waits for the patient bell alone."""
+        """Move a waiter of more than `_TAKEN_OVER_SECONDS` to the patient bell alone."""
         self._quick.leave(who)
 
     def leave(self, who: object) -> None:
-        """Wait no longer; `ring` is not called once this has returned."""
+        """Stop waiting; `ring` is not called once this has returned."""
         self._quick.leave(who)
         self._patient.leave(who)
 
@@ -89,7 +90,7 @@ class Doorbell:
 
 
 class _Bell:
-    """Waits for the first record of any partition of those who wait. Its client is used by its own thread alone."""
+    """Waits for the first record of any partition of its waiters. Its client is used only by its own thread."""
 
     def __init__(self, client: Mapping[str, str], name: str, fetch_wait_ms: int) -> None:
         self._client = client
@@ -103,7 +104,7 @@ class _Bell:
         self._is_closed = threading.Event()
 
     def wait(self, who: object, places: Mapping[Place, int], ring: Callable[[], None]) -> None:
-        """Call `ring` once, in the doorbell's thread, when one of these partitions has a record at its offset or behind it."""
+        """Call `ring` once, in the doorbell's thread, when one of these partitions has a record at or after its offset."""
         with self._lock:
             self._waiting[who] = _Waiting(dict(places), ring)
             self._has_changed = True
@@ -113,13 +114,13 @@ class _Bell:
                 self._thread.start()
 
     def leave(self, who: object) -> None:
-        """Wait no longer; `ring` is not called once this has returned."""
+        """Stop waiting; `ring` is not called once this has returned."""
         with self._lock:
             if self._waiting.pop(who, None) is not None:
                 self._has_changed = True
 
     def begin_to_close(self) -> None:
-        """Have the thread end, without waiting for that."""
+        """Let the thread end, without waiting for it."""
         with self._lock:
             self._is_closed.set()
             self._has_work.set()
@@ -139,7 +140,7 @@ class _Bell:
                     self._has_work.wait(_NOBODY_SECONDS)
                     self._assign(consumer)
                     message = consumer.poll(_POLL_SECONDS)
-                    # An error is not for the doorbell to tell of: those who rest have connections of their own.
+                    # The doorbell does not report errors: resting consumers have connections of their own.
                     if message is not None and message.error() is None:
                         self._wake((str(message.topic()), message.partition() or 0), message.offset() or 0)
         except KafkaException as error:
@@ -152,10 +153,11 @@ class _Bell:
             {
                 **self._client,
                 "client.id": f"highwater-{self._name}",
-                "group.id": "highwater-doorbell",  # of which it is no member: librdkafka asks for a name
+                "group.id": "highwater-doorbell",  # of which it is not a member: librdkafka requires a name
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
-                # Of a topic that was created again, or has lost its oldest records, what there is; that wakes its reader.
+                # For a topic that was recreated, or has lost its oldest records, the first available ones; that wakes
+                # its reader.
                 "auto.offset.reset": "earliest",
                 "fetch.wait.max.ms": self._fetch_wait_ms,
                 "fetch.message.max.bytes": _FETCH_BYTES_MAX,
@@ -179,7 +181,7 @@ class _Bell:
         consumer.assign([TopicPartition(*place, offset) for place, offset in first.items()])
 
     def _wake_all(self) -> None:
-        """Nobody sleeps behind a doorbell that does not run; whoever rests next starts it again."""
+        """Wake all: nobody may wait for a doorbell that does not run; the next waiter starts it again."""
         with self._lock:
             for one in self._waiting.values():
                 one.ring()
@@ -195,10 +197,10 @@ class _Bell:
 
 
 class Rest:
-    """The rest of one consumer. Called in the consumer's thread, but for `begin_with` and `break_off`."""
+    """The resting of one consumer. Called in the consumer's thread, except for `begin_with` and `break_off`."""
 
     def __init__(self, doorbell: Doorbell | None) -> None:
-        """`doorbell` None: the consumer goes on fetching, and only polls less often."""
+        """`doorbell` None: the consumer keeps fetching, and only polls less often."""
         self._doorbell = doorbell
         self._paused: list[TopicPartition] = []
         self._awake_at = 0.0
@@ -207,28 +209,29 @@ class Rest:
         self._is_over = False
 
     def begin_with(self, consumer: Consumer, now_seconds: float) -> None:
-        """Take a consumer that has just been built; it is awake."""
+        """Begin with a new consumer; it is awake."""
         self._consumer, self._paused, self._waits_since, self._awake_at = consumer, [], None, now_seconds
         self._is_over = False
 
     def break_off(self) -> None:
-        """The consumer is to stop: what waits in its thread returns, and waits no more."""
+        """Stop: waiting calls in the consumer's thread return, and none waits again."""
         self._is_over = True
         self._rung.set()
 
     @property
     def is_fetching(self) -> bool:
-        """Whether the consumer fetches by itself."""
+        """Return whether the consumer fetches by itself."""
         return not self._paused
 
     def is_quiet(self, now_seconds: float) -> bool:
-        """Whether nothing has come for a while."""
+        """Return whether nothing has come for a while."""
         return self._waits_since is not None or now_seconds - self._awake_at > _RESTS_AFTER_SECONDS
 
     def poll(self, is_calm: Callable[[], bool]) -> Message | None:
-        """Poll a consumer that does not fetch until it is woken, something came of a poll, or the event loop is to have a turn.
+        """Poll a consumer that does not fetch until it is woken, a poll returns something, or the event loop needs a
+        turn.
 
-        It has one after `_TURN_SECONDS`, and after each poll while the consumer is not calm.
+        It gets one after `_TURN_SECONDS`, and after each poll while the consumer is not calm.
         """
         until = monotonic_seconds() + _TURN_SECONDS
         while True:
@@ -240,7 +243,7 @@ class Rest:
                 return None
 
     def step(self, now_seconds: float, following: Mapping[Place, int]) -> None:
-        """Begin to rest, stop fetching, or end the rest, as it is time; `following`: the offset read next in each partition."""
+        """Begin to rest, stop fetching, or end the rest, as due; `following`: the next offset in each partition."""
         if self._doorbell is None:
             return
         if self._waits_since is None:
@@ -260,7 +263,7 @@ class Rest:
             self._doorbell.take_over(self)
 
     def end(self, now_seconds: float) -> None:
-        """The consumer is awake: it fetches by itself, and nobody wakes it."""
+        """End the rest: the consumer fetches by itself, and is not woken."""
         self._awake_at = now_seconds
         if self._waits_since is None or self._doorbell is None:
             return
@@ -268,5 +271,5 @@ class Rest:
         self._doorbell.leave(self)
         paused, self._paused = self._paused, []
         if paused:
-            with contextlib.suppress(KafkaException):  # they were taken away; whoever gets them resumes them
+            with contextlib.suppress(KafkaException):  # they were revoked; their next owner resumes them
                 self._consumer.resume(paused)

@@ -1,6 +1,6 @@
-"""Keeps signals away from librdkafka's binding while it makes a client.
+"""Keeps signals away from librdkafka's binding while it creates a client.
 
-The binding reads each setting through Python's own calls. A signal handler that raises in one of them, as Ctrl-C does, is
+The binding reads each setting through Python calls. A signal handler that raises in one of them, as Ctrl-C does, is
 reported as `TypeError: expected configuration property name as type unicode string`, and the interrupt is lost.
 """
 
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def deferred_signals() -> Iterator[None]:
-    """Signals to this thread wait until the block has ended; a client is made in well under a millisecond."""
+    """Delay signals to this thread until the block has ended; creating a client takes well under a millisecond."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
         yield

@@ -1,7 +1,8 @@
 """Partitions that a consumer does not read because too many of their records are bad, and how reading resumes.
 
-Invariants. The stop of a partition and the effects of the good records before it are one transaction, and its position stays
-there until an operator acts: a restart changes nothing. Every text about a stopped partition names the command that resumes it.
+Invariants. The stop of a partition and the effects of the good records before it are one transaction, and its position
+stays there until an operator acts: a restart changes nothing. Every text about a stopped partition names the command
+that resumes it.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from highwater.schemas.errors import FencedError, HighwaterError
 from highwater.streams.clock import to_datetime, to_ms
 from highwater.streams.telemetry import PARTITIONS_STOPPED, Log
 
-# How often a consumer with a stopped partition asks whether an operator has acted.
+# How often a consumer with a stopped partition checks whether an operator has acted.
 LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """A stopped partition: where it stands, since when, and which records stopped it (`dead` of `events`, mostly by `reason`)."""
+    """A stopped partition: its offset, its time, and the records that stopped it (`dead` of `events`, mostly by `reason`)."""
 
     group: str
     topic: str
@@ -43,17 +44,17 @@ class Stopped:
 
     @property
     def place(self) -> Place:
-        """Topic and partition."""
+        """Return topic and partition."""
         return self.topic, self.partition
 
     @property
     def command(self) -> str:
-        """The command line that dead-letters the bad records and resumes the partition."""
+        """Return the command line that dead-letters the bad records and resumes the partition."""
         return f"highwater dlq park {self.group} {self.topic} --partition {self.partition}"
 
     @property
     def text(self) -> str:
-        """What happened and what the operator does, in one line."""
+        """Return what happened and what the operator can do, in one line."""
         return (
             f"{self.topic}/{self.partition} is stopped at offset {self.next} since {iso_from_ms(self.stopped_at_ms)}: "
             f"{self.dead} of the last {self.events} events could not be processed (mostly {self.reason}); "
@@ -86,7 +87,7 @@ async def all_stopped(
 
 
 async def stopped_of(tx: Connection, group: str) -> dict[Place, Stopped]:
-    """The partitions of a group that are stopped, or resuming (`park_until`)."""
+    """Return the partitions of a group that are stopped, or resuming (`park_until`)."""
     found = [_stopped(row) for row in await tx.fetch(QUERIES["stopped_of"], group)]
     return {stop.place: stop for stop in found}
 
@@ -109,7 +110,7 @@ class Parked:
     is_done: bool = False
 
     def document(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return it as JSON."""
         return asdict(self)
 
 
@@ -140,7 +141,7 @@ async def parked(pool: asyncpg.Pool[asyncpg.Record], before: Parked) -> Parked:
 
 
 class PartitionGuard:
-    """What one consumer knows of its stopped partitions, and the breaker that stops them."""
+    """The stopped partitions of one consumer, and the breaker that stops them."""
 
     def __init__(self, group: str, log: Log) -> None:
         self._group = group
@@ -152,14 +153,14 @@ class PartitionGuard:
 
     @property
     def degraded(self) -> str | None:
-        """Which partitions of this consumer are stopped, and the commands that resume them; None = all are read."""
+        """Return which partitions of this consumer are stopped, and the commands that resume them; None = all are read."""
         return "; ".join(stop.text for stop in self.stopped.values()) or None
 
     async def load(self, tx: Connection, found: Mapping[Place, int]) -> dict[Place, int]:
-        """Of the positions of assigned partitions those to read; the others are remembered as stopped."""
+        """Return the positions to read among the assigned partitions; the others are remembered as stopped."""
         rows = {place: stop for place, stop in (await stopped_of(tx, self._group)).items() if place in found}
         parked = {place: stop.park_until for place, stop in rows.items() if stop.park_until is not None}
-        # Retention may have removed the bad run: then there is nothing to dead-letter.
+        # Retention may have deleted the bad records: then there is nothing to dead-letter.
         done = [place for place, until in parked.items() if found[place] >= until]
         await resume(tx, self._group, done)
         for place in (parked.keys() - self._parked_until.keys()) | (self.stopped.keys() & found.keys() - rows.keys()):
@@ -170,7 +171,7 @@ class PartitionGuard:
         return {place: offset for place, offset in found.items() if place not in self.stopped}
 
     def release(self) -> None:
-        """The partitions went to other members, which load the stopped ones themselves."""
+        """Release the partitions: other members load the stopped ones themselves."""
         self._parked_until = {}
         self._remember({})
 
@@ -187,7 +188,7 @@ class PartitionGuard:
         self.stopped = stopped
 
     async def has_changed(self, pool: asyncpg.Pool[asyncpg.Record], now_seconds: float) -> bool:
-        """Whether an operator has acted on a stopped partition; the table is read at most every `LOOK_SECONDS`.
+        """Return whether an operator has acted on a stopped partition; the table is read at most every `LOOK_SECONDS`.
 
         Raises:
             UnavailableError: PostgreSQL is unavailable.
@@ -200,10 +201,10 @@ class PartitionGuard:
         return any(rows.get(place) != stop for place, stop in self.stopped.items())
 
     def check(self, records: Sequence[Record], dead: Sequence[DeadLetter], now_ms: int) -> Mapping[Place, Counts]:
-        """The counts of a batch whose bad records may be dead-lettered; nothing is recorded (`record` does).
+        """Return the counts of a batch whose bad records may be dead-lettered; `record` adds them later.
 
         Raises:
-            PartitionsStoppedError: a partition has too many. Each stop stands at the first bad record of this batch.
+            PartitionsStoppedError: a partition has too many. Each stop is at the first bad record of this batch.
         """
         counts_of = self._counts(records, dead)
         tripped = self._breaker.tripped(counts_of)
@@ -218,11 +219,11 @@ class PartitionGuard:
         raise PartitionsStoppedError(stops)
 
     def record(self, counts: Mapping[Place, Counts]) -> None:
-        """Count a batch that was stored."""
+        """Count a stored batch."""
         self._breaker.record(counts)
 
     def _counts(self, records: Sequence[Record], dead: Sequence[DeadLetter]) -> dict[Place, Counts]:
-        """Events and bad ones by partition, without those that an operator has told to dead-letter."""
+        """Return events and bad ones by partition, without those that an operator allowed to dead-letter."""
         counted = [one for one in records if not self._is_parked(one)] if self._parked_until else records
         events = Counter([(one.topic, one.partition) for one in counted])
         bad = Counter((one.record.topic, one.record.partition) for one in dead if not self._is_parked(one.record))
@@ -253,7 +254,7 @@ class PartitionGuard:
                 raise FencedError(f"group {self._group} was overtaken on {stop.topic}/{stop.partition}")
 
     def moved(self, moves: Sequence[Move]) -> None:
-        """Positions moved: a parked run that lies behind them is done."""
+        """Note moved positions: a parked run before them is done."""
         for move in moves:
             place = (move.topic, move.partition)
             if move.next >= self._parked_until.get(place, move.next + 1):
@@ -262,6 +263,8 @@ class PartitionGuard:
 
 
 def without(records: Sequence[Record], stops: Sequence[Stopped]) -> list[Record]:
-    """The records that are stored although partitions stop: those of others, and those before the first bad one."""
+    """Return the records that are stored although partitions stop: those of other partitions, and those before the
+    first bad one.
+    """
     ends = {stop.place: stop.next for stop in stops}
     return [one for one in records if one.offset < ends.get((one.topic, one.partition), one.offset + 1)]

@@ -1,4 +1,6 @@
-"""Subjects of the schema registry with their versions and compatibility levels, also of others. Nothing here writes."""
+"""Subjects of the schema registry with their versions and compatibility levels, also of other applications. Nothing
+here writes.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from highwater.schemas.errors import HighwaterError
 from highwater.streams.access import RegistryAccess
 
 AVRO = "AVRO"
-# What the registry answers when the text is no schema.
+# The registry's error for a text that is not a schema.
 _INVALID = 422
 
 
@@ -41,14 +43,14 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a schema may be the next version of a subject; the reasons where it may not, as the registry gives them."""
+    """Whether a schema may be the next version of a subject; the registry's reasons if not."""
 
     is_compatible: bool
     reasons: tuple[str, ...]
 
 
 async def listed_subjects(access: RegistryAccess | None) -> list[str]:
-    """Every subject, by name.
+    """Return every subject, by name.
 
     Raises:
         UnavailableError: the registry does not answer.
@@ -57,7 +59,7 @@ async def listed_subjects(access: RegistryAccess | None) -> list[str]:
 
 
 async def described_subject(access: RegistryAccess | None, name: str) -> Subject | None:
-    """A subject with all its versions; None: it was never registered.
+    """Return a subject with all its versions; None if it was never registered.
 
     Raises:
         UnavailableError: the registry does not answer.
@@ -84,7 +86,7 @@ def _described(access: RegistryAccess, name: str) -> Subject | None:
 
 
 def _compatibility(access: RegistryAccess, name: str) -> str | None:
-    """The level of a subject, or the registry's own where it has none."""
+    """Return the level of a subject, or the registry's default if it has none."""
     for path in (f"config/{quote(name, safe='')}", "config"):
         try:
             return str(ask(access, "GET", path)["compatibilityLevel"])
@@ -95,10 +97,11 @@ def _compatibility(access: RegistryAccess, name: str) -> str | None:
 
 
 async def checked_schema(access: RegistryAccess | None, name: str, text: str, kind: str = AVRO) -> Verdict | None:
-    """Whether a schema may be registered under a subject, by its compatibility level; None: there is no such subject.
+    """Check whether a schema may be registered under a subject, by its compatibility level; None: there is no such
+    subject.
 
     Raises:
-        InvalidSchemaError: the text is no schema of the kind.
+        InvalidSchemaError: the text is not a schema of the kind.
         UnavailableError: the registry does not answer.
     """
     return await asyncio.to_thread(_checked, RegistryAccess.required(access), name, text, kind)

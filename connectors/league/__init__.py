@@ -1,1 +1,1 @@
-"""Leagues: matches, votes, posts and ratings stored, and the facts of each page."""
+"""Leagues: stores matches, votes, posts and ratings, and the facts of each page."""

@@ -1,7 +1,8 @@
-"""How each league document is made: one statement gathers its facts, pure functions decide it, and its bytes are JSON.
+"""How each league document is built: one statement reads its facts, pure functions decide it, and its bytes are JSON.
 
-Invariant: equal facts give equal bytes, in whatever order the rows come, so that a document made again is a new version only when
-something of it is new. One statement is one moment, so no document mixes two. `streams/league/` holds what a document says.
+Invariant: equal facts give equal bytes, in whatever order the rows come, so that a rebuilt document is a new version
+only if its content changed. One statement is one snapshot, so no document mixes two. `streams/league/` defines the
+contents.
 """
 
 from __future__ import annotations
@@ -25,30 +26,30 @@ from highwater.streams.league.matches import Match
 from highwater.streams.league.windows import WindowOptions, kickoff_range, live_ends_ms, season_windows
 
 DAY_MS = 86_400_000
-# Matches in a document over all seasons. A club plays 60 a year, the leagues of the world fewer than this on a day.
+# Matches in a document over all seasons. A club plays 60 a year, the leagues of the world fewer than this per day.
 MATCHES_MAX = 5_000
-# Matches of one user: those shown are the seasons somebody looks back on, those counted more than anybody has voted on.
+# Matches of one user: the shown ones are a season, the counted ones more than anybody has voted on.
 STAKES_SHOWN_MAX, STAKES_COUNTED_MAX = 1_000, 20_000
 # How far ahead predictions are offered; the default range is 6 days (R4.19).
 DAYS_MAX = 31
 PAGES_MAX = 1_000_000
-# A match that has ended is looked at for so long, for the event that took it out of play.
+# An ended match is included this long, for the event that ended it.
 AROUND_MS = DAY_MS
 
 
 class Built(NamedTuple):
-    """A document's bytes, and the position of the newest event that its facts come from; "" when there is none."""
+    """A document's bytes, and the position of the newest event behind its facts; "" if there is none."""
 
     payload: bytes
     caused_by: str
 
 
-# Of a connection, what the document is about, and now; None: there is no such thing.
+# Takes a connection, the subject of the document, and now; returns None if it does not exist.
 Builder = Callable[[Connection, str, int], Awaitable[Built | None]]
 
 
 async def _storable(builder: Builder, tx: Connection, about: str, now_ms: int) -> Built | None:
-    """PostgreSQL holds no NUL, so there is nothing of that name; asking for it would be an error."""
+    """Run the builder unless the name contains NUL, which PostgreSQL cannot store."""
     return None if "\x00" in about else await builder(tx, about, now_ms)
 
 
@@ -57,12 +58,12 @@ def _built(document: Mapping[str, Any], causes: Iterable[Cause | None]) -> Built
 
 
 def _number(about: str, most: int) -> int | None:
-    """A number from 1 as it is written without need of more digits, so that no document has two keys."""
+    """Parse a number from 1 without leading zeros, so that no document has two keys."""
     return int(about) if re.fullmatch(r"[1-9][0-9]{0,8}", about) and int(about) <= most else None
 
 
 class _Builders:
-    """The builders, one method a kind. All take what a `Builder` takes, whether or not they need it."""
+    """The builders, one method per kind. All take what a `Builder` takes, whether or not they need it."""
 
     def __init__(self, options: WindowOptions) -> None:
         self._options = options
@@ -75,19 +76,19 @@ class _Builders:
         season: str,
         now_ms: int,
     ) -> Built | None:
-        """A page of all matches of a season; none without a match."""
+        """Build a page of all matches of a season; None without a match."""
         matches = [match_of(row) for row in await tx.fetch(QUERIES["league_season_matches"], season)]
         return _built(page(season, matches), causes(matches)) if matches else None
 
     async def stats_live(self, tx: Connection, season: str, now_ms: int) -> Built | None:
-        """Matches of a season in play."""
+        """Build the matches of a season in play."""
         matches = [match_of(row) for row in await tx.fetch(QUERIES["league_season_matches"], season)]
         if not matches:
             return None
         return _built(stats.stats_live(season, matches, now_ms, self._options.duration_ms), everything(matches))
 
     async def match_meta(self, tx: Connection, match_id: str, now_ms: int) -> Built | None:
-        """What does not move of a match."""
+        """Build the fixed part of a match."""
         row = await tx.fetchrow(QUERIES["league_match"], match_id)
         if row is None:
             return None
@@ -95,7 +96,7 @@ class _Builders:
         return _built(documents.match_meta(match), settled([match]))
 
     async def match_live(self, tx: Connection, match_id: str, now_ms: int) -> Built | None:
-        """Score and votes of a match; it ends three hours after the match (R4.17)."""
+        """Build score and votes of a match; it ends three hours after the match (R4.17)."""
         row = await tx.fetchrow(QUERIES["league_match_with_votes"], match_id)
         if row is None:
             return None
@@ -106,7 +107,7 @@ class _Builders:
         return _built(documents.match_live(match, votes), live(match, votes.caused_by))
 
     async def match_comments(self, tx: Connection, match_id: str, now_ms: int) -> Built | None:
-        """The latest comments on a match."""
+        """Build the latest comments on a match."""
         rows = await tx.fetch(QUERIES["league_match_comments"], match_id, documents.COMMENTS_MAX)
         if not rows:
             return None
@@ -136,19 +137,19 @@ class _Builders:
         return [stake_of(row) for row in await tx.fetch(QUERIES["league_stakes_of_user"], user_id, count_max)]
 
     async def predictions_user(self, tx: Connection, user_id: str, now_ms: int) -> Built | None:
-        """What a user said; a user who said nothing has an empty document, which an erasure may be behind."""
+        """Build a user's predictions; a user without any has an empty document, perhaps after an erasure."""
         stakes = await self._stakes(tx, user_id, STAKES_SHOWN_MAX)
         causes = [*ratings.stake_causes(stakes), await erasures.cause_of(tx, user_id)]
         return _built(ratings.user_predictions(user_id, stakes), causes)
 
     async def achievements(self, tx: Connection, user_id: str, now_ms: int) -> Built | None:
-        """What a user has reached."""
+        """Build a user's achievements."""
         stakes = await self._stakes(tx, user_id, STAKES_COUNTED_MAX)
         causes = [*ratings.stake_causes(stakes), await erasures.cause_of(tx, user_id)]
         return _built(ratings.achievements(user_id, stakes), causes)
 
     async def leaderboard(self, tx: Connection, about: str, now_ms: int) -> Built | None:
-        """A page of the rating; the first is always there."""
+        """Build a page of the rating; the first always exists."""
         page = _number(about, PAGES_MAX)
         if page is None:
             return None
@@ -161,7 +162,7 @@ class _Builders:
         return _built(document, (Cause(row["result_ms"] or 0, row["position"]) for row in rows[: documents.PAGE_USERS]))
 
     async def admin_stats(self, tx: Connection, about: str, now_ms: int) -> Built | None:
-        """Counts."""
+        """Build the counts."""
         counts = dict(await one_row(tx, QUERIES["league_counts"]))
         position = counts.pop("position")
         return Built(orjson.dumps(counts), position or "")
@@ -183,19 +184,19 @@ class _Builders:
         return _built(stats.matches_live(matches, now_ms, self._options.duration_ms), everything(matches))
 
     async def club_matches(self, tx: Connection, club: str, now_ms: int) -> Built | None:
-        """A club's matches; a club is whoever is in one."""
+        """Build a club's matches; a club exists if it plays in one."""
         matches = [match_of(row) for row in await tx.fetch(QUERIES["league_club_matches"], club, MATCHES_MAX)]
         return _built(documents.club_matches(club, matches), everything(matches)) if matches else None
 
     async def match_window(self, tx: Connection, about: str, now_ms: int) -> Built | None:
-        """When which season is in its match window."""
+        """Build the times in which each season is in its match window."""
         kickoffs = [to_datetime(ms) for ms in kickoff_range(self._options, now_ms)]
         matches = [match_of(row) for row in await tx.fetch(QUERIES["league_window_matches"], *kickoffs)]
         return _built({"windows": season_windows(matches, self._options, now_ms)}, settled(matches))
 
 
 def builders(options: WindowOptions) -> Mapping[str, Builder]:
-    """The builder of every kind of document that is served, by the name of the kind."""
+    """Return the builder of every kind of served document, by kind."""
     make = _Builders(options)
     made: dict[str, Builder] = {
         "league_table": partial(make.season, standings.table, settled),

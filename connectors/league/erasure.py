@@ -1,7 +1,8 @@
-"""What an erasure of users takes of the leagues: all they said up to it, their ratings and their documents.
+"""The step of leagues in an erasure of users: all their votes, predictions and comments up to it, their ratings and
+their documents.
 
-Invariant: it erases alone (`connectors/identity/erasures.py`); who stores votes or comments waits. Votes of the matches are
-counted anew, and it is told which documents may have changed.
+Invariant: it runs alone (`connectors/identity/erasures.py`); transactions that store votes or comments wait. Votes of
+the matches are recounted, and changed documents are published.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from highwater.streams.pages.kinds import Resource
 
 
 def documents_of_user(user_id: str) -> list[Resource]:
-    """The documents that end with a user."""
+    """Return the documents that end with a user."""
     return [resource("predictions_user", user_id), resource("achievements", user_id)]
 
 
 async def lock_documents(tx: Connection, users: Collection[str]) -> None:
-    """Lock what there is of the users' documents: no maker gives one a version that the floor does not know of."""
+    """Lock the users' documents: no builder can give one a version that the floor does not know of."""
     for key in sorted(await documents.existing(tx, _keys(users))):
         await documents.lock(tx, key)
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 import asyncpg
 
 from highwater.connectors.kafka.admin import Admin
-from highwater.connectors.kafka.known import Known, Origin
+from highwater.connectors.kafka.known import KnownIds, Origin
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.league.statements import QUERIES
 from highwater.connectors.postgres.pool import Connection
@@ -21,7 +21,7 @@ from highwater.schemas.league import (
     VoteCast,
 )
 
-# An event that names a match which another topic tells of.
+# An event that names a match published on another topic.
 OfMatch = TypeVar("OfMatch", MatchUpdated | MatchFinalized, VoteCast | PredictionMade, CommentPosted)
 
 
@@ -33,10 +33,10 @@ SCHEDULES = Origin(MATCH_SCHEDULED, "fixtures", "a match", "schedules", _found)
 
 
 class KnownMatches:
-    """Divides events by whether their matches were scheduled."""
+    """Splits events by whether their matches were scheduled."""
 
     def __init__(self, pool: asyncpg.Pool[asyncpg.Record], admin: Admin) -> None:
-        self._known = Known(pool, admin, SCHEDULES)
+        self._known = KnownIds(pool, admin, SCHEDULES)
 
     async def split(self, events: Sequence[Event[OfMatch]]) -> tuple[list[Event[OfMatch]], list[DeadLetter]]:
         """Return events of known matches, and the others as dead letters.

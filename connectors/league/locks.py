@@ -1,6 +1,6 @@
-"""Locks of the leagues that no row stands for: the one recalculation of ratings, and advertisements.
+"""Locks of the leagues that no row stands for: the recalculation of ratings, and advertisements.
 
-Order of all locks of the leagues, so that no two transactions wait for each other: users' rows, documents, erasures
+Order of all locks of the leagues, so that no two transactions deadlock: users' rows, documents, erasures
 (`connectors/identity/erasures.py`), seasons, matches, ratings. Rows are locked in the order of their keys.
 """
 
@@ -15,10 +15,10 @@ _RATINGS, _ADS = 1, 2
 
 
 async def hold_ratings(tx: Connection) -> None:
-    """Rate users alone: what is rated next is seen as the one before has left it."""
+    """Lock ratings: the next calculation sees the results of the previous one."""
     await tx.execute(QUERIES["hold_league_lock"], LockClass.LEAGUE, _RATINGS)
 
 
 async def hold_ads(tx: Connection) -> None:
-    """Change advertisements alone: they are few, and a new one has no row to lock."""
+    """Lock advertisements: they are few, and a new one has no row to lock."""
     await tx.execute(QUERIES["hold_league_lock"], LockClass.LEAGUE, _ADS)

@@ -1,8 +1,8 @@
-"""How events of matches are stored: what the sinks of schedules and of results share.
+"""Stores events of matches: the common part of the sinks of schedules and of results.
 
-Invariant: the rows of a batch's seasons are locked first, then those of its matches, each in the order of keys; what is folded is
-what was stored. A match that comes out as it was is neither written nor told. The pages that a change makes old are noted in its
-transaction, so that it shows on all of them at once (`connectors/pages/changes.py`).
+Invariant: the rows of a batch's seasons are locked first, then those of its matches, each in the order of keys; events
+are folded into the stored state. An unchanged match is neither written nor published. Pages that a change makes stale
+are recorded in its transaction, so that it shows on all of them at once (`connectors/pages/changes.py`).
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ class Change(NamedTuple):
 
 
 def checked(events: Sequence[Event[EventT]]) -> tuple[list[Event[EventT]], list[DeadLetter]]:
-    """Valid events, and the others as dead letters."""
+    """Return valid events, and the others as dead letters."""
     return divided(events, check_league_event)
 
 
 def cause_of(record: Record) -> Cause:
-    """The cause that an event is."""
+    """Return an event as a cause."""
     return Cause(record.arrived_ms, str(record.position))
 
 
 class MatchStore:
-    """Folds events into matches, and writes one `match-changed` per changed match and batch."""
+    """Folds events into matches, and publishes one `match-changed` per changed match and batch."""
 
     def __init__(self, codec: Codec, clock: Clock, *, source: str) -> None:
         self._codec = codec
@@ -58,7 +58,7 @@ class MatchStore:
         self._source = source
 
     async def store(self, tx: Connection, events: Sequence[Event[MatchEvent]]) -> list[DeadLetter]:
-        """Gather, fold, store; returns events that name another season than their match has."""
+        """Read, fold, store; return events that name another season than their match has."""
         if not events:
             return []
         steps: dict[str, list[Step]] = defaultdict(list)
@@ -130,7 +130,7 @@ def _event(change: Change, revision: int) -> MatchChanged:
 
 
 async def _lock_seasons(tx: Connection, steps: Mapping[str, Sequence[Step]]) -> dict[str, int]:
-    """The revisions of the seasons that the matches have, or get by their first schedule, under lock."""
+    """Lock the seasons that the matches have, or get by their first schedule; return their revisions."""
     rows = await tx.fetch(QUERIES["seasons_of_matches"], sorted(steps))
     season_of = {row["match_id"]: row["season"] for row in rows}
     created_by: dict[str, Cause] = {}
@@ -149,7 +149,8 @@ async def _lock_seasons(tx: Connection, steps: Mapping[str, Sequence[Step]]) -> 
 
 
 def _overtaken() -> UnavailableError:
-    # Between reading which season a match is of and locking that season, another consumer scheduled it in another one.
+    # Between reading the season of a match and locking that season, another consumer scheduled the match in another
+    # one.
     return UnavailableError("a match was scheduled in another season meanwhile; the batch is repeated")
 
 
@@ -159,7 +160,7 @@ def _cause(change: Change) -> Cause:
 
 
 def _row(match: Match) -> tuple[Any, ...]:
-    """In the order of `MATCH_COLUMNS`."""
+    """Return a row in the order of `MATCH_COLUMNS`."""
     score, result = match.score_by, match.result_by
     return (
         match.match_id,

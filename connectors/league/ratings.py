@@ -1,7 +1,7 @@
-"""The rating of users in PostgreSQL: a function of what they said and what came, computed as a whole each time.
+"""The rating of users in PostgreSQL: a function of their predictions and the results, computed completely each time.
 
-Invariant: a word that is stored before the result of its match is rated by the worker of ratings, any other one with itself. Both
-hold the row of the match while they store, so each sees the other or is seen by it.
+Invariant: a prediction that is stored before the result of its match is rated by the worker of ratings, a later one by
+its own sink. Both lock the row of the match while they store, so each sees the other.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from highwater.connectors.league.locks import hold_ratings
 from highwater.connectors.league.statements import QUERIES
 from highwater.connectors.postgres.pool import Connection
 
-# Users rated by one statement: a season of 380 matches of each is two million rows, well under its minute.
+# Users rated by one statement: a season of 380 matches each is two million rows, well within its minute.
 USERS_MAX = 5_000
 
 
 async def rate_users(tx: Connection, users: Sequence[str]) -> list[str]:
-    """Rate users by all they said; the caller holds the lock of ratings. Returns those whose rating changed."""
+    """Rate users by all their predictions; the caller holds the lock of ratings. Return those whose rating changed."""
     changed: list[str] = []
     for start in range(0, len(users), USERS_MAX):
         rated = await tx.fetch(QUERIES["rate_users"], users[start : start + USERS_MAX])
@@ -26,7 +26,7 @@ async def rate_users(tx: Connection, users: Sequence[str]) -> list[str]:
 
 
 async def rate_late(tx: Connection, users: Sequence[str]) -> bool:
-    """Rate users who said something of a match that has its result; returns whether any rating changed."""
+    """Rate users who voted or predicted after the result; return whether any rating changed."""
     if not users:
         return False
     await hold_ratings(tx)

@@ -1,4 +1,4 @@
-"""What the API asks of leagues beside documents: the season of a match, the list of seasons, counters of the database."""
+"""What the API reads about leagues besides documents: the season of a match, the list of seasons, counters of the database."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from highwater.connectors.league.statements import QUERIES
 from highwater.connectors.postgres.pool import fetched
 from highwater.streams.clock import to_ms
 
-READ_SECONDS_MAX = 5.0
 # A statement that takes so long on average is slow: a read of a page takes a few milliseconds.
 SLOW_MS = 1_000.0
 
 
 class Seasons(NamedTuple):
-    """A page of the seasons, how many there are, and the position of the event that brought the newest ("" before any)."""
+    """A page of the seasons, their number, and the position of the event behind the newest ("" without any)."""
 
     page: list[str]
     known: int
@@ -31,8 +30,8 @@ class KnownMatch(NamedTuple):
 
 
 class DatabaseCounters(NamedTuple):
-    """What PostgreSQL counts. `slow_statements`: those that take more than `SLOW_MS` on average, None where it does not measure
-    statements; `slow_now`: those that have run for longer than that at this moment.
+    """PostgreSQL's counters. `slow_statements`: those above `SLOW_MS` on average, None if it does not measure
+    statements; `slow_now`: those running longer than that now.
     """
 
     transactions: int
@@ -42,17 +41,17 @@ class DatabaseCounters(NamedTuple):
 
 
 async def match_of(pool: Any, match_id: str) -> KnownMatch | None:
-    """What a write has to know of a match; None when there is no such match.
+    """Return what a write needs to know about a match; None if there is no such match.
 
     Raises:
         UnavailableError: PostgreSQL is unavailable.
     """
-    rows = await fetched(pool, QUERIES["match_of_write"], match_id, seconds_max=READ_SECONDS_MAX)
+    rows = await fetched(pool, QUERIES["match_of_write"], match_id)
     return KnownMatch(rows[0]["season"], to_ms(rows[0]["kickoff"])) if rows else None
 
 
 async def version_of(pool: Any, key: str) -> int:
-    """The last version of a resource, also of one that was taken away; 0 when it never had one.
+    """Return the last version of a resource, also of a deleted one; 0 if it never had one.
 
     Raises:
         UnavailableError: PostgreSQL is unavailable.
@@ -61,23 +60,23 @@ async def version_of(pool: Any, key: str) -> int:
 
 
 async def seasons(pool: Any, after: str, limit: int) -> Seasons:
-    """Seasons in order, from the one after `after`.
+    """Return seasons in order, after `after`.
 
     Raises:
         UnavailableError: PostgreSQL is unavailable.
     """
-    rows = await fetched(pool, QUERIES["seasons_after"], after, limit, seconds_max=READ_SECONDS_MAX)
+    rows = await fetched(pool, QUERIES["seasons_after"], after, limit)
     page = [row["season"] for row in rows if row["season"] is not None]
     return Seasons(page, rows[0]["seasons"], rows[0]["position"] or "")
 
 
 async def counters(pool: Any) -> DatabaseCounters:
-    """The counters of this database.
+    """Return the counters of this database.
 
     Raises:
         UnavailableError: PostgreSQL is unavailable.
     """
-    (row,) = await fetched(pool, QUERIES["database_counters"], SLOW_MS, seconds_max=READ_SECONDS_MAX)
+    (row,) = await fetched(pool, QUERIES["database_counters"], SLOW_MS)
     slow = await _slow_statements(pool) if row["has_statements"] else None
     return DatabaseCounters(row["transactions"], row["lock_waits"], slow, row["slow_now"])
 
@@ -90,9 +89,9 @@ async def _slow_statements(pool: Any) -> int | None:
         asyncpg.InsufficientPrivilegeError,
         asyncpg.UndefinedColumnError,
     ):
-        return None  # the extension is there without its library, not ours to read, or older than its mean_exec_time
+        return None  # the extension exists without its library, may not be read by us, or predates mean_exec_time
 
 
 async def _value(pool: Any, query: str, argument: Any) -> Any:
-    rows = await fetched(pool, query, argument, seconds_max=READ_SECONDS_MAX)
+    rows = await fetched(pool, query, argument)
     return rows[0][0] if rows else None

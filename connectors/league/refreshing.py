@@ -1,6 +1,8 @@
-"""Requests to rebuild documents, from sinks that decide nothing: they go to the outbox in the transaction of the change.
+"""Requests to rebuild documents, from sinks that decide nothing: they go to the outbox in the transaction of the
+change.
 
-Invariant: what is asked for is noted as changed in the same transaction, so that it shows on all pages at once.
+Invariant: requested documents are marked as changed in the same transaction, so that the change shows on all pages at
+once.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ class RefreshRequest(NamedTuple):
 async def request_refreshes(
     tx: Connection, codec: Codec, requests: Sequence[RefreshRequest], *, source: str, now_ms: int
 ) -> None:
-    """Ask for documents in the transaction that has changed their facts."""
+    """Request documents in the transaction that changed their facts."""
     await note_changes(tx, (document.key for request in requests for document in request.documents))
     await outbox.add(tx, [_row(codec, request, f"/connectors/{source}", now_ms) for request in requests])
 

@@ -1,6 +1,6 @@
 """Rows of matches, votes and predictions as values: the one place that knows how a match is stored.
 
-Invariant: what was folded from events is what comes back, to the millisecond and to the event behind each part.
+Invariant: reading returns exactly what was folded from events, to the millisecond and to the event behind each part.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MATCH_COLUMNS = (
 
 
 def match_of(row: Row) -> Match:
-    """The match in a row that has at least `MATCH_COLUMNS`."""
+    """Return the match in a row that has at least `MATCH_COLUMNS`."""
     finalized_at = row["finalized_at"]
     return Match(
         match_id=row["match_id"],
@@ -62,14 +62,18 @@ def _cause(arrived_ms: int | None, position: str | None) -> Cause | None:
 
 
 def votes_of(row: Row) -> Votes:
-    """The votes beside a match: `votes_home`, `votes_draw`, `votes_away`, `votes_ms`, `votes_position`, null before any."""
+    """Return the votes beside a match: `votes_home`, `votes_draw`, `votes_away`, `votes_ms`, `votes_position`, null
+    before any.
+    """
     if row["votes_ms"] is None:
         return Votes()
     return Votes(row["votes_home"], row["votes_draw"], row["votes_away"], Cause(row["votes_ms"], row["votes_position"]))
 
 
 def stake_of(row: Row) -> Stake:
-    """What a user said of a match: its columns, those of `league_votes` and, with `predicted_`, of `league_predictions`."""
+    """Return a user's vote and prediction of a match: its columns, those of `league_votes` and, with `predicted_`, of
+    `league_predictions`.
+    """
     vote = prediction = None
     if row["choice"] is not None:
         vote = Vote(row["choice"], to_ms(row["cast_at"]), Cause(row["cast_ms"], row["vote_position"]))

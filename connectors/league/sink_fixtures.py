@@ -1,4 +1,4 @@
-"""The sink of schedules: which matches there are, and when."""
+"""The sink of schedules: stores matches and their times."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from highwater.streams.clock import Clock
 
 
 class Prepared(NamedTuple, Generic[EventT]):
-    """Valid events of a batch, and what is refused."""
+    """Valid events of a batch, and refused events."""
 
     events: list[Event[EventT]]
     dead: list[DeadLetter]
 
 
 class FixturesSink(Handler[MatchScheduled, Prepared[MatchScheduled]]):
-    """One row a match. The first schedule names the season for good."""
+    """Stores one row per match. The first schedule fixes the season."""
 
     group = "fixtures"
     topics = (MATCH_SCHEDULED,)

@@ -1,8 +1,8 @@
 """The sink of posts: comments on matches, and advertisements.
 
-Invariant: a comment is named by its position, so reading it again adds none. Of an advertisement the last word in the order of
-the broker's time counts; one that was taken away stays as a row without a payload, so that something older cannot bring it
-back.
+Invariant: the id of a comment is its position, so reading it again adds none. The latest event about an advertisement
+in the order of the broker's time counts; a deleted one remains as a row without a payload, so that an older event
+cannot restore it.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from highwater.streams.clock import to_datetime
 from highwater.streams.league.resources import resource
 
 Post: TypeAlias = CommentPosted | AdChanged
-# Shown are 120 (R4.18); those behind them move up when users are erased. Eight times as many bounds what a match may hold.
+# 120 are shown (R4.18); later ones move up when users are erased. Eight times as many limits the comments of a match.
 COMMENTS_KEPT_MAX = 1_000
 
 
 class Prepared(NamedTuple):
-    """Valid events of a batch by kind, in the order of causes, and what is refused."""
+    """Valid events of a batch by kind, in the order of causes, and refused events."""
 
     comments: list[Event[CommentPosted]]
     ads: list[Event[AdChanged]]
@@ -38,7 +38,7 @@ class Prepared(NamedTuple):
 
 
 class Ad(NamedTuple):
-    """What an advertisement shows; None = taken away, or never there."""
+    """The contents of an advertisement; None = deleted, or never existed."""
 
     payload: str | None
     cause: Cause
@@ -65,7 +65,7 @@ class PostsSink(Handler[Post, Prepared]):
         return Prepared(known, of_topic(ordered, AD_CHANGED), [*dead, *unknown])
 
     async def apply(self, tx: Connection, events: Sequence[Event[Post]], prepared: Prepared) -> Sequence[DeadLetter]:
-        """Store what is new and tell whose documents it is in."""
+        """Store what is new and publish the affected documents."""
         told = []
         if prepared.comments:
             newest = await _store_comments(tx, await erasures.valid(tx, prepared.comments))
@@ -81,7 +81,7 @@ class PostsSink(Handler[Post, Prepared]):
 
 
 async def _store_comments(tx: Connection, comments: Sequence[Event[CommentPosted]]) -> dict[str, str]:
-    """Store comments, drop what is too many, and return the newest new one that stayed, by match."""
+    """Store comments, drop those above the limit, and return the newest new one that remained, by match."""
     if not comments:
         return {}
     matches = sorted({event.value["match_id"] for event in comments})
@@ -97,7 +97,7 @@ async def _store_comments(tx: Connection, comments: Sequence[Event[CommentPosted
 
 
 async def _store_ads(tx: Connection, events: Sequence[Event[AdChanged]]) -> str:
-    """Store the last word on each advertisement; the position of the last one that changed what is shown, or ""."""
+    """Store the latest state of each advertisement; return the position of the last visible change, or ""."""
     await hold_ads(tx)
     rows = await tx.fetch(QUERIES["ads_held"], sorted({event.value["ad_id"] for event in events}))
     held = {row["ad_id"]: Ad(row["payload"], Cause(row["changed_ms"], row["position"])) for row in rows}
@@ -114,7 +114,7 @@ async def _store_ads(tx: Connection, events: Sequence[Event[AdChanged]]) -> str:
 
 
 def _last_ads(held: Mapping[str, Ad], events: Sequence[Event[AdChanged]]) -> dict[str, Ad]:
-    """What is newer than what is held; the events are in the order of causes."""
+    """Return what is newer than the stored state; the events are in the order of causes."""
     last: dict[str, Ad] = {}
     for record, value in events:
         ad_id, cause = value["ad_id"], cause_of(record)

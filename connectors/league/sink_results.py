@@ -1,4 +1,4 @@
-"""The sink of results: scores of matches in play, and how matches ended. It waits for the sink of schedules."""
+"""The sink of results: scores of matches in play, and final results. It waits for the sink of schedules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from highwater.connectors.league.sink_fixtures import Prepared
 from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.league import MATCH_FINALIZED, MATCH_UPDATED, MatchFinalized, MatchUpdated
 
-# What becomes of a match that was scheduled.
+# The events after a match was scheduled.
 Played: TypeAlias = MatchUpdated | MatchFinalized
 
 

@@ -1,8 +1,8 @@
-"""The sink of votes and predictions: gathered for a window, then stored and told once (R4.33).
+"""The sink of votes and predictions: collected for a window, then stored and published once (R4.33).
 
-Invariant: a window is a batch. Its votes, the counts, the ratings of those who spoke of a match that has its result, the
-requests to make documents anew and the positions are one transaction, so a process that dies in the middle of a window loses
-nothing and counts nothing twice. The log is the buffer.
+Invariant: a window is a batch. Its votes, the counts, the ratings of users who voted or predicted after the result, the
+requests to rebuild documents and the positions are one transaction, so a process that dies in the middle of a window
+loses nothing and counts nothing twice. The log is the buffer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class VotesSink(Handler[WordEvent, Prepared[WordEvent]]):
 
     group = "votes"
     topics = (VOTE_CAST, PREDICTION_MADE)
-    # A window that fills up ends early. The keys of so many users, with the longest ids, are 5.3 MB and fit one record.
+    # A full window ends early. The keys of this many users, with the longest ids, are 5.3 MB and fit one record.
     batch_max = 5_000
 
     def __init__(self, around: Surroundings, *, window_seconds: float) -> None:
@@ -50,7 +50,7 @@ class VotesSink(Handler[WordEvent, Prepared[WordEvent]]):
     async def apply(
         self, tx: Connection, events: Sequence[Event[WordEvent]], prepared: Prepared[WordEvent]
     ) -> Sequence[DeadLetter]:
-        """Store the last word of each user and match, count the votes of the matches where one changed, and tell."""
+        """Store the last vote and prediction of each user and match, recount the votes of changed matches, and publish."""
         valid = await erasures.valid(tx, prepared.events)
         if valid:
             matches = await tx.fetch(QUERIES["lock_matches"], sorted({event.value["match_id"] for event in valid}))
@@ -67,7 +67,7 @@ class VotesSink(Handler[WordEvent, Prepared[WordEvent]]):
 
 
 def _requests(changed: Sequence[Word]) -> list[RefreshRequest]:
-    """One a match."""
+    """Return one request per match."""
     users: dict[str, list[str]] = defaultdict(list)
     for word in changed:
         users[word.match_id].append(word.user_id)
@@ -80,13 +80,13 @@ def _requests(changed: Sequence[Word]) -> list[RefreshRequest]:
 
 
 def _rating_request(late: Sequence[Word]) -> RefreshRequest:
-    """The rating, which words on matches that have their result have changed."""
+    """Return the request to rebuild the rating, which votes and predictions after a result have changed."""
     last = max((word.cause for word in late), key=lambda cause: cause.order)
     return RefreshRequest("ratings", [resource("leaderboard", "1")], "votes", last.position)
 
 
 def documents_of_votes(match_id: str) -> list[Resource]:
-    """The documents that say how a match is voted."""
+    """Return the documents that show the votes of a match."""
     return [
         resource("match_live", match_id),
         resource("predictions_active", str(PREDICTION_DAYS)),

@@ -1,7 +1,7 @@
 """Votes and predictions as they are stored, and the counts of votes.
 
-Invariant: whoever changes votes of a match holds the row of the match (or erases alone), and counts before the transaction
-ends, so counts are those of the votes.
+Invariant: a transaction that changes votes of a match locks its row (or erases alone), and recounts before it ends, so
+counts always match the votes.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from highwater.schemas.topic_names import ReadTopic
 from highwater.streams.clock import to_datetime, to_ms
 from highwater.streams.league.votes import Settled, Whose, Word, settle_words
 
-# What users say of a match.
+# Votes and predictions of users on matches.
 WordEvent: TypeAlias = VoteCast | PredictionMade
 
 
 class _Table(NamedTuple):
-    """How one of the two kinds of words is read and written. An event and a row name what is said alike."""
+    """How one of the two kinds is read and written. Events and rows use the same names."""
 
     said: tuple[str, ...]
     held: str
@@ -41,7 +41,7 @@ _TABLES: Mapping[str, _Table] = {
 
 
 async def store_words(tx: Connection, topic: ReadTopic[WordEvent], events: Sequence[Event[WordEvent]]) -> Settled:
-    """Store the last word of each user and match that the events of a topic tell; the matches are locked."""
+    """Store the last vote or prediction of each user and match in the events of a topic; the matches are locked."""
     table = _TABLES[topic]
     words = [_word(table, event) for event in events if event.record.topic == topic]
     if not words:
@@ -80,7 +80,7 @@ def _word_of(table: _Table, row: Row) -> Word:
 
 
 def newest_causes(words: Iterable[Word]) -> dict[str, Cause]:
-    """The last event of each match among some words, in the order of matches."""
+    """Return the last event of each match, in the order of matches."""
     newest: dict[str, Cause] = {}
     for word in sorted(words, key=lambda word: (word.match_id, word.cause.order)):
         newest[word.match_id] = word.cause

@@ -1,8 +1,8 @@
-"""Rates users by what they said of matches (R4.22, R4.34): those of a match when it has a result, and all each six hours.
-Whoever says something of a match that has one is rated by the sink that stores it (`sink_votes.py`).
+"""Rates users by their predictions of matches (R4.22, R4.34): those of a match when it has a result, and everyone every
+six hours. A later vote or prediction is rated by the sink that stores it (`sink_votes.py`).
 
-Invariant: a rating is a function of what is stored, computed as a whole each time, so a repeat changes nothing. One transaction
-rates at a time: a result that was committed before it began is in all of its ratings.
+Invariant: a rating is a function of what is stored, computed completely each time, so a repeat changes nothing. One
+transaction rates at a time: a result that was committed before it began is in all of its ratings.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from highwater.streams.league.resources import resource
 from highwater.streams.pages.kinds import Resource
 from highwater.streams.ticks import is_of_the_future
 
-# A full recalculation each six hours of the ticks' time (R4.22).
+# A full recalculation every six hours of the ticks' time (R4.22).
 RUN_MS = 6 * 3_600_000
 # Documents of users in one request: 64 KiB of keys.
 _DOCUMENTS_MAX = 1_000
 
 
-class Due(NamedTuple):
-    """What a batch asks for: matches that have another result, the number of the run at its newest tick, and by which event."""
+class RatingWork(NamedTuple):
+    """The work of a batch: matches with another result, the number of the run at its newest tick, and the causing event."""
 
     matches: list[str]
     run: int | None
     cause: Position
 
 
-class RatingsWorker(Handler[MatchChanged | Tick, Due]):
-    """Keeps `league_ratings`; the first page of the rating is asked for when it may have changed, and at each run."""
+class RatingsWorker(Handler[MatchChanged | Tick, RatingWork]):
+    """Keeps `league_ratings`; the first page of the rating is requested when it may have changed, and at each run."""
 
     group = "ratings"
     topics = (MATCH_CHANGED, TICK)
@@ -55,24 +55,24 @@ class RatingsWorker(Handler[MatchChanged | Tick, Due]):
         self._codec = codec
         self._clock = clock
 
-    async def prepare(self, events: Sequence[Event[MatchChanged | Tick]]) -> Due:
-        """Which matches and which run."""
+    async def prepare(self, events: Sequence[Event[MatchChanged | Tick]]) -> RatingWork:
+        """Return which matches and which run."""
         asking = [event for event in of_topic(events, MATCH_CHANGED) if _is_rated(event.value)]
         ticks = of_topic(events, TICK)
         runs = [
             tick.value["now"] // RUN_MS for tick in ticks if not is_of_the_future(tick.value, tick.record.arrived_ms)
         ]
         cause = (asking[-1] if asking else events[-1]).record.position
-        return Due(sorted({event.value["match_id"] for event in asking}), max(runs, default=None), cause)
+        return RatingWork(sorted({event.value["match_id"] for event in asking}), max(runs, default=None), cause)
 
     async def apply(
-        self, tx: Connection, events: Sequence[Event[MatchChanged | Tick]], prepared: Due
+        self, tx: Connection, events: Sequence[Event[MatchChanged | Tick]], prepared: RatingWork
     ) -> Sequence[DeadLetter]:
-        """Rate, and ask for the documents that ratings are in."""
+        """Rate, and request the documents that show ratings."""
         if not prepared.matches and prepared.run is None:
             return []
         await erasures.share(tx)
-        await hold_ratings(tx)  # the statements that follow see what was committed while this waited
+        await hold_ratings(tx)  # later statements see what was committed while this waited
         is_run = prepared.run is not None and await tx.fetchval(QUERIES["begin_rating_run"], prepared.run) is not None
         rows = await (
             tx.fetch(QUERIES["users_to_rate"]) if is_run else tx.fetch(QUERIES["users_of_matches"], prepared.matches)
@@ -94,7 +94,7 @@ def _requests(dropped: Sequence[Resource], cause: Position) -> list[RefreshReque
 
 
 async def _documents_of(tx: Connection, users: Sequence[str]) -> list[Resource]:
-    """The stored documents of these users."""
+    """Return the stored documents of these users."""
     found: list[Resource] = []
     for start in range(0, len(users), USERS_MAX):
         asked = {
@@ -107,5 +107,5 @@ async def _documents_of(tx: Connection, users: Sequence[str]) -> list[Resource]:
 
 
 def _is_rated(change: MatchChanged) -> bool:
-    """Whether a change of a match can change ratings: another result, or another date of a match that has one."""
+    """Return whether a change of a match can change ratings: another result, or another date of a match with one."""
     return "result" in change["changed"] or ("schedule" in change["changed"] and change["state"] == State.FINAL)

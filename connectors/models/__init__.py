@@ -1,1 +1,1 @@
-"""Models: OpenAI-compatible services for text and for vectors, what stands in for them, and calls written down."""
+"""Models: OpenAI-compatible services for text and vectors, their built-in replacements, and recorded calls."""

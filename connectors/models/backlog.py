@@ -1,6 +1,6 @@
-"""How far what makes vectors is behind, and how long it will take: for `/metrics`, and once a minute for the log.
+"""The backlog of an embedder, and the estimated time to clear it: for `/metrics`, and once a minute for the log.
 
-Its law: an estimate is one of the last minutes' pace, and of none before anything was made.
+Invariant: an estimate is based on the pace of the last minutes; there is none before the first batch.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from highwater.streams.clock import monotonic_seconds
 from highwater.streams.models.pace import Pace
 from highwater.streams.telemetry import VECTORS_SECONDS_LEFT, VECTORS_WAITING, get_log
 
-# Counting so many takes some 0.2 s; beyond it the figure is a lower bound.
+# Counting this many takes some 0.2 s; beyond it the number is a lower bound.
 BACKLOG_COUNTED_MAX = 1_000_000
 _SHOWN_SECONDS = 10.0
 _TOLD_SECONDS = 60.0
 
 
 class Backlog:
-    """What waits for vectors: `of` names it in the metrics, `role` the log."""
+    """The texts that wait for vectors: `of` names them in the metrics, `role` in the log."""
 
     def __init__(self, of: str, role: str) -> None:
         self._of = of
@@ -30,21 +30,21 @@ class Backlog:
 
     @contextmanager
     def making(self, texts: int) -> Iterator[None]:
-        """Time a batch; one that fails tells nothing of the pace."""
+        """Time a batch; a failed one does not count for the pace."""
         began = monotonic_seconds()
         yield
         self._pace = self._pace.after(texts, monotonic_seconds() - began)
 
     def seconds_for(self, texts: int) -> int | None:
-        """How long so many will take; None while none was made."""
+        """Return how long this many texts will take; None before the first batch."""
         return self._pace.seconds_for(texts)
 
     def is_due(self) -> bool:
-        """Whether it was not shown lately."""
+        """Return whether it was not shown recently."""
         return monotonic_seconds() - self._shown_at >= _SHOWN_SECONDS
 
     def show(self, waiting: int) -> None:
-        """Set the gauges, and say so once a minute while something waits."""
+        """Set the gauges, and log the backlog once a minute while something waits."""
         now = self._shown_at = monotonic_seconds()
         seconds_left = self._pace.seconds_for(waiting)
         self._is_behind = waiting > 0

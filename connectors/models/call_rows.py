@@ -1,7 +1,7 @@
-"""Calls of the language model in PostgreSQL, for whoever makes them.
+"""Calls of the language model in PostgreSQL.
 
-Invariant: a call is written down before it is made, and its answer before anything follows from it, or in the same transaction;
-the first outcome of a call stays.
+Invariant: a call is stored before it is made, and its answer before anything follows from it, or in the same
+transaction; the first outcome of a call stays.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from highwater.streams.clock import to_datetime
 
 
 class CallBegin(NamedTuple):
-    """A call that is about to be made, with the prompts it is made with; `user_id` None: it is no query's."""
+    """A call that is about to be made, with its prompts; `user_id` None: it does not belong to a query."""
 
     run_id: str
     stage: str
@@ -46,7 +46,7 @@ class CallEnd(NamedTuple):
 
 
 class StoredCall(NamedTuple):
-    """What is known of a call that was made before."""
+    """What is stored of an earlier call."""
 
     outcome: str
     answer: str | None
@@ -60,19 +60,19 @@ class Calls:
         self._pool = pool
 
     async def end(self, ends: Sequence[CallEnd]) -> list[bool]:
-        """Store the outcomes of calls in a transaction of its own, as `end_calls` does."""
+        """Store the outcomes of calls in a separate transaction, as `end_calls` does."""
         async with transaction(self._pool) as tx:
             return await end_calls(tx, ends)
 
     async def find(self, run_id: str, stage: str, attempt: int) -> StoredCall | None:
-        """What is known of a call; None while it has no outcome."""
+        """Return what is stored of a call; None while it has no outcome."""
         async with reading(self._pool) as tx:
             row = await tx.fetchrow(QUERIES["find_call"], run_id, stage, attempt)
         return None if row is None or row["outcome"] is None else StoredCall(**row)
 
 
 async def begin_calls(tx: Connection, calls: Sequence[CallBegin]) -> None:
-    """Write down calls that are made once the transaction is committed."""
+    """Store calls that are made once the transaction is committed."""
     if not calls:
         return
     rows = [(*call[:5], ",".join(map(str, call.prompt_ids)), to_datetime(call.started_ms)) for call in calls]
@@ -82,7 +82,7 @@ async def begin_calls(tx: Connection, calls: Sequence[CallBegin]) -> None:
 async def end_calls(tx: Connection, ends: Sequence[CallEnd]) -> list[bool]:
     """Store the outcomes of calls, also for runs that another worker has taken over: the calls were paid.
 
-    False for one that has an outcome already, since somebody else sent it as well: the first one stays.
+    False for a call that has an outcome already, since another worker sent it as well: the first one stays.
     """
     if not ends:
         return []
@@ -98,24 +98,24 @@ async def end_calls(tx: Connection, ends: Sequence[CallEnd]) -> list[bool]:
 
 
 class Totals(NamedTuple):
-    """What all calls of a run or job used: tokens read and written, and dollars."""
+    """The total usage of all calls of a run or job: tokens read and written, and dollars."""
 
     tokens: int
     cost_usd: Decimal
 
 
 async def totals_of(tx: Connection, run_ids: Sequence[str]) -> dict[str, Totals]:
-    """What the calls for these runs or jobs used, of those that had any."""
+    """Return the usage of these runs or jobs, of those with any."""
     rows = await tx.fetch(QUERIES["totals_of_calls"], run_ids) if run_ids else []
     return {row["run_id"]: Totals(row["tokens"], row["cost_usd"]) for row in rows}
 
 
 async def erase_calls(tx: Connection, run_ids: Sequence[str]) -> None:
-    """Forget the calls that were made for these runs or jobs."""
+    """Delete the calls for these runs or jobs."""
     await tx.execute(QUERIES["erase_calls"], run_ids)
 
 
 async def erase_answers(tx: Connection, run_ids: Sequence[str]) -> None:
-    """Forget what was answered to calls for these runs or jobs, which have ended."""
+    """Delete the answers to calls for these runs or jobs, which have ended."""
     if run_ids:
         await tx.execute(QUERIES["erase_answers"], run_ids)

@@ -1,7 +1,7 @@
-"""One call of a language model: the port of queries and jobs, and the built-in model behind it where no service is configured.
+"""One call of a language model: the port for queries and jobs, and the built-in model that is used without a service.
 
-Invariant: a call is one attempt within one time limit, and whatever comes of it is an answer or a `CallFailedError` with one of
-five failures. The service behind it: `chat_service.py`.
+Invariant: a call is one attempt within one time limit, and ends in an answer or a `CallFailedError` with one of five
+failures. The service: `chat_service.py`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class CallFailedError(HighwaterError):
 
 @dataclass(frozen=True, slots=True)
 class ChatCall:
-    """What a stage asks. `key` is the same whenever the call is sent again, so that a service may answer it once.
+    """The request of a stage. `key` is the same whenever the call is repeated, so that a service may answer it once.
 
     `stage` is one of the stages of queries, or a step of a job (`outline`, `slide-7`).
     """
@@ -45,7 +45,7 @@ class ChatCall:
 
 @dataclass(frozen=True, slots=True)
 class ChatAnswer:
-    """What a model said, and what it is paid for. `model` is the one that was asked: the one that prices and labels name."""
+    """A model's answer and its usage. `model` is the requested one, which prices and labels name."""
 
     text: str
     model: str
@@ -60,36 +60,36 @@ OnDelta: TypeAlias = Callable[[str], None]
 class ChatPort(Protocol):
     """A service or model that answers calls."""
 
-    # Whether a call that is made twice costs twice; the end of one that costs nothing may wait for what follows from it.
+    # Whether a repeated call costs twice; the end of a free call may be stored with what follows from it.
     is_paid: bool
 
     async def complete(self, call: ChatCall, on_delta: OnDelta | None = None) -> ChatAnswer:
-        """The answer; `on_delta` is told its pieces, if it comes in pieces. Those of a call that fails count for nothing.
+        """Return the answer; `on_delta` gets its pieces, if it comes in pieces. Pieces of a failed call do not count.
 
         Raises:
-            CallFailedError: there is none, and why.
+            CallFailedError: there is no answer, and why.
         """
 
     async def close(self) -> None:
-        """Let go of what is held."""
+        """Release its resources."""
 
 
-# What the built-in model says to a call; each slice knows the answers to its own.
+# The built-in model's answer to a call; each slice knows the answers to its own.
 LocalAnswer: TypeAlias = Callable[[ChatCall], str]
 # The name under which the built-in model's calls are counted; it has no price.
 BUILT_IN = "built-in"
-# Between two sentences or lines, without a character of either.
+# Between two sentences or lines, without consuming a character.
 _SENTENCE_END = re.compile(r"(?<=[.!?])(?=\s)|(?<=\n)(?=.)")
 
 
 @lru_cache(maxsize=16)
 def _prompt_tokens(prompt: str) -> int:
-    """Tokens of a system prompt, of which there are few."""
+    """Estimate the tokens of a system prompt; there are few prompts."""
     return count_tokens(prompt)
 
 
 class LocalChat:
-    """The built-in model, which quotes what it is given: queries are answered and decks made without a service."""
+    """The built-in model, which quotes its input: queries are answered and decks built without a service."""
 
     is_paid = False
 
@@ -97,7 +97,7 @@ class LocalChat:
         self._answer = answer
 
     async def complete(self, call: ChatCall, on_delta: OnDelta | None = None) -> ChatAnswer:
-        """Its answer, which it always has; the pieces are its sentences."""
+        """Return its answer, which always exists; the pieces are its sentences."""
         text = clean_text(self._answer(call))
         if on_delta is not None:
             for sentence in _SENTENCE_END.split(text):
@@ -105,4 +105,4 @@ class LocalChat:
         return ChatAnswer(text, BUILT_IN, _prompt_tokens(call.system) + count_tokens(call.user), count_tokens(text))
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""

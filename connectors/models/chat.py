@@ -1,7 +1,8 @@
-"""Requests a JSON object from a chat service within one time limit; feeds and titles are written with it.
+"""Requests a JSON object from a chat service within one time limit; used for feeds and titles.
 
-The interface is `ChatModel.object_for`. Every failure (no response, an error page, a truncated document) raises `ModelError`
-after as many attempts as fit into the time limit; callers only ever receive parsed objects. `chat_service.py` builds the client.
+The interface is `ChatModel.object_for`. Every failure (no response, an error page, a truncated document) raises
+`ModelError` after as many attempts as fit into the time limit; callers only ever receive parsed objects.
+`chat_service.py` builds the client.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from highwater.streams.telemetry import MODEL_CALLS, get_log
 if TYPE_CHECKING:
     from highwater.connectors.models.chat_service import ChatEndpoint
 
-# All attempts together: a reader waits for it, and what follows is the last document or a 503.
+# All attempts together: a reader waits for it, and otherwise gets the last document or a 503.
 CALL_SECONDS_MAX = 30.0
 # A feed of 50 items of three sentences each is about 6,000 tokens.
 TOKENS_MAX = 8_000
@@ -52,10 +53,10 @@ class ChatModel:
         self._policy = policy
 
     async def object_for(self, system: str, user: str) -> dict[str, Any]:
-        """The JSON object that the model answers with.
+        """Return the JSON object of the model's answer.
 
         Raises:
-            ModelError: no attempt gave one within the time.
+            ModelError: no attempt returned one within the time.
         """
         reason = f"no answer within {self._seconds_max} s"
         try:
@@ -96,7 +97,7 @@ class ChatModel:
 
 
 def open_chat_model(settings: Settings) -> ChatModel | None:
-    """The configured model; None when none is, and summaries are extractive."""
+    """Return the configured model; None without one, and then summaries are extractive."""
     if settings.llm_url is None:
         return None
     from highwater.connectors.models.chat_service import ChatEndpoint  # noqa: PLC0415 - its client takes half a second

@@ -1,7 +1,8 @@
-"""How a chat service is spoken to: one attempt a call, within one time limit, its answer bounded and checked.
+"""The client of a chat service: one attempt per call, within one time limit, with a limited and checked answer.
 
-Invariant: nothing that a service sends can hold a worker longer, fill its memory, or put its key into an error. This is the
-only module that knows the service's client, which takes half a second to load: who has no service goes without it (`calls.py`).
+Invariant: nothing that a service sends can hold a worker longer, fill its memory, or put its key into an error. Only
+this module imports the service's client library, which takes half a second to load: installations without a service do
+not load it (`calls.py`).
 """
 
 from __future__ import annotations
@@ -25,24 +26,24 @@ from highwater.streams.models.event_stream import StreamedAnswer, completion_of
 from highwater.streams.models.retries import Failure
 from highwater.streams.models.tokens import count_tokens
 
-# The longest answer asked for is 8,000 tokens: some 400 kB if each of their characters is escaped. Five times that leaves room
-# for what services add, and 64 calls at once hold 128 MiB at most.
+# The longest requested answer is 8,000 tokens: some 400 kB if every character is escaped. Five times that leaves room
+# for what services add, and 64 concurrent calls hold at most 128 MiB.
 RESPONSE_BYTES_MAX = 2 * 1024 * 1024
-# Of an error page: enough to tell a proxy from a model, and no more than a log line bears.
+# The part of an error page that is shown: enough to distinguish a proxy from a model, and short enough for a log line.
 _DETAIL_CHARACTERS_MAX = 200
-# More than the pipeline would obey anyway (`streams/models/retries.py`); a larger number is a mistake.
+# More than the pipeline would wait anyway (`streams/models/retries.py`); a larger number is a mistake.
 _RETRY_AFTER_MS_MAX = 24 * 3_600_000
 # Counts are stored as 32-bit integers.
 _COUNT_MAX = 2**31 - 1
 _BAD_REQUEST, _UNPROCESSABLE = 400, 422
 _REQUEST_TIMEOUT, _TOO_MANY_REQUESTS, _SERVER_ERROR, _GATEWAY_TIMEOUT = 408, 429, 500, 504
-# What a header may hold; a key with a line break would be cited whole in the error about it.
+# Characters that a header may contain; a key with a line break would be quoted completely in the error about it.
 _KEY = re.compile(r"[\x20-\x7e]+")
 
 
-# What asks for an answer in pieces, and for its counted tokens behind them.
+# The fields that request an answer in pieces, followed by its token counts.
 _STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
-# Who is told the pieces of the response that this task reads.
+# Receives the pieces of the response that this task reads.
 _reading: ContextVar[StreamedAnswer | None] = ContextVar("reading", default=None)
 
 
@@ -51,9 +52,9 @@ class _UnusableBodyError(Exception):
 
 
 class _Form(NamedTuple):
-    """How a model is asked: models and services differ in what they refuse.
+    """The form of a request: models and services differ in what they refuse.
 
-    OpenAI's reasoning models refuse `max_tokens` and a temperature; older services know no `max_completion_tokens`.
+    OpenAI's reasoning models refuse `max_tokens` and a temperature; older services do not know `max_completion_tokens`.
     """
 
     limit: str = "max_completion_tokens"
@@ -61,18 +62,19 @@ class _Form(NamedTuple):
     is_streamed: bool = True
 
     def fields(self, temperature: float, tokens_max: int, *, is_streamed: bool) -> dict[str, Any]:
-        """The fields of a request; `is_streamed`: the answer is wanted in pieces."""
+        """Return the fields of a request; `is_streamed`: the answer should come in pieces."""
         return {
             self.limit: tokens_max,
             **({"temperature": temperature} if self.has_temperature else {}),
-            # Past the client, which would otherwise parse the response itself.
+            # Bypasses the client, which would otherwise parse the response itself.
             **({"extra_body": _STREAMED} if is_streamed and self.is_streamed else {}),
         }
 
     def after(self, refusal: str, *, is_streamed: bool) -> _Form | None:
-        """Another form, when the refusal names a field that can be put otherwise; None: it is refused for something else.
+        """Return another form if the refusal names a field that can be sent differently; None: it was refused for
+        another reason.
 
-        `is_streamed`: the answer was wanted in pieces.
+        `is_streamed`: the answer should have come in pieces.
         """
         if self.limit in refusal:
             return self._replace(limit="max_tokens" if self.limit == _Form().limit else _Form().limit)
@@ -84,22 +86,22 @@ class _Form(NamedTuple):
 
 
 class ChatEndpoint:
-    """A chat service at an address: one attempt a call."""
+    """A chat service at an address: one attempt per call."""
 
     def __init__(self, base_url: str, api_key: str | None, *, seconds_max: float, clock: Clock | None = None) -> None:
-        """Open none of its connections yet.
+        """Create it without opening a connection.
 
         Raises:
-            ConfigurationError: nothing can be asked at such an address, or with such a key.
+            ConfigurationError: the address or key is invalid.
         """
         self._secrets = _checked_secrets(base_url, api_key)
-        # What others date is measured by the clock of the world, whatever the product's is moved to.
+        # Dates from outside are compared with the real time, whatever the product's clock shows.
         self._clock = clock or ProductClock()
         self._seconds_max = seconds_max
-        self._forms: dict[str, _Form] = {}  # by model, as learnt; the models are those of the settings
+        self._forms: dict[str, _Form] = {}  # by model, as learned; the models are those of the settings
         self._client = openai.AsyncOpenAI(
             base_url=base_url,
-            api_key=api_key or "none",  # local services need no key, the client insists on one
+            api_key=api_key or "none",  # local services need no key, but the client requires one
             max_retries=0,
             timeout=seconds_max,
             http_client=_BoundedClient(timeout=seconds_max),
@@ -117,10 +119,11 @@ class ChatEndpoint:
         key: str | None = None,
         on_delta: OnDelta | None = None,
     ) -> ChatAnswer:
-        """The answer to one call; with `on_delta` the service is asked to send it in pieces, which it need not do.
+        """Return the answer to one call; with `on_delta` the service is asked to send it in pieces, which it may
+        ignore.
 
         Raises:
-            CallFailedError: there is none, and why.
+            CallFailedError: there is no answer, and why.
         """
         asked = {"role": "system", "content": clean_text(system)}, {"role": "user", "content": clean_text(user)}
         given: dict[str, Any] = {
@@ -130,14 +133,15 @@ class ChatEndpoint:
             **({"response_format": {"type": "json_object"}} if is_json else {}),
         }
         try:
-            # Around the whole call: the client's own limits begin anew with each byte.
+            # Around the whole call: the client's own limits restart with each byte.
             async with asyncio.timeout(self._seconds_max):
                 token = _reading.set(None if on_delta is None else StreamedAnswer(on_delta))
                 try:
                     raw = await self._asked(model, given, temperature, tokens_max, is_streamed=on_delta is not None)
                 finally:
                     _reading.reset(token)
-        # None of them goes on as a cause: a library's error may cite the header with the key, and stacks are logged.
+        # None of them is chained as a cause: a library's error may quote the header with the key, and stack traces are
+        # logged.
         except (TimeoutError, openai.APITimeoutError):
             raise CallFailedError(Failure.TIMEOUT, f"no answer within {self._seconds_max:g} s") from None
         except openai.APIStatusError as error:
@@ -152,10 +156,11 @@ class ChatEndpoint:
     async def _asked(
         self, model: str, given: Mapping[str, Any], temperature: float, tokens_max: int, *, is_streamed: bool
     ) -> Any:
-        """The response, asked for in a form that the model takes, which is learnt, so that another is refused once.
+        """Return the response to a form that the model accepts; the form is remembered, so that another is refused only
+        once.
 
-        A refusal may name a field for its value (a limit that is too high): what is refused in every form is learnt nothing from,
-        and told as it was refused first.
+        A refusal may name a field because of its value (a limit that is too high): if every form is refused, nothing is
+        remembered, and the first refusal is reported.
         """
         form = self._forms.get(model, _Form())
         tried, first = {form}, None
@@ -201,7 +206,7 @@ class ChatEndpoint:
         return CallFailedError(Failure.UNAVAILABLE, self._shown(told))
 
     def _shown(self, text: str) -> str:
-        """What may be told of a text: its beginning, without secrets, in one line."""
+        """Return the part of a text that may be shown: its beginning, without secrets, in one line."""
         for secret in self._secrets:
             text = text.replace(secret, "(secret)")
         return clean_text(" ".join(text[: 4 * _DETAIL_CHARACTERS_MAX].split()))[:_DETAIL_CHARACTERS_MAX]
@@ -228,18 +233,18 @@ class ChatEndpoint:
 
 
 class _BoundedClient(openai.DefaultAsyncHttpxClient):
-    """Reads a response as far as one may be long.
+    """Reads a response up to its size limit.
 
-    A redirection is not followed: who is not the configured service gets neither key nor prompt. Bodies travel as they are, since
-    a compressed one may be a thousand times as long as what was counted.
+    Redirects are not followed: only the configured service may get key and prompt. Bodies are not compressed, since a
+    compressed one may be a thousand times as long as what was counted.
     """
 
     def __init__(self, *, timeout: float) -> None:
-        # As many connections as calls: who holds them back is the worker, by HIGHWATER_QUERY_CONCURRENCY.
+        # As many connections as calls: the worker limits them, by HIGHWATER_QUERY_CONCURRENCY.
         super().__init__(timeout=timeout, follow_redirects=False, headers={"Accept-Encoding": "identity"})
 
     async def send(self, request: Any, *, stream: bool = False, **more: Any) -> Any:
-        """The response, its body read; what comes in pieces is told on the way."""
+        """Return the response with its body read; pieces are passed on as they come."""
         response = await super().send(request, stream=True, **more)
         try:
             if response.headers.get("content-encoding", "identity").lower() != "identity":
@@ -267,10 +272,10 @@ class RemoteChat:
         self._endpoint = endpoint
 
     async def complete(self, call: ChatCall, on_delta: OnDelta | None = None) -> ChatAnswer:
-        """The service's answer.
+        """Return the service's answer.
 
         Raises:
-            CallFailedError: there is none, and why.
+            CallFailedError: there is no answer, and why.
         """
         return await self._endpoint.ask(
             call.model,
@@ -289,11 +294,11 @@ class RemoteChat:
 
 
 def retry_after_ms(headers: Mapping[str, str], now_ms: int) -> int | None:
-    """How long a response asks to wait, 0 at least and a day at most; None when it does not say (RFC 9110 10.2.3).
+    """Return how long a response asks to wait, from 0 to a day; None if it does not say (RFC 9110 10.2.3).
 
     Args:
-        headers: of the response, by any case.
-        now_ms: for a date where the response says not when it was sent.
+        headers: of the response, in any case.
+        now_ms: for a date, if the response has no date of its own.
     """
     wait_ms = _number(headers.get("retry-after-ms"))
     if wait_ms is None:
@@ -304,13 +309,13 @@ def retry_after_ms(headers: Mapping[str, str], now_ms: int) -> int | None:
 
 
 def _number(text: str | None) -> float | None:
-    """A plain decimal number, which may have a fraction."""
+    """Parse a plain decimal number, which may have a fraction."""
     is_number = text is not None and re.fullmatch(r"\d{1,12}(\.\d{1,12})?", text.strip(), re.ASCII)
     return float(text) if text is not None and is_number else None
 
 
 def _until_ms(text: str | None, sent: str | None, now_ms: int) -> int | None:
-    """From the moment that the service sent it (its clock may differ from ours) to the moment that it names."""
+    """Return the time from when the service sent the response (its clock may differ from ours) to the named time."""
     until = _date_ms(text)
     since = _date_ms(sent)
     return None if until is None else until - (now_ms if since is None else since)
@@ -324,7 +329,7 @@ def _date_ms(text: str | None) -> int | None:
 
 
 def _content_in(found: Any) -> str | None:
-    """The text of the first choice. Nothing of what a service sends is taken for granted."""
+    """Return the text of the first choice. Nothing in a service's answer is trusted."""
     choices = found.get("choices") if isinstance(found, dict) else None
     first = choices[0] if isinstance(choices, list) and choices else None
     message = first.get("message") if isinstance(first, dict) else None
@@ -337,7 +342,7 @@ def _is_stream(headers: Mapping[str, str]) -> bool:
 
 
 def _counted(usage: Any, name: str, *texts: str) -> int:
-    """What the service counted; an estimate where it did not, or not in numbers."""
+    """Return the service's token count, or an estimate if it is missing or not a number."""
     count = usage.get(name) if isinstance(usage, dict) else None
     if type(count) is int and 0 <= count <= _COUNT_MAX:
         return count
@@ -345,7 +350,7 @@ def _counted(usage: Any, name: str, *texts: str) -> int:
 
 
 def _checked_secrets(base_url: str, api_key: str | None) -> tuple[str, ...]:
-    """What no error may show: the key, and a password in the address."""
+    """Return what no error may show: the key, and a password in the address."""
     try:
         parts = urlsplit(base_url)
         _ = parts.port

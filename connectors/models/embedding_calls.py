@@ -1,6 +1,6 @@
-"""Vectors that a run or a job is answered with: what they cost stands beside its other calls, so that its end counts it.
+"""Vectors for a run or a job: their cost is stored beside its other calls, so that its end counts it.
 
-Invariant. All that is made for one run or job is one call of the stage `embedding`, whose tokens and sends add up.
+Invariant. All vectors for one run or job are one call of the stage `embedding`, whose tokens and sends add up.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from highwater.streams.models.costs import Prices
 
 
 class Work(NamedTuple):
-    """A run or a job for which a vector is made; `user_id` of a query's user, None of a job."""
+    """A run or a job that needs a vector; `user_id` of a query's user, None for a job."""
 
     id: str
     user_id: str | None
 
 
 class CountedEmbedder:
-    """An embedder whose tokens are written down for the work that they are spent on."""
+    """An embedder whose tokens are recorded for the work that uses them."""
 
     def __init__(self, pool: asyncpg.Pool[asyncpg.Record], embedder: Embedder, prices: Prices, clock: Clock) -> None:
         self._pool = pool
@@ -35,11 +35,11 @@ class CountedEmbedder:
         self.is_of_meaning = embedder.is_of_meaning
 
     async def embed(self, text: str, work: Work) -> bytes:
-        """The vector of a text, once what it cost is stored.
+        """Return the vector of a text, after storing its cost.
 
         Raises:
             UnavailableError: the service does not answer, or PostgreSQL is unavailable.
-            EmbeddingError: it answers something else.
+            EmbeddingError: its answer is not a vector.
         """
         made = await self._embedder.embed_counted([text])
         if made.tokens:

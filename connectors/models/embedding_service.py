@@ -1,7 +1,7 @@
-"""How a service of embeddings is spoken to (OpenAI-compatible).
+"""The client of an embedding service (OpenAI-compatible).
 
-Invariant: calls are repeated a few times; what comes of them is checked, and of unit length. This is the only module that knows
-the service's client, which takes half a second to load (`embeddings.py` does without).
+Invariant: calls are repeated a few times; results are checked, and have unit length. Only this module imports the
+service's client library, which takes half a second to load (`embeddings.py` works without it).
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from highwater.streams.models.tokens import count_tokens
 from highwater.streams.retry import MODEL_CALL
 from highwater.streams.telemetry import MODEL_CALLS
 
-# A call that takes longer is given up and repeated; the wait for an embedding is bounded elsewhere.
+# A call that takes longer is cancelled and repeated; the wait for an embedding is limited elsewhere.
 CALL_SECONDS_MAX = 30.0
-# Services take about 8,000 tokens; a text's beginning carries what it is about.
+# Services accept about 8,000 tokens; the beginning of a text shows what it is about.
 _TEXT_CHARACTERS_MAX = 8_000
 
 
 class RemoteEmbedder:
     """Vectors of `dimensions` float32, unit length, from a service."""
 
-    # It computes while the next texts are read and the last vectors stored.
+    # It computes while the next texts are read and the last vectors are stored.
     calls_at_once = 4
     is_of_meaning = True
     is_paid = True
@@ -44,12 +44,12 @@ class RemoteEmbedder:
 
         Raises:
             ModelUnavailableError: the service does not answer after all attempts.
-            EmbeddingError: it answers, but not with the vectors asked for.
+            EmbeddingError: it answers, but not with the requested vectors.
         """
         return (await self.embed_counted(texts)).vectors
 
     async def embed_counted(self, texts: Sequence[str]) -> Embedded:
-        """The same with the tokens that the service says it read, or an estimate where it does not; errors as of `embed`."""
+        """Return the same with the token count of the service, or an estimate without one; errors as of `embed`."""
         attempt = 1
         while True:
             try:
@@ -84,5 +84,5 @@ class RemoteEmbedder:
 
 
 def _tokens_of(answer: CreateEmbeddingResponse, texts: Sequence[str]) -> int:
-    told = getattr(answer.usage, "prompt_tokens", None)  # some services leave the usage out
+    told = getattr(answer.usage, "prompt_tokens", None)  # some services omit the usage
     return told if isinstance(told, int) and told >= 0 else sum(map(count_tokens, texts))

@@ -10,18 +10,18 @@ from highwater.streams.feeds.embedding import TextEmbedder
 
 
 class Embedded(NamedTuple):
-    """Vectors in order, and the tokens that the service read for them; 0: nobody is paid."""
+    """Vectors in order, and the tokens that the service read for them; 0: free."""
 
     vectors: list[bytes]
     tokens: int = 0
 
 
 class Embedder(Protocol):
-    """Texts to vectors: little-endian float32 of unit length. So many calls at once make it faster, and no more.
+    """Converts texts to vectors: little-endian float32 of unit length. `calls_at_once` concurrent calls make it faster,
+    more do not.
 
-    `is_of_meaning`: questions that are near in it ask the same in other words and may share an answer; otherwise only those
-    of the same words may.
-    `is_paid`: its calls cost tokens; `model` is what has a price.
+    `is_of_meaning`: questions with near vectors mean the same and may share an answer; otherwise only those with the
+    same words may. `is_paid`: its calls cost tokens; `model` is the name with a price.
     """
 
     basis_id: str
@@ -31,14 +31,14 @@ class Embedder(Protocol):
     model: str
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:
-        """Vectors in order."""
+        """Return vectors in order."""
 
     async def embed_counted(self, texts: Sequence[str]) -> Embedded:
-        """The same, with what they cost."""
+        """Return vectors with their cost."""
 
 
 class BuiltInEmbedder:
-    """The built-in embedder, unfitted: its vectors stay the same whatever the feeds do with theirs."""
+    """The built-in embedder, unfitted: its vectors do not change with those of feeds."""
 
     calls_at_once = 1
     is_of_meaning = False
@@ -49,11 +49,11 @@ class BuiltInEmbedder:
         self.basis_id = self.model = self._made.basis_id
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:
-        """Vectors in order."""
+        """Return vectors in order."""
         return [row.astype("<f4").tobytes() for row in self._made.embed(texts)]
 
     async def embed_counted(self, texts: Sequence[str]) -> Embedded:
-        """The same; nobody is paid for them."""
+        """Return vectors; they are free."""
         return Embedded(await self.embed(texts))
 
 

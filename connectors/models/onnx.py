@@ -1,4 +1,4 @@
-"""How a model file runs on this machine: on the caller's thread alone, and with the same result for the same input."""
+"""Runs a model file on this machine: only on the caller's thread, and with the same result for the same input."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def open_session(content: bytes) -> InferenceSession:
-    """A session for the content of an ONNX file, whose hash the caller has checked."""
+    """Open a session for the content of an ONNX file, whose hash the caller has checked."""
     import onnxruntime  # noqa: PLC0415 - 50 MB and 0.2 s of every process that loads it
 
     onnxruntime.disable_telemetry_events()

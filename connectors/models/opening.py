@@ -1,6 +1,7 @@
-"""Which model is asked: the configured service, or what stands in for it where none is.
+"""Chooses the models: the configured service, or its built-in replacement.
 
-The client of a service is loaded only where one is configured: it takes half a second and 30 MB of every process that loads it.
+The client library of a service is loaded only if one is configured: it takes half a second and 30 MB of every process
+that loads it.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ _log = get_log("models")
 
 
 def open_chat_port(settings: Settings, answer: LocalAnswer) -> ChatPort:
-    """The configured service, or the built-in model where none is, which answers by `answer`.
+    """Open the configured service, or without one the built-in model, which answers by `answer`.
 
     Raises:
-        ConfigurationError: nothing can be asked at such an address, or with such a key.
+        ConfigurationError: the address or key is invalid.
     """
     if settings.llm_url is None:
         return LocalChat(answer)
@@ -36,10 +37,10 @@ def open_chat_port(settings: Settings, answer: LocalAnswer) -> ChatPort:
 
 
 def chosen_embedder(settings: Settings) -> str:
-    """What makes vectors: `builtin`, `local` or `service`.
+    """Return which embedder is used: `builtin`, `local` or `service`.
 
     Raises:
-        ConfigurationError: the one that is asked for is not there.
+        ConfigurationError: the requested one is not available.
     """
     missing = MINILM.why_missing(settings.model_dir)
     if settings.embedder is None:
@@ -52,7 +53,7 @@ def chosen_embedder(settings: Settings) -> str:
 
 
 def open_remote_embedder(settings: Settings) -> RemoteEmbedder | None:
-    """The configured service of embeddings, if it makes the vectors."""
+    """Open the configured embedding service, if it is used."""
     if chosen_embedder(settings) != "service" or settings.embeddings_url is None:
         return None
     from highwater.connectors.models.embedding_service import RemoteEmbedder  # noqa: PLC0415 - see above
@@ -66,17 +67,18 @@ def open_remote_embedder(settings: Settings) -> RemoteEmbedder | None:
 
 
 def open_local_embedder(settings: Settings, *, in_background: bool = False) -> LocalEmbedder | None:
-    """The local model, if it makes the vectors; it is loaded with the first text."""
+    """Open the local model, if it is used; it is loaded with the first text."""
     if chosen_embedder(settings) != "local":
         return None
     return LocalEmbedder(settings.model_dir, threads=settings.embed_threads, in_background=in_background)
 
 
 def open_embedder(settings: Settings, *, in_background: bool = False) -> Embedder:
-    """What makes vectors outside feeds: a service, the local model or the built-in embedder. `in_background`: nobody waits.
+    """Open the embedder for everything except feeds: a service, the local model or the built-in embedder.
+    `in_background`: nobody waits.
 
     Raises:
-        ConfigurationError: the one that is asked for is not there.
+        ConfigurationError: the requested one is not available.
     """
     found = open_remote_embedder(settings) or open_local_embedder(settings, in_background=in_background)
     embedder = found or BuiltInEmbedder()
@@ -85,16 +87,24 @@ def open_embedder(settings: Settings, *, in_background: bool = False) -> Embedde
 
 
 def open_embedders(settings: Settings, *, in_background: bool = False) -> list[Embedder]:
-    """The same, and behind it the built-in embedder, whose vectors older namespaces have: it needs nothing and costs nothing."""
+    """Open the same, followed by the built-in embedder, which older namespaces use: it needs nothing and is free."""
     embedder = open_embedder(settings, in_background=in_background)
     return [embedder] if isinstance(embedder, BuiltInEmbedder) else [embedder, BuiltInEmbedder()]
 
 
+def open_question_embedders(settings: Settings) -> list[Embedder]:
+    """The same for questions, and the local model as before leads, whose vectors older namespaces have for a while."""
+    first, *others = open_embedders(settings)
+    if not isinstance(first, LocalEmbedder):
+        return [first, *others]
+    return [first, LocalEmbedder(settings.model_dir, threads=settings.embed_threads, has_leads=False), *others]
+
+
 def open_reranker(settings: Settings) -> Reranker | None:
-    """What counts beside the scores of hybrid searches: a service, the local model, or nothing.
+    """Open the reranker of hybrid searches: a service, the local model, or none.
 
     Raises:
-        ConfigurationError: the one that is asked for is not there, or nothing can be asked at such an address.
+        ConfigurationError: the requested one is not available, or the address is invalid.
     """
     if settings.reranker == "service" and settings.rerank_url is None:
         raise ConfigurationError("HIGHWATER_RERANKER=service needs HIGHWATER_RERANK_BASE_URL")

@@ -1,6 +1,6 @@
-"""Calls of the language model that are written down: made once, their outcome stored before anything follows, and counted.
+"""Recorded calls of the language model: made once, their outcome stored before anything follows, and counted.
 
-Invariant: a call whose outcome is known is not made again; only one in progress at a kill is, under the same key.
+Invariant: a call with a known outcome is not repeated; only one in progress at a kill is, under the same key.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from highwater.connectors.models.call_rows import CallEnd, Calls, StoredCall
 from highwater.connectors.models.calls import CallFailedError, ChatAnswer, ChatCall, ChatPort, OnDelta
-from highwater.connectors.patience import patiently
+from highwater.connectors.patience import retry_until_available
 from highwater.connectors.postgres.group_commit import GroupCommit
 from highwater.streams.clock import Clock
 from highwater.streams.models.answers import UnusableAnswerError
@@ -24,7 +24,7 @@ _ANSWERED = "answered"
 
 
 class Outcome(NamedTuple, Generic[C]):
-    """The outcome of one attempt: the parsed answer, or how it failed."""
+    """The outcome of one attempt: the parsed answer, or its failure."""
 
     concluded: C | None = None
     failure: Failure | None = None
@@ -40,7 +40,7 @@ class Sent(NamedTuple, Generic[C]):
 
 
 class ModelCalls:
-    """Makes calls through a port. `conclude` makes something of an answer, or raises `UnusableAnswerError`."""
+    """Makes calls through a port. `conclude` parses an answer, or raises `UnusableAnswerError`."""
 
     def __init__(self, calls: Calls, port: ChatPort, prices: Prices, clock: Clock) -> None:
         self._calls = calls
@@ -50,17 +50,17 @@ class ModelCalls:
         self._ends: GroupCommit[CallEnd, bool] = GroupCommit(calls.end)
 
     async def close(self) -> None:
-        """Let go of the port."""
+        """Close the port."""
         await self._port.close()
 
     @property
     def are_paid(self) -> bool:
-        """Whether a call that is made again costs again: its end must not wait for anything."""
+        """Return whether a repeated call costs again: then its end must be stored at once."""
         return self._port.is_paid
 
     async def recalled(self, run_id: str, stage: str, attempt: int, conclude: Callable[[str], C]) -> Outcome[C] | None:
-        """What the answer of a call says that was stored before; None: it has none."""
-        found = await patiently(lambda: self._calls.find(run_id, stage, attempt))
+        """Return the result of a stored answer; None if there is none."""
+        found = await retry_until_available(lambda: self._calls.find(run_id, stage, attempt))
         return None if found is None else _recalled(found, conclude)
 
     async def make(self, run_id: str, attempt: int, call: ChatCall, conclude: Callable[[str], C]) -> Outcome[C]:
@@ -75,7 +75,7 @@ class ModelCalls:
         conclude: Callable[[str], C],
         on_delta: OnDelta | None = None,
     ) -> Sent[C]:
-        """Make a call that was written down; the caller stores its end, alone (`store`) or, if unpaid, with what follows."""
+        """Make a recorded call; the caller stores its end, separately (`store`) or, if unpaid, with what follows."""
         answer = None
         try:
             answer = await self._port.complete(call, on_delta)
@@ -86,7 +86,7 @@ class ModelCalls:
         return Sent(outcome, self._ended(run_id, attempt, call, outcome, answer))
 
     async def store(self, sent: Sent[C], conclude: Callable[[str], C]) -> Outcome[C]:
-        """Store the end of a call by itself; what follows from it, or from what somebody else was answered first."""
+        """Store the end of a call separately; return its result, or the result of an outcome that another worker stored first."""
         outcome, end = sent
         if not await self._ends(end):
             outcome = await self.recalled(end.run_id, end.stage, end.attempt, conclude) or outcome

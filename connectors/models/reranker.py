@@ -1,7 +1,8 @@
-"""A service that says how well texts answer a question, spoken to as text-embeddings-inference, or as Cohere and Jina, are.
+"""The client of a service that scores how well texts answer a question: text-embeddings-inference, or Cohere and Jina.
 
-Invariant: a search never waits long for it, nor fails with it. What it answers is checked: one score for each text, or none at
-all. After a failure it is left alone for some seconds, so that a service that is down does not slow every search.
+Invariant: a search never waits long for it, and never fails because of it. Its answer is checked: one score for each
+text, or none at all. After a failure it is not called for some seconds, so that an unavailable service does not slow
+every search.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from highwater.streams.telemetry import MODEL_CALLS, get_log
 if TYPE_CHECKING:
     import httpx
 
-# A search takes some milliseconds without it; nobody waits longer than this for a better order. A GPU takes a tenth of it.
+# A search takes some milliseconds without it; nobody waits longer than this for a better order. A GPU takes a tenth of
+# it.
 CALL_SECONDS_MAX = 2.0
 REST_SECONDS = 10.0
-# Rerankers read some 512 tokens of a text; the beginning of a chunk says what it is about.
+# Rerankers read some 512 tokens of a text; the beginning of a chunk shows what it is about.
 TEXT_CHARACTERS_MAX = 2_000
-# Scores of 100 texts take 10 kB; some services send the texts back, at most 4 octets a letter.
+# Scores of 100 texts take 10 kB; some services send the texts back, at most 4 octets per letter.
 _ANSWER_BYTES_MAX = 1 << 20
 
 _log = get_log("reranker")
@@ -38,16 +40,16 @@ class RerankError(HighwaterError):
 
 
 class Reranker(Protocol):
-    """Says how well texts answer a question."""
+    """Scores how well texts answer a question."""
 
     name: str
     """Part of what an answer depends on."""
 
     async def scores(self, question: str, texts: Sequence[str]) -> list[float]:
-        """How well each text answers the question, from 0 to 1.
+        """Return how well each text answers the question, from 0 to 1.
 
         Raises:
-            RerankError: it does not say so in time.
+            RerankError: there are no scores in time.
         """
 
     async def close(self) -> None:
@@ -58,10 +60,10 @@ class RerankingService:
     """The client of one service."""
 
     def __init__(self, url: str, key: str | None, model: str | None) -> None:
-        """`model` None: the service has one model, and is spoken to as text-embeddings-inference is.
+        """`model` None: the service has one model, and speaks the protocol of text-embeddings-inference.
 
         Raises:
-            ConfigurationError: nothing can be asked at such an address.
+            ConfigurationError: the address is invalid.
         """
         if urlsplit(url).scheme not in ("http", "https"):
             raise ConfigurationError("HIGHWATER_RERANK_BASE_URL is not an http:// or https:// address")
@@ -75,10 +77,10 @@ class RerankingService:
         self.name = f"{self._url} {model}"
 
     async def scores(self, question: str, texts: Sequence[str]) -> list[float]:
-        """How well each text answers the question, from 0 to 1.
+        """Return how well each text answers the question, from 0 to 1.
 
         Raises:
-            RerankError: the service does not say so in time.
+            RerankError: there are no scores in time.
         """
         if not texts:
             return []
@@ -105,7 +107,7 @@ class RerankingService:
                 if response.status_code != httpx.codes.OK:
                     raise RerankError(f"the service answered with status {response.status_code}")
                 return orjson.loads(await _read(response))
-        except (httpx.HTTPError, httpx.InvalidURL) as error:  # its text may hold the address
+        except (httpx.HTTPError, httpx.InvalidURL) as error:  # its text may contain the address
             raise RerankError(f"the service cannot be reached: {type(error).__name__}") from error
         except orjson.JSONDecodeError as error:
             raise RerankError("the service returned a response that is not JSON") from error
@@ -130,10 +132,11 @@ async def _read(response: httpx.Response) -> bytes:
 
 
 def scores_of(answer: Any, count: int) -> list[float]:
-    """The scores of an answer in either form, in the order of the texts; numbers beyond 0 and 1 (logits) as probabilities.
+    """Return the scores of an answer in either form, in the order of the texts; numbers outside 0 to 1 (logits) as
+    probabilities.
 
     Raises:
-        RerankError: it has not exactly one number for each text.
+        RerankError: it does not have exactly one number for each text.
     """
     rows = answer.get("results") if isinstance(answer, dict) else answer
     found: dict[int, float] = {}
@@ -151,15 +154,15 @@ def scores_of(answer: Any, count: int) -> list[float]:
 
 
 def probability(logit: float) -> float:
-    """A score as models give it, as a number from 0 to 1."""
+    """Convert a score of a model to a number from 0 to 1."""
     return (1 + math.tanh(logit / 2)) / 2
 
 
 def open_service(settings: Settings) -> RerankingService | None:
-    """The configured service, if there is one.
+    """Return the configured service, if there is one.
 
     Raises:
-        ConfigurationError: nothing can be asked at such an address.
+        ConfigurationError: the address is invalid.
     """
     if settings.rerank_url is None:
         return None

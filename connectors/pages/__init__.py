@@ -1,1 +1,1 @@
-"""The engine of versioned pages: made, kept in copies under leases, refreshed, served."""
+"""The engine of versioned pages: built, cached under leases, refreshed, served."""

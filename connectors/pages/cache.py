@@ -1,4 +1,4 @@
-"""Carries version bumps into Redis, so that a conditional read finds the new version without asking PostgreSQL."""
+"""Copies version bumps to Redis, so that a conditional read finds the new version without querying PostgreSQL."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from highwater.schemas.cache import VERSION_BUMPED, VersionBumped
 
 
 class CacheVersions(Handler[VersionBumped, None]):
-    """Writes `__v:`; one script sets only what is newer, so order and repeats do not matter."""
+    """Writes `__v:`; one script stores only newer versions, so order and repeats do not matter."""
 
     group = "cache"
     topics = (VERSION_BUMPED,)
@@ -22,7 +22,7 @@ class CacheVersions(Handler[VersionBumped, None]):
         self._cache = cache
 
     async def prepare(self, events: Sequence[Event[VersionBumped]]) -> None:
-        """Set the newest version of each resource; Redis away is no error, since it is read from PostgreSQL then."""
+        """Store the newest version of each resource; an unavailable Redis is not an error, since PostgreSQL is read then."""
         newest: dict[str, VersionBumped] = {}
         for _, value in events:
             before = newest.get(value["key"])
@@ -37,5 +37,5 @@ class CacheVersions(Handler[VersionBumped, None]):
     async def apply(
         self, tx: Connection, events: Sequence[Event[VersionBumped]], prepared: None
     ) -> Sequence[DeadLetter]:
-        """Only the positions move: Redis is no part of the truth."""
+        """Only store the positions: Redis is not a source of truth."""
         return []

@@ -1,7 +1,8 @@
 """Copies of documents in the memory of one process: the first of the two layers of R4.8.
 
-Invariant: a copy is served without asking only when it was verified, that is, when its version was found to be the current one
-under the lease that is held now (`connectors/pages/leases.py`). Until then it spares a payload's way, never a question.
+Invariant: a copy is served without a query only after it was verified, that is, after its version was found to be the
+current one under the present lease (`connectors/pages/leases.py`). Until then it saves reading a payload, never a
+query.
 """
 
 from __future__ import annotations
@@ -15,23 +16,23 @@ import brotli
 
 from highwater.connectors.redis.link import Head
 
-# Season pages, matches in play and a few hundred clubs; a lease asks for the versions of all of them at each renewal.
+# Season pages, matches in play and a few hundred clubs; a lease queries the versions of all of them at each renewal.
 COPIES_MAX = 512
-# Of all encodings together; the largest page of a season of 380 matches is about 100 KiB in all three.
+# For all encodings together; the largest page of a season of 380 matches is about 100 KiB in all three.
 COPY_BYTES_MAX = 32 << 20
-# Pages are compressed once a version and process: brotli 5 and gzip 6 take about 2 ms for a season's schedule.
+# Pages are compressed once per version and process: brotli 5 and gzip 6 take about 2 ms for a season's schedule.
 _BROTLI_QUALITY, _GZIP_LEVEL = 5, 6
 
 IDENTITY, GZIP, BROTLI = "identity", "gzip", "br"
 
 
 def compress(payload: bytes) -> bytes:
-    """Brotli, as documents are stored in Redis."""
+    """Compress with brotli, as documents are stored in Redis."""
     return bytes(brotli.compress(payload, mode=brotli.MODE_TEXT, quality=_BROTLI_QUALITY))
 
 
 def decompress(payload: bytes) -> bytes | None:
-    """The bytes of a document stored in Redis; None for what is not brotli."""
+    """Return the bytes of a document stored in Redis; None if it is not brotli."""
     try:
         return bytes(brotli.decompress(payload))
     except brotli.error:
@@ -40,7 +41,7 @@ def decompress(payload: bytes) -> bytes | None:
 
 @dataclass(slots=True)
 class Copy:
-    """One document; its body in the encodings that were asked for."""
+    """One document; its body in the requested encodings."""
 
     head: Head
     bodies: dict[str, bytes] = field(default_factory=dict)
@@ -48,23 +49,23 @@ class Copy:
 
     @property
     def size(self) -> int:
-        """Bytes of all bodies."""
+        """Return the bytes of all bodies."""
         return sum(map(len, self.bodies.values()))
 
     def body(self, encoding: str) -> bytes | None:
-        """The body in an encoding, made from the identity when it is asked for the first time."""
+        """Return the body in an encoding, computed at the first request."""
         found = self.bodies.get(encoding)
         identity = self.bodies.get(IDENTITY)
         if found is not None or identity is None:
             return found
-        # A fixed time in the header of gzip, or equal bytes would look different in each process.
+        # A fixed time in the gzip header, or equal bytes would differ in each process.
         made = compress(identity) if encoding == BROTLI else gzip.compress(identity, _GZIP_LEVEL, mtime=0)
         self.bodies[encoding] = made
         return made
 
 
 class Copies:
-    """The copies of this process, the least recently used thrown away first."""
+    """The copies of this process; the least recently used ones are evicted."""
 
     def __init__(self, *, copies_max: int = COPIES_MAX, bytes_max: int = COPY_BYTES_MAX) -> None:
         self._copies: OrderedDict[str, Copy] = OrderedDict()
@@ -76,11 +77,11 @@ class Copies:
 
     @property
     def size(self) -> int:
-        """Bytes of all bodies."""
+        """Return the bytes of all bodies."""
         return self._size
 
     def keys(self) -> list[str]:
-        """What there are copies of."""
+        """Return the keys of all copies."""
         return list(self._copies)
 
     def get(self, key: str) -> Copy | None:
@@ -91,7 +92,7 @@ class Copies:
         return copy
 
     def put(self, key: str, head: Head, payload: bytes | None = None) -> None:
-        """Keep a version; an older one than is kept is not. A version stays verified when it is put again."""
+        """Store a version, unless a newer one is stored. A version stays verified when it is stored again."""
         copy = self._copies.get(key)
         if copy is not None and head.version < copy.head.version:
             return
@@ -107,7 +108,7 @@ class Copies:
         self._shrink()
 
     def body(self, key: str, version: int, encoding: str) -> bytes | None:
-        """The body of exactly this version; None when there is no copy of it."""
+        """Return the body of exactly this version; None without a copy of it."""
         copy = self._copies.get(key)
         if copy is None or copy.head.version != version:
             return None
@@ -118,15 +119,15 @@ class Copies:
         return found
 
     def drop(self, key: str) -> None:
-        """Forget a document; an unknown one is no error."""
+        """Delete a document; an unknown one is not an error."""
         copy = self._copies.pop(key, None)
         if copy is not None:
             self._size -= copy.size
 
     def verify(self, asked: list[str], versions: Mapping[str, int]) -> None:
-        """Take what the store says of the documents asked about: same = verified, newer or gone = dropped.
+        """Compare the queried documents with the store: same = verified, newer or gone = dropped.
 
-        A copy newer than the answer was put while the question was in progress, and waits for the next one.
+        A copy newer than the answer was stored during the query, and waits for the next one.
         """
         for key in asked:
             copy = self._copies.get(key)

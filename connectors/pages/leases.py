@@ -1,15 +1,15 @@
 """Leases on copies in memory: why an acknowledged bump is never followed by the old answer.
 
-A process may serve verified copies without asking for as long as it holds a lease. To renew it, it reads the barrier, then the
-versions of all its copies, drops what is old, and only then writes that it has seen the barrier. A writer announces a version,
-then raises the barrier, then waits until every lease has seen it or has ended, and only then commits the version.
+While a process holds a lease it may serve verified copies without a query. To renew it, it reads the barrier, then the
+versions of all its copies, drops stale ones, and only then writes that it has seen the barrier. A writer announces a
+version, raises the barrier, waits until every lease has seen it or has ended, and only then commits the version.
 
-- Barrier before versions: whoever has seen the barrier read the versions after the announcement.
-- Drop before write: nobody counts as told who might still serve the old copy.
-- The lease is counted from before the renewal began, on a clock that goes on while the process is stopped; PostgreSQL counts it
-  from later. A process that was stopped (SIGSTOP) and resumed finds its lease ended and asks.
-- Leases live where versions are committed, in PostgreSQL: a writer that can commit can see them, whatever became of Redis, and a
-  process that is cut off from PostgreSQL loses its lease.
+- Barrier before versions: a process that has seen the barrier read the versions after the announcement.
+- Drop before write: no process counts as informed while it might still serve the old copy.
+- The holder counts the lease from before the renewal began, on a clock that also runs while the process is paused;
+  PostgreSQL counts it from later. A process that was paused (SIGSTOP) and resumed finds its lease ended and queries.
+- Leases are stored where versions are committed, in PostgreSQL: a writer that can commit can see them, whatever
+  happened to Redis, and a process that loses PostgreSQL loses its lease.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from highwater.streams.clock import lease_seconds
 from highwater.streams.telemetry import LEASE_HELD, get_log
 
 LEASE_SECONDS = 0.5
-# The holder counts a tenth less, for clocks that do not run at the same speed.
+# The holder counts a tenth less, for clocks of different speed.
 HELD_SECONDS = 0.9 * LEASE_SECONDS
-# Three tries within a lease, so that one slow renewal loses nothing.
+# Three attempts within a lease, so that one slow renewal loses nothing.
 RENEW_SECONDS = 0.15
-# A process whose copies nobody reads lets its lease end: writers then need not wait for it.
+# A process whose copies nobody reads lets its lease end: then writers need not wait for it.
 IDLE_SECONDS = 5.0
 CHANNEL = "highwater_copies"
 _CONNECT_SECONDS_MAX = 5.0
 _STATEMENT_SECONDS_MAX = 2.0
 _RETRY_SECONDS = 1.0
-# How often a writer looks; a notified process renews within a few milliseconds.
+# How often a writer polls; a notified process renews within a few milliseconds.
 _POLL_SECONDS = 0.005
 
 _log = get_log("leases")
@@ -56,11 +56,11 @@ class CopyLease:
         LEASE_HELD.set_function(lambda: float(self.is_held()))
 
     def is_held(self) -> bool:
-        """Whether verified copies may be served without asking, at this moment."""
+        """Return whether verified copies may be served without a query now."""
         return lease_seconds() < self._until
 
     def use(self) -> bool:
-        """As `is_held`, and say that somebody reads: a lease that had lapsed is taken again."""
+        """Return `is_held`, and note a read: an expired lease is taken again."""
         now = lease_seconds()
         if now - self._used_at > IDLE_SECONDS:
             self._wake.set()
@@ -68,7 +68,7 @@ class CopyLease:
         return now < self._until
 
     def start(self) -> None:
-        """Hold the lease from now on, in the background, as long as somebody reads."""
+        """Hold the lease from now on, in the background, while there are readers."""
         if self._url is not None and self._task is None:
             self._task = asyncio.create_task(self._hold(self._url), name="copy-lease")
 
@@ -118,8 +118,9 @@ class CopyLease:
         self._until = started + HELD_SECONDS
 
 
-async def wait_until_told(pool: Any) -> None:
-    """Wait until no process serves a copy from memory that is older than what was announced or committed before this call.
+async def wait_until_invalidated(pool: Any) -> None:
+    """Wait until no process serves a copy from memory that is older than what was announced or committed before this
+    call.
 
     Raises:
         UnavailableError: PostgreSQL is unavailable; the leases end by themselves within `LEASE_SECONDS`.

@@ -1,14 +1,14 @@
-"""The making of documents: read the facts, make the bytes, and give them a version when they differ.
+"""Builds documents: reads the facts, serializes them, and assigns a new version if the bytes differ.
 
-Invariants. One maker of a document at a time over all processes, and it reads the facts after it has the document to itself:
-what was begun before a change never overwrites what was made after it (R4.28). The same bytes keep their version (R4.7), also
-those of a document that was taken away and is made again; an explicit invalidation takes a new one whatever they are. Bytes,
-version and the event that tells of it are one transaction. All documents of a making are of one moment, and with one of them
-everything is made that has changed by then (`connectors/pages/changes.py`).
+Invariants. One process builds a document at a time, and it reads the facts after it has locked the document: a build
+that began before a change never overwrites one after it (R4.28). Equal bytes keep their version (R4.7), also those of a
+deleted document that is built again; an explicit invalidation always assigns a new one. Bytes, version and event are
+one transaction. All documents of a build are of one snapshot, and it builds everything that has changed by then
+(`connectors/pages/changes.py`).
 
-Before that transaction is committed the coming version is announced, and every lease on copies in memory is waited for: whoever
-learns of a version in any way (a page, an event, a position), nobody serves an older one after it. A maker that dies between the
-two leaves an announcement that only costs questions, until the document is made the next time.
+Before that transaction is committed the new version is announced, and the build waits for every lease on copies in
+memory: after anybody can learn of a version (by a page, an event, a position), no older one is served. A process that
+dies between the two leaves an announcement that only costs queries, until the next build of the document.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from highwater.connectors.pages import changes
 from highwater.connectors.pages import rows as documents
 from highwater.connectors.pages.changes import Moment, one_moment
 from highwater.connectors.pages.copies import compress
-from highwater.connectors.pages.leases import wait_until_told
+from highwater.connectors.pages.leases import wait_until_invalidated
 from highwater.connectors.pages.versions import bump, version_of_bytes
 from highwater.connectors.postgres.pool import Connection
 from highwater.connectors.redis.link import TRUSTED_MS, Head, RedisAwayError, ResourceCache
@@ -38,25 +38,25 @@ from highwater.streams.pages.windows import Windows
 from highwater.streams.telemetry import BUMP_ACKNOWLEDGED_SECONDS, DOCUMENT_LOADS
 
 SOURCE = "/connectors/materializers/documents"
-# An entry in Redis outlives the longest life and stale life of a document: garbage collection only.
+# An entry in Redis outlasts the longest TTL and stale TTL of a document: only garbage collection.
 ENTRY_SECONDS_MAX = 8 * 86_400
-# How long Redis refuses what is older than an announced version: longer than a reader may still be under way with it.
+# How long Redis refuses versions older than an announced one: longer than any reader may still hold one.
 ANNOUNCED_SECONDS = 30
-# Of a family so many are made anew with the one that is wanted; the rest (each page of a rating that anybody ever turned to) are
-# taken away, and made when somebody asks for one again.
+# How many documents of a family are rebuilt with the requested one; the rest (each page of a rating that anybody ever
+# opened) are deleted, and built when they are requested again.
 RELATIVES_MADE_MAX = 32
 
 
 class Built(Protocol):
-    """What a builder gives: the bytes, and the position of the newest event that they come from (empty = none)."""
+    """The result of a builder: the bytes, and the position of the newest event behind them (empty = none)."""
 
     @property
     def payload(self) -> bytes:
-        """The bytes."""
+        """Return the bytes."""
 
     @property
     def caused_by(self) -> str:
-        """The position."""
+        """Return the position."""
 
 
 Builder = Callable[[Connection, str, int], Awaitable["Built | None"]]
@@ -65,24 +65,24 @@ Builder = Callable[[Connection, str, int], Awaitable["Built | None"]]
 class Outcome(StrEnum):
     """The outcome of building a document."""
 
-    KEPT = "kept"  # somebody else has just made it
-    SAME = "same"  # the same bytes
-    FIRST = "first"  # it was not there: nobody serves an older copy
+    KEPT = "kept"  # another process has just built it
+    SAME = "same"  # equal bytes
+    FIRST = "first"  # it did not exist: nobody serves an older copy
     BUMPED = "bumped"
-    GONE = "gone"  # there is no such thing any more
-    NONE = "none"  # nor was there before
+    GONE = "gone"  # it no longer exists
+    NONE = "none"  # it did not exist before either
 
     @property
     def is_to_be_told(self) -> bool:
-        """Whether somebody may hold a copy that is old now."""
+        """Return whether somebody may hold a stale copy."""
         return self in (Outcome.BUMPED, Outcome.GONE)
 
 
-class Wanted(NamedTuple):
-    """A document to be made, or taken away.
+class BuildRequest(NamedTuple):
+    """A document to be built or deleted.
 
-    Whoever found it too old says when that one was made, `found_built_ms` (0: there was none): one made later, by whoever,
-    is taken as it is. None: it is made in any case.
+    A caller that found a stale one passes its time, `found_built_ms` (0: there was none): a later one, by any process,
+    is used unchanged. None: it is built in any case.
     """
 
     resource: Resource
@@ -92,7 +92,7 @@ class Wanted(NamedTuple):
     found_built_ms: int | None = None
 
 
-class Made(NamedTuple):
+class BuildResult(NamedTuple):
     """The result of building a document; without a head if the document does not exist."""
 
     resource: Resource
@@ -102,9 +102,9 @@ class Made(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """What is to become of a document: what it is now, what was built, and when."""
+    """The plan for a document: its present state, what was built, and when."""
 
-    wanted: Wanted
+    wanted: BuildRequest
     outcome: Outcome
     before: documents.Document | None
     built: Built | None
@@ -112,9 +112,9 @@ class _Plan(NamedTuple):
 
 
 class DocumentMaker:
-    """Makes documents in a transaction of the caller's, and tells of them after it; `builders` make them by kind.
+    """Builds documents in a transaction of the caller, and publishes them after it; `builders` build them by kind.
 
-    `rules` say which there are. Whoever reads or refreshes documents takes the rules of the maker.
+    `rules` define the documents. Code that reads or refreshes documents uses the rules of the maker.
     """
 
     def __init__(
@@ -131,11 +131,14 @@ class DocumentMaker:
         self._cache = cache
         self._clock = clock
 
-    async def make(self, tx: Connection, pool: Any, wanted: Sequence[Wanted], *, is_alone: bool = False) -> list[Made]:
-        """Make documents in a transaction of the caller's, and with them everything that has changed (`changes.note_changes`).
+    async def make(
+        self, tx: Connection, pool: Any, wanted: Sequence[BuildRequest], *, is_alone: bool = False
+    ) -> list[BuildResult]:
+        """Build documents in a transaction of the caller, together with everything that has changed
+        (`changes.note_changes`).
 
-        `pool` gives the connections on which facts are read and versions are announced before; `is_alone` says that the caller
-        has called `changes.hold_alone`. What was made besides comes after what was wanted.
+        `pool` gives the connections for reading facts and announcing versions; `is_alone` means that the caller has
+        called `changes.hold_alone`. Other built documents follow the requested ones.
 
         Raises:
             UnavailableError: PostgreSQL is unavailable.
@@ -152,8 +155,10 @@ class DocumentMaker:
             await self._revoke(pool, coming)
         return [await self._store(tx, plan) for plan in plans]
 
-    async def _plan_beside_others(self, tx: Connection, pool: Any, wanted: Sequence[Wanted]) -> list[_Plan] | None:
-        """What becomes of these documents alone; None if anything else has changed, and then no lock is held any more."""
+    async def _plan_beside_others(
+        self, tx: Connection, pool: Any, wanted: Sequence[BuildRequest]
+    ) -> list[_Plan] | None:
+        """Plan only these documents; return None without any lock if anything else has changed."""
         beside = tx.transaction()  # a savepoint
         await beside.start()
         try:
@@ -167,32 +172,32 @@ class DocumentMaker:
         await (beside.rollback() if plans is None else beside.commit())
         return plans
 
-    async def _plan_alone(self, tx: Connection, pool: Any, wanted: Sequence[Wanted]) -> list[_Plan]:
-        """What becomes of these documents and of all that changed."""
+    async def _plan_alone(self, tx: Connection, pool: Any, wanted: Sequence[BuildRequest]) -> list[_Plan]:
+        """Plan these documents and everything that changed."""
         await changes.hold_alone(tx)
         async with one_moment(pool) as moment:
             named = {one.resource.key for one in wanted}
             changed = await moment.changed()
             keys = [*changed, *await self.relatives(tx, changed)]
             also = [self._also(key, number - len(changed)) for number, key in enumerate(keys) if key not in named]
-            # What changed is made, also by whoever has found one of them too old only by its age.
+            # What changed is built, even if the caller found only the age of its document too high.
             both = [one._replace(found_built_ms=None) if one.resource.key in keys else one for one in wanted] + also
             await _lock(tx, both)
             plans = await self._plans(tx, moment, both)
             await moment.forget(tx)
         return plans
 
-    def _also(self, key: str, place: int) -> Wanted:
-        """A document that changed, or the relative of one in its `place` from 0."""
-        return Wanted(self._known(key), "changed", is_dropped=place >= RELATIVES_MADE_MAX)
+    def _also(self, key: str, place: int) -> BuildRequest:
+        """Return a request for a document that changed, or for the relative of one at index `place`."""
+        return BuildRequest(self._known(key), "changed", is_dropped=place >= RELATIVES_MADE_MAX)
 
     def _known(self, key: str) -> Resource:
         found = self.rules.page_of(key)
-        assert found is not None, key  # only what the rules name was ever stored
+        assert found is not None, key  # only documents of the rules were ever stored
         return found
 
     async def relatives(self, tx: Connection, keys: Collection[str]) -> list[str]:
-        """The other stored documents of the families of these, as old as those."""
+        """Return the other stored documents of the same families, which are as stale."""
         kinds = {self._known(key).kind for key in keys}
         found = [
             key
@@ -202,12 +207,12 @@ class DocumentMaker:
         ]
         return [key for key in found if key not in keys]
 
-    async def _plans(self, tx: Connection, moment: Moment, wanted: Sequence[Wanted]) -> list[_Plan]:
+    async def _plans(self, tx: Connection, moment: Moment, wanted: Sequence[BuildRequest]) -> list[_Plan]:
         now_ms = self._clock()
         return [await self._plan(tx, moment, one, now_ms) for one in wanted]
 
-    async def _plan(self, tx: Connection, moment: Moment, wanted: Wanted, now_ms: int) -> _Plan:
-        """What becomes of a document that nobody else makes, by the facts of the moment."""
+    async def _plan(self, tx: Connection, moment: Moment, wanted: BuildRequest, now_ms: int) -> _Plan:
+        """Plan a document under its lock, by the facts of the snapshot."""
         resource = wanted.resource
         before = await documents.stored(tx, resource.key, now_ms)
         if before is not None and not wanted.is_forced and _was_made_after(before.head, wanted.found_built_ms):
@@ -222,28 +227,28 @@ class DocumentMaker:
         return _Plan(wanted, Outcome.SAME if is_same else Outcome.BUMPED, before, built, now_ms)
 
     async def _revoke(self, pool: Any, coming: Mapping[str, int]) -> None:
-        """Before anything is committed: see to it that nobody serves what is about to be old, from memory or from Redis."""
+        """Before the commit: ensure that nobody serves what becomes stale, from memory or from Redis."""
         started = monotonic_seconds()
         await documents.announce(pool, coming)
         for key, version in coming.items():
             with suppress(RedisAwayError):  # `tell` waits for that
                 await self._cache.announce(key, version, seconds=ANNOUNCED_SECONDS)
-        await wait_until_told(pool)
+        await wait_until_invalidated(pool)
         BUMP_ACKNOWLEDGED_SECONDS.observe(monotonic_seconds() - started)
 
-    async def _store(self, tx: Connection, plan: _Plan) -> Made:
+    async def _store(self, tx: Connection, plan: _Plan) -> BuildResult:
         resource, before = plan.wanted.resource, plan.before
         DOCUMENT_LOADS.labels(resource.kind.name, plan.outcome.value).inc()
         if plan.outcome is Outcome.GONE:
             await documents.drop(tx, [resource.key])
         if plan.outcome in (Outcome.GONE, Outcome.NONE):
-            return Made(resource, plan.outcome)
+            return BuildResult(resource, plan.outcome)
         if before is not None and not plan.outcome.is_to_be_told:
             if plan.outcome is Outcome.SAME:
                 await documents.touch(tx, resource.key, plan.now_ms)
                 before = before._replace(head=replace(before.head, built_ms=plan.now_ms))
-            return Made(resource, plan.outcome, *before)
-        assert plan.built is not None  # what is first or bumped was built
+            return BuildResult(resource, plan.outcome, *before)
+        assert plan.built is not None  # first or bumped documents were built
         is_back = plan.outcome is Outcome.FIRST and not (plan.wanted.is_forced or resource.kind.is_absence_shown)
         known = await version_of_bytes(tx, resource.key, plan.built.payload, plan.now_ms) if is_back else None
         taken = known or await bump(
@@ -253,13 +258,14 @@ class DocumentMaker:
         )  # fmt: skip
         head = replace(taken, built_ms=plan.now_ms)
         await documents.put(tx, resource.key, head.version, plan.built.payload, plan.now_ms)
-        return Made(resource, plan.outcome, head, plan.built.payload)
+        return BuildResult(resource, plan.outcome, head, plan.built.payload)
 
     async def tell(self, pool: Any, keys: Sequence[str], *, erased: Collection[str] = ()) -> None:
-        """Carry bumped documents to Redis, once their transaction has ended, whichever way: what is carried is read again.
+        """Copy bumped documents to Redis once their transaction has ended, whatever its outcome: the stored state is
+        read again.
 
-        Returns when the bump is acknowledged: nobody is served anything older from now on. Of `keys` those in `erased` went with
-        their user, and nobody announced it.
+        Returns when the bump is acknowledged: nothing older is served from now on. Those of `keys` that are in `erased`
+        were deleted with their user, and were not announced.
 
         Raises:
             UnavailableError: PostgreSQL is unavailable.
@@ -284,26 +290,27 @@ class DocumentMaker:
             except RedisAwayError:
                 is_told = False
         if not is_told:
-            # Redis was not told, be it for one late answer, and others may reach it: what it holds is trusted for no longer.
+            # Redis was not updated, perhaps because of one late answer, and others may reach it: wait until its
+            # contents are no longer trusted.
             await asyncio.sleep(TRUSTED_MS / 1000)
 
 
-async def _lock(tx: Connection, wanted: Sequence[Wanted]) -> None:
-    """Have the documents to oneself, in one order for all, or two makers could wait for each other."""
+async def _lock(tx: Connection, wanted: Sequence[BuildRequest]) -> None:
+    """Lock the documents, in one order for all, or two builds could deadlock."""
     for key in sorted({one.resource.key for one in wanted}):
         await documents.lock(tx, key)
 
 
 def windows_in(payload: bytes) -> Windows:
-    """The windows by scope in their document."""
+    """Return the windows by scope in their document."""
     found: Windows = orjson.loads(payload)["windows"]
     return found
 
 
 def stamped(rules: PageRules, resource: Resource, head: Head, windows: Windows, now_ms: int) -> Head:
-    """A head with `expires_ms` and `stale_until_ms` as they are known now (R4.8).
+    """Return a head with the current `expires_ms` and `stale_until_ms` (R4.8).
 
-    For whoever looks into a store: a window may move, so a reader judges by `built_ms` and the windows each time (R4.14).
+    For people who inspect a store: a window may move, so readers judge by `built_ms` and the windows each time (R4.14).
     """
     found = rules.judge(resource, head.built_ms or 0, windows, now_ms)
     return replace(head, expires_ms=found.expires_ms, stale_until_ms=found.stale_until_ms)

@@ -1,10 +1,10 @@
-"""The reading of documents: from memory under a lease, from Redis, from PostgreSQL, and made anew when they are no longer good.
+"""Reads documents: from memory under a lease, from Redis, from PostgreSQL, or rebuilt when they are too old.
 
-Invariants. A copy in memory is served without asking only under the lease (`connectors/pages/leases.py`); a copy in Redis for
-two seconds after its version was read from PostgreSQL. A document past its life is served for its stale life while one process
-makes it anew (R4.27, R4.28); past that, whoever wins the lock makes it within two seconds, and the others are told to come
-again (R4.29). A read that names positions is made from the facts each time. When PostgreSQL is away, what is known is served,
-marked, until the end of its stale life (stale-if-error), and after it nothing is.
+Invariants. A copy in memory is served without a query only under the lease (`connectors/pages/leases.py`); a copy in
+Redis for two seconds after its version was read from PostgreSQL. A document past its TTL is served for its stale TTL
+while one process rebuilds it (R4.27, R4.28); after that the winner of the lock builds it within two seconds, and the
+others must retry (R4.29). A read with positions is always built from the facts. When PostgreSQL is unavailable,
+known documents are served, marked stale, until their stale TTL ends (stale-if-error), and nothing afterwards.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from highwater.connectors.pages.copies import COPIES_MAX, IDENTITY, Copies, comp
 from highwater.connectors.pages.leases import CopyLease
 from highwater.connectors.pages.maker import (
     ENTRY_SECONDS_MAX,
+    BuildRequest,
     DocumentMaker,
-    Wanted,
     stamped,
     windows_in,
 )
@@ -38,13 +38,14 @@ from highwater.streams.telemetry import DOCUMENT_READS, get_log
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
-# How long the winner of the lock may keep its reader waiting (R4.29).
+# How long the winner of the lock may delay its reader (R4.29).
 ANSWER_SECONDS_MAX = 2.0
-# Documents made at once in a process: each holds a connection of the pool and needs a second one for a moment.
+# Concurrent builds in a process: each holds a connection of the pool and briefly needs a second one.
 MAKING_MAX = 6
-# Of one process and one document, in a row: past it a store that moves faster than it can be read is a fault.
+# Attempts of one process for one document: a store that changes faster than it can be read is a fault.
 ATTEMPTS_MAX = 3
-# How long a document found fresh is taken for fresh without judging again; a quarter of a second beside lives of 4 s and more.
+# How long a document found fresh counts as fresh without another check; a quarter of a second beside TTLs of 4 s and
+# more.
 KNOWN_MS = 250
 
 _log = get_log("documents")
@@ -59,7 +60,7 @@ class DocumentPendingError(UnavailableError):
 
 
 class Served(NamedTuple):
-    """A document to be served: its head, how good it is, and for how long."""
+    """A document to be served: its head, its freshness, and for how long."""
 
     head: Head
     freshness: Freshness
@@ -69,7 +70,7 @@ class Served(NamedTuple):
 
 
 class _KnownFresh(NamedTuple):
-    """A judgement that holds for a moment, as long as the head is the same."""
+    """A result that remains valid for a moment, while the head is the same."""
 
     head: Head
     served: Served
@@ -111,7 +112,7 @@ class Documents:
         self._lease.start()
 
     async def close(self) -> None:
-        """End the lease and what is being made; whoever reads next begins it again."""
+        """End the lease and running builds; the next reader begins them again."""
         tasks = list(self._making.values())
         for task in tasks:
             task.cancel()
@@ -119,13 +120,13 @@ class Documents:
         await self._lease.close()
 
     def page_of(self, key: str) -> Resource | None:
-        """The document that a key names; None when it names none."""
+        """Return the document that a key names; None if it names none."""
         return self._rules.page_of(key)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def quick(self, found: Resource) -> Served | None:
-        """A good document from memory alone, under the lease; None when anything has to be asked."""
+        """Return a fresh document from memory, under the lease; None if anything has to be queried."""
         if not self._lease.use():
             return None
         copy, window = self._copies.get(found.key), self._copies.get(self._window.key)
@@ -147,7 +148,7 @@ class Documents:
         return served
 
     async def near(self, found: Resource) -> Served | None:
-        """A good document from memory, or with one question to Redis; None when that is not enough."""
+        """Return a fresh document from memory, or with one query to Redis; None if that is not enough."""
         served = self.quick(found)
         if served is not None:
             DOCUMENT_READS.labels(found.kind.name, "memory").inc()
@@ -168,12 +169,12 @@ class Documents:
         return served
 
     async def read(self, found: Resource, *, is_positioned: bool = False) -> Served:
-        """A document as it may be served now; with positions, as the facts are now.
+        """Return a document as it may be served now; with positions, built from the current facts.
 
         Raises:
-            NoSuchDocumentError: there is no such thing.
-            DocumentPendingError: another process is making it and there is no former one.
-            UnavailableError: PostgreSQL is away and nothing known is good enough.
+            NoSuchDocumentError: it does not exist.
+            DocumentPendingError: another process is building it and there is no earlier one.
+            UnavailableError: PostgreSQL is unavailable and no known version may be served.
         """
         if not is_positioned:
             served = await self.near(found)
@@ -198,11 +199,11 @@ class Documents:
         return served
 
     def body(self, found: Resource, head: Head, encoding: str) -> bytes | None:
-        """The body of exactly this version from memory; None when it is not there."""
+        """Return the body of exactly this version from memory; None without one."""
         return self._copies.body(found.key, head.version, encoding)
 
     async def payload(self, found: Resource, head: Head, encoding: str) -> bytes | None:
-        """The body of exactly this version; None when it was overtaken meanwhile."""
+        """Return the body of exactly this version; None if it was overtaken meanwhile."""
         key = found.key
         body = self.body(found, head, encoding)
         if body is not None:
@@ -214,7 +215,8 @@ class Documents:
             if stored is None:
                 return None
             identity = stored.payload
-            # A newer one too: a Redis whose replica took over may have told of the one before, and the next read asks it again.
+            # A newer one too: a promoted replica of Redis may have returned the one before, and the next read queries
+            # it again.
             await self._cache.put(
                 key,
                 stored.head,
@@ -228,7 +230,7 @@ class Documents:
         return self._copies.body(key, head.version, encoding)
 
     async def windows(self) -> Windows:
-        """The windows by scope. Away with PostgreSQL, the last ones that were known."""
+        """Return the windows by scope; the last known ones while PostgreSQL is unavailable."""
         for _ in range(ATTEMPTS_MAX):
             try:
                 served = await self.read(self._window)
@@ -246,11 +248,11 @@ class Documents:
         return _served(head, self._rules.judge(found, head.built_ms or 0, windows, now_ms), now_ms)
 
     def _is_fresh(self, window: Head, now_ms: int) -> bool:
-        """Whether the windows may be used; their own page is in none."""
+        """Return whether the windows may be used; their own page has no window."""
         return self._rules.judge(self._window, window.built_ms or 0, {}, now_ms).freshness is Freshness.FRESH
 
     async def _head(self, found: Resource) -> Head | None:
-        """The current head: from Redis while it is trusted, else from PostgreSQL; None when nothing is stored."""
+        """Return the current head: from Redis while it is trusted, else from PostgreSQL; None if nothing is stored."""
         key, now_ms = found.key, self._clock()
         head = (await self._cache.heads([key]))[0]
         if head is not None and head.built_ms is not None and head.is_trusted(now_ms):
@@ -273,7 +275,7 @@ class Documents:
         return await self._heads.read(key, ask)
 
     async def _kept(self, found: Resource, windows: Windows) -> Served:
-        """PostgreSQL is away: what is known, while its stale life lasts."""
+        """Return the known version while its stale TTL lasts: PostgreSQL is unavailable."""
         known = [head for head in await self._cache.heads([found.key]) if head is not None]
         copy = self._copies.get(found.key)
         if copy is not None:
@@ -285,10 +287,10 @@ class Documents:
                 return served._replace(freshness=Freshness.KEPT)
         raise UnavailableError("PostgreSQL is unavailable, and no copy is good enough to be served")
 
-    # -- making ------------------------------------------------------------------------------------------------------
+    # -- building ----------------------------------------------------------------------------------------------------
 
     async def _first(self, found: Resource, built_ms: int, windows: Windows) -> Served:
-        """Nothing can be served: make it, or say that somebody else does."""
+        """Build the first version, or report that another process does: nothing can be served."""
         task = self._begin(found, built_ms)
         done, _ = await asyncio.wait({task}, timeout=ANSWER_SECONDS_MAX)
         if not done:
@@ -296,9 +298,9 @@ class Documents:
         return self._answer(found, task.result(), windows)
 
     def _begin(self, found: Resource, built_ms: int) -> asyncio.Task[Head]:
-        """Join the regeneration under way in this process, or begin one; it outlives whoever asked.
+        """Join the running regeneration in this process, or begin one; it continues without its callers.
 
-        `built_ms` is when the one that was found too old was made, 0 when there was none.
+        `built_ms` is the time of the stale one, 0 without one.
         """
         task = self._making.get(found.key)
         if task is None:
@@ -321,7 +323,9 @@ class Documents:
 
     async def _make(self, found: Resource, reason: str, *, found_built_ms: int | None) -> Head:
         async with transaction(self._pool()) as tx:
-            made = await self._maker.make(tx, self._pool(), [Wanted(found, reason, found_built_ms=found_built_ms)])
+            made = await self._maker.make(
+                tx, self._pool(), [BuildRequest(found, reason, found_built_ms=found_built_ms)]
+            )
         windows = {} if self._windows is None else self._windows[1]
         for one in made:
             if one.head is not None:

@@ -1,8 +1,9 @@
-"""The materializer of documents: does what agents, sinks, the prewarm and operators ask for.
+"""The materializer of documents: builds what agents, sinks, the prewarm and operators request.
 
-Invariants. A document that nobody has asked for is not made on a change (never work before it is needed); a prewarm makes the
-pages of a scope whoever asked (R4.32). Requests of a batch for one document make it once. All documents of a batch, the
-versions, the events and the positions are one transaction, in which no other document is made.
+Invariants. A document that nobody has requested is not built on a change (no work before it is needed); a prewarm
+builds the pages of a scope in any case (R4.32). Several requests in a batch for one document build it once. All
+documents of a batch, the versions, the events and the positions are one transaction, in which no other document is
+built.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from highwater.connectors.kafka.handler import Handler
 from highwater.connectors.kafka.records import DeadLetter, Event, Record
 from highwater.connectors.pages import changes
 from highwater.connectors.pages import rows as documents
-from highwater.connectors.pages.maker import RELATIVES_MADE_MAX, DocumentMaker, Wanted
+from highwater.connectors.pages.maker import RELATIVES_MADE_MAX, BuildRequest, DocumentMaker
 from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.cache import INVALIDATION_REQUESTED, PREWARM_REQUESTED, InvalidationRequested, PrewarmRequested
 from highwater.schemas.errors import UnavailableError
@@ -32,7 +33,7 @@ _log = get_log("documents")
 
 @dataclass(slots=True)
 class Work:
-    """What a batch asks for: documents by key with the reason of the last request, and what is refused."""
+    """The requests of a batch: documents by key with the reason of the last request, and refused events."""
 
     wanted: dict[str, str] = field(default_factory=dict)
     prewarmed: dict[str, str] = field(default_factory=dict)
@@ -44,11 +45,11 @@ class Work:
 
 
 def work_of(rules: PageRules, events: Sequence[Event[Asked]]) -> Work:
-    """What a batch asks for. Of a document that is dropped and wanted in one batch the later request counts."""
+    """Return the requests of a batch. For a document that is dropped and wanted in one batch the later request counts."""
     work = Work()
     for event in events:
         if prewarm := event.of(PREWARM_REQUESTED):
-            # The event calls a scope a season.
+            # In the event a scope is called a season.
             pages = [page.key for page in rules.prewarmed_pages(prewarm["season"])]
             work.prewarmed.update(dict.fromkeys(pages, f"prewarm: {prewarm['reason']}"))
         elif invalidation := event.of(INVALIDATION_REQUESTED):
@@ -70,7 +71,7 @@ def _refresh(rules: PageRules, asked: RefreshRequested, record: Record, work: Wo
 
 
 def _are_known(rules: PageRules, keys: Sequence[str], record: Record, work: Work) -> bool:
-    """Whether all of these can be made; else the event is refused."""
+    """Return whether all of these can be built; else refuse the event."""
     unknown = [key for key in keys if not rules.can_be_made(key)]
     if unknown:
         work.dead.append(DeadLetter(record, "unknown_document", f"there is no document {unknown[0]!r}"))
@@ -78,10 +79,10 @@ def _are_known(rules: PageRules, keys: Sequence[str], record: Record, work: Work
 
 
 class Refreshes(Handler[Asked, Work]):
-    """Makes documents that have become old."""
+    """Builds documents that have become stale."""
 
     group = "documents"
-    # A season's import asks for a few hundred documents of which few exist; the making of one takes milliseconds.
+    # A season's import requests a few hundred documents of which few exist; building one takes milliseconds.
     batch_max = 500
 
     def __init__(self, maker: DocumentMaker, pool: asyncpg.Pool[asyncpg.Record]) -> None:
@@ -91,34 +92,32 @@ class Refreshes(Handler[Asked, Work]):
         self._pool = pool
 
     async def prepare(self, events: Sequence[Event[Asked]]) -> Work:
-        """Gather the requests by document."""
+        """Group the requests by document."""
         return work_of(self._rules, events)
 
     async def apply(self, tx: Connection, events: Sequence[Event[Asked]], prepared: Work) -> Sequence[DeadLetter]:
-        """Make what exists and is wanted, what is to be warm, and what is forced; take away what ends."""
+        """Build requested documents that exist, those of a prewarm, and forced ones; delete those that end."""
         work = prepared
-        await changes.hold_alone(
-            tx
-        )  # before it is asked what there is: what somebody is making first is stored by then
+        await changes.hold_alone(tx)  # before checking what exists: first builds in progress are stored by then
         asked = await documents.existing(tx, sorted({*work.wanted, *work.dropped}))
         relatives = await self._maker.relatives(tx, work.wanted)
         wanted = {
-            key: Wanted(self._known(key), "relative", is_dropped=number >= RELATIVES_MADE_MAX)
+            key: BuildRequest(self._known(key), "relative", is_dropped=number >= RELATIVES_MADE_MAX)
             for number, key in enumerate(relatives)
         }
         wanted |= {
-            key: Wanted(self._known(key), work.wanted.get(key, "dropped"), is_dropped=key in work.dropped)
+            key: BuildRequest(self._known(key), work.wanted.get(key, "dropped"), is_dropped=key in work.dropped)
             for key in asked
         }
-        wanted |= {key: Wanted(self._known(key), reason) for key, reason in work.prewarmed.items()}
-        wanted |= {key: Wanted(self._known(key), reason, is_forced=True) for key, reason in work.forced.items()}
+        wanted |= {key: BuildRequest(self._known(key), reason) for key, reason in work.prewarmed.items()}
+        wanted |= {key: BuildRequest(self._known(key), reason, is_forced=True) for key, reason in work.forced.items()}
         made = await self._maker.make(tx, self._pool, list(wanted.values()), is_alone=True)
         work.erased = work.dropped.difference(asked)
         work.told = [*(one.resource.key for one in made if one.outcome.is_to_be_told), *sorted(work.erased)]
         return work.dead
 
     async def settle(self, prepared: Work) -> None:
-        """Tell of what is stored now, whether the transaction was committed or not."""
+        """Publish what is stored now, whether the transaction was committed or not."""
         if not prepared.told:
             return
         try:
@@ -128,5 +127,5 @@ class Refreshes(Handler[Asked, Work]):
 
     def _known(self, key: str) -> Resource:
         found = self._rules.page_of(key)
-        assert found is not None, key  # `work_of` has refused others
+        assert found is not None, key  # `work_of` has refused the others
         return found

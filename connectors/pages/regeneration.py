@@ -1,8 +1,8 @@
-"""One regeneration of a document over all processes (R4.28): a lock in Redis with its owner's token.
+"""Limits the regeneration of a document to one over all processes (R4.28): a lock in Redis with its owner's token.
 
-Invariant: a lock that ran out is nobody's, and only its owner takes it away. It spares work and guards nothing: what is stored is
-guarded by PostgreSQL (`connectors/pages/maker.py`), so that without Redis every process may try and one of them
-does the work.
+Invariant: an expired lock belongs to nobody, and only its owner deletes it. It saves work and protects nothing:
+PostgreSQL protects what is stored (`connectors/pages/maker.py`), so that without Redis every process may try and one of
+them does the work.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class RegenerationLocks:
 
     @asynccontextmanager
     async def hold(self, document: str) -> AsyncIterator[bool]:
-        """Hold the lock if it is free; gives whether the work is ours. Redis away: it is, and PostgreSQL sorts it out."""
+        """Hold the lock if it is free; yield whether the work is ours. If Redis is unavailable it is, and PostgreSQL decides."""
         name, token = key(DOCUMENT_LOCK, key=document), fresh_id()
         try:
             client = self._link.require()
@@ -43,5 +43,5 @@ class RegenerationLocks:
             yield is_mine
         finally:
             if is_mine:
-                with suppress(RedisAwayError):  # it runs out by itself
+                with suppress(RedisAwayError):  # it expires by itself
                     await self._link.run(self._release(keys=[name], args=[token]))

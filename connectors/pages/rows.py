@@ -1,4 +1,4 @@
-"""Rows of documents: what was last made under a key, with its version, tag and cause."""
+"""Rows of documents: the last build of each key, with its version, ETag and cause."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from highwater.connectors.postgres.pool import Connection, fetched, reading
 from highwater.connectors.redis.link import Head
 from highwater.streams.clock import to_datetime, to_ms
 
-READ_SECONDS_MAX = 5.0
-
 
 class Document(NamedTuple):
     """A stored document."""
@@ -22,18 +20,18 @@ class Document(NamedTuple):
 
 
 async def lock(tx: Connection, key: str) -> None:
-    """Be the only maker of a document until the transaction ends."""
+    """Lock a document for building until the transaction ends."""
     await tx.execute(QUERIES["lock_document"], LockClass.DOCUMENT, key)
 
 
 async def stored(tx: Connection, key: str, now_ms: int) -> Document | None:
-    """A document as it is stored; None when none is. `now_ms` is from before the read: its head was true then."""
+    """Return a stored document; None if there is none. `now_ms` is from before the read: its head was valid then."""
     row = await tx.fetchrow(QUERIES["document"], key)
     return None if row is None else Document(_head(row, now_ms), row["payload"])
 
 
 async def put(tx: Connection, key: str, version: int, payload: bytes, built_ms: int) -> None:
-    """Store a document under a version that was taken for it in the same transaction."""
+    """Store a document with a version that was created in the same transaction."""
     await tx.execute(QUERIES["put_document"], key, version, payload, to_datetime(built_ms))
 
 
@@ -43,7 +41,7 @@ async def touch(tx: Connection, key: str, built_ms: int) -> None:
 
 
 async def announce(pool: Any, versions: Mapping[str, int]) -> None:
-    """Say, before it is committed, that documents are about to get these versions.
+    """Announce, before the commit, that documents are about to get these versions.
 
     Raises:
         UnavailableError: PostgreSQL is unavailable.
@@ -53,37 +51,37 @@ async def announce(pool: Any, versions: Mapping[str, int]) -> None:
 
 
 async def drop(tx: Connection, keys: Sequence[str]) -> None:
-    """Take documents away. Their versions go on growing from where they are."""
+    """Delete documents. Their versions continue to grow."""
     await tx.execute(QUERIES["drop_documents"], list(keys))
 
 
 async def existing(tx: Connection, keys: Sequence[str]) -> list[str]:
-    """Those of the keys that somebody asked for before."""
+    """Return the keys that were requested before."""
     return [row["key"] for row in await tx.fetch(QUERIES["document_keys"], list(keys))]
 
 
 async def existing_from(tx: Connection, prefix: str) -> list[str]:
-    """Those that begin so."""
+    """Return the keys with this prefix."""
     return [row["key"] for row in await tx.fetch(QUERIES["document_keys_from"], prefix)]
 
 
 async def read_head(pool: Any, key: str, now_ms: int) -> Head | None:
-    """The head of a stored document.
+    """Return the head of a stored document.
 
     Raises:
         UnavailableError: PostgreSQL is unavailable.
     """
-    rows = await fetched(pool, QUERIES["document_head"], key, seconds_max=READ_SECONDS_MAX)
+    rows = await fetched(pool, QUERIES["document_head"], key)
     return _head(rows[0], now_ms) if rows else None
 
 
 async def read(pool: Any, keys: Sequence[str], now_ms: int) -> dict[str, Document]:
-    """Stored documents by key.
+    """Return stored documents by key.
 
     Raises:
         UnavailableError: PostgreSQL is unavailable.
     """
-    rows = await fetched(pool, QUERIES["documents_of"], list(keys), seconds_max=READ_SECONDS_MAX)
+    rows = await fetched(pool, QUERIES["documents_of"], list(keys))
     return {row["key"]: Document(_head(row, now_ms), row["payload"]) for row in rows}
 
 

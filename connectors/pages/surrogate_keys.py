@@ -1,9 +1,10 @@
 """Surrogate keys: from an object to every document that holds it.
 
-Invariants. A document is tagged with its objects in the transaction that stores it, under a lock that it shares with other
-documents; a withdrawal holds that lock alone. So either the withdrawal finds the document, or the document is stored after it
-and can see that the object is gone. An object has a number in a space (an insight in its channel, a chunk in its source), and a
-document's objects of one space are stored as ranges of numbers: a window over a channel is one row, however many insights it has.
+Invariants. A document is tagged with its objects in the transaction that stores it, under a lock that it shares with
+other documents; a withdrawal holds that lock exclusively. So either the withdrawal finds the document, or the document
+is stored after it and can see that the object is gone. An object has a number in a space (an insight in its channel, a
+chunk in its source), and a document's objects of one space are stored as ranges of numbers: a window over a channel is
+one row, however many insights it has.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ RETRACTED = "retracted"
 
 
 class Holder(NamedTuple):
-    """A version of a document, and what it held of what was withdrawn; `document` is its id, without its kind."""
+    """A version of a document, and which withdrawn objects it held; `document` is its id, without its kind."""
 
     document: str
     version: int
@@ -34,33 +35,35 @@ class Holder(NamedTuple):
 
 
 def channel_space(channel_id: str) -> str:
-    """The space of a channel's insights, by `seq`."""
+    """Return the space of a channel's insights, by `seq`."""
     return f"channel:{channel_id}"
 
 
 def source_space(ns: str, slot: str, source_id: str) -> str:
-    """The space of a source's chunks, by `chunk_no`."""
+    """Return the space of a source's chunks, by `chunk_no`."""
     return f"source:{ns}|{slot}|{source_id}"
 
 
 def user_space(user_id: str) -> str:
-    """The space of a user, who is number 0 of it."""
+    """Return the space of a user, who is number 0 of it."""
     return f"user:{user_id}"
 
 
 def place_of_chunk(ns: str, chunk_id: str) -> tuple[str, int]:
-    """Space and number of a chunk, by its namespace and its id there (`slot|source|number`)."""
+    """Return space and number of a chunk, by its namespace and its id there (`slot|source|number`)."""
     source, _, number = chunk_id.rpartition("|")
     return f"source:{ns}|{source}", int(number)
 
 
 async def share(tx: Connection) -> None:
-    """Store documents: nothing is withdrawn until the transaction ends. To be taken before rows of documents are locked."""
+    """Take the lock for storing documents: nothing is withdrawn until the transaction ends. Take it before locking rows
+    of documents.
+    """
     await tx.execute(QUERIES["share_withdrawals"], LockClass.WITHDRAWALS, 0)
 
 
 async def hold(tx: Connection) -> None:
-    """Withdraw objects: no tagged document is stored until the transaction ends."""
+    """Take the lock for withdrawing objects: no tagged document is stored until the transaction ends."""
     await tx.execute(QUERIES["hold_withdrawals"], LockClass.WITHDRAWALS, 0)
 
 
@@ -77,7 +80,7 @@ async def tag_insights(tx: Connection, document: str, version: int, insight_ids:
 
 
 async def retracted_of(tx: Connection, insight_ids: Sequence[str], caused_by: str) -> list[Withdrawn]:
-    """Which of these insights were retracted, for whoever stores a document of them under the shared lock."""
+    """Return which of these insights were retracted, for storing a document of them under the shared lock."""
     rows = await tx.fetch(QUERIES["retracted_of"], insight_ids)
     return [
         Withdrawn(channel_space(row["channel_id"]), row["seq"], row["insight_id"], row["text"] or "", caused_by)
@@ -86,7 +89,7 @@ async def retracted_of(tx: Connection, insight_ids: Sequence[str], caused_by: st
 
 
 async def holders(tx: Connection, kind: str, withdrawn: Sequence[Withdrawn]) -> list[Holder]:
-    """The versions of documents of a kind that hold some of what is withdrawn, in the order of ids and versions."""
+    """Return the versions of documents of a kind that hold withdrawn objects, in the order of ids and versions."""
     by_place = {(one.space, one.number): one for one in withdrawn}
     spaces, numbers = [space for space, _ in by_place], [number for _, number in by_place]
     held: dict[tuple[str, int], list[Withdrawn]] = defaultdict(list)
@@ -97,17 +100,17 @@ async def holders(tx: Connection, kind: str, withdrawn: Sequence[Withdrawn]) -> 
 
 
 async def untag(tx: Connection, documents: Collection[str]) -> None:
-    """Forget documents that are gone."""
+    """Delete the tags of deleted documents."""
     await tx.execute(QUERIES["untag_documents"], list(documents))
 
 
 async def untag_versions(tx: Connection, document: str, upto: int, *, but: Sequence[int] = ()) -> None:
-    """Forget versions of a document up to one, but for some."""
+    """Delete the tags of a document's versions up to one, except for some."""
     await tx.execute(QUERIES["untag_versions"], document, upto, list(but))
 
 
 async def bump_holders(tx: Connection, codec: Codec, caused_by: Mapping[str, str], now_ms: int, *, source: str) -> None:
-    """Give resources (`caused_by`: key to position) their next version and tell of it; one without a version has none to lose."""
+    """Create and publish the next version of resources (`caused_by`: key to position); skip those without a version."""
     if not caused_by:
         return
     rows = await tx.fetch(

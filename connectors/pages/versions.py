@@ -19,10 +19,10 @@ from highwater.streams.clock import to_datetime, to_ms
 async def next_version(
     tx: Connection, key: str, caused_by: str, now_ms: int, reason: str = "", *, payload: bytes | None = None
 ) -> VersionBumped:
-    """Take the next version of a resource; returns what is to be told of it.
+    """Create the next version of a resource; return the event to publish.
 
-    `caused_by` is the position of the event behind it, empty where there is none. The tag carries a hash of `payload`; where
-    there is none yet, of the change: no other installation and no restored backup gives the same tag to something else.
+    `caused_by` is the position of the causing event, empty if there is none. The ETag contains a hash of `payload`;
+    without one, of the change: no other installation and no restored backup uses the same ETag for anything else.
     """
     content = None if payload is None else sha256(payload).hexdigest()
     row = await one_row(tx, QUERIES["bump_version"], key, caused_by, to_datetime(now_ms), content)
@@ -52,7 +52,7 @@ async def bump(
 
 
 async def version_of_bytes(tx: Connection, key: str, payload: bytes, now_ms: int) -> Head | None:
-    """The last version of a resource that was taken away, if these were its bytes: the same bytes never get a new one."""
+    """Return the last version of a deleted resource, if these were its bytes: equal bytes never get a new one."""
     row = await tx.fetchrow(QUERIES["version_of_bytes"], key, sha256(payload).hexdigest())
     if row is None:
         return None
@@ -60,7 +60,7 @@ async def version_of_bytes(tx: Connection, key: str, payload: bytes, now_ms: int
 
 
 async def end_versions(tx: Connection, keys: Sequence[str]) -> None:
-    """Forget resources; should they return, their versions go on above all that these ever had."""
+    """End resources; if they return, their versions continue above all earlier ones."""
     await tx.execute(QUERIES["raise_version_floor"], keys)
     await tx.execute(QUERIES["erase_resources"], keys)
 
@@ -70,4 +70,4 @@ def position_of(text: str) -> Position | None:
     try:
         return parse_position(text)
     except InvalidEventError:
-        return None  # no event is behind it, such as the first page of an empty rating or a repair by hand
+        return None  # no event caused it, such as the first page of an empty rating or a manual repair

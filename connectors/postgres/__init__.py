@@ -1,1 +1,1 @@
-"""PostgreSQL: the pool, the migrations, and how rooms name their statements."""
+"""PostgreSQL: the pool, the migrations, and the named statements of each room."""

@@ -1,8 +1,8 @@
-"""Rows as PostgreSQL's binary COPY takes them, made of columns: numbers by arrays, the rest by joining bytes.
+"""Encodes rows for PostgreSQL's binary COPY from columns: numbers by arrays, the rest by joining bytes.
 
-The driver's `copy_records_to_table` encodes value by value, for three times as long. Rows are encoded before the transaction that
-stores them, whole but for one number of each, which is only known under its locks (`Rows.numbered`).
-Source: PostgreSQL 18 documentation, COPY, "Binary Format".
+The driver's `copy_records_to_table` encodes value by value and takes three times as long. Rows are encoded before the
+transaction that stores them, complete except for one number each, which is only known under its locks
+(`Rows.numbered`). Source: PostgreSQL 18 documentation, COPY, "Binary Format".
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ Values: TypeAlias = Sequence[bytes | memoryview | None]
 _HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)  # no flags, no extension
 _TRAILER = b"\xff\xff"
 _NULL = b"\xff\xff\xff\xff"
-# 2000-01-01, from which PostgreSQL counts, in ms since 1970.
+# 2000-01-01, PostgreSQL's epoch, in ms since 1970.
 _EPOCH_MS = 946_684_800_000
 # Before the first number of a row: the count of its fields, and the length of the number.
 _BEFORE_FIRST = 2 + 4
 
 
 class Rows:
-    """Encoded rows of one table, whole but for a `bigint` of each: the first of `names`."""
+    """Encoded rows of one table, complete except for a `bigint` of each: the first of `names`."""
 
     def __init__(self, names: Sequence[str], encoded: bytearray, lengths: NDArray[np.int64]) -> None:
-        """`encoded` is what COPY is sent, `lengths` the bytes of each row in it."""
+        """`encoded` is the COPY data, `lengths` the bytes of each row in it."""
         self.names = names
         self._encoded = encoded
         self._ends = len(_HEADER) + np.cumsum(lengths)
@@ -45,7 +45,7 @@ class Rows:
         await tx.copy_to_table(table, source=_in_one_piece(self.numbered(numbers)), columns=self.names, format="binary")
 
     def numbered(self, numbers: Sequence[int | None]) -> bytearray:
-        """What COPY is sent. The next call changes it."""
+        """Return the COPY data. The next call changes it."""
         kept = [i for i, number in enumerate(numbers) if number is not None]
         found = np.array([number for number in numbers if number is not None], dtype=">i8")
         places = (self._starts[kept] + _BEFORE_FIRST)[:, None] + np.arange(found.itemsize)
@@ -61,7 +61,7 @@ class Columns:
     """Columns of one table, all of the same length."""
 
     def __init__(self, rows: int, numbered: str) -> None:
-        """`numbered` is the column of type `bigint` that the rows are numbered in."""
+        """`numbered` is the `bigint` column for the number of a row."""
         self._rows = rows
         self._numbers: list[tuple[str, str, NDArray[np.int64]]] = []
         self._values: list[tuple[str, Iterable[bytes], Iterable[bytes | memoryview]]] = []
@@ -70,11 +70,11 @@ class Columns:
 
     @property
     def names(self) -> list[str]:
-        """The columns in the order in which the rows have them."""
+        """Return the columns in the order of the rows."""
         return [name for name, *_ in self._numbers] + [name for name, *_ in self._values]
 
     def add_numbers(self, name: str, numbers: Sequence[int], *, width: int) -> None:
-        """A column of `int` (`width` 4) or `bigint` (8).
+        """Add a column of `int` (`width` 4) or `bigint` (8).
 
         Raises:
             OverflowError: a number does not fit.
@@ -86,31 +86,31 @@ class Columns:
         self._numbers.append((name, f">i{width}", found))
 
     def add_times(self, name: str, times_ms: Sequence[int]) -> None:
-        """A column of `timestamptz`, from milliseconds since 1970."""
+        """Add a column of `timestamptz`, from milliseconds since 1970."""
         self._numbers.append((name, ">i8", (np.array(times_ms, dtype=np.int64) - _EPOCH_MS) * 1_000))
 
     def add_values(self, name: str, values: Values) -> None:
-        """A column of `text` (in UTF-8) or `bytea`; None is null."""
+        """Add a column of `text` (in UTF-8) or `bytea`; None is null."""
         lengths = np.fromiter((-1 if value is None else len(value) for value in values), dtype=">i4", count=self._rows)
         raw = lengths.tobytes()
         self._values.append((name, [raw[i : i + 4] for i in range(0, len(raw), 4)], [value or b"" for value in values]))
         self._lengths += 4 + np.maximum(lengths, 0)
 
     def add_constant(self, name: str, value: bytes | None) -> None:
-        """A column of one text or `bytea` in every row."""
+        """Add a column with one text or `bytea` in every row."""
         whole = _NULL if value is None else len(value).to_bytes(4, "big") + value
         self._values.append((name, repeat(whole, self._rows), repeat(b"", self._rows)))
         self._lengths += len(whole)
 
     def encoded(self) -> Rows:
-        """The rows, each with the number 0."""
+        """Return the rows, each with the number 0."""
         heads, width = self._heads()
         rows = zip(heads, *chain.from_iterable(pair for _, *pair in self._values), strict=True)
         encoded = bytearray().join(chain((_HEADER,), chain.from_iterable(rows), (_TRAILER,)))
         return Rows(self.names, encoded, self._lengths + width)
 
     def _heads(self) -> tuple[list[memoryview], int]:
-        """Of each row the count of its fields, and its numbers, each after its length; and the bytes of one."""
+        """Return, for each row, the count of its fields and its numbers, each after its length; and the bytes of one."""
         layout = [("count", ">i2")]
         for i, (_, kind, _) in enumerate(self._numbers):
             layout += [(f"length{i}", ">i4"), (f"number{i}", kind)]
@@ -123,8 +123,9 @@ class Columns:
 
 
 async def _in_one_piece(encoded: bytearray) -> AsyncIterator[bytes]:
-    """The loop (uvloop) passes it to the socket as that empties, without asking for the interpreter.
+    """Yield everything at once: the loop (uvloop) passes it to the socket as that empties, without the interpreter.
 
-    Of many pieces each would wait for it while another thread prepares the next rows, and PostgreSQL for the piece.
+    With many pieces each would wait for the interpreter while another thread prepares the next rows, and PostgreSQL for
+    the piece.
     """
     yield cast("bytes", encoded)  # the driver copies from any buffer

@@ -1,8 +1,7 @@
-"""Group commit: what many tasks want stored at the same time is stored together, by one at a time.
+"""Group commit: items that many tasks want stored at the same time are stored together, by one task at a time.
 
-Invariant: each item's caller learns what became of that item and of no other. While PostgreSQL is unavailable, or does not
-carry out the statements for reasons of its own, all of them wait (R1.31); an item that breaks a batch is found by storing each
-by itself.
+Invariant: each caller gets the outcome of its own item only. While PostgreSQL is unavailable, or fails for reasons of
+its own, all of them wait (R1.31); an item that breaks a batch is found by storing each separately.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from highwater.streams.telemetry import get_log
 T = TypeVar("T")
 R = TypeVar("R")
 
-# Enough to spread the cost of a commit until it no longer counts; a batch of this many takes some 20 ms.
+# Enough to make the cost of a commit negligible; a batch of this size takes some 20 ms.
 ITEMS_MAX = 256
-# A conflict with another transaction passes; one that stays this often is a fault of the item.
+# A conflict with another transaction passes; one that remains after this many attempts is a fault of the item.
 _CONFLICTS_MAX = 8
 
 _log = get_log("group-commit")
 
 
 class GroupCommit(Generic[T, R]):
-    """Calls `store` with what has gathered since its last call; one result an item, in order."""
+    """Calls `store` with the items collected since its last call; one result per item, in order."""
 
     def __init__(self, store: Callable[[Sequence[T]], Awaitable[Sequence[R]]]) -> None:
         self._store = store
@@ -48,7 +47,7 @@ class GroupCommit(Generic[T, R]):
     async def _drain(self) -> None:
         while self._waiting:
             batch, self._waiting = self._waiting[:ITEMS_MAX], self._waiting[ITEMS_MAX:]
-            # Who was cancelled meanwhile no longer wants it stored: what was not begun is not done.
+            # A cancelled caller no longer wants its item stored: one that was not begun is dropped.
             await self._settle([(item, future) for item, future in batch if not future.done()])
 
     async def _settle(self, batch: Sequence[tuple[T, asyncio.Future[R]]]) -> None:
@@ -60,7 +59,7 @@ class GroupCommit(Generic[T, R]):
             for _, future in batch:
                 future.cancel()
             raise
-        except Exception as error:  # noqa: BLE001 (it is handed to whoever wanted this stored)
+        except Exception as error:  # noqa: BLE001 (it is raised in the caller that stores this)
             if len(batch) == 1:
                 _fail(batch[0][1], error)
                 return

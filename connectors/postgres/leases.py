@@ -1,8 +1,8 @@
-"""Leases in PostgreSQL: who owns what, until when by the server's clock. What they mean is in `streams/leases.py`.
+"""Leases in PostgreSQL: who owns what, until when by the server's clock. Their meaning is in `streams/leases.py`.
 
-Law: an owner stores nothing under a lease that another took since. Its transactions ask for the lease (`HeldLease.fence`), which
-nobody takes until they end; an owner that is stopped inside of one is ended by `idle_in_transaction_session_timeout`
-(`sessions.py`).
+Invariant: an owner stores nothing under a lease that another has taken. Its transactions check the lease
+(`HeldLease.fence`), which nobody takes until they end; an owner that is paused inside a transaction is ended by
+`idle_in_transaction_session_timeout` (`sessions.py`).
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import fresh_id, lease_seconds
 from highwater.streams.leases import Lease
 
-# A worker that ends, or whose connection does, is followed at once; one that hangs, or whose host is lost, after this long. A
-# shorter time would take a busy machine for a dead one.
+# A worker that ends, or whose connection does, is replaced at once; one that hangs, or whose host is lost, after this
+# long. A shorter time would mistake a busy machine for a dead one.
 LEASE_SECONDS = 10.0
 
 
 @unique
 class LeaseKind(StrEnum):
-    """What is owned; the name of each lease says which of it. They never change, since two releases may run side by side."""
+    """What is owned; the name of each lease says which one. They never change, since two releases may run concurrently."""
 
     OUTBOX = "outbox"  # a shard
-    RELAY = "relay"  # a relay, which is a member of those that share the shards
-    EMBED = "embed"  # `runner`: who fills vectors and rolls out bases
-    WORKER = "worker"  # a worker's number, which no two of any kind share
-    CHUNK_SOURCE = "chunk-source"  # a source whose vectors are being made
-    CHUNK_INDEXES = "chunk-indexes"  # `keeper`: who builds indexes of vectors
-    CHUNK_MODELS = "chunk-models"  # `maker`: who makes vectors of the model that namespaces are switched to
-    FEED_BUILD = "feed-build"  # a user, whose feed's document is being built
-    HISTORY = "history"  # `recorder`: the API process that records the history of figures
-    USER_REBUILD = "user-rebuild"  # a user, while Redis is away
+    RELAY = "relay"  # a relay, a member of the group that shares the shards
+    EMBED = "embed"  # `runner`: computes missing vectors and rolls out embedding model versions
+    WORKER = "worker"  # a worker's number, unique over all kinds
+    CHUNK_SOURCE = "chunk-source"  # a source whose vectors are being computed
+    CHUNK_INDEXES = "chunk-indexes"  # `keeper`: builds vector indexes
+    CHUNK_MODELS = "chunk-models"  # `maker`: computes vectors of the model that namespaces switch to
+    FEED_BUILD = "feed-build"  # a user whose feed document is being built
+    HISTORY = "history"  # `recorder`: the API process that records the history of metrics
+    USER_REBUILD = "user-rebuild"  # a user, while Redis is unavailable
 
 
-# Kinds that the release before leases owned by advisory locks of a session, with their class; numbers are the names, or these.
-# While roles are replaced one by one, two relays of one shard would change the order of a key's events, and an engine that takes
-# another for gone would pay for its calls again. Sources of chunks, builds of feeds and rebuilds of users are left out: done
-# twice at once they store the same. It goes with the release after this one.
+# Kinds that the previous release owned by advisory session locks, with their class; the second number is the name, or
+# given here. While roles are replaced one by one, two relays of one shard would change the order of a key's events, and
+# an engine that takes another for dead would repeat paid calls. Sources of chunks, builds of feeds and rebuilds of
+# users are left out: concurrent work stores the same. Remove this after the next release.
 _FORMER: Mapping[LeaseKind, int] = {
     LeaseKind.OUTBOX: FormerLock.OUTBOX,
     LeaseKind.WORKER: FormerLock.WORKER,
@@ -65,9 +65,9 @@ class Leases:
 
     Args:
         kind: what is owned.
-        seconds: how long one lasts from its last renewal on.
-        owner: who owns; a fresh id when not given.
-        ends_with_session: whether they end with the connection that they are taken on, too.
+        seconds: how long one lasts after its last renewal.
+        owner: the owner; a fresh id by default.
+        ends_with_session: whether they also end with the connection on which they are taken.
     """
 
     def __init__(
@@ -86,12 +86,12 @@ class Leases:
 
     @property
     def held(self) -> dict[str, Lease]:
-        """Those that this owner may go on with now, by name."""
+        """Return those that this owner may continue with now, by name."""
         now = lease_seconds()
         return {name: lease for name, lease in self._held.items() if lease.is_held(now)}
 
     async def take(self, connection: Connection, names: Iterable[str]) -> list[str]:
-        """Take those of the names that are free; which they were."""
+        """Take the free ones of these names; return which they were."""
         asked_at, wanted = lease_seconds(), list(names)
         if self._ends_with_session:
             wanted = await _share_former(connection, self.kind, wanted)
@@ -105,7 +105,7 @@ class Leases:
         return [row["name"] for row in rows]
 
     async def renew(self, connection: Connection, *, all_of_them: bool = False) -> list[str]:
-        """Renew what is due; which were lost, if any."""
+        """Renew due leases; return those that were lost."""
         asked_at = lease_seconds()
         due = [lease for lease in self._held.values() if all_of_them or lease.is_due(asked_at)]
         if not due:
@@ -120,13 +120,13 @@ class Leases:
         return [lease.name for lease in due if lease.name not in renewed]
 
     async def release(self, connection: Connection, names: Collection[str] | None = None) -> None:
-        """Give up these leases, or all; others may take them at once. Their epochs are remembered."""
+        """Release these leases, or all; others may take them at once. Their epochs are kept."""
         ended = self._ended(names)
         if ended:
             await connection.execute(QUERIES["release_leases"], self.kind, *_columns(ended), self.owner)
 
     async def drop(self, connection: Connection, names: Collection[str] | None = None) -> None:
-        """The same of leases whose names come and go: nothing is left of them."""
+        """Release leases with temporary names, and delete their rows."""
         ended = self._ended(names)
         if ended:
             await connection.execute(QUERIES["drop_leases"], self.kind, *_columns(ended), self.owner)
@@ -138,27 +138,27 @@ class Leases:
         return ended
 
     def forget(self) -> None:
-        """The session that they were taken on is gone, and they with it."""
+        """Forget all leases: their session has ended, and they with it."""
         self._held.clear()
 
 
 class HeldLease:
-    """A lease while somebody works under it, renewed beside the work."""
+    """A lease that is renewed while work under it runs."""
 
     def __init__(self, leases: Leases, name: str) -> None:
         self._leases = leases
         self._name = name
 
     def check(self) -> None:
-        """Go on only if it is still ours.
+        """Check that it is still ours.
 
         Raises:
-            LeaseLostError: it is not, or nobody could say so in time.
+            LeaseLostError: it is not, or PostgreSQL did not answer in time.
         """
         self._current()
 
     async def fence(self, tx: Connection) -> None:
-        """Let what is stored in this transaction count only while the lease is ours; nobody takes it before the commit.
+        """Make the commit of this transaction depend on the lease; nobody takes it before the commit.
 
         Raises:
             LeaseLostError: another worker took it.
@@ -182,7 +182,7 @@ class HeldLease:
         """Renew it until cancelled or lost, on connections of the pool."""
         while self._name in self._leases.held:
             await asyncio.sleep(seconds / 3)
-            with suppress(*AWAY):  # tried again; past its time nothing is stored any more
+            with suppress(*AWAY):  # repeated; after it expires nothing can be stored
                 async with pool.acquire(timeout=seconds / 3) as connection:
                     await self._leases.renew(connection, all_of_them=True)
 
@@ -196,7 +196,7 @@ async def holding(
     *,
     seconds: float = LEASE_SECONDS,
 ) -> AsyncIterator[HeldLease | None]:
-    """Hold a lease that is taken on a connection and renewed on others; None when it is another's."""
+    """Yield a lease that is taken on a connection and renewed on others; None if another owner has it."""
     leases = Leases(kind, seconds=seconds)
     if not await leases.take(connection, [name]):
         yield None
@@ -213,7 +213,7 @@ async def holding(
 
 
 async def _share_former(connection: Connection, kind: LeaseKind, names: list[str]) -> list[str]:
-    """Those of the names that no process of an older release owns; none of them takes these while this session lasts."""
+    """Return the names that no process of an older release owns; none of them can take these while this session lasts."""
     numbers = {name: _FORMER_NUMBERS.get(name, name) for name in names} if kind in _FORMER else {}
     known = {name: int(number) for name, number in numbers.items() if str(number).isdigit()}
     if not known:
@@ -224,7 +224,7 @@ async def _share_former(connection: Connection, kind: LeaseKind, names: list[str
 
 
 async def live(connection: Connection, kind: LeaseKind) -> dict[str, str]:
-    """The leases of a kind that are somebody's now: name -> owner, `FORMER_OWNER` for what a process of an older release owns."""
+    """Return the current leases of a kind: name -> owner, `FORMER_OWNER` for a process of an older release."""
     found = {row["name"]: row["owner"] for row in await connection.fetch(QUERIES["live_leases"], kind)}
     if kind in _FORMER:
         former = await connection.fetch(QUERIES["former_owners"], _FORMER[kind])
@@ -233,18 +233,18 @@ async def live(connection: Connection, kind: LeaseKind) -> dict[str, str]:
 
 
 async def drop_ended(connection: Connection, kind: LeaseKind) -> None:
-    """Drop what owners that ended without a word have left, of a kind whose names come and go."""
+    """Delete leases that owners left without releasing them, of a kind with temporary names."""
     await connection.execute(QUERIES["drop_ended_leases"], kind)
 
 
 async def owner_of(connection: Connection, kind: LeaseKind, name: str) -> str | None:
-    """Whose a lease is, or was last; None of one that is nobody's."""
+    """Return the present or last owner of a lease; None if there was none."""
     owner: str | None = await connection.fetchval(QUERIES["owner_of_lease"], kind, name)
     return owner
 
 
 async def drop_of(connection: Connection, kind: LeaseKind, name: str, owner: str) -> None:
-    """Drop the lease of an owner that is known to have ended."""
+    """Delete the lease of an owner that is known to have ended."""
     await connection.execute(QUERIES["drop_lease_of"], kind, name, owner)
 
 

@@ -1,10 +1,11 @@
-"""The catalogue of advisory locks: the first number of each, so that no two uses take one another's.
+"""The catalogue of advisory locks: the first number of each, so that no two uses collide.
 
-A lock ends with its transaction. What is owned for longer than one is a lease (`leases.py`), since the session of a process that
-hangs, or of a host that is lost, keeps its locks.
+A lock ends with its transaction. Ownership for longer is a lease (`leases.py`), since the session of a process that
+hangs, or of a lost host, keeps its locks.
 
-PostgreSQL's form with two numbers is used throughout; what the second one stands for is said beside each. The one-number form is
-a space of its own and is used by migrations, by verification, and by locks whose number is a 64-bit hash.
+PostgreSQL's form with two numbers is used throughout; the meaning of the second one is given beside each. The
+one-number form is a separate space and is used by migrations, by verification, and by locks whose number is a 64-bit
+hash.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from enum import IntEnum, unique
 
 @unique
 class LockClass(IntEnum):
-    """First numbers; they never change, since processes of two releases may run side by side."""
+    """First numbers; they never change, since processes of two releases may run concurrently."""
 
-    BASIS = 7_411  # 0: what is active
+    BASIS = 7_411  # 0: the active embedding model version
     DOCUMENT = 7_420  # a hash of the document's key
-    PAGES = 7_427  # 0: shared by makers of single pages, alone for whoever makes all that changed
+    PAGES = 7_427  # 0: shared by builds of single pages, exclusive for a build of everything that changed
     LEAGUE = 7_421  # 1: ratings, 2: advertisements
     ERASURES = 7_422  # 0
     PROMPTS = 7_423  # 0
@@ -30,7 +31,7 @@ class LockClass(IntEnum):
 
 @unique
 class FormerLock(IntEnum):
-    """First numbers by which the release before leases owned things for a session; leases are beside them (`leases.py`)."""
+    """First numbers by which the previous release owned things for a session; leases replace them (`leases.py`)."""
 
     OUTBOX = 7_410  # the shard
     BASIS_RUNNER = 7_411  # 1, in a class with `LockClass.BASIS`

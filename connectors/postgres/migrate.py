@@ -1,4 +1,4 @@
-"""The migrations: `migrations/*.sql`, applied in the order of their names, each once, and never edited after that."""
+"""The migrations: `migrations/*.sql`, each applied once, in the order of their names, and never edited afterwards."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def _migrations() -> list[tuple[str, str]]:
 
 
 def known_migrations() -> dict[str, str]:
-    """The migrations of this version, in order, with the SHA-256 of each."""
+    """Return the migrations of this version, in order, with the SHA-256 of each."""
     return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in _migrations()}
 
 
 async def refuse_half_restored(pool: asyncpg.Pool[asyncpg.Record]) -> None:
-    """Nothing works on a database that a restore has not finished.
+    """Refuse a database whose restore has not finished.
 
     Raises:
-        UnavailableError: one is in progress, or was interrupted: wait for it, or run it again with --force.
+        UnavailableError: a restore is in progress, or was interrupted: wait for it, or run it again with --force.
     """
     async with transaction(pool) as tx:
         known = await tx.fetchval(QUERIES["knows_restores"])
@@ -42,10 +42,10 @@ async def refuse_half_restored(pool: asyncpg.Pool[asyncpg.Record]) -> None:
 
 
 async def migrate(pool: asyncpg.Pool[asyncpg.Record], only: Collection[str] | None = None) -> list[str]:
-    """Apply the migrations not yet applied, each in order, all under one lock; returns their names. `only`: no others than these.
+    """Apply the missing migrations, in order, under one lock; return their names. `only`: no others than these.
 
     Raises:
-        ConfigurationError: an applied migration was changed since.
+        ConfigurationError: an applied migration was edited.
     """
     applied = []
     async with transaction(pool) as tx:

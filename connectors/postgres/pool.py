@@ -1,4 +1,4 @@
-"""PostgreSQL: the pool, transactions, and what its errors mean."""
+"""PostgreSQL: the pool, transactions, and the meaning of its errors."""
 
 from __future__ import annotations
 
@@ -15,29 +15,32 @@ from highwater.streams.access import tls_refusal
 # A statement that takes longer than this is stuck (the longest, reading 20,000 vectors, takes well under a second).
 STATEMENT_SECONDS_MAX = 60.0
 
-# A connection that nobody took for so long is closed, and opened again when it is wanted: the server keeps a process
-# of some megabytes for each, and a role at rest needs one.
+# A connection that was idle for this long is closed, and opened again when it is needed: the server keeps a process of
+# some megabytes for each, and an idle role needs one.
 _UNUSED_SECONDS = 30.0
 
-# How long somebody waits for a free connection before he is told to come again.
+# How long a caller waits for a free connection before it must retry.
 ACQUIRE_SECONDS = 5.0
+# Of a read that somebody waits for.
+READ_SECONDS_MAX = 5.0
 
-# asyncpg's connection, or a pool's proxy of it: the stubs tell them apart, callers do not.
+# asyncpg's connection, or a pool's proxy of it: the stubs distinguish them, callers do not.
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record] | asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
-# A row as functions take it that make values of rows.
+# A row, as functions accept it that convert rows to values.
 Row: TypeAlias = "Mapping[str, Any] | asyncpg.Record"
 
-# The one list of what means that the server is away, starting, stopping, without room, has cut a connection, or did not carry out
-# a statement for reasons of its own: it is tried again without end, and nothing is dead-lettered for it. With their SQLSTATE.
+# All errors that mean: the server is unavailable, starting, stopping, out of space, has cut a connection, or failed for
+# reasons of its own. The work is repeated without end, and nothing is dead-lettered. With their SQLSTATE.
 AWAY = (
     OSError,
     TimeoutError,
-    asyncpg.InterfaceError,  # the connection is closed, or was given back
-    # The server's last word came between two statements: "cannot switch to state 12; another operation (2) is in progress".
+    asyncpg.InterfaceError,  # the connection is closed, or was returned to the pool
+    # The server's last message came between two statements: "cannot switch to state 12; another operation (2) is in
+    # progress".
     asyncpg.InternalClientError,
     asyncpg.PostgresConnectionError,  # 08
     asyncpg.ReadOnlySQLTransactionError,  # 25006: the address leads to a standby until the next one is promoted
-    asyncpg.IdleInTransactionSessionTimeoutError,  # 25P03: the session was ended while its process was stopped
+    asyncpg.IdleInTransactionSessionTimeoutError,  # 25P03: the session was ended while its process was paused
     asyncpg.TransactionTimeoutError,  # 25P04
     asyncpg.TransactionRollbackError,  # 40: deadlock, serialization
     asyncpg.InsufficientResourcesError,  # 53: disk, memory, connections
@@ -55,31 +58,33 @@ _SERVER_IS_AWAY = (
     asyncpg.TooManyConnectionsError,
     asyncpg.IdleInTransactionSessionTimeoutError,
 )
-# What it raises when the server does not let this user in, or not in this way, or has no database of that name.
+# Raised when the server refuses the user, the method or the database name.
 REFUSED = (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError)
-# Worth another attempt: another transaction stood in the way. (`transaction` makes all but the last an `UnavailableError`.)
+# Worth another attempt: a conflict with another transaction. (`transaction` turns all but the last into an
+# `UnavailableError`.)
 CONFLICT = (
     asyncpg.SerializationError,
     asyncpg.DeadlockDetectedError,
     asyncpg.LockNotAvailableError,
     asyncpg.UniqueViolationError,
 )
-# Data exceptions and violated constraints: of all that a server answers, what the data is to blame for.
+# Data exceptions and violated constraints: the only server errors that the data causes.
 _FAULTS_OF_DATA = frozenset({"22", "23"})
 
 
 async def _kept_as_it_is(_connection: Any) -> None:
-    """A connection that nobody gives locks or settings of its own needs no cleaning."""
+    """Do nothing: a connection without session locks or settings needs no cleaning."""
 
 
 async def open_pool(url: str | None, *, size_max: int = 10, is_cleaned: bool = True) -> asyncpg.Pool[asyncpg.Record]:
-    """A pool of connections in UTC.
+    """Open a pool of connections in UTC.
 
     Args:
         url: address of the server.
-        size_max: connections at most.
-        is_cleaned: what a user leaves on a connection (locks, settings) is taken from it when it is given back, which costs a
-            round trip; False where all that is done on it are transactions.
+        size_max: maximum number of connections.
+        is_cleaned: whether session state (locks, settings) is reset when a connection is returned, which costs a round
+            trip;
+            False if the connections are used only for transactions.
 
     Raises:
         ConfigurationError: no address is known.
@@ -105,12 +110,12 @@ async def open_pool(url: str | None, *, size_max: int = 10, is_cleaned: bool = T
 
 
 def is_closed(pool: asyncpg.Pool[asyncpg.Record]) -> bool:
-    """Whether a pool was closed, and is to be opened again."""
+    """Return whether a pool was closed, and has to be opened again."""
     return pool.is_closing()
 
 
 async def open_connection(url: str, **options: Any) -> asyncpg.Connection[asyncpg.Record]:
-    """A connection of the caller's own; `options` are asyncpg's, settings of the session among them added to `SESSION`.
+    """Open a connection of the caller's own; `options` are asyncpg's, with session settings added to `SESSION`.
 
     Raises:
         AccessRefusedError: the server refuses the credentials, or is not trusted.
@@ -126,7 +131,7 @@ async def open_connection(url: str, **options: Any) -> asyncpg.Connection[asyncp
 
 
 def connecting_error(error: BaseException) -> UnavailableError:
-    """What a failure to connect means: a server that is unavailable, or one that refuses us or that we refuse."""
+    """Return the error for a failure to connect: the server is unavailable, refuses us, or is not trusted."""
     untrusted = tls_refusal(error)
     if untrusted is not None:
         return AccessRefusedError(f"the server of DATABASE_URL is not trusted (sslrootcert, sslmode): {untrusted}")
@@ -139,19 +144,19 @@ def connecting_error(error: BaseException) -> UnavailableError:
 
 @asynccontextmanager
 async def transaction(pool: asyncpg.Pool[asyncpg.Record]) -> AsyncIterator[Connection]:
-    """One transaction at READ COMMITTED; a server that is unavailable is an `UnavailableError`."""
+    """Run one transaction at READ COMMITTED; an unavailable server is an `UnavailableError`."""
     async with reading(pool) as connection, connection.transaction(), _closed_when_silent(connection):
         yield connection
 
 
 async def notify(tx: Connection, channel: str) -> None:
-    """Wake who listens to a channel, once the transaction is committed: a hint, which carries nothing and may be lost."""
+    """Wake the listeners of a channel once the transaction is committed: a hint without content, which may be lost."""
     await tx.execute(f"NOTIFY {channel}")
 
 
 @asynccontextmanager
 async def snapshot(pool: asyncpg.Pool[asyncpg.Record]) -> AsyncIterator[Connection]:
-    """A connection for statements that see the same moment and write nothing; errors as of `reading`."""
+    """Yield a connection for read-only statements that see one snapshot; errors as of `reading`."""
     async with (
         reading(pool) as connection,
         connection.transaction(isolation="repeatable_read", readonly=True),
@@ -162,10 +167,10 @@ async def snapshot(pool: asyncpg.Pool[asyncpg.Record]) -> AsyncIterator[Connecti
 
 @asynccontextmanager
 async def reading(pool: asyncpg.Pool[asyncpg.Record]) -> AsyncIterator[Connection]:
-    """A connection for statements that need not see the same moment; a server that is unavailable is an `UnavailableError`.
+    """Yield a connection for statements that need no common snapshot; an unavailable server is an `UnavailableError`.
 
-    A connection whose statement takes too long is closed; `pool.fetch(…, timeout=…)` would wait for a server that hangs to say
-    that it has cancelled the statement.
+    A connection whose statement takes too long is closed; `pool.fetch(…, timeout=…)` would wait for a hanging server to
+    confirm that it cancelled the statement.
     """
     with unavailable_when_away():
         async with pool.acquire(timeout=ACQUIRE_SECONDS) as connection, _closed_when_silent(connection):
@@ -174,7 +179,7 @@ async def reading(pool: asyncpg.Pool[asyncpg.Record]) -> AsyncIterator[Connectio
 
 @asynccontextmanager
 async def _closed_when_silent(connection: Connection) -> AsyncIterator[None]:
-    """Close the connection when a statement has had no answer in time: a rollback or a reset would have none either."""
+    """Close the connection if a statement got no answer in time: a rollback or a reset would get none either."""
     try:
         yield
     except TimeoutError:
@@ -183,7 +188,7 @@ async def _closed_when_silent(connection: Connection) -> AsyncIterator[None]:
 
 
 async def fetched(
-    pool: asyncpg.Pool[asyncpg.Record], statement: str, *arguments: Any, seconds_max: float
+    pool: asyncpg.Pool[asyncpg.Record], statement: str, *arguments: Any, seconds_max: float = READ_SECONDS_MAX
 ) -> list[asyncpg.Record]:
     """Return the rows of one statement within a time limit; errors as in `reading`."""
     async with reading(pool) as connection:
@@ -196,7 +201,7 @@ async def one_row(
     *arguments: Any,
     seconds_max: float | None = None,
 ) -> asyncpg.Record:
-    """The row of a statement that always gives one; `seconds_max` is a limit of its own."""
+    """Return the row of a statement that always returns one; `seconds_max` is a limit of its own."""
     row = await connection.fetchrow(statement, *arguments, timeout=seconds_max)
     assert row is not None, statement
     return row
@@ -204,7 +209,7 @@ async def one_row(
 
 @contextmanager
 def unavailable_when_away() -> Iterator[None]:
-    """A server that is unavailable, or that did not carry out a statement for reasons of its own, is an `UnavailableError`."""
+    """Convert an unavailable server, or one that failed for reasons of its own, to an `UnavailableError`."""
     try:
         yield
     except REFUSED as error:  # of a connection that a pool opens later
@@ -218,12 +223,14 @@ def unavailable_when_away() -> Iterator[None]:
 
 
 def is_away(error: BaseException) -> bool:
-    """Whether an error says that the server is unavailable: `AWAY`, or uvloop's before asyncpg knows that a connection is cut."""
+    """Return whether an error means that the server is unavailable: `AWAY`, or uvloop's error before asyncpg notices a
+    cut connection.
+    """
     return isinstance(error, AWAY) or (isinstance(error, RuntimeError) and "the handler is closed" in str(error))
 
 
 def _unavailable_because(error: BaseException) -> str:
-    """A server that did not carry out a statement answers, so that it would be wrong to call it away."""
+    """Return the reason; a server that failed a statement did answer, so it is not called unavailable."""
     if isinstance(error, asyncpg.PostgresError) and not isinstance(error, _SERVER_IS_AWAY):
         return f"PostgreSQL did not carry out a statement ({_sqlstate(error)}): {error}"
     return f"PostgreSQL is unavailable: {str(error) or type(error).__name__}"
@@ -234,10 +241,10 @@ def _sqlstate(error: asyncpg.PostgresError) -> str:
 
 
 def is_of_the_store(error: BaseException) -> bool:
-    """Whether an error says nothing against the data that was to be stored: it is retried, however long, and nothing is dropped.
+    """Return whether an error is not the data's fault: the work is repeated without end, and nothing is dropped.
 
-    Of what PostgreSQL answers only the classes 22 (data exception) and 23 (integrity constraint violation) of SQLSTATE are the
-    data's fault. All else (a cancelled statement, a full disk, a table that is not there yet) is the server's or ours.
+    Among PostgreSQL's errors only the SQLSTATE classes 22 (data exception) and 23 (integrity constraint violation) are
+    the data's fault. All others (a cancelled statement, a full disk, a missing table) are the server's or ours.
     """
     if isinstance(error, asyncpg.PostgresError):
         return _sqlstate(error)[:2] not in _FAULTS_OF_DATA

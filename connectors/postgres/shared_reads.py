@@ -1,7 +1,7 @@
-"""One read for all who ask for the same at the same moment.
+"""Shares one read among all concurrent callers with the same question.
 
-Law of `SharedReads`: whoever joins a read gets what was true at its start or later, so the bound on an old answer grows by the
-time of one read.
+Invariant of `SharedReads`: a caller that joins a read gets what was true at its start or later, so the staleness grows
+at most by the time of one read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class SharedReads(Generic[T]):
         self._under_way: dict[str, asyncio.Task[T]] = {}
 
     async def read(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
-        """Join the read of this name, or start it; it goes on when the one who started it goes away."""
+        """Join the read of this name, or start it; it continues when its first caller is cancelled."""
         task = self._under_way.get(name)
         if task is None:
             task = asyncio.ensure_future(_run(call))
@@ -31,7 +31,7 @@ class SharedReads(Generic[T]):
     def _ended(self, name: str, task: asyncio.Task[T]) -> None:
         self._under_way.pop(name, None)
         if not task.cancelled():
-            task.exception()  # looked at, so that one whom nobody waits for any more is not reported as lost
+            task.exception()  # retrieved, so that a result without a waiter is not logged as lost
 
 
 async def _run(call: Callable[[], Awaitable[T]]) -> T:
@@ -39,10 +39,10 @@ async def _run(call: Callable[[], Awaitable[T]]) -> T:
 
 
 class FollowingReads(Generic[T]):
-    """Reads by name, shared by all who ask before one begins.
+    """Reads by name, shared by all callers before one begins.
 
-    Invariant: nobody joins a read that has begun, so whoever asks gets what was true when he asked or later: no older answer
-    than one who reads alone would get. At most two reads of a name at a time: one in progress, one that waits for it.
+    Invariant: nobody joins a read that has begun, so each caller gets what was true at its call or later: no staler
+    than a separate read. At most two reads of a name at a time: one in progress, one that waits for it.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class FollowingReads(Generic[T]):
         self._following: dict[str, asyncio.Task[T]] = {}
 
     async def read(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
-        """Join the read that is to begin, or be the one who begins it."""
+        """Join the read that is about to begin, or begin it."""
         task = self._following.get(name)
         if task is None:
             task = asyncio.ensure_future(self._run(name, self._under_way.get(name), call))
@@ -69,4 +69,4 @@ class FollowingReads(Generic[T]):
         if self._under_way.get(name) is task:
             del self._under_way[name]
         if not task.cancelled():
-            task.exception()  # looked at, so that one whom nobody waits for any more is not reported as lost
+            task.exception()  # retrieved, so that a result without a waiter is not logged as lost

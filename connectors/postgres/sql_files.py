@@ -1,7 +1,8 @@
-"""The statements of each room by name, read from its `*.sql`; `python -m highwater.connectors.postgres.sql_files` types them.
+"""The statements of each room by name, read from its `*.sql`; `python -m highwater.connectors.postgres.sql_files`
+generates their types.
 
-A file holds blocks that begin with `-- name: …`. The names of a room are written into its `statements.py` as a `TypedDict`, so
-that mypy refuses a name that no file has; `--check` fails when one is out of date.
+A file holds blocks that begin with `-- name: …`. The names of a room are written to its `statements.py` as a
+`TypedDict`, so that mypy refuses an unknown name; `--check` fails if one is outdated.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ Names = TypeVar("Names")
 
 
 def read_blocks(folder: Path) -> dict[str, str]:
-    """The statements of a folder by name, in the order of its files.
+    """Return the statements of a folder by name, in the order of its files.
 
     Raises:
-        ConfigurationError: a name is there twice.
+        ConfigurationError: a name occurs twice.
     """
     found: dict[str, str] = {}
     for path in sorted(folder.glob("*.sql")):
@@ -55,10 +56,10 @@ def read_blocks(folder: Path) -> dict[str, str]:
 
 
 def load_statements(folder: Path, names: type[Names]) -> Names:
-    """The statements of a folder, as the type that names them.
+    """Return the statements of a folder as their type.
 
     Raises:
-        ConfigurationError: a name is there twice, or the type is out of date.
+        ConfigurationError: a name occurs twice, or the type is outdated.
     """
     found = read_blocks(folder)
     if found.keys() != names.__annotations__.keys():
@@ -67,17 +68,17 @@ def load_statements(folder: Path, names: type[Names]) -> Names:
 
 
 def render(statements: Mapping[str, str]) -> str:
-    """The module that names these statements."""
+    """Return the module that declares these statements."""
     return _MODULE.format(names="\n".join(f"    {name}: str" for name in statements))
 
 
 def rooms() -> list[Path]:
-    """The folders that hold statements."""
+    """Return the folders that hold statements."""
     return sorted({path.parent for path in _ROOMS.glob("*/*.sql")})
 
 
 def main(arguments: list[str]) -> int:
-    """Write, or with `--check` compare, the `statements.py` of each room; returns the exit status."""
+    """Write, or with `--check` compare, the `statements.py` of each room; return the exit status."""
     stale = []
     for folder in rooms():
         path, text = folder / "statements.py", render(read_blocks(folder))

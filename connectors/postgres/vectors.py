@@ -1,8 +1,8 @@
-"""Vectors of pgvector as their bytes: little-endian float32, as events carry them, in and out.
+"""pgvector's vectors as bytes: little-endian float32, as events carry them, in both directions.
 
-Invariant: no value is ever written as text or as a list of numbers, which takes fifteen times as long; no bit of a vector
-changes. The wire form is that of `vector_send` (pgvector): a big-endian int16 with the length, one that is 0, then big-endian
-float32.
+Invariant: no value is ever converted to text or a list of numbers, which takes fifteen times as long; no bit of a
+vector changes. The wire form is that of `vector_send` (pgvector): a big-endian int16 with the length, a zero int16,
+then big-endian float32.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from highwater.connectors.postgres.statements import QUERIES
 
 _HEAD = struct.Struct(">hh")
 _TYPE = "vector"
-# A codec is a connection's own; a pool hands out a new proxy of the same connection each time.
+# A codec belongs to a connection; a pool returns a new proxy of the same connection each time.
 _enabled: WeakSet[Any] = WeakSet()
 
 
 async def enable(tx: Connection) -> None:
-    """Have this connection take and give values of type `vector` as bytes; costs a round trip the first time, then nothing."""
+    """Make this connection accept and return values of type `vector` as bytes; one round trip the first time, then free."""
     connection = getattr(tx, "_con", tx)
     if connection in _enabled:
         return
@@ -33,10 +33,10 @@ async def enable(tx: Connection) -> None:
 
 
 def to_wire(vector: bytes) -> bytes:
-    """Little-endian float32 as pgvector receives them."""
+    """Convert little-endian float32 to pgvector's wire form."""
     return _HEAD.pack(len(vector) // 4, 0) + np.frombuffer(vector, dtype="<f4").byteswap().tobytes()
 
 
 def from_wire(wire: bytes) -> bytes:
-    """What pgvector sends as little-endian float32."""
+    """Convert pgvector's wire form to little-endian float32."""
     return np.frombuffer(wire, dtype="<f4", offset=_HEAD.size).byteswap().tobytes()

@@ -15,7 +15,7 @@ from highwater.connectors.engines.engine import MESSAGE_CHARACTERS_MAX, Engine
 from highwater.connectors.engines.slots import ElsewhereError
 from highwater.connectors.models.call_rows import CallEnd
 from highwater.connectors.models.recorded_calls import ModelCalls, Sent
-from highwater.connectors.patience import patiently
+from highwater.connectors.patience import retry_until_available
 from highwater.connectors.queries.changes import Change
 from highwater.connectors.queries.deltas import DeltaWriter
 from highwater.connectors.queries.stages import Ask, Concluded, NoPromptError, Stages, conclude
@@ -95,7 +95,7 @@ class QueryEngine(Engine[Run, Change]):
             held = run
             outcome = await self._model.recalled(run.id, stage, run.attempt, concluded)
         if outcome is None:
-            ask = await patiently(lambda: self._stages.ask(run, stage))
+            ask = await retry_until_available(lambda: self._stages.ask(run, stage))
             run = await self._begin(held, ask)
             sent = await self._sent(run, ask, concluded)
             stored = await self._go_on_at_once(run, stage, sent)

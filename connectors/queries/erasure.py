@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from highwater.connectors.erasure import ErasureStep
 from highwater.connectors.kafka import outbox
-from highwater.connectors.kafka.outbox import OutboxRow, Teller
+from highwater.connectors.kafka.outbox import OutboxFactory, OutboxRow
 from highwater.connectors.models.call_rows import erase_calls
 from highwater.connectors.pages import surrogate_keys
 from highwater.connectors.postgres.pool import Connection
@@ -49,7 +49,7 @@ async def erase_queries(tx: Connection, codec: Codec, erased: Mapping[str, Cause
     await tx.execute(QUERIES["erase_query_users"], users)
     await outbox.add(tx, [_ended(codec, run, erased[run.user_id], now_ms) for run in held])
     used = [(usages[run.id], parse_position(erased[run.user_id].position)) for run in held if run.id in usages]
-    await outbox.add(tx, [Teller(codec, _SOURCE).row(USAGE_RECORDED, usage, now_ms, at) for usage, at in used])
+    await outbox.add(tx, [OutboxFactory(codec, _SOURCE).row(USAGE_RECORDED, usage, now_ms, at) for usage, at in used])
 
 
 async def _erase_runs(tx: Connection, run_ids: Sequence[str]) -> None:
@@ -63,7 +63,7 @@ async def _erase_runs(tx: Connection, run_ids: Sequence[str]) -> None:
 
 def _ended(codec: Codec, run: Run, cause: Cause, now_ms: int) -> OutboxRow:
     """That a run ended by the erasure; of a completed one, that its memory is not to come."""
-    tell = Teller(codec, _SOURCE)
+    tell = OutboxFactory(codec, _SOURCE)
     caused_by = parse_position(cause.position)
     if run.status is Status.COMPLETED:
         gone = replace(run, archive_status=ArchiveStatus.FAILED)

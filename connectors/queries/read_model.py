@@ -14,7 +14,8 @@ import orjson
 
 from highwater.connectors.postgres.pool import Row, fetched
 from highwater.connectors.queries.statements import QUERIES
-from highwater.streams.clock import to_ms, to_ms_or_none
+from highwater.streams.clock import to_datetime, to_ms, to_ms_or_none
+from highwater.streams.queries.restarts import StageCost
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 READ_SECONDS_MAX = 5.0
@@ -62,6 +63,20 @@ class RunHistory:
     version: int
     events: tuple[Mapping[str, Any], ...]
     calls: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRun:
+    """A run that failed, that nobody cancelled, and of which no other run was made; the results that it has."""
+
+    request_id: str
+    user_id: str
+    organization_id: str | None
+    query: str
+    error: str
+    has_analysis: bool
+    has_context: bool
+    failed_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +201,40 @@ async def runs_of_user(pool: Pool, user_id: str, before: int, limit: int) -> lis
         )
         for row in await _fetch(pool, QUERIES["runs_of_user_read"], user_id, before, limit)
     ]
+
+
+async def failed_runs(
+    pool: Pool, organization_id: str | None, user_id: str | None, span_ms: tuple[int, int], limit: int
+) -> list[FailedRun]:
+    """Failed runs, the last to fail first; of one organization and one user, or of all; `span_ms`: from then and before then.
+
+    Raises:
+        UnavailableError: PostgreSQL is unavailable.
+    """
+    begin, end = map(to_datetime, span_ms)
+    return [
+        FailedRun(
+            request_id=row["request_id"],
+            user_id=row["user_id"],
+            organization_id=row["organization_id"],
+            query=row["user_query"],
+            error=row["error"] or "",
+            has_analysis=row["has_analysis"],
+            has_context=row["has_context"],
+            failed_ms=to_ms(row["failed_at"]),
+        )
+        for row in await _fetch(pool, QUERIES["failed_runs_read"], organization_id, user_id, begin, end, limit)
+    ]
+
+
+async def stage_costs(pool: Pool, since_ms: int) -> dict[str, StageCost]:
+    """What answered calls of each stage of queries took on average since then.
+
+    Raises:
+        UnavailableError: PostgreSQL is unavailable.
+    """
+    rows = await _fetch(pool, QUERIES["stage_costs_read"], to_datetime(since_ms))
+    return {row["stage"]: StageCost(row["tokens"], row["cost_usd"]) for row in rows}
 
 
 async def answers(pool: Pool, request_ids: Sequence[str]) -> dict[str, Answer]:

@@ -13,11 +13,12 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+from highwater.connectors.engines.submissions import new_ones
 from highwater.connectors.identity import erasures, organizations
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.checking import divided
 from highwater.connectors.kafka.handler import Handler, Surroundings
-from highwater.connectors.kafka.outbox import OutboxRow, Teller
+from highwater.connectors.kafka.outbox import OutboxFactory, OutboxRow
 from highwater.connectors.kafka.records import DeadLetter, Event, of_topic
 from highwater.connectors.postgres.locks import LockClass
 from highwater.connectors.postgres.pool import Connection, Row, notify
@@ -46,6 +47,7 @@ _COLUMNS = [
     "caused_by", "command", "created_at", "updated_at",
 ]  # fmt: skip
 LIMITED = "limit"
+_OTHER = "another query, or another user's or organization's"
 
 
 Said: TypeAlias = QuerySubmitted | PromptChanged
@@ -79,7 +81,7 @@ class QueriesSink(Handler[Said, Prepared]):
     def __init__(self, around: Surroundings, plans: Mapping[str, Plan]) -> None:
         self._clock = around.clock
         self._plans = plans
-        self._tell = Teller(around.codec, "/connectors/sinks/queries")
+        self._tell = OutboxFactory(around.codec, "/connectors/sinks/queries")
 
     async def prepare(self, events: Sequence[Event[Said]]) -> Prepared:
         """Check the events (in a thread: counting tokens takes CPU)."""
@@ -103,7 +105,9 @@ class QueriesSink(Handler[Said, Prepared]):
 
     async def _store(self, tx: Connection, events: Sequence[Event[QuerySubmitted]], now_ms: int) -> list[DeadLetter]:
         ordinals = await Ordinals.lock(tx, [event.value["user_id"] for event in events])
-        new, refused = await _new_ones(tx, events)
+        submitted = [(event, question_of(event.value)) for event in events]
+        found, refused = await new_ones(tx, submitted, known_questions, _id_of, _OTHER)
+        new = [event for event, _ in found]
         if new:
             limits = await _limits(tx, new, self._plans, now_ms)
             runs = [_run_of(event, ordinals.take(event.value["user_id"]), limits, now_ms) for event in new]
@@ -199,22 +203,8 @@ def _row(run: Run, event: Event[QuerySubmitted], now_ms: int, *, is_asked: bool)
     )
 
 
-async def _new_ones(
-    tx: Connection, events: Sequence[Event[QuerySubmitted]]
-) -> tuple[list[Event[QuerySubmitted]], list[DeadLetter]]:
-    """Submissions whose id is new, and those that say something else under a known one."""
-    ids = sorted({event.value["request_id"] for event in events})
-    known = {request_id: asked for request_id, (asked, _) in (await known_questions(tx, ids)).items()}
-    new, refused = [], []
-    for event in events:
-        said = question_of(event.value)
-        before = known.setdefault(event.value["request_id"], said)
-        if before is said:
-            new.append(event)
-        elif before != said:
-            detail = f"{event.value['request_id']} is another query, or another user's or organization's"
-            refused.append(DeadLetter(event.record, "conflicting_repeat", detail))
-    return new, refused
+def _id_of(event: Event[QuerySubmitted]) -> str:
+    return event.value["request_id"]
 
 
 # -- prompts -------------------------------------------------------------------------------------------------------------

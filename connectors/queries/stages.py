@@ -21,7 +21,7 @@ from highwater.connectors.retrieval.insights import SHARE_MIN, SIMILARITY_MIN, F
 from highwater.connectors.retrieval.search import Result
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import HighwaterError
-from highwater.streams.chunks.scoring import SATURATION, TEXT_SHARE, similarity_of
+from highwater.streams.chunks.scoring import ANSWER_TEXT_SHARE, saturation_of, similarity_of
 from highwater.streams.clock import to_ms
 from highwater.streams.queries.analysis import finds_context, parse_analysis
 from highwater.streams.queries.context import (
@@ -257,8 +257,9 @@ def _of_chunk(result: Result) -> Source:
     dated_ms = result.created_ms if result.published_ms is None else result.published_ms
     chunk_id = f"{result.slot}|{result.source_id}|{result.chunk_no}"
     # What a text of mean length that has every word once scores is less than 1 by its saturation.
-    share = min(1.0, (result.text_score or 0.0) * (1 + SATURATION))
-    similarity = similarity_of(result.similarity, share, TEXT_SHARE if result.similarity else 1.0)
+    text_share = ANSWER_TEXT_SHARE if result.similarity else 1.0
+    share = min(1.0, (result.text_score or 0.0) * (1 + saturation_of(text_share)))
+    similarity = similarity_of(result.similarity, share, text_share)
     return Source(
         chunk_id,
         result.ns,

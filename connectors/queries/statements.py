@@ -33,6 +33,8 @@ class Statements(TypedDict):
     run_read: str
     run_timeline_read: str
     runs_of_user_read: str
+    failed_runs_read: str
+    stage_costs_read: str
     run_answers_read: str
     prompts_read: str
     prompt_history_read: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from highwater.connectors.engines.submissions import Known
 from highwater.connectors.postgres.pool import Connection
 from highwater.connectors.queries.statements import QUERIES
 from highwater.schemas.queries import QuerySubmitted
@@ -18,19 +19,12 @@ class Question(NamedTuple):
     query: str
 
 
-class Known(NamedTuple):
-    """What was asked first under an id, and where that is in the log."""
-
-    question: Question
-    position: str
-
-
 def question_of(event: QuerySubmitted) -> Question:
     """What an event asks."""
     return Question(event["user_id"], event.get("organization_id"), event["query"])
 
 
-async def known_questions(tx: Connection, request_ids: Sequence[str]) -> dict[str, Known]:
+async def known_questions(tx: Connection, request_ids: Sequence[str]) -> dict[str, Known[Question]]:
     """What was asked under these ids, those that are stored."""
     rows = await tx.fetch(QUERIES["known_queries"], list(request_ids))
     return {

@@ -1,1 +1,1 @@
-"""Tables whose changelogs lost rows, made whole again from the events."""
+"""Rebuilds table rows that changelogs have lost, from the events."""

@@ -1,7 +1,8 @@
-"""Rows that a changelog lost with its beginning, made again from the events and written behind what is left of it.
+"""Rebuilds rows that a changelog lost with its beginning, from the events, and appends them to the rest of the
+changelog.
 
-Invariant: what the changelog still has is newer than what is made again, so only keys that it does not name are written. The mark
-that a partition is complete is written when the broker has all of them; before that, everything can be done again.
+Invariant: what the changelog still has is newer than what is rebuilt, so only missing keys are written. The mark that a
+partition is complete is written when the broker has all of them; before that, everything can be repeated.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from highwater.connectors.recovery.undecided import settled
 from highwater.connectors.verify.kept import KEPT, note_decisions
 from highwater.connectors.verify.log import decoded, read_all, read_in_order
 from highwater.connectors.verify.notes import Noting, notes_on_disk
-from highwater.connectors.verify.patience import Patience
+from highwater.connectors.verify.patience import TimeLimit
 from highwater.connectors.verify.tables import Ends, changelog_of, memory_driver, shadow_of, truncated_topics
 from highwater.schemas.errors import CatalogueMismatchError
 from highwater.schemas.topics import keyed_partitions
@@ -28,13 +29,13 @@ from highwater.streams.settings import Settings
 from highwater.streams.whole_tables import MARK_KEY, is_whole, mark_of
 
 PART = "tables"
-# Rows on their way to the broker.
+# Rows in flight to the broker.
 _ROWS_UNDER_WAY_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """A partition of a table that was made whole: where its changelog begins, and how many rows were written."""
+    """A completed partition of a table: the beginning of its changelog, and the number of written rows."""
 
     table: str
     partition: int
@@ -44,23 +45,23 @@ class Recovered:
 
 @dataclass(slots=True)
 class _Left:
-    """What is left of a partition's changelogs, by table."""
+    """The remaining rows of a partition's changelogs, by table."""
 
     starts: dict[str, int] = field(default_factory=dict)
     keys: dict[str, set[bytes]] = field(default_factory=dict)
     marks: dict[str, bytes] = field(default_factory=dict)
 
     def lost(self) -> list[str]:
-        """The tables that are not whole."""
+        """Return the incomplete tables."""
         return sorted(table for table, start in self.starts.items() if not is_whole(start, self.marks.get(table)))
 
 
-async def recover_tables(around: Surroundings, settings: Settings, patience: Patience) -> list[Recovered]:
-    """Make every table whole whose changelog lost its beginning. No worker may run.
+async def recover_tables(around: Surroundings, settings: Settings, patience: TimeLimit) -> list[Recovered]:
+    """Complete every table whose changelog lost its beginning. No worker may run.
 
     Raises:
-        CatalogueMismatchError: the events that rows would be made from are gone too.
-        UnavailableError: Kafka or the registry does not answer, or patience has ended.
+        CatalogueMismatchError: the events for the rows are gone too.
+        UnavailableError: Kafka or the registry does not answer, or the time limit has ended.
     """
     producer = AsyncProducer(around.client, client_id="highwater-recover-tables")
     try:
@@ -73,7 +74,7 @@ async def recover_tables(around: Surroundings, settings: Settings, patience: Pat
 
 
 async def _recover_partition(
-    around: Surroundings, settings: Settings, patience: Patience, producer: AsyncProducer, partition: int
+    around: Surroundings, settings: Settings, patience: TimeLimit, producer: AsyncProducer, partition: int
 ) -> list[Recovered]:
     driver = memory_driver(around, settings, patience)
     left = await _left_of(around, patience, partition, driver.tables)
@@ -82,7 +83,7 @@ async def _recover_partition(
         return []
     inputs = await _inputs(around, partition, driver.topics)
     _require_inputs(inputs, {table: driver.sources.get(table, ()) for table in lost})
-    ends = Ends({place: span.high for place, span in inputs.items()}, inputs)  # nothing is behind what was committed
+    ends = Ends({place: span.high for place, span in inputs.items()}, inputs)  # nothing lies beyond what was committed
     shadow = await shadow_of(driver, lambda spans: read_in_order(around.client, spans, patience), ends)
     recovered = []
     with notes_on_disk() as notes:
@@ -96,7 +97,7 @@ async def _recover_partition(
     return recovered
 
 
-async def _left_of(around: Surroundings, patience: Patience, partition: int, tables: Iterable[str]) -> _Left:
+async def _left_of(around: Surroundings, patience: TimeLimit, partition: int, tables: Iterable[str]) -> _Left:
     counts = await around.admin.partition_counts()
     changelogs = {changelog_of(table): table for table in tables if counts.get(changelog_of(table), 0) > partition}
     spans = await around.admin.log_ranges([(topic, partition) for topic in changelogs])
@@ -113,7 +114,7 @@ async def _left_of(around: Surroundings, patience: Patience, partition: int, tab
 
 
 async def _inputs(around: Surroundings, partition: int, topics: Iterable[str]) -> dict[Place, LogRange]:
-    """The events that the worker has committed; those behind them it reads itself."""
+    """Return the events that the worker has committed; it reads later ones itself."""
     committed = await asyncio.to_thread(committed_offsets, around.client, GROUP)
     counts = await around.admin.partition_counts()
     spans = await around.admin.log_ranges(
@@ -134,7 +135,7 @@ def _require_inputs(inputs: Mapping[Place, LogRange], sources: Mapping[str, Iter
             )
 
 
-async def _note(around: Surroundings, patience: Patience, partition: int, notes: Noting) -> None:
+async def _note(around: Surroundings, patience: TimeLimit, partition: int, notes: Noting) -> None:
     counts = await around.admin.partition_counts()
     topics = sorted({topic for kept in KEPT.values() for topic in kept.topics if counts.get(topic, 0) > partition})
     spans = await around.admin.log_ranges([(topic, partition) for topic in topics])

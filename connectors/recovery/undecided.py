@@ -1,7 +1,8 @@
-"""What of a recovered row depends on the order in which an agent read two topics, taken from the events that told its decisions.
+"""Fields of a recovered row that depend on the order in which an agent read two topics, taken from its published
+decisions.
 
-Invariant: where the log leaves it open, the row is such that a decision is made again rather than never. A decision that is made
-again carries the inputs of its own moment, and whoever deals with it finds nothing new; one that is never made is lost.
+Invariant: where the log is ambiguous, the row makes the agent repeat a decision rather than omit it. A repeated
+decision carries the inputs of its own time, and its consumers find nothing new; an omitted one is lost.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from highwater.streams.jobs import usage
 
 
 def _channel(notes: Noting, key: bytes, row: bytes) -> bytes:
-    """Clean only if a channel-dirty told its head, and nothing was retracted: how much of that was told is in no event."""
+    """Clean only if a channel-dirty published its head, and nothing was retracted: no event says how much of that was
+    published.
+    """
     channel = decode_channel(row)
     told, _ = notes.get(("dirty", key.decode())) or (0, None)
     if told >= channel.head and not channel.retractions:
@@ -29,7 +32,7 @@ def _channel(notes: Noting, key: bytes, row: bytes) -> bytes:
 
 
 def _user(notes: Noting, key: bytes, row: bytes) -> bytes:
-    """Its last request is that of the log; a demand is served only if that request is as late as the one the agent made."""
+    """Its last request is that of the log; a demand is served only if that request is as late as the agent's."""
     user = decode_user(row)
     last = notes.get(("requested", key.decode()))
     if last is None:
@@ -45,7 +48,7 @@ def _user(notes: Noting, key: bytes, row: bytes) -> bytes:
 
 
 def _ingest(notes: Noting, _key: bytes, row: bytes) -> bytes:
-    """Ended only if a decision told it."""
+    """Ended only if a decision says so."""
     found = completion.decode_row(row)
     if found is None or found.decided_ms is None or notes.get(("decided", found.key, found.ingest_id)):
         return row
@@ -53,7 +56,7 @@ def _ingest(notes: Noting, _key: bytes, row: bytes) -> bytes:
 
 
 def _usage(notes: Noting, _key: bytes, row: bytes) -> bytes:
-    """All told only if a total told it."""
+    """Published only if a total says so."""
     found = usage.decode_row(row)
     if found is None:
         return row
@@ -72,6 +75,6 @@ UNDECIDED: Mapping[str, Callable[[Noting, bytes, bytes], bytes]] = {
 
 
 def settled(notes: Noting, table: str, key: bytes, row: bytes) -> bytes:
-    """A row as it is to be recovered; `notes`: of the events that told decisions (`kept.note_decisions`)."""
+    """Return a row as it is to be recovered; `notes`: from the events of decisions (`kept.note_decisions`)."""
     settle = UNDECIDED.get(table)
     return row if settle is None else settle(notes, key, row)

@@ -1,8 +1,8 @@
-"""How Redis is reached: a single server, or a Redis Cluster (R2.1), by the scheme of its address.
+"""Connects to Redis: a single server, or a Redis Cluster (R2.1), by the scheme of its address.
 
-Invariant: every client of Redis is built here. `redis://` and `rediss://` name one server; `redis+cluster://` and
-`rediss+cluster://` name a cluster by one or more of its nodes, comma-separated, of which one has to answer: the others are
-learned from it.
+Invariant: every client of Redis is created here. `redis://` and `rediss://` name one server; `redis+cluster://` and
+`rediss+cluster://` name a cluster by one or more of its nodes, comma-separated, of which one has to answer: the client
+learns the others from it.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from highwater.schemas.errors import AccessRefusedError, ConfigurationError, UnavailableError
 from highwater.streams.access import tls_refusal
 
-# Redis answers in well under a millisecond; one that needs this long is as good as away.
+# Redis answers in well under a millisecond; one that needs this long counts as unavailable.
 TIMEOUT_SECONDS = 0.25
-# With TLS a connection is made in three round trips and some arithmetic.
+# With TLS a connection takes three round trips and some computation.
 HANDSHAKE_SECONDS = 1.0
-# Of one process at once to each server (R4.35: six to eight, which stay open); callers share them in turns of well under a
-# millisecond.
+# Connections of one process to each server (R4.35: six to eight, which stay open); callers share them in turns of well
+# under a millisecond.
 CONNECTIONS_MAX = 8
-# Beyond the turns of callers a node of a cluster is asked for the map of the cluster, and holds the subscriptions.
+# A cluster node also answers requests for the map of the cluster, and holds the subscriptions.
 _CONNECTIONS_BESIDE = 8
 PORT_DEFAULT = 6379
 
-# Scheme of a cluster's address -> that of one server's.
+# Scheme of a cluster's address -> that of a single server.
 _CLUSTER_SCHEMES = {"redis+cluster": "redis", "rediss+cluster": "rediss"}
 
-# What says that a server, or a part of a cluster, does not answer.
+# Errors that mean that a server, or a part of a cluster, does not answer.
 FAILURES = (RedisError, RedisClusterException, OSError, TimeoutError)
 
 
 class Address(NamedTuple):
-    """Where Redis is: the URL of a server as the client library reads it, and the further nodes of a cluster."""
+    """The Redis address: the URL of a server as the client library reads it, and the further nodes of a cluster."""
 
     url: str
     is_cluster: bool = False
@@ -54,10 +54,10 @@ class Address(NamedTuple):
 
 
 def read_address(url: str) -> Address:
-    """What an address names.
+    """Parse an address.
 
     Raises:
-        ValueError: a node of a cluster has no host, or a port that is none.
+        ValueError: a node of a cluster has no host, or an invalid port.
     """
     parts = urlsplit(url)
     scheme = _CLUSTER_SCHEMES.get(parts.scheme)
@@ -66,7 +66,7 @@ def read_address(url: str) -> Address:
     credentials, at, hosts = parts.netloc.rpartition("@")
     first, *others = [_host_and_port(node) for node in hosts.split(",")]
     netloc = f"{credentials}{at}{_bracketed(first[0])}:{first[1]}"
-    # Number 0 is the only one of a cluster.
+    # A cluster has only database 0.
     return Address(urlunsplit((scheme, netloc, "/0", parts.query, "")), is_cluster=True, others=others)
 
 
@@ -82,10 +82,10 @@ def _bracketed(host: str) -> str:
 
 
 def open_client(url: str, setting: str, connections_max: int) -> tuple[Address, Any]:
-    """What an address names, and a client of it; nothing is dialled yet.
+    """Return the parsed address and a client, without connecting.
 
     Raises:
-        ConfigurationError: it names nothing; `setting` is where it stands.
+        ConfigurationError: the address is invalid; `setting` names the setting.
     """
     try:
         address = read_address(url)
@@ -98,7 +98,7 @@ def _client_of(address: Address, connections_max: int) -> Any:
     options: dict[str, Any] = {
         "socket_timeout": TIMEOUT_SECONDS,
         "socket_connect_timeout": HANDSHAKE_SECONDS if address.url.startswith("rediss://") else TIMEOUT_SECONDS,
-        "retry": Retry(NoBackoff(), 0),  # a repeat is the caller's business; a hidden one triples the wait
+        "retry": Retry(NoBackoff(), 0),  # the caller decides on repeats; a hidden one would triple the wait
         "protocol": 2,
     }
     if address.is_cluster:
@@ -108,7 +108,7 @@ def _client_of(address: Address, connections_max: int) -> Any:
             max_connections=connections_max + _CONNECTIONS_BESIDE,
             **options,
         )
-    # A call that finds all connections in use waits for one: that is no Redis that is away.
+    # A call that finds all connections in use waits for one: that does not mean that Redis is unavailable.
     pool = BlockingConnectionPool.from_url(
         address.url, max_connections=connections_max, timeout=TIMEOUT_SECONDS, **options
     )
@@ -116,7 +116,7 @@ def _client_of(address: Address, connections_max: int) -> Any:
 
 
 class Script:
-    """A Lua script, awaited under `RedisLink.run`, or put into a pipeline. All its keys share a hash tag."""
+    """A Lua script, awaited under `RedisLink.run`, or added to a pipeline. All its keys share a hash tag."""
 
     def __init__(self, client: Any, body: str) -> None:
         self._body = body
@@ -125,24 +125,24 @@ class Script:
     def command(
         self, keys: Sequence[str], args: Sequence[str | int], *, is_known: bool
     ) -> tuple[str | int | bytes, ...]:
-        """The command that runs it: by its hash, where the server is taken to know it, or with its text."""
+        """Return the command that runs it: by its hash if the server should know it, or with its text."""
         how = ("EVALSHA", self._script.sha) if is_known else ("EVAL", self._body)
         return (*how, len(keys), *keys, *args)
 
     async def __call__(self, *, keys: Sequence[str], args: Sequence[Any], client: Any = None) -> Any:
-        """Run it; with a pipeline as `client`, at its turn in that."""
+        """Run it; with a pipeline as `client`, in its turn there."""
         if client is not None:
-            # A pipeline over several servers cannot ask each first whether it knows the script. One over a single server can, but
-            # when that question gets no answer the library keeps the pipeline's connection for good.
+            # A pipeline over several servers cannot first check whether each knows the script. One over a single server
+            # can, but if that check gets no answer the library never releases the pipeline's connection.
             return client.execute_command("EVAL", self._body, len(keys), *keys, *args)
         return await self._script(keys=keys, args=args)
 
 
 async def replies_of(client: Any, commands: Sequence[tuple[str | int | bytes, ...]], *, is_cluster: bool) -> list[Any]:
-    """What Redis answers to commands, in one round trip; one that it refuses is answered with its error.
+    """Return Redis's answers to commands, in one round trip; a refused one is answered with its error.
 
-    Of one server as the client's own pipeline does it, without what that does beside: a decision alone takes half as long. The
-    connection closes itself when an answer is not waited for to its end.
+    For one server this does what the client's pipeline does, without its overhead: a decision alone takes half as long.
+    The connection closes itself if an answer is not read to its end.
     """
     if not commands:
         return []
@@ -169,7 +169,7 @@ async def _reply(connection: Any) -> Any:
 
 
 async def ask_once(url: str, seconds: float, setting: str = "REDIS_URL") -> str:
-    """The version of the Redis at an address, asked for over a connection of its own.
+    """Return the version of the Redis at an address, over a connection of its own.
 
     Raises:
         AccessRefusedError: it refuses the credentials, or is not trusted.
@@ -193,7 +193,7 @@ async def ask_once(url: str, seconds: float, setting: str = "REDIS_URL") -> str:
 
 
 def address_problem(address: Address, info: dict[str, Any], setting: str) -> str | None:
-    """What is wrong with the scheme of an address, by what its server says of itself; None: nothing."""
+    """Return what is wrong with the scheme of an address, by what its server reports; None: nothing."""
     is_node = bool(int(info.get("cluster_enabled", 0)))
     if is_node == address.is_cluster:
         return None
@@ -203,24 +203,24 @@ def address_problem(address: Address, info: dict[str, Any], setting: str) -> str
 
 
 def failure_reason(error: BaseException, setting: str) -> str:
-    """Why a call failed, in one line; where the address of `setting` is to blame, with its name."""
+    """Return why a call failed, in one line; names `setting` if its address is at fault."""
     untrusted = tls_refusal(error)
     if untrusted is not None:
         return f"the server of {setting} is not trusted (ssl_ca_certs): {untrusted}"
     if isinstance(error, AuthenticationError):
         return f"{setting} is refused: {error}"
     if isinstance(error, RedisClusterException) and isinstance(error.__cause__, Exception):
-        return failure_reason(error.__cause__, setting)  # of the last node that was asked for the map
+        return failure_reason(error.__cause__, setting)  # of the last node that answered with the map
     return str(error) or type(error).__name__
 
 
 def is_failure(error: BaseException) -> bool:
-    """Whether an error says that Redis, or a part of it, does not answer; else it answers, but not this."""
+    """Return whether an error means that Redis, or a part of it, does not answer; otherwise it answered with an error."""
     return isinstance(error, ClusterError) or not isinstance(error, ResponseError)  # the first: a part has no primary
 
 
 def is_exhausted(error: BaseException) -> bool:
-    """Whether a caller waited in vain for a connection; the client has no class for it."""
+    """Return whether a caller waited in vain for a connection; the client has no class for this."""
     return isinstance(error, RedisConnectionError) and isinstance(error.__cause__, TimeoutError)
 
 

@@ -1,9 +1,9 @@
-"""Redis as an accelerator: versions and payloads of resources, and the knowledge whether Redis is there at all.
+"""Redis as an accelerator: versions and payloads of resources, and whether Redis is available.
 
-Invariants. A version never goes back: one script writes, and only what is newer. Nothing is ever counted here: after a FLUSHALL
-a version is read from PostgreSQL again. An entry says when it was last seen to be true (`checked_ms`, by the product's clock),
-and a reader trusts it for `TRUSTED_MS` from then; so whatever is lost on the way from a commit to Redis, no reader is told an
-old version for longer. A Redis that is away costs a reader nothing but speed.
+Invariants. A version never decreases: one script writes, and only newer versions. Nothing is ever counted here: after a
+FLUSHALL a version is read from PostgreSQL again. An entry records when it was last verified (`checked_ms`, by the
+product's clock), and a reader trusts it for `TRUSTED_MS` from then; so whatever is lost between a commit and Redis, no
+reader gets an old version for longer. An unavailable Redis costs a reader only speed.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from highwater.connectors.redis.questions import Questions
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.telemetry import REDIS_UP, get_log
 
-# The bound on an old answer from Redis: two seconds from the moment the version was last read from its truth.
+# The staleness limit of Redis: two seconds after the version was last read from PostgreSQL.
 TRUSTED_MS = 2_000
-# Nobody asked Redis: our own callers have all connections.
+# Redis was not called: our own callers use all connections.
 _IN_USE = "all connections to Redis are in use"
-# A single timeout may be a turn of our own event loop that took too long; this many in a row are Redis.
+# A single timeout may be a slow turn of our own event loop; this many in a row are Redis.
 TIMEOUTS_MAX = 3
 PROBE_SECONDS = 1.0
-# How long an unread entry stays: garbage collection only, `checked_ms` decides.
+# How long an unread entry stays: only garbage collection, `checked_ms` decides.
 ENTRY_SECONDS = 3_600
-# Heads asked for in the same turn of the event loop travel together; more than this would delay the first of them.
+# Heads requested in the same turn of the event loop are sent together; more than this would delay the first ones.
 BATCH_MAX = 256
 
 T = TypeVar("T")
 _TIMEOUTS = (RedisTimeoutError, TimeoutError)
-# Redis looks at so many keys in a millisecond, during which nobody else is served.
+# Redis scans this many keys in a millisecond, during which nobody else is served.
 _NAMES_AT_ONCE = 1_000
-# What a cluster counts by node is told as a sum.
+# Counters of a cluster's nodes are reported as a sum.
 _COUNTERS = ("keyspace_hits", "keyspace_misses", "evicted_keys", "connected_clients", "used_memory")
 _log = get_log("redis")
 
@@ -85,12 +85,13 @@ class RedisAwayError(UnavailableError):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What is known of a resource without its payload.
+    """The head of a resource: everything except its payload.
 
-    `basis` is the version of the resource that this one was made from, None for a resource that is made from nothing else.
-    `built_ms`, `expires_ms` and `stale_until_ms` are when it was made, until when it is good and until when it may be served
-    while a newer one is made, by the product's clock; None for a resource that only ends with its next version. `changed_ms` is
-    when this version was made: later makings that came out the same leave it as it is. None in copies of an earlier release.
+    `basis` is the version of the resource that this one was built from, None for one that is built from nothing else.
+    `built_ms`, `expires_ms` and `stale_until_ms` are when it was built, when its TTL ends and until when it may be
+    served while a newer one is built, by the product's clock; None for a resource that only ends with its next version.
+    `changed_ms` is when this version was built: later builds with equal bytes do not change it. None in copies of an
+    earlier release.
     """
 
     version: int
@@ -104,39 +105,40 @@ class Head:
     changed_ms: int | None = None
 
     def is_trusted(self, now_ms: int) -> bool:
-        """Whether it was seen to be true so lately that it still counts; a time in the future was a moved clock."""
+        """Return whether it was verified recently enough; a time in the future means that the clock was moved."""
         return 0 <= now_ms - self.checked_ms <= TRUSTED_MS
 
 
 def _require_going_on(task: asyncio.Task[Any] | None, cancelled: int) -> None:
-    """End a task that was cancelled during a call: the client may lose that while it connects, and a loop of calls never ended.
+    """End a task that was cancelled during a call: the client may lose the cancellation while it connects, and a loop
+    of calls would never end.
 
-    `cancelled`: how often it had been before the call.
+    `cancelled`: how often it had been cancelled before the call.
     """
     if task is not None and task.cancelling() > cancelled:
         raise asyncio.CancelledError
 
 
 class RedisLink:
-    """One client and the knowledge whether it works; every use goes through `run`.
+    """One client, and whether it works; every use goes through `run`.
 
-    Of a cluster the link is up while every part of it has a primary that answers.
+    The link to a cluster is up while every part of it has a primary that answers.
     """
 
     def __init__(self, url: str | None, setting: str = "REDIS_URL", *, connections_max: int = CONNECTIONS_MAX) -> None:
-        self._setting = setting  # that the address is from
+        self._setting = setting  # the setting of the address
         self._address: Address | None = None
         self.client: Any = None
         if url is not None:
             self._address, self.client = open_client(url, setting, connections_max)
         self.is_cluster = self._address is not None and self._address.is_cluster
-        # A server's pool has its callers wait; a node of a cluster refuses whom it has no connection for.
+        # A server's pool lets callers wait; a cluster node refuses a caller without a free connection.
         self._turns = asyncio.Semaphore(connections_max) if self.is_cluster else None
-        self._primaries: frozenset[str] = frozenset()  # of the cluster, as they were last known
+        self._primaries: frozenset[str] = frozenset()  # of the cluster, as last known
         self.is_up = False
         self._timeouts = 0  # in a row
         self._refusal = ""  # the last one logged
-        # Counts the times from which on Redis may lack what it was told before: it came back, or another server took over.
+        # Counts the times after which Redis may lack earlier writes: it recovered, or another server took over.
         self.generation = 0
         self.on_back: Callable[[], None] | None = None
         self.reason = "it was not reached yet" if url else f"{setting} is not set"
@@ -145,14 +147,14 @@ class RedisLink:
         REDIS_UP.set(0)
 
     def script(self, body: str) -> Script:
-        """A script to be run on this Redis."""
+        """Return a script to be run on this Redis."""
         return Script(self.client, body)
 
     async def run(self, call: Awaitable[T]) -> T:
         """Await a call to Redis.
 
         Raises:
-            RedisAwayError: it is away, or this call found that out.
+            RedisAwayError: it is unavailable, or this call found that out.
         """
         task = asyncio.current_task()
         cancelled = 0 if task is None else task.cancelling()
@@ -162,7 +164,7 @@ class RedisLink:
             _require_going_on(task, cancelled)
             if is_failure(error):
                 raise self._failed(error) from error
-            # It answers, but not this: out of memory, read-only, a key of another type.
+            # It answers with an error: out of memory, read-only, a key of another type.
             if str(error) != self._refusal:
                 self._refusal = str(error)
                 _log.warning("Redis refuses a command", reason=str(error))
@@ -198,12 +200,12 @@ class RedisLink:
             turns.release()
 
     def _look_at_cluster(self, found: Any) -> None:
-        """What a call tells besides its answer: that a part does not answer, or is another server's now.
+        """Check what a call shows besides its answer: that a part of the cluster does not answer, or has a new primary.
 
-        A replica that took over may lack the last second of what its primary had acknowledged.
+        A promoted replica may lack the last second of what its primary had acknowledged.
 
         Raises:
-            RedisAwayError: some of a pipeline was not done.
+            RedisAwayError: part of a pipeline was not executed.
         """
         if isinstance(found, list):
             for reply in found:
@@ -221,20 +223,20 @@ class RedisLink:
             self.on_back()
 
     async def replies(self, commands: Sequence[tuple[str | int | bytes, ...]]) -> list[Any]:
-        """What Redis answers to commands, in one round trip; one that it refuses is answered with its error.
+        """Return Redis's answers to commands, in one round trip; a refused one is answered with its error.
 
         Raises:
-            RedisAwayError: it is away, or this call found that out.
+            RedisAwayError: it is unavailable, or this call found that out.
         """
         return await self.run(replies_of(self.require(), commands, is_cluster=self.is_cluster))
 
     async def scripted(self, script: Script, calls: Sequence[tuple[Sequence[str], Sequence[str | int]]]) -> list[Any]:
-        """As `replies`, to a script that is called with keys and arguments, each call for itself.
+        """Return the answers of a script that is called with several keys and arguments, as `replies`.
 
         Raises:
-            RedisAwayError: it is away, or this call found that out.
+            RedisAwayError: it is unavailable, or this call found that out.
         """
-        # Each server of a cluster may lack the script, and then asking by its hash costs a round trip to each.
+        # Each server of a cluster may lack the script, and then calling it by its hash costs a round trip to each.
         known = not self.is_cluster
         found = await self.replies([script.command(*call, is_known=known) for call in calls])
         lacking = [place for place, reply in enumerate(found) if isinstance(reply, NoScriptError)]
@@ -245,10 +247,10 @@ class RedisLink:
         return found
 
     async def names(self, pattern: str) -> AsyncIterator[list[bytes]]:
-        """The names of keys that a glob-style pattern describes, some at a time; of a cluster those of all primaries.
+        """Yield the names of keys that match a glob-style pattern, some at a time; of a cluster those of all primaries.
 
         Raises:
-            RedisAwayError: it is away, or this call found that out.
+            RedisAwayError: it is unavailable, or this call found that out.
         """
         client = self.require()
         for place in [{"target_nodes": node} for node in client.get_primaries()] if self.is_cluster else [{}]:
@@ -257,16 +259,16 @@ class RedisLink:
                 then, found = await self.run(client.scan(cursor, match=pattern, count=_NAMES_AT_ONCE, **place))
                 if found:
                     yield list(found)
-                # Of a cluster the client tells the cursor of each node that was asked.
+                # For a cluster the client returns the cursor of each queried node.
                 cursor = next(iter(then.values())) if isinstance(then, dict) else then
                 if not cursor:
                     break
 
     async def counters(self) -> dict[str, int]:
-        """What Redis counts of itself since it began; of a cluster all primaries together.
+        """Return Redis's counters since its start; of a cluster the sums over all primaries.
 
         Raises:
-            RedisAwayError: it is away, or this call found that out.
+            RedisAwayError: it is unavailable, or this call found that out.
         """
         client = self.require()
         if not self.is_cluster:
@@ -276,17 +278,17 @@ class RedisLink:
         return {name: sum(int(one[name]) for one in found) for name in _COUNTERS}
 
     def require(self) -> Any:
-        """The client.
+        """Return the client.
 
         Raises:
-            RedisAwayError: Redis is known to be away.
+            RedisAwayError: Redis is known to be unavailable.
         """
         if not self.is_up:
             raise RedisAwayError(f"Redis is unavailable: {self.reason}")
         return self.client
 
     async def probe(self) -> bool:
-        """Ask Redis once, and keep asking in the background while it is away."""
+        """Check Redis once, and keep checking in the background while it is unavailable."""
         if self._address is None:
             return False
         try:
@@ -309,17 +311,17 @@ class RedisLink:
         """Raise what is wrong with a server."""
         await self.client.ping()
         if not self.is_up:
-            with contextlib.suppress(NoPermissionError):  # who may not ask learns it from the first command
+            with contextlib.suppress(NoPermissionError):  # a user without permission learns it from the first command
                 problem = address_problem(address, await self.client.info("cluster"), self._setting)
                 if problem is not None:
                     raise UnavailableError(problem)
         return frozenset()
 
     async def _ask_cluster(self) -> frozenset[str]:
-        """The primaries, after each has said that all parts are served; raises what is wrong."""
+        """Return the primaries, after each has reported that all parts are served; raises what is wrong."""
         await self.client.initialize()
         if not self.is_up:
-            await self.client.nodes_manager.initialize()  # the map of before may name a primary that is gone
+            await self.client.nodes_manager.initialize()  # the earlier map may name a primary that is gone
         primaries = self.client.get_primaries()
         for node in primaries:
             state = (await self.client.cluster_info(target_nodes=node)).get("cluster_state")
@@ -353,7 +355,7 @@ class RedisLink:
 async def open_redis(
     url: str | None, setting: str = "REDIS_URL", *, connections_max: int = CONNECTIONS_MAX
 ) -> RedisLink:
-    """A link to Redis, whether it is there or not; it is looked for in the background until it is."""
+    """Open a link to Redis, whether it is available or not; the link keeps trying in the background."""
     link = RedisLink(url, setting, connections_max=connections_max)
     await link.probe()
     return link
@@ -362,7 +364,8 @@ async def open_redis(
 class ResourceCache:
     """Versions and payloads of served resources. `payloads` is the template of the keys that hold payloads.
 
-    Big ones that hold nothing of a user (`is_impersonal`) are in `objects`, if there is such a storage, and here is a pointer.
+    Large ones without user data (`is_impersonal`) are in `objects`, if there is an object storage, and Redis has a
+    pointer.
     """
 
     def __init__(self, link: RedisLink, payloads: str = RESOURCE_PAYLOAD, objects: ObjectStore | None = None) -> None:
@@ -376,7 +379,7 @@ class ResourceCache:
 
     @property
     def is_up(self) -> bool:
-        """Whether asking is worth a try."""
+        """Return whether a call is worth a try."""
         return self._link.is_up
 
     async def put(
@@ -388,9 +391,9 @@ class ResourceCache:
         ttl_seconds: int = ENTRY_SECONDS,
         is_impersonal: bool = False,
     ) -> bool:
-        """Store a version and, with it, its payload; False when Redis holds a newer one or is away.
+        """Store a version with its payload; return False if Redis holds a newer one or is unavailable.
 
-        Being away is not an error here: what is not in Redis is read from PostgreSQL.
+        The latter is not an error: what is not in Redis is read from PostgreSQL.
         """
         try:
             return await self.carry(resource, head, payload, ttl_seconds=ttl_seconds, is_impersonal=is_impersonal)
@@ -406,10 +409,10 @@ class ResourceCache:
         ttl_seconds: int = ENTRY_SECONDS,
         is_impersonal: bool = False,
     ) -> bool:
-        """As `put`, for whoever has to know that Redis holds nothing older any more.
+        """Store as `put`, for callers that must know that Redis holds nothing older any more.
 
         Raises:
-            RedisAwayError: it may still hold an older version, be it that a single answer was late.
+            RedisAwayError: it may still hold an older version, perhaps because a single answer was late.
         """
         self._link.require()
         told = [(name, getattr(head, name)) for name in _FIELDS[2:]]
@@ -421,19 +424,20 @@ class ResourceCache:
         return bool(await self._link.run(self._put(keys=self._keys(resource), args=args)))
 
     async def announce(self, resource: str, version: int, *, seconds: int) -> None:
-        """Take a resource out of Redis because a version is coming, or nothing is; older ones are refused for so long.
+        """Delete a resource from Redis because a new version is coming, or none exists; older ones are refused for this
+        long.
 
         Raises:
-            RedisAwayError: an older one may still be there.
+            RedisAwayError: an older one may still exist.
         """
         self._link.require()
         await self._link.run(self._announce(keys=self._keys(resource), args=[version, seconds]))
 
     async def forget(self, resource: str) -> None:
-        """Take a resource out of Redis: its owner was erased, and a payload must not outlive that.
+        """Delete a resource from Redis: its owner was erased, and its payload must be deleted too.
 
         Raises:
-            RedisAwayError: it may still be there.
+            RedisAwayError: it may still exist.
         """
         await self._link.run(self._link.require().delete(*self._keys(resource)))
 
@@ -444,14 +448,14 @@ class ResourceCache:
         return resource_key(template, resource, is_cluster=self._link.is_cluster)
 
     async def heads(self, resources: Sequence[str]) -> list[Head | None]:
-        """What Redis holds of each resource, in one round trip shared with whoever asks at the same moment.
+        """Return the heads of resources in Redis, in one round trip shared with concurrent callers.
 
-        None for what it does not hold; all None when Redis is away.
+        None for missing ones; all None if Redis is unavailable.
         """
         return await self.ask_heads(resources)
 
     def ask_heads(self, resources: Sequence[str]) -> asyncio.Future[list[Head | None]]:
-        """What `heads` gives, for a caller that does not wait."""
+        """Return a future of `heads`, for a caller that does not wait."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[list[Head | None]] = loop.create_future()
         if not self._link.is_up:
@@ -466,7 +470,7 @@ class ResourceCache:
         return self._flush(waiting) if waiting else None
 
     async def _flush(self, waiting: list[tuple[Sequence[str], asyncio.Future[list[Head | None]]]]) -> None:
-        # A resource that several ask for is read once.
+        # A resource that several callers request is read once.
         asked = list(dict.fromkeys(resource for resources, _ in waiting for resource in resources))
         try:
             rows = await self._link.replies(
@@ -476,11 +480,11 @@ class ResourceCache:
         except RedisAwayError:
             found = {}
         for resources, future in waiting:
-            if not future.done():  # the client may have gone away meanwhile
+            if not future.done():  # the client may have disconnected meanwhile
                 future.set_result([found.get(resource) for resource in resources])
 
     async def payload(self, resource: str, version: int) -> bytes | None:
-        """The payload of exactly this version; None when Redis does not hold it."""
+        """Return the payload of exactly this version; None if Redis does not hold it."""
         if not self._link.is_up:
             return None
         try:

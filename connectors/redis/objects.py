@@ -1,8 +1,8 @@
-"""Payloads that are too big for a small Redis: in an object storage, with a pointer in Redis (R4.35).
+"""Payloads that are too large for a small Redis: in an object storage, with a pointer in Redis (R4.35).
 
-Invariants. Only what holds nothing of a user goes there, so that an erasure has nothing to look for. One object a resource,
-overwritten with each version; it says which version it is of, and a reader takes only the one that the pointer names. What the
-storage does not give is read from PostgreSQL: it spares Redis memory, and nothing rests on it.
+Invariants. Only payloads without user data are stored there, so that an erasure has nothing to delete. One object per
+resource, overwritten with each version; it contains its version, and a reader accepts only the one that the pointer
+names. If the storage fails, PostgreSQL is read: the storage saves memory of Redis, and nothing depends on it.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from highwater.schemas.errors import ConfigurationError
 from highwater.streams.settings import Settings
 from highwater.streams.telemetry import get_log
 
-# Longer than a few hundred KiB take anywhere; PostgreSQL answers whoever does not get it.
+# Longer than a few hundred KiB take anywhere; PostgreSQL serves a reader that does not get them.
 REQUEST_SECONDS, CONNECT_SECONDS = 2, 1
-# What a pointer in Redis begins with: no JSON, and no brotli stream of ours.
+# The prefix of a pointer in Redis: neither JSON nor one of our brotli streams begins with it.
 POINTER = b"\x00object\n"
 
 _log = get_log("objects")
-# What the client raises for a storage that does not answer or refuses; a missing bucket or object is a `FileNotFoundError`.
+# What the client raises if a storage does not answer or refuses; a missing bucket or object is a `FileNotFoundError`.
 _FAILURES = (BaseError, OSError)
 
 
 class ObjectStore:
-    """A folder of a bucket, by the S3 API. `bytes_max`: a longer payload goes there."""
+    """A folder of a bucket, by the S3 API. `bytes_max`: longer payloads are stored there."""
 
     def __init__(self, store: Any, bytes_max: int) -> None:
         self._store = store
@@ -37,9 +37,9 @@ class ObjectStore:
         self._refusal = ""  # the last one logged
 
     async def shorten(self, resource: str, version: int, payload: bytes) -> bytes:
-        """What Redis is to hold of a payload: itself where it is short; else a pointer, once the storage has it.
+        """Return what Redis should hold for a payload: itself if it is short; else a pointer, once the storage has it.
 
-        b"" where the storage does not take it: then nobody holds it but PostgreSQL.
+        b"" if the storage refuses it: then only PostgreSQL holds it.
         """
         if len(payload) <= self._bytes_max:
             return payload
@@ -52,7 +52,7 @@ class ObjectStore:
         return POINTER + name.encode()
 
     async def restore(self, version: int, held: bytes) -> bytes | None:
-        """The payload of exactly this version, of what Redis holds of it; None where the storage does not give it."""
+        """Return the payload of exactly this version from what Redis holds; None if the storage does not return it."""
         if not held.startswith(POINTER):
             return held
         try:
@@ -65,14 +65,14 @@ class ObjectStore:
         return body[len(prefix) :] if body.startswith(prefix) else None
 
     def _note(self, error: Exception) -> None:
-        """Log a failure, once until another one comes."""
+        """Log a failure once, until a different one comes."""
         if type(error).__name__ != self._refusal:
             self._refusal = type(error).__name__
             _log.warning("the object storage does not answer; payloads are read from PostgreSQL", reason=_line(error))
 
 
 def name_of(resource: str) -> str:
-    """The object of a resource: a hash, since a key holds whatever stands in an id."""
+    """Return the object name of a resource: a hash, since a key contains arbitrary ids."""
     return sha256(resource.encode()).hexdigest()
 
 
@@ -99,7 +99,7 @@ def open_objects(settings: Settings) -> ObjectStore | None:
                 "connect_timeout": f"{CONNECT_SECONDS}s",
                 "allow_http": endpoint is not None and endpoint.startswith("http://"),
             },
-            retry_config={"max_retries": 0},  # PostgreSQL is asked instead
+            retry_config={"max_retries": 0},  # PostgreSQL is read instead
             **{name: value for name, value in options.items() if value is not None},
         )
     except (BaseError, ValueError) as error:

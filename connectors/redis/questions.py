@@ -1,4 +1,4 @@
-"""When questions to Redis are sent that many callers have: one is on its way at a time, and carries what all of them wait for."""
+"""Batches queries to Redis of many callers: one is in flight at a time, and carries what all of them wait for."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any
 
 
 class Questions:
-    """Sends what waits at the end of the turn of the event loop in which the first began to wait.
+    """Sends waiting queries at the end of the event loop's turn in which the first began to wait.
 
-    What comes while a question is on its way travels with the next one: under load each carries more and costs less. What fills
-    one is sent at once.
+    Queries that come while one is in flight are sent with the next one: under load each batch is larger and costs less.
+    A full batch is sent at once.
     """
 
     def __init__(self, take: Callable[[], Coroutine[Any, Any, None] | None], name: str) -> None:
-        """`take` takes all that waits, and asks; None where nothing does. `name` is that of its tasks."""
+        """`take` removes all waiting queries and sends them; returns None without any. `name` is that of its tasks."""
         self._take = take
         self._name = name
         self._is_due = False
         self._on_the_way: set[asyncio.Task[None]] = set()
 
     def wait(self, *, is_full: bool) -> None:
-        """One more waits."""
+        """Add one waiting query."""
         if is_full:
             self._send()
         elif not (self._is_due or self._on_the_way):

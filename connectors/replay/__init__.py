@@ -1,1 +1,1 @@
-"""Reading topics back: chosen by offset, time or age, filtered, decoded, and written to a file or to another topic."""
+"""Reads topics back: selected by offset, time or age, filtered, decoded, and written to a file or to another topic."""

@@ -1,6 +1,6 @@
-"""Owns that Arrow comes alone: with the first array that it makes it loads pandas, where that is installed.
+"""Imports Arrow without pandas: with its first array Arrow loads pandas if it is installed.
 
-Invariant: pandas is kept out of a process that has not loaded it, for as long as asked; it would take 40 MB and 0.2 s.
+Invariant: pandas is kept out of a process that has not loaded it; it would take 40 MB and 0.2 s.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class _NoPandas(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Nothing of any module; of pandas, that there is none."""
+        """Report pandas as missing; leave all other modules alone."""
         del path, target
         if fullname == "pandas":
             raise ModuleNotFoundError(f"no {fullname} here", name=fullname)
@@ -26,7 +26,7 @@ class _NoPandas(MetaPathFinder):
 
 @contextmanager
 def without_pandas() -> Iterator[None]:
-    """Arrow does not find pandas, and does not look for it again."""
+    """Within the block Arrow does not find pandas, and it does not search again."""
     finder = _NoPandas()
     sys.meta_path.insert(0, finder)
     try:

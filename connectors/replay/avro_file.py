@@ -1,4 +1,4 @@
-"""Owns Avro container files of a topic: a record of position, time, key, headers, and the event under its own schema."""
+"""Writes Avro container files of a topic: records of position, time, key, headers, and the event under its own schema."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from fastavro.write import Writer as ContainerWriter
 from highwater.connectors.replay.decoding import Decoded, Decoder
 from highwater.connectors.replay.text import headers_of, text_of
 
-# Blocks of 256 KiB: large enough for deflate to find what repeats, small enough to be skipped.
+# Blocks of 256 KiB: large enough for deflate to find repetitions, small enough to be skipped.
 _BLOCK_BYTES = 256 * 1024
 
 
 def file_schema(event: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a file whose events have the schema `event`."""
+    """Return the schema of a file whose events have the schema `event`."""
     return {
         "type": "record",
         "name": "Replayed",
@@ -62,8 +62,8 @@ class AvroFile:
             )
 
     def close(self) -> None:
-        """The last block."""
+        """Write the last block."""
         self._writer.flush()
 
     def abandon(self) -> None:
-        """Nothing is written unless it is asked for."""
+        """Do nothing: nothing is written without a call."""

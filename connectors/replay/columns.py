@@ -27,7 +27,7 @@ _LOGICAL = {
     "timestamp-micros": pa.timestamp("us", "UTC"),
     "local-timestamp-millis": pa.timestamp("ms"),
 }
-# A varint of 64 bits has at most ten bytes; so far a cursor may run past the end before that is noticed.
+# A 64-bit varint has at most ten bytes; a cursor may pass the end by this much before it is noticed.
 _VARINT_BYTES_MAX = 10
 _PADDING = b"\0" * 16
 _INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
@@ -41,9 +41,9 @@ class NotFlatError(Exception):
 
 
 def arrow_type_of(avro: Any) -> pa.DataType:
-    """The Arrow type of an Avro type; a union of several kinds of value becomes JSON text.
+    """Return the Arrow type of an Avro type; a union of several kinds of value becomes JSON text.
 
-    Everything may be null, because beneath a tombstone everything is.
+    Every field may be null, since all fields of a tombstone are.
     """
     if isinstance(avro, list):
         kinds = [kind for kind in avro if kind != "null"]
@@ -63,7 +63,7 @@ def arrow_type_of(avro: Any) -> pa.DataType:
 
 
 def struct_of(rows: Sequence[dict[str, Any] | None], kind: pa.StructType, problems: dict[int, str]) -> pa.StructArray:
-    """Events as one column. A row that Arrow's types do not hold becomes null, and a problem by its place."""
+    """Return events as one column. A row that does not fit Arrow's types becomes null, and a problem by its index."""
     try:
         return _struct_of(rows, kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
@@ -90,7 +90,7 @@ def _struct_of(rows: Sequence[dict[str, Any] | None], kind: pa.StructType) -> pa
 
 
 class Flat:
-    """The quick way of one flat schema."""
+    """The fast decoder of one flat schema."""
 
     def __init__(self, schema: Any, kind: pa.StructType) -> None:
         """`schema` is parsed, without logical types; `kind` is its Arrow type.
@@ -104,7 +104,7 @@ class Flat:
             raise NotFlatError("no fields")
 
     def column(self, values: Sequence[bytes | None], prefix: bytes) -> pa.StructArray:
-        """The events of values that all begin with `prefix` (magic byte and schema id).
+        """Return the events of values that all begin with `prefix` (magic byte and schema id).
 
         Raises:
             NotFlatError: one of the values is something else.
@@ -138,10 +138,10 @@ def _as(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _flat_type(avro: Any) -> tuple[str, bool | None]:
-    """Name of the type, and whether null is the first of its union (None: no union).
+    """Return the name of the type, and whether null is the first of its union (None: no union).
 
     Raises:
-        NotFlatError: it is made of others.
+        NotFlatError: it is composed of others.
     """
     if isinstance(avro, list):
         kinds = [_flat_type(kind)[0] for kind in avro]
@@ -155,7 +155,7 @@ def _flat_type(avro: Any) -> tuple[str, bool | None]:
 
 
 class _Reader:
-    """A cursor in each record, moved on field by field."""
+    """One cursor per record, advanced field by field."""
 
     def __init__(self, data: pa.Buffer, buffer: Bytes, at: Numbers, ends: Numbers) -> None:
         self._data = data
@@ -164,7 +164,7 @@ class _Reader:
         self.at = at
 
     def field(self, name: str, is_null_first: bool | None) -> pa.Array:
-        """The next field of every record."""
+        """Return the next field of every record."""
         if is_null_first is None:
             return self._values(name, None)
         branch = self._varints(None)
@@ -187,7 +187,7 @@ class _Reader:
             return self._strings(chosen, missing, is_text=name == "string")
         width, dtype = {"boolean": (1, "u1"), "float": (4, "<f4"), "double": (8, "<f8")}[name]
         at = self._moved(chosen, width)
-        # A copy, because the bytes of a number stand anywhere.
+        # A copy, because the bytes of a number are not aligned.
         raw = np.ascontiguousarray(self._buffer[at[:, None] + np.arange(width)]).view(dtype).reshape(-1)
         return pa.array(self._spread(raw != 0 if name == "boolean" else raw, chosen), mask=missing)
 
@@ -199,7 +199,7 @@ class _Reader:
         return spread
 
     def _moved(self, chosen: Numbers | None, widths: Any) -> Numbers:
-        """Where the chosen cursors stood before they were moved on.
+        """Advance the chosen cursors and return their previous places.
 
         Raises:
             NotFlatError: one is past the end of its record.
@@ -216,7 +216,7 @@ class _Reader:
         return before
 
     def _varints(self, chosen: Numbers | None) -> Numbers:
-        """Zigzag numbers of variable length at the chosen cursors."""
+        """Read zigzag varints at the chosen cursors."""
         at = self.at if chosen is None else self.at[chosen]
         byte = self._buffer[at]
         found = (byte & 0x7F).astype(np.uint64)
@@ -229,7 +229,7 @@ class _Reader:
             found[open_] |= (byte & 0x7F).astype(np.uint64) << np.uint64(7 * place)
             widths[open_] += 1
             open_ = open_[byte >= 0x80]
-        # The tenth byte holds one bit; what has more is no number of 64 bits.
+        # The tenth byte holds one bit; more bits are not a 64-bit number.
         if len(open_) or (self._buffer[at[widths == _VARINT_BYTES_MAX] + _VARINT_BYTES_MAX - 1] > 1).any():
             raise NotFlatError("beyond 64 bits")
         self._moved(chosen, widths)
@@ -241,7 +241,7 @@ class _Reader:
         if (lengths < 0).any() or (lengths > len(self._buffer)).any():
             raise NotFlatError("an invalid length")
         begins = self._moved(None, lengths)
-        # Begins and ends in turn: every second element is a string, the others are what stands between them.
+        # Begins and ends alternate: every second element is a string, the others are the bytes between them.
         cuts = np.empty(2 * len(begins), np.int32)
         cuts[0::2] = begins
         cuts[1::2] = begins + lengths

@@ -1,11 +1,12 @@
-"""Owns how many records have which value of an expression.
+"""Counts how many records have which value of an expression.
 
-Invariant: a count is of every record of the selection; a record for which the expression has no answer is counted apart. The
-number of different values is bounded, since each is held.
+Invariant: every record of the selection is counted; a record without a value of the expression is counted separately.
+The number of distinct values is limited, since each is held in memory.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
@@ -17,7 +18,7 @@ from highwater.connectors.replay.where_error import WhereError
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import HighwaterError
 
-# About 100 MB of them; nobody reads a table of so many.
+# About 100 MB; nobody reads a table of that size.
 VALUES_MAX = 500_000
 
 
@@ -25,23 +26,30 @@ class TooManyValuesError(HighwaterError):
     """There are too many different values. Group by a coarser expression, or narrow the records."""
 
 
-def expression_of(text: str, fields: Iterable[str]) -> str:
-    """The expression that a text stands for: the path of a field may lack its `value.`."""
+# The path of a field of a value whose fields are unknown.
+_PATH = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
+
+
+def expression_of(text: str, fields: Iterable[str] | None) -> str:
+    """The expression that a text stands for: the path of a field may lack its `value.`. `fields` None: they are unknown."""
     first = text.strip().partition(".")[0]
+    if fields is None:
+        is_path = _PATH.fullmatch(text.strip()) is not None and first not in (*NAMES, "true", "false", "null")
+        return f"value.{text.strip()}" if is_path else text
     return f"value.{text.strip()}" if first in set(fields) - set(NAMES) else text
 
 
 class Counting:
     """Counts by an expression."""
 
-    def __init__(self, expression: str, decoder_type: Any, topic: str) -> None:
-        """`decoder_type` is the Arrow type of the topic's events.
+    def __init__(self, expression: str, decoder_type: Any, topic: str, *, is_open: bool = False) -> None:
+        """`decoder_type` is the Arrow type of the topic's events; `is_open`: they are any JSON values, whose fields are unknown.
 
         Raises:
-            WhereError: the text is no expression over a record of this topic.
+            WhereError: the text is not an expression over a record of this topic.
         """
         try:
-            self._expression = Where(expression, decoder_type, topic)
+            self._expression = Where(expression, decoder_type, topic, is_open=is_open)
         except WhereError as error:
             raise WhereError(error.message, error.text, error.line, error.column, "--by") from error
         self._counts: Counter[Any] = Counter()
@@ -49,12 +57,12 @@ class Counting:
 
     @property
     def without_answer(self) -> int:
-        """Records that have no such value, tombstones apart."""
+        """Return the number of records without a value, except tombstones."""
         return self._expression.failed
 
     @property
     def first_failure(self) -> str | None:
-        """Why the first of them has none."""
+        """Return why the first of them has none."""
         return self._expression.first_failure
 
     def add(self, decoded: Decoded) -> None:
@@ -73,19 +81,19 @@ class Counting:
 
     @property
     def distinct(self) -> int:
-        """How many different values there are."""
+        """Return the number of distinct values."""
         return len(self._counts)
 
     def top(self, count: int) -> list[tuple[Any, int]]:
-        """The most frequent values; among equals those that come first as text."""
+        """Return the most frequent values; ties in text order."""
         return sorted(self._counts.items(), key=lambda item: (-item[1], str(item[0])))[:count]
 
 
 def _countable(value: Any) -> Any:
-    """A value as it is counted and shown; times in ISO 8601, what is nested as text."""
+    """Return a value as it is counted and shown; times in ISO 8601, nested values as text."""
     if isinstance(value, datetime):
         return iso_from_ms(round(value.timestamp() * 1_000))
     if value is None or isinstance(value, str | int | float | bool):
-        # True is 1 to a dictionary, and neither is a text.
+        # In a dictionary True equals 1, and neither is a text.
         return str(value).lower() if isinstance(value, bool) else value
     return str(value)

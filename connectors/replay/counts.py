@@ -1,6 +1,6 @@
-"""Owns what a replay counts.
+"""The counters of a replay.
 
-Invariant: what is counted as written was handed to the file.
+Invariant: a record counted as written was passed to the file.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Counts:
-    """What a replay has done so far. `first_failure` is why the condition had no answer for the first of `unanswered`."""
+    """The progress of a replay. `first_failure` is why the condition had no result for the first of `unanswered`."""
 
     read: int = 0
     written: int = 0
@@ -20,7 +20,7 @@ class Counts:
     first_failure: str | None = None
 
     def become_sum_of(self, parts: Iterable[Counts]) -> None:
-        """Count what the parts have done."""
+        """Set the counters to the sums of the parts."""
         parts = list(parts)
         self.read = sum(part.read for part in parts)
         self.written = sum(part.written for part in parts)

@@ -1,6 +1,7 @@
-"""Owns CSV files of a topic: a column for each field of the event (`value.text`); what is nested is JSON, bytes base64.
+"""Writes CSV files of a topic: a column for each field of the event (`value.text`); nested values as JSON, bytes as
+base64.
 
-Invariant: text is in quotes and a null is nothing at all, so that an empty text and a null stay apart.
+Invariant: text is quoted and a null is empty, so that an empty text and a null differ.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
 
 
 class CsvFile:
-    """Writes a header and a line a record."""
+    """Writes a header and one line per record."""
 
     def __init__(self, file: BinaryIO, decoder: Decoder) -> None:
         self._kinds = list(decoder.arrow_type)
@@ -62,7 +63,7 @@ class CsvFile:
         self._writer.close()
 
     def abandon(self) -> None:
-        """Let go; the library keeps nothing that could still be written."""
+        """Stop; the library holds nothing that could still be written."""
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -70,7 +71,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _flat(column: pa.Array) -> pa.Array:
-    """One field as CSV shows it."""
+    """Return one field as CSV shows it."""
     kind = column.type
     if pa.types.is_string(kind) or _is_number(kind):
         return column

@@ -1,7 +1,7 @@
-"""Owns what a search of a topic asks for, and where its next page goes on.
+"""The parameters of a search of a topic, and the cursor of its next page.
 
-Invariant: a cursor holds the offsets that are still unread, fixed when the search began. So a page that follows gives no record
-twice and leaves none out, whatever was appended meanwhile; a cursor of another search is refused.
+Invariant: a cursor holds the unread offsets, fixed when the search began. So a following page repeats and omits no
+record, whatever was appended meanwhile; a cursor of another search is refused.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Search:
     """Which records of one topic are wanted, and in which order.
 
     Attributes:
-        begin: the first record, `end` where to stop, as `selection.FORMS` says; None: the whole log.
-        key: None: any; else looked for in every partition, since anybody may publish by any partitioner.
+        begin: the first record, `end` where to stop, as `selection.FORMS` describes; None: the whole log.
+        key: None: any; else searched in every partition, since producers may use any partitioner.
         condition: in CEL (`where.py`).
-        words: what some value of the event contains, in any case of letters.
-        is_newest_first: in falling order of arrival over all partitions, else in rising order.
+        words: text that some value of the event contains, ignoring case.
+        is_newest_first: in descending order of arrival over all partitions, else ascending.
     """
 
     topic: Topic
@@ -47,7 +47,7 @@ class Search:
 
     @property
     def fingerprint(self) -> str:
-        """Names the search; a cursor carries it."""
+        """Return the hash of the search that its cursors carry."""
         asked = [self.topic.name, self.begin, self.end, self.partition, self.key, self.condition, self.words]
         text = json.dumps([*asked, self.is_newest_first])
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
@@ -55,7 +55,7 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """What is left of a search: the unread offsets by partition, how many there were at first, how many records were found."""
+    """The rest of a search: the unread offsets by partition, their original number, and the number of records found."""
 
     spans: Mapping[int, Share]
     total: int
@@ -63,21 +63,21 @@ class Cursor:
 
     @property
     def unread(self) -> int:
-        """Offsets that were not read."""
+        """Return the number of unread offsets."""
         return sum(span.high - span.low for span in self.spans.values())
 
     def text(self, search: Search) -> str:
-        """As it is sent, in letters that need no escapes in an address."""
+        """Return it as URL-safe text."""
         spans = [[partition, span.low, span.high] for partition, span in sorted(self.spans.items())]
         raw = json.dumps([_FORM, search.fingerprint, self.total, self.found, spans], separators=(",", ":"))
         return base64.urlsafe_b64encode(raw.encode()).decode().rstrip("=")
 
 
 def parse_cursor(text: str, search: Search) -> Cursor:
-    """What `Cursor.text` gave.
+    """Parse the result of `Cursor.text`.
 
     Raises:
-        InvalidCursorError: it gave no such text, or for another search.
+        InvalidCursorError: it is invalid, or of another search.
     """
     try:
         form, fingerprint, total, found, spans = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))

@@ -1,12 +1,12 @@
-"""Owns what becomes of a record's value: the event, or the reason why it is none.
+"""Decodes the value of a record: to an event, or to the reason why it is not one.
 
-Law: a value that cannot be read never ends a replay; its record is written with the reason and its bytes.
+Invariant: an unreadable value never ends a replay; its record is written with the reason and its bytes.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from highwater.schemas.errors import InvalidEventError, UnknownSchemaError
 from highwater.schemas.readable import Reading, readable
 from highwater.schemas.shapes import UnsafeSchemaError
 
-# All at once costs half a millisecond a batch, whatever its size; one by one a few microseconds a record.
+# Decoding a whole batch costs half a millisecond, whatever its size; one by one a few microseconds per record.
 _AT_ONCE_RECORDS_MIN = 100
 
 Row = dict[str, Any] | None
@@ -28,9 +28,9 @@ Row = dict[str, Any] | None
 
 @dataclass(slots=True)
 class Decoded:
-    """A batch with its events, as rows or side by side; whichever was not made is made from the other when asked for.
+    """A batch with its events, as rows or columns; the other form is computed on request.
 
-    `problems` tells, by place in the batch, why a value is no event. A tombstone has neither event nor problem.
+    `problems` gives, by index in the batch, why a value is not an event. A tombstone has neither event nor problem.
     """
 
     batch: Batch
@@ -44,7 +44,7 @@ class Decoded:
 
     @property
     def rows(self) -> list[Row]:
-        """Each event as the Avro library gives it: times in ms."""
+        """Return each event as the Avro library returns it: times in ms."""
         if self.made_rows is None:
             assert self.made_column is not None
             fields = [_plain(self.made_column.field(i)).to_pylist() for i in range(self.arrow_type.num_fields)]
@@ -54,7 +54,7 @@ class Decoded:
 
     @property
     def column(self) -> pa.StructArray:
-        """The events as one Arrow column. A value that Arrow's types do not hold becomes a problem."""
+        """Return the events as one Arrow column. A value that does not fit Arrow's types becomes a problem."""
         if self.made_column is None:
             assert self.made_rows is not None
             self.made_column = struct_of(self.made_rows, self.arrow_type, self.problems)
@@ -62,11 +62,11 @@ class Decoded:
 
     @property
     def written_rows(self) -> list[Row]:
-        """The rows as a file of the decoder's schema has them."""
+        """Return the rows as a file with the decoder's schema has them."""
         return self.rows
 
     def some(self, names: Sequence[str]) -> list[Row]:
-        """The events with these fields alone."""
+        """Return the events with only these fields."""
         if self.made_rows is not None:
             return [None if row is None else {name: row[name] for name in names} for row in self.made_rows]
         assert self.made_column is not None
@@ -76,7 +76,7 @@ class Decoded:
         return [dict(zip(names, row, strict=True)) for row in zip(*fields, strict=True)]
 
     def only(self, kept: Sequence[int]) -> Decoded:
-        """The records at these places."""
+        """Return the records at these indexes."""
         return Decoded(
             self.batch.only(kept),
             self.arrow_type,
@@ -87,12 +87,12 @@ class Decoded:
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """Times as the numbers that they are."""
+    """Return times as plain numbers."""
     return column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
 
 
 class Decoder:
-    """Events of one topic, each read with the schema that it was written with.
+    """Decodes events of one topic, each with the schema it was written with.
 
     `is_open`: values have fields that `arrow_type` does not know.
     """
@@ -100,7 +100,7 @@ class Decoder:
     is_open = False
 
     def __init__(self, subject: Subject, *, at_once_min: int = _AT_ONCE_RECORDS_MIN) -> None:
-        """A batch of fewer than `at_once_min` records is read one by one."""
+        """A batch of fewer than `at_once_min` records is decoded one by one."""
         self._at_once_min = at_once_min
         self._subject = subject
         self._target = readable(json.dumps(subject.schema))
@@ -109,8 +109,13 @@ class Decoder:
         self.schema = subject.schema
         self.arrow_type = arrow_type_of(subject.schema)
 
+    def narrowed(self, names: Collection[str]) -> Decoder:
+        """A decoder of which these columns alone are wanted; here it costs no less than all."""
+        del names
+        return self
+
     def decode(self, batch: Batch) -> Decoded:
-        """The events of a batch: all at once where every value has one flat schema, else one by one."""
+        """Decode a batch: all at once if every value has one flat schema, else one by one."""
         column = self._at_once(batch.values) if len(batch) >= self._at_once_min else None
         if column is not None:
             return Decoded(batch, self.arrow_type, {}, made_column=column)
@@ -143,7 +148,7 @@ class Decoder:
             return None
 
     def _flat_of(self, schema_id: int) -> Flat | None:
-        """The quick way for a schema, when it is flat and the one that is read into."""
+        """Return the fast decoder for a schema, if it is flat and equals the schema that is read into."""
         try:
             if self._reading(schema_id).reader is not None:
                 return None
@@ -152,7 +157,7 @@ class Decoder:
             return None
 
     def decode_one(self, value: bytes) -> dict[str, Any]:
-        """The event in a value, times as ms since 1970.
+        """Return the event in a value, times as ms since 1970.
 
         Raises:
             InvalidEventError: the bytes are not Avro in the wire format, or do not fit their schema.
@@ -162,7 +167,7 @@ class Decoder:
         return read_event(value, schema_id, self._reading(schema_id))
 
     def _reading(self, schema_id: int) -> Reading:
-        """How values of a schema are read; one that was refused is refused again, without another look at it."""
+        """Return how values of a schema are read; a refused one is refused again without another check."""
         found = self._readings.get(schema_id)
         if found is None:
             text = self._subject.text_of(schema_id)

@@ -1,6 +1,6 @@
-"""Owns how two states of the log differ by key: a state is the latest value of each key, and a tombstone is no value.
+"""Compares two states of the log by key: a state is the latest value of each key, and a tombstone is no value.
 
-Invariant: a key that both states have with events that are equal field by field is no difference, whatever schemas they were
+Invariant: a key whose events are equal field by field in both states is not a difference, whatever schemas they were
 written with.
 """
 
@@ -14,10 +14,10 @@ from highwater.connectors.replay.reading import Batch
 from highwater.connectors.replay.text import text_of
 from highwater.schemas.errors import HighwaterError
 
-# Keys and values of both states; Python takes as much again for small ones.
+# Keys and values of both states; for small ones Python takes as much again.
 BYTES_MAX = 256 << 20
 
-Event = dict[str, Any] | None
+Event = Any
 
 
 class StateTooLargeError(HighwaterError):
@@ -42,7 +42,7 @@ class State:
         self.without_key = 0
 
     def add(self, batch: Batch) -> None:
-        """Take in records: the later one by arrival, then by position, is the key's.
+        """Add records: the latest one by arrival, then by position, is the key's value.
 
         Raises:
             StateTooLargeError: there are too many.
@@ -64,7 +64,7 @@ class State:
             )
 
     def values(self) -> dict[bytes, bytes | None]:
-        """The value of each key; None: a tombstone."""
+        """Return the value of each key; None: a tombstone."""
         return {key: value for key, (_, value) in self._latest.items()}
 
 
@@ -75,7 +75,7 @@ def differences(
     decode_right: Callable[[bytes], Event],
     ignored: Collection[str] = (),
 ) -> Iterator[Difference]:
-    """The keys that differ, in their order."""
+    """Yield the keys that differ, in order."""
     for key in sorted(left.keys() | right.keys()):
         before, after = left.get(key), right.get(key)
         if before is None and after is None:
@@ -84,9 +84,14 @@ def differences(
         if before is None or after is None:
             yield Difference(shown, "added" if before is None else "removed", {})
             continue
-        fields = _changed(decode_left(before) or {}, decode_right(after) or {}, ignored)
+        fields = _changed(_fields(decode_left(before)), _fields(decode_right(after)), ignored)
         if fields:
             yield Difference(shown, "changed", fields)
+
+
+def _fields(value: Any) -> Mapping[str, Any]:
+    """The fields of an event; a value of another application that is no object is one field."""
+    return value if isinstance(value, Mapping) else {"value": value}
 
 
 def _changed(

@@ -1,6 +1,6 @@
-"""Owns how values of topics that the catalogue does not have are read: each by itself, as `kafka/foreign_values.py` reads it.
+"""Decodes values of topics outside the catalogue: each separately, by `kafka/foreign_values.py`.
 
-Invariant: such a value has no columns. In files of columns it is one text of JSON; conditions look at it as it is.
+Invariant: such a value has no columns. In columnar files it is one JSON text; conditions see it unchanged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from highwater.connectors.kafka.foreign_values import ForeignValues
 from highwater.connectors.replay.decoding import Decoded, Decoder, Row
 from highwater.connectors.replay.reading import Batch
 from highwater.connectors.replay.subject import Subject
-from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.errors import InvalidEventError, UnknownSchemaError
 from highwater.schemas.topics import Topic
 from highwater.streams.access import RegistryAccess
 
@@ -32,39 +32,39 @@ class ForeignDecoded(Decoded):
 
     @property
     def column(self) -> pa.StructArray:
-        """The values as texts of JSON."""
+        """Return the values as JSON texts."""
         return pa.array(self.written_rows, _TYPE)
 
     @property
     def written_rows(self) -> list[Row]:
-        """The values as a file has them that has a schema."""
+        """Return the values as a file with a schema has them."""
         return [None if row is None else {_COLUMN: orjson.dumps(row).decode()} for row in self.rows]
 
     def some(self, names: Sequence[str]) -> list[Row]:
-        """The values whole."""
+        """Return the complete values."""
         del names
         return list(self.rows)
 
     def only(self, kept: Sequence[int]) -> Decoded:
-        """The records at these places."""
+        """Return the records at these indexes."""
         problems = {new: self.problems[old] for new, old in enumerate(kept) if old in self.problems}
         return ForeignDecoded(self.batch.only(kept), self.arrow_type, problems, [self.rows[place] for place in kept])
 
 
 class ForeignDecoder(Decoder):
-    """Values of one topic of another application."""
+    """Decodes values of one topic of another application."""
 
     is_open = True
 
     def __init__(self, registry: RegistryAccess | None) -> None:
-        """Without a registry nothing is Avro."""
+        """Without a registry nothing is decoded as Avro."""
         self._access = registry
         self._values = ForeignValues(self._text_of)
         self.schema = dict(_SCHEMA)
         self.arrow_type = _TYPE
 
     def decode(self, batch: Batch) -> Decoded:
-        """The values of a batch, one by one."""
+        """Decode the values of a batch, one by one."""
         problems: dict[int, str] = {}
         rows: list[Any] = []
         for place, value in enumerate(batch.values):
@@ -78,7 +78,7 @@ class ForeignDecoder(Decoder):
         return ForeignDecoded(batch, self.arrow_type, problems, rows)
 
     def decode_one(self, value: bytes) -> dict[str, Any]:
-        """A value, of whatever JSON type.
+        """Return a value, of any JSON type.
 
         Raises:
             InvalidEventError: it is neither Avro, nor JSON, nor text.
@@ -86,13 +86,15 @@ class ForeignDecoder(Decoder):
         return cast("dict[str, Any]", self._values.value(value))
 
     def _text_of(self, schema_id: int) -> str:
+        if self._access is None:
+            raise UnknownSchemaError(schema_id)
         from highwater.connectors.kafka.registry import Registry  # noqa: PLC0415 - as in `subject.py`
 
         return asyncio.run(Registry(self._access).text_of(schema_id))
 
 
 def decoder_of(topic: Topic, registry: RegistryAccess | None) -> Decoder:
-    """What reads the values of a topic, whoever it belongs to.
+    """Return the decoder of a topic, also of another application's.
 
     Raises:
         UnavailableError: the registry does not answer.

@@ -1,6 +1,6 @@
-"""Owns what a process of a replay sends to its parent: pieces of the file, with how far it is.
+"""Defines what a process of a replay sends to its parent: pieces of the file, with its progress.
 
-Law: a piece is whole records, so that those of several processes may follow each other in any order.
+Invariant: a piece is whole records, so that pieces of several processes may follow each other in any order.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import BinaryIO
 
 from highwater.connectors.replay.counts import Counts
 
-# Kind; bytes that follow; records read, written, undecodable and without an answer so far.
+# Kind; number of bytes that follow; records read, written, undecodable and unanswered so far.
 _HEADER = struct.Struct("<BQQQQQ")
-# So much is in hand while a piece is copied.
+# Bytes in memory while a piece is copied.
 _COPIED_BYTES = 1 << 20
 
 
 class Kind(IntEnum):
-    """What follows a header."""
+    """The kind of data after a header."""
 
-    BEGIN = 1  # what the file begins with, the same from every process
+    BEGIN = 1  # the beginning of the file, the same from every process
     PIECE = 2
-    END = 3  # the first record's reason that had no answer to the condition
+    END = 3  # why the first record had no result of the condition
     FAILED = 4  # a pickled exception
 
 
@@ -35,7 +35,7 @@ class LostError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A header that was read; its bytes are still in the pipe."""
+    """A received header; its bytes are still in the pipe."""
 
     kind: Kind
     size: int
@@ -56,14 +56,14 @@ def receive(pipe: int) -> Frame:
     """Read a header.
 
     Raises:
-        LostError: there is none.
+        LostError: the pipe has ended.
     """
     kind, size, *numbers = _HEADER.unpack(b"".join(chunks(pipe, _HEADER.size)))
     return Frame(Kind(kind), size, Counts(*numbers))
 
 
 def chunks(pipe: int, size: int) -> Iterator[bytes]:
-    """So many bytes, some at a time.
+    """Yield this many bytes, some at a time.
 
     Raises:
         LostError: there are fewer.
@@ -77,13 +77,13 @@ def chunks(pipe: int, size: int) -> Iterator[bytes]:
 
 
 class Pieces:
-    """The lines of several processes, one piece after the other."""
+    """Concatenates the pieces of several processes."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
 
     def begin(self, start: bytes) -> None:
-        """What the file begins with."""
+        """Write the beginning of the file."""
         self._file.write(start)
 
     def add(self, piece: Iterator[bytes]) -> None:
@@ -92,7 +92,7 @@ class Pieces:
             self._file.write(chunk)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
     def abandon(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""

@@ -1,7 +1,7 @@
-"""Owns a replay into another topic: what may be replayed where, how fast, and what the copies say of their origin.
+"""Replays records into another topic: which targets are allowed, the speed, and the headers of the copies.
 
-Invariant: bytes and key stay as they were; a copy's headers tell the position and time of the original. Nothing that the
-product acts upon is published without being told to.
+Invariant: bytes and key stay unchanged; a copy's headers name the position and time of the original. Nothing that the
+product acts on is published without explicit permission.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from highwater.streams import relay_epochs
 from highwater.streams.clock import monotonic_seconds
 
 ORIGIN, ORIGIN_TIME = "replay_origin", "replay_time"
-# Outsiders may publish these, and each makes the product do something: work, erasure, a bill.
+# Outsiders may publish to these, and each event has an effect: work, erasure, a bill.
 _COMMAND_ENDINGS = ("-submitted", "-requested", "-demanded", "-controlled", "-erased", ".control")
-# Waits are cut so that Ctrl-C and the progress bar are served.
+# Waits are split so that Ctrl-C and the progress bar are served.
 _WAIT_SECONDS_MAX = 0.2
 
 
@@ -40,10 +40,10 @@ class Copy:
 
 
 def check_target(source: Topic, into: str, *, i_know: bool) -> None:
-    """Refuse a topic upon whose records the product acts, or whose events are others.
+    """Refuse a topic whose records the product acts on, or whose events have another schema.
 
     Raises:
-        RefusedError: it is one, and nobody said --i-know.
+        RefusedError: it is one, and --i-know was not given.
     """
     reason = None if i_know else _objection(source, into)
     if reason is not None:
@@ -65,7 +65,7 @@ def _objection(source: Topic, into: str) -> str | None:
 
 
 def copy_of(record: Record, partitions: int, source_partitions: int) -> Copy:
-    """The copy of a record: in the same partition where the topics have as many, else where its key belongs."""
+    """Return the copy of a record: in the same partition if the topics have equally many, else in the key's partition."""
     kept = [header for header in record.headers if header[0] not in (ORIGIN, ORIGIN_TIME, relay_epochs.HEADER)]
     return Copy(
         record.partition if partitions == source_partitions else -1,
@@ -80,7 +80,7 @@ def copy_of(record: Record, partitions: int, source_partitions: int) -> Copy:
 
 
 class Pace:
-    """Waits so that records are apart as they were, divided by `speed`; a speed of None waits for nothing."""
+    """Waits so that records keep their intervals, divided by `speed`; a speed of None does not wait."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Pace:
         self._began: tuple[float, int] | None = None
 
     def wait(self, arrived_ms: int) -> None:
-        """Until the record that arrived then is due. One that arrived before the first is due at once."""
+        """Wait until the record that arrived then is due. One that arrived before the first is due at once."""
         if self._speed is None:
             return
         if self._began is None:

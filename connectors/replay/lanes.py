@@ -1,7 +1,8 @@
-"""Owns the order in which a search gives what it finds in several partitions, and what must be read to know it.
+"""The order in which a search returns what it finds in several partitions, and what must be read to know it.
 
-Invariant: a record is given only when no unread one goes before it: by time of arrival, then partition, and within a partition by
-offset. What was read and not given counts as unread, so a search may stop anywhere and go on from `rest`.
+Invariant: a record is returned only when no unread one precedes it: by time of arrival, then partition, and within a
+partition by offset. Records that were read but not returned count as unread, so a search may stop anywhere and continue
+from `rest`.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import NamedTuple
 from highwater.connectors.replay.shares import Share, Span
 
 
-class Found(NamedTuple):
-    """A record that was found; `line` is it as JSON."""
+class FoundRecord(NamedTuple):
+    """A found record; `line` is its JSON."""
 
     partition: int
     offset: int
@@ -23,24 +24,24 @@ class Found(NamedTuple):
 
 
 class Lane:
-    """One partition: its unread span, and the records found that wait."""
+    """One partition: its unread span, and the found records that wait."""
 
     def __init__(self, partition: int, span: Span, *, is_newest_first: bool) -> None:
         self.partition = partition
         self._low, self._high = span.low, span.high
         self._is_newest_first = is_newest_first
-        self.held: deque[Found] = deque()
-        # The time that reading has come to; None: nothing was read yet, so anything may come.
+        self.held: deque[FoundRecord] = deque()
+        # The time that reading has reached; None: nothing was read yet, so anything may come.
         self.reached_ms: int | None = None
 
     @property
     def is_read(self) -> bool:
-        """Whether nothing is unread."""
+        """Return whether everything was read."""
         return self._low >= self._high
 
     @property
     def rest(self) -> Share:
-        """What was not given: the unread offsets, and those from the first that waits."""
+        """Return what was not returned: the unread offsets, and those from the first waiting record."""
         if not self.held:
             return Share(self._low, self._high)
         first = self.held[0].offset
@@ -52,10 +53,11 @@ class Lane:
             return Share(max(self._low, self._high - offsets), self._high)
         return Share(self._low, min(self._high, self._low + offsets))
 
-    def take(self, segment: Share, found: Sequence[Found], reached_ms: int | None, *, is_whole: bool) -> None:
-        """What a segment gave, in the order of offsets; `reached_ms` is its last time in the order of reading, if it has any.
+    def take(self, segment: Share, found: Sequence[FoundRecord], reached_ms: int | None, *, is_whole: bool) -> None:
+        """Add the result of a segment, in the order of offsets; `reached_ms` is its last time in the order of reading,
+        if any.
 
-        Where it is not whole, what was found is the first of it in the order of reading, and what comes after stays unread.
+        If it is not complete, the found records are the first in the order of reading, and the rest stays unread.
         """
         self.held.extend(found[::-1] if self._is_newest_first else found)
         end = segment.low if self._is_newest_first else segment.high
@@ -82,7 +84,7 @@ class Lanes:
     def __getitem__(self, partition: int) -> Lane:
         return self._lanes[partition]
 
-    def next(self) -> Found | None:
+    def next(self) -> FoundRecord | None:
         """Return the next record in order; None if more must be read first, or if there is none."""
         best = self._best()
         if best is None or self._before(best):
@@ -90,16 +92,16 @@ class Lanes:
         return best.held.popleft()
 
     def to_read(self) -> list[Lane]:
-        """The partitions of which more must be read before anything can be given."""
+        """Return the partitions that must be read further before anything can be returned."""
         return self._before(self._best())
 
     @property
     def unread(self) -> int:
-        """Offsets that were not read, those of records that wait among them."""
+        """Return the number of unread offsets, including those of waiting records."""
         return sum(span.high - span.low for span in self.rests().values())
 
     def rests(self) -> dict[int, Share]:
-        """What is left, by partition; empty when everything was given."""
+        """Return the rest by partition; empty when everything was returned."""
         rests = {partition: lane.rest for partition, lane in self._lanes.items()}
         return {partition: rest for partition, rest in rests.items() if rest.low < rest.high}
 
@@ -111,7 +113,7 @@ class Lanes:
         return min(heads, key=lambda lane: self._rank(lane.held[0].arrived_ms, lane.partition), default=None)
 
     def _before(self, best: Lane | None) -> list[Lane]:
-        """The partitions whose unread records might go before the best that waits."""
+        """Return the partitions whose unread records might precede the best waiting one."""
         unknown = [lane for lane in self._lanes.values() if not lane.is_read and not lane.held]
         if best is None:
             return unknown

@@ -1,6 +1,6 @@
-"""Owns the file that a replay writes.
+"""The output file of a replay.
 
-Invariant: under its final name there is either the whole file or what was there before; a part of one never is.
+Invariant: under its final name there is either the complete file or the previous one; never a part.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-# Names have at most 255 bytes; what is added to one needs room.
+# Names have at most 255 bytes; the suffix needs room.
 _NAME_CHARACTERS_KEPT = 48
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write, renamed to `path` when the block ends well and removed when it does not.
+    """Yield a file, renamed to `path` when the block succeeds and removed otherwise.
 
-    A device or a named pipe is written as it comes, for nothing can be renamed to it.
+    A device or a named pipe is written directly, since nothing can be renamed to it.
 
     Raises:
-        OSError: there is no such folder, no permission, or no room.
+        OSError: there is no such folder, no permission, or no space.
     """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
@@ -38,7 +38,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         file.close()
         partial.replace(target)
     except BaseException:
-        partial.unlink(missing_ok=True)  # first, so that even a second Ctrl-C leaves no more than an open file
-        with suppress(OSError):  # what is still buffered has no room, and is not missed
+        partial.unlink(missing_ok=True)  # first, so that even a second Ctrl-C leaves only an open file
+        with suppress(OSError):  # there is no space for buffered data, and it is not needed
             file.close()
         raise

@@ -1,6 +1,6 @@
-"""Owns Parquet files of a topic: Avro's types kept (times in ms UTC, bytes, arrays, maps, records as structs).
+"""Writes Parquet files of a topic with Avro's types (times in ms UTC, bytes, arrays, maps, records as structs).
 
-Where several processes work on one file, each sends tables in Arrow's stream format, and the one that owns the file writes it.
+If several processes work on one file, each sends tables in Arrow's stream format, and the owner of the file writes it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from highwater.connectors.replay.decoding import Decoded, Decoder
 from highwater.connectors.replay.row_groups import RowGroups, Tables
 from highwater.connectors.replay.table import table_of, table_schema
 
-# What one of several processes sends at a time: each holds that much, and the file's owner one piece of it beside its row group.
+# The size of a piece that one of several processes sends: each holds that much, and the file's owner one piece beside
+# its row group.
 _PIECE_BYTES = 2 << 20
 
 
 class ParquetFile:
-    """Writes a file by itself."""
+    """Writes a file alone."""
 
     def __init__(self, file: BinaryIO, decoder: Decoder) -> None:
         self._groups = RowGroups(file, table_schema(decoder.arrow_type))
@@ -28,7 +29,7 @@ class ParquetFile:
         self._groups.add(table_of(decoded))
 
     def close(self) -> None:
-        """The last row group and the footer."""
+        """Write the last row group and the footer."""
         self._groups.close()
 
     def abandon(self) -> None:
@@ -37,7 +38,7 @@ class ParquetFile:
 
 
 class TablePieces:
-    """Sends rows to the process that writes them into a Parquet file (`ParquetOfPieces`); first none, for the columns."""
+    """Sends rows to the process that writes them to a Parquet file (`ParquetOfPieces`); first an empty table, for the columns."""
 
     def __init__(self, file: BinaryIO, decoder: Decoder) -> None:
         self._file = file
@@ -55,9 +56,9 @@ class TablePieces:
             stream.write_table(table)
 
     def close(self) -> None:
-        """The last piece."""
+        """Write the last piece."""
         if self._group.is_begun:
             self._send(self._group.taken())
 
     def abandon(self) -> None:
-        """Nothing is written unless it is asked for."""
+        """Do nothing: nothing is written without a call."""

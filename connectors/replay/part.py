@@ -1,7 +1,7 @@
-"""Owns one process of a replay that several work on: it reads its partitions and sends pieces of the file to its parent.
+"""One of several processes of a replay: reads its partitions and sends pieces of the file to its parent.
 
-Invariant: it ends when its parent does, and says why it ends before its part is whole. It is started by
-`connectors.replay.parts`.
+Invariant: it ends when its parent does, and reports why if it ends before its part is complete.
+`connectors.replay.parts` starts it.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ class _Outbox:
         self.closed = False
 
     def write(self, data: Any) -> int:
-        """Hold it until it is sent: a copy, since Arrow's CSV writer uses its memory again."""
+        """Hold a copy until it is sent, since Arrow's CSV writer reuses its memory."""
         piece = memoryview(bytes(data))
         self._pieces.append(piece)
         return piece.nbytes
 
     def flush(self) -> None:
-        """Nothing; what is held is sent when a piece is whole."""
+        """Do nothing: data is sent when a piece is complete."""
 
     def writable(self) -> bool:
-        """It is."""
+        """Return true."""
         return True
 
     def send(self, kind: Kind, counts: Counts) -> None:
-        """Send what is held."""
+        """Send the held data."""
         send(self._pipe, kind, self._pieces, counts)
         self._pieces = []
 
 
 def main() -> None:
-    """Do the task that stands on standard input, once it does: a parent starts this before it knows the task."""
+    """Run the task that arrives on standard input: a parent starts this process before it knows the task."""
     pipe = own_output()
     counts = Counts()
-    with suppress(BrokenPipeError, EOFError):  # the parent has ended, or wants no more
+    with suppress(BrokenPipeError, EOFError):  # the parent has ended, or needs no more
         task = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the parent
         threading.Thread(target=end_with_parent, daemon=True).start()
         try:

@@ -1,6 +1,7 @@
-"""Owns a replay by several processes: starts them, puts the pieces that they send into one file, and ends them.
+"""A replay by several processes: starts them, combines their pieces into one file, and ends them.
 
-Law: the file is whole only when every process has said that its part is; whatever happens, none of them stays.
+Invariant: the file is complete only when every process has reported its part as complete; none of them outlives the
+replay.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from highwater.connectors.replay.task import Task
 from highwater.schemas.errors import HighwaterError
 
 _PROGRAM = "from highwater.connectors.replay.part import main; main()"
-# A piece is larger than what a pipe holds by itself, 64 KiB; a process that waits for its parent reads nothing.
+# A piece is larger than a pipe's 64 KiB; a process that waits for its parent reads nothing.
 _PIPE_BYTES = 1 << 20
 
 
@@ -37,13 +38,13 @@ def write_in_parts(
     counts: Counts,
     on_progress: Callable[[int], None],
 ) -> None:
-    """Write what `count` tasks find, each in a process of its own; `tasks` is asked for them while the processes start.
+    """Write what `count` tasks find, each in its own process; `tasks` is called while the processes start.
 
-    `kind` is the format, `on_progress` is told how many records were read.
+    `kind` is the format, `on_progress` gets the number of records read.
 
     Raises:
-        HighwaterError: one of them has failed, as it says.
-        PartLostError: one has ended without a word.
+        HighwaterError: one of them has reported an error.
+        PartLostError: one has ended without a report.
         OSError: the file cannot be written.
     """
     with ExitStack() as stack, selectors.DefaultSelector() as pipes:
@@ -71,28 +72,28 @@ def write_in_parts(
 
 
 class _Target(Protocol):
-    """The file that is put together."""
+    """The combined file."""
 
     def begin(self, start: bytes) -> None:
-        """What the first process begins with."""
+        """Write the beginning, from the first process."""
 
     def add(self, piece: Iterator[bytes]) -> None:
         """Append a piece."""
 
     def close(self) -> None:
-        """Write what is held, and the file's end."""
+        """Write held data and the file's end."""
 
     def abandon(self) -> None:
-        """Write no more."""
+        """Stop writing."""
 
 
 @contextmanager
 def _target(kind: str, file: BinaryIO) -> Iterator[_Target]:
-    """The file, closed when the block ends well and abandoned when it does not."""
+    """Yield the file, closed when the block succeeds and abandoned otherwise."""
     with ExitStack() as stack:
         target: _Target
         if kind == "parquet":
-            # Only this format has its owner load Arrow.
+            # Only this format makes its owner load Arrow.
             from highwater.connectors.replay.row_groups import ParquetOfPieces  # noqa: PLC0415
 
             stack.enter_context(without_pandas())
@@ -108,7 +109,7 @@ def _target(kind: str, file: BinaryIO) -> Iterator[_Target]:
 
 
 class _Part:
-    """What one process has sent."""
+    """The output of one process."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -117,11 +118,11 @@ class _Part:
         self.is_done = False
 
     def next(self) -> Frame:
-        """The next frame; its bytes are to be taken, save for the last.
+        """Return the next frame; its bytes must be read, except for the last one.
 
         Raises:
-            HighwaterError: the process has failed, as it says.
-            PartLostError: it has ended without a word.
+            HighwaterError: the process has reported an error.
+            PartLostError: it has ended without a report.
         """
         try:
             frame = receive(self._pipe)
@@ -136,10 +137,10 @@ class _Part:
         return frame
 
     def bytes(self, frame: Frame) -> Iterator[bytes]:
-        """What follows the header.
+        """Yield the bytes after the header.
 
         Raises:
-            PartLostError: the process ended in the middle.
+            PartLostError: the process ended in between.
         """
         try:
             yield from chunks(self._pipe, frame.size)
@@ -153,16 +154,16 @@ class _Part:
 
 
 def _hand_over(task: Task, process: subprocess.Popen[bytes]) -> None:
-    with suppress(BrokenPipeError):  # it has ended already, which is found out by its silence
+    with suppress(BrokenPipeError):  # it has ended already; its closed output will show this
         pickle.dump(task, cast("IO[bytes]", process.stdin))
         cast("IO[bytes]", process.stdin).flush()
 
 
 @contextmanager
 def _process() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that waits for its task, and is ended with the block.
+    """Start a process that waits for its task and ends with the block.
 
-    It is in a process group of its own, so that Ctrl-C reaches the parent alone, which ends it. Its standard input stays open
+    It is in its own process group, so that Ctrl-C reaches only the parent, which ends it. Its standard input stays open
     as long as the parent lives.
     """
     process = subprocess.Popen(  # noqa: S603 - this program

@@ -1,6 +1,6 @@
-"""Owns how a topic is read in bulk: by assignment, outside any group, in batches, to ends fixed before.
+"""Reads a topic in bulk: by assignment, outside any group, in batches, to ends fixed before.
 
-Invariant: memory is bounded by librdkafka's queue, whatever the topic's size and its records'; nobody's offsets move.
+Invariant: librdkafka's queue limits memory, whatever the size of the topic and its records; no group's offsets change.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ __all__ = [
     "read_in_time",
 ]
 
-# Half a millisecond is paid once a batch, a twentieth of what 2,500 records cost; more records take more memory.
+# The half millisecond per batch is a twentieth of what 2,500 records cost; more records take more memory.
 BATCH_RECORDS = 2_500
-# A broker that sends nothing for this long, though it said that there is more, is away.
+# A broker that sends nothing for this long, though it reported more records, is unavailable.
 SILENCE_SECONDS = 15.0
 _WAIT_SECONDS = 0.1
-# Of larger records fewer are decoded together, since each step holds them once more.
+# Fewer large records are decoded together, since each step holds them once more.
 _BATCH_BYTES = 1 << 20
-# By time the partitions are merged: so much of each is held, so that a full one waits for the others.
+# In order of time the partitions are merged: this much of each is held, so that a full one waits for the others.
 _MERGED_RECORDS = 1_000
 _MERGED_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Records of one topic, side by side. Times are the broker's (log append), in ms since 1970."""
+    """Records of one topic, as columns. Times are the broker's (log append), in ms since 1970."""
 
     topic: str
     partitions: NDArray[np.int32]
@@ -74,8 +74,8 @@ class Batch:
         )
 
     def records(self) -> Iterator[Record]:
-        """The records one by one."""
-        # Here, because what is read in batches does without what this imports: 14 MB in each process.
+        """Yield the records one by one."""
+        # Imported here, because reading in batches does not need it: 14 MB in each process.
         from highwater.connectors.kafka.records import Record  # noqa: PLC0415
 
         numbers = zip(self.partitions.tolist(), self.offsets.tolist(), self.times_ms.tolist(), strict=True)
@@ -85,7 +85,7 @@ class Batch:
 
 
 class _Ends:
-    """Where each partition ends, and which are not there yet."""
+    """The end of each partition, and which are not reached yet."""
 
     def __init__(self, consumer: Consumer, topic: str, spans: Mapping[int, Span]) -> None:
         self._consumer = consumer
@@ -97,7 +97,7 @@ class _Ends:
         consumer.assign([TopicPartition(topic, partition, spans[partition].low) for partition in self.open])
 
     def inside(self, batch: Batch) -> Batch:
-        """The records that come before their partition's end; those that reach it close it."""
+        """Return the records before their partition's end; those that reach it close it."""
         inside = batch.offsets < self._highs[batch.partitions]
         for partition in np.unique(batch.partitions):
             last = int(batch.offsets[batch.partitions == partition].max())
@@ -106,22 +106,22 @@ class _Ends:
         return batch if inside.all() else batch.only(np.flatnonzero(inside).tolist())
 
     def close(self, partition: int) -> None:
-        """This partition has no more."""
+        """Mark this partition as complete."""
         if self.open.pop(partition, None) is not None:
             self._consumer.pause([TopicPartition(self._topic, partition)])
 
 
 def read_batches(consumer: Consumer, topic: str, spans: Mapping[int, Span]) -> Iterator[Batch]:
-    """Every record of the spans, as they come: in order in each partition, in none among partitions.
+    """Yield every record of the spans as they come: ordered within each partition, not among partitions.
 
     Raises:
-        UnavailableError: the broker went away.
+        UnavailableError: the broker became unavailable.
     """
     ends = _Ends(consumer, topic, spans)
     silent_seconds = 0.0
     wanted = BATCH_RECORDS
     while ends.open:
-        # What has come already, without waiting for more: so a batch is never larger than the queue.
+        # What has arrived already, without waiting for more: so a batch is never larger than the queue.
         messages = consumer.consume(wanted, 0) or consumer.consume(1, _WAIT_SECONDS)
         if not messages:
             silent_seconds += _WAIT_SECONDS
@@ -129,13 +129,13 @@ def read_batches(consumer: Consumer, topic: str, spans: Mapping[int, Span]) -> I
                 raise UnavailableError(f"Kafka sent nothing for {SILENCE_SECONDS:.0f} s")
             continue
         silent_seconds = 0.0
-        # Of records as large as these no more than one part of a batch.
+        # For records of this size no more than one part of a batch.
         wanted = max(1, min(BATCH_RECORDS, _BATCH_BYTES * len(messages) // max(1, sum(map(len, messages)))))
         yield from _parts(ends.inside(batch_of(topic, _without_marks(messages, ends))))
 
 
 def _parts(batch: Batch) -> Iterator[Batch]:
-    """The batch in parts of at most 1 MiB of values, or of one record."""
+    """Split the batch into parts of at most 1 MiB of values, or of one record."""
     sizes = [len(value or b"") for value in batch.values]
     if sum(sizes) <= _BATCH_BYTES:
         if sizes:
@@ -153,10 +153,10 @@ def _parts(batch: Batch) -> Iterator[Batch]:
 
 
 def _without_marks(messages: list[Message], ends: _Ends) -> list[Message]:
-    """The records among what was polled; the ends of partitions are noted.
+    """Return the records among polled messages, and note the ends of partitions.
 
     Raises:
-        UnavailableError: something is wrong.
+        UnavailableError: a message reports an error.
     """
     if not any(map(Message.error, messages)):
         return messages
@@ -173,7 +173,7 @@ def _without_marks(messages: list[Message], ends: _Ends) -> list[Message]:
 
 
 def batch_of(topic: str, messages: list[Message]) -> Batch:
-    """Messages side by side. `map` is used because it costs half of a comprehension."""
+    """Return messages as columns. `map` costs half of a comprehension."""
     count = len(messages)
     return Batch(
         topic,
@@ -187,10 +187,10 @@ def batch_of(topic: str, messages: list[Message]) -> Batch:
 
 
 def _headers_of(messages: list[Message]) -> list[Headers | None]:
-    """The headers of each; those with a name that is not UTF-8 are replaced by one that says so, as everywhere.
+    """Return the headers of each; headers with a name that is not UTF-8 are replaced by one that says so.
 
-    Each message is asked once: a name that is not UTF-8 is raised the first time (through `map`; called directly, it would come
-    up later), and the second time the client gives a list with a hole in it, which ends the process.
+    Each message is read once: a name that is not UTF-8 is raised the first time (through `map`; called directly, it
+    would come up later), and the second time the client returns a corrupt list, which crashes the process.
     """
     found: list[Headers | None] = []
     asked = map(Message.headers, messages)
@@ -205,10 +205,11 @@ def _headers_of(messages: list[Message]) -> list[Headers | None]:
 def read_in_time(
     consumer: Consumer, topic: str, spans: Mapping[int, Span], keep: Callable[[Batch], Batch]
 ) -> Iterator[Record]:
-    """What `keep` keeps of the spans in the order of arrival over all partitions (log-append time, then partition).
+    """Yield what `keep` keeps of the spans in the order of arrival over all partitions (log-append time, then
+    partition).
 
     Raises:
-        UnavailableError: the broker went away.
+        UnavailableError: the broker became unavailable.
     """
     ends = _Ends(consumer, topic, spans)
     merge = _Merge(ends.open)
@@ -238,20 +239,20 @@ def read_in_time(
 class _Merge:
     """Records of several partitions that wait for older ones of the others.
 
-    A partition holds the others back by the time that its reader has come to, whether or not what it read was kept: so the
-    first few of many are known long before everything is read.
+    A partition delays the others only by the time that its reader has reached, whether its records are kept or not: so
+    the first few of many are known long before everything is read.
     """
 
     def __init__(self, partitions: Iterable[int]) -> None:
         self._held: dict[int, deque[Record]] = {partition: deque() for partition in partitions}
         self._sizes = dict.fromkeys(self._held, 0)
         self._read_to_ms = dict.fromkeys(self._held, -1)
-        # The oldest record of each partition that holds any: (arrival, partition), as a heap.
+        # The oldest waiting record of each partition: (arrival, partition), as a heap.
         self.heads: list[tuple[int, int]] = []
         self.paused: set[int] = set()
 
     def add(self, batch: Batch, kept: Batch) -> None:
-        """What was read, and what of it is wanted."""
+        """Add what was read, and which of it is wanted."""
         for partition in np.unique(batch.partitions).tolist():
             self._read_to_ms[partition] = int(batch.times_ms[batch.partitions == partition].max())
         for record in kept.records():
@@ -262,7 +263,7 @@ class _Merge:
             self._sizes[record.partition] += _size(record)
 
     def next(self, unread: Iterable[int]) -> Record | None:
-        """The oldest record, when no partition of which something is `unread` can bring one that goes before it."""
+        """Return the oldest record, if no `unread` partition can bring one that precedes it."""
         if not self.heads:
             return None
         head = self.heads[0]
@@ -280,7 +281,7 @@ class _Merge:
         return record
 
     def is_full(self, partition: int, parts: int) -> bool:
-        """Whether so much of the partition waits that no more of it is to be read; a `parts`th of that."""
+        """Return whether enough of the partition waits to stop reading it; the limit is divided by `parts`."""
         return len(self._held[partition]) > _MERGED_RECORDS // parts or self._sizes[partition] > _MERGED_BYTES // parts
 
 
@@ -289,7 +290,7 @@ def _size(record: Record) -> int:
 
 
 def in_batches(topic: str, records: Iterable[Record]) -> Iterator[Batch]:
-    """Records one after the other as batches, of as many as are merged at a time."""
+    """Yield single records as batches, of as many as are merged at a time."""
     held: list[Record] = []
     size = 0
     for record in records:
@@ -303,7 +304,7 @@ def in_batches(topic: str, records: Iterable[Record]) -> Iterator[Batch]:
 
 
 def batch_of_records(topic: str, records: Sequence[Record]) -> Batch:
-    """Records side by side."""
+    """Return records as columns."""
     return Batch(
         topic,
         np.array([record.partition for record in records], np.int32),

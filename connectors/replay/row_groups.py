@@ -1,7 +1,7 @@
-"""Owns the row groups of a Parquet file, and a file whose rows several processes send.
+"""Row groups of a Parquet file, and a file whose rows several processes send.
 
-Invariant: a row group is written once it is full, and no more than one is held. This module loads Arrow alone: the process that
-owns the file decodes nothing.
+Invariant: a row group is written once it is full, and only one is held. This module loads only Arrow: the owner of the
+file decodes nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-# A row group of 100,000 rows is what readers skip by well; of longer texts, 8 MiB come first and bound the memory.
+# A row group of 100,000 rows lets readers skip well; with longer texts 8 MiB come first and limit the memory.
 GROUP_ROWS = 100_000
 _GROUP_BYTES = 8 << 20
 
@@ -27,18 +27,18 @@ class Tables:
 
     @property
     def is_begun(self) -> bool:
-        """Whether anything is held."""
+        """Return whether anything is held."""
         return bool(self._held)
 
     def add(self, table: pa.Table) -> bool:
-        """Hold a table; whether there are enough."""
+        """Hold a table; return whether there are enough."""
         self._held.append(table)
         self._rows += table.num_rows
         self._bytes += table.nbytes
         return self._rows >= GROUP_ROWS or self._bytes >= self._bytes_max
 
     def taken(self) -> pa.Table:
-        """What is held, which is not held any longer; there is something."""
+        """Return the held tables and release them; there must be some."""
         held, self._held, self._rows, self._bytes = self._held, [], 0, 0
         return pa.concat_tables(held)
 
@@ -47,7 +47,7 @@ class RowGroups:
     """Writes row groups as they fill."""
 
     def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
-        # zstd's first level: as fast as snappy within a tenth of the whole, and a third smaller.
+        # zstd level 1: as fast as snappy within a tenth of the total, and a third smaller.
         self._writer = pq.ParquetWriter(file, schema, compression="zstd", compression_level=1)
         self._group = Tables(_GROUP_BYTES)
 
@@ -57,13 +57,13 @@ class RowGroups:
             self._flush()
 
     def close(self) -> None:
-        """The last row group and the footer."""
+        """Write the last row group and the footer."""
         if self._group.is_begun:
             self._flush()
         self._writer.close()
 
     def abandon(self) -> None:
-        """Write no footer: the library would, when the writer goes, into a file that is no more."""
+        """Write no footer: the library would, when the writer is deleted, into a closed file."""
         self._writer.is_open = False
 
     def _flush(self) -> None:
@@ -75,13 +75,13 @@ class ParquetOfPieces:
     """Writes the rows that several processes send (`TablePieces`) into one file."""
 
     def __init__(self, file: BinaryIO) -> None:
-        # Arrow's own pool gives nothing back.
+        # Arrow's own pool releases nothing.
         pa.set_memory_pool(pa.system_memory_pool())
         self._file = file
         self._groups: RowGroups | None = None
 
     def begin(self, start: bytes) -> None:
-        """A table without rows: its columns are those of all."""
+        """Read a table without rows, for the columns."""
         self._groups = RowGroups(self._file, _table(start).schema)
 
     def add(self, piece: Iterator[bytes]) -> None:
@@ -90,7 +90,7 @@ class ParquetOfPieces:
         self._groups.add(_table(b"".join(piece)))
 
     def close(self) -> None:
-        """The last row group and the footer."""
+        """Write the last row group and the footer."""
         assert self._groups is not None
         self._groups.close()
 

@@ -1,6 +1,6 @@
-"""Owns a replay from the log to a writer: read, choose, decode, write, batch by batch.
+"""Runs a replay from the log to a writer: read, filter, decode, write, batch by batch.
 
-Law: one batch is in hand at a time; what is counted as written was handed to the file.
+Invariant: one batch is in memory at a time; a record counted as written was passed to the file.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 class Chooser:
-    """What is kept of what is read: the records of one key, those that meet a condition, or all.
+    """Filters what is read: the records of one key, those that match a condition, or all.
 
-    A key is looked for in every partition: anybody may publish, by whatever partitioner.
+    A key is searched in every partition: producers may use any partitioner.
     """
 
     def __init__(
@@ -34,10 +34,10 @@ class Chooser:
         condition: str | None = None,
         words: str | None = None,
     ) -> None:
-        """`condition` is one in CEL; `words` is what some value of the event contains, in any case of letters.
+        """`condition` is in CEL; `words` is text that some value of the event contains, ignoring case.
 
         Raises:
-            WhereError: it is no condition over a record of this topic.
+            WhereError: it is not a condition over a record of this topic.
         """
         self._decoder = decoder
         self._counts = counts
@@ -46,7 +46,7 @@ class Chooser:
         self._words = None if words is None else words.casefold()
 
     def decoded(self, batch: Batch) -> Decoded:
-        """What is kept of a batch, decoded; all of it counts as read."""
+        """Return the kept part of a batch, decoded; all of it counts as read."""
         found = self._decoder.decode(self._of_key(batch))
         if self._where is not None:
             kept = self._where.kept(found)
@@ -56,7 +56,7 @@ class Chooser:
         return found if self._words is None else found.only(mentioning(found, self._words))
 
     def undecoded(self, batch: Batch) -> Batch:
-        """What is kept of a batch as it came; decoded only where the condition or the words must be looked for."""
+        """Return the kept part of a batch undecoded; decodes only if a condition or words require it."""
         return self._of_key(batch) if self._where is None and self._words is None else self.decoded(batch).batch
 
     def _of_key(self, batch: Batch) -> Batch:
@@ -77,7 +77,7 @@ def _where(condition: str, decoder: Decoder, topic: str) -> Where:
 def write_batches(
     batches: Iterable[Decoded], writer: Writer, counts: Counts, on_progress: Callable[[int], None]
 ) -> None:
-    """Write the batches. `on_progress` is told how many records were read."""
+    """Write the batches. `on_progress` gets the number of records read."""
     for decoded in batches:
         if len(decoded):
             writer.write(decoded)

@@ -1,17 +1,14 @@
-"""Owns the process that searches a topic or exports what a search finds: the API starts one for each, and relays what it says.
+"""The process that searches a topic or exports the result: the API starts one for each search, and relays its output.
 
-Invariants. The first line of its output is an event: `begin`, or `refused` with the reason. What follows are the lines of the
-page or the bytes of the file; a file is whole only if the process ends with 0. It ends when its parent does.
+Invariants. The first line of its output is an event: `begin`, or `refused` with the reason. The lines of the page or
+the bytes of the file follow; a file is complete only if the process exits with 0. It ends when its parent does.
 """
 
 from __future__ import annotations
 
-import os
-import pickle
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from itertools import chain, islice
 from typing import BinaryIO, NoReturn
 
@@ -20,7 +17,7 @@ from highwater.connectors.replay.consumer import open_reader
 from highwater.connectors.replay.counts import Counts
 from highwater.connectors.replay.cursors import InvalidCursorError
 from highwater.connectors.replay.foreign import decoder_of
-from highwater.connectors.replay.processes import end_with_parent, own_output
+from highwater.connectors.replay.processes import run_task
 from highwater.connectors.replay.reading import read_batches
 from highwater.connectors.replay.running import write_batches
 from highwater.connectors.replay.search_task import INVALID, MISSING, UNAVAILABLE, SearchTask
@@ -38,23 +35,14 @@ from highwater.connectors.replay.writers import writer_of
 from highwater.schemas.errors import HighwaterError, UnavailableError
 from highwater.streams.clock import monotonic_seconds
 
-# What the product does goes first: on a busy machine a search takes what is left.
-_NICE = 10
-
 
 def main() -> None:
     """Do the task that stands on standard input."""
-    os.nice(_NICE)
-    pipe = own_output()
-    with suppress(BrokenPipeError, EOFError):  # the parent has ended, or wants no more
-        task = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the parent
-        threading.Thread(target=end_with_parent, daemon=True).start()
-        with open(pipe, "wb") as output, without_pandas():  # noqa: PTH123 - a pipe has no path
-            _work(task, output)
+    run_task(_work)
 
 
 def _work(task: SearchTask, output: BinaryIO) -> None:
-    with ExitStack() as stack:
+    with without_pandas(), ExitStack() as stack:
         _search(task, output, stack)
 
 
@@ -65,7 +53,7 @@ def _search(task: SearchTask, output: BinaryIO, stack: ExitStack) -> None:
         counts = Counts()
         chooser = chooser_of(task.search, decoder, counts)
         if task.kind is not None:
-            # A condition that is not true or false of the first records is refused before the file begins.
+            # A condition that does not return true or false for the first records is refused before the file begins.
             reader = stack.enter_context(closing(open_reader(task.client)))
             batches = map(chooser.decoded, read_batches(reader, task.search.topic.name, cursor.spans))
             first = list(islice(batches, 1))
@@ -98,7 +86,7 @@ def _send(output: BinaryIO, line: bytes) -> None:
 
 @contextmanager
 def _refusals_told(output: BinaryIO) -> Iterator[None]:
-    """What cannot be searched is said in the first line; the process ends."""
+    """Report an invalid search in the first line; the process ends."""
     try:
         yield
     except NoSuchTopicError as error:
@@ -115,7 +103,7 @@ def _refuse(output: BinaryIO, error: HighwaterError, reason: str) -> NoReturn:
 
 
 def _told(error: HighwaterError) -> str:
-    """The error in words; of a condition with its line and a caret under the spot."""
+    """Describe the error; for a condition with its line and a caret under the error."""
     if isinstance(error, WhereError):
         return f"{str(error).removeprefix('--where, ')}\n{error.pointer()}"
     return str(error)

@@ -1,4 +1,4 @@
-"""Owns what the process of a search is told to do; apart from the doing, which its parent need not load."""
+"""The task of a search's process, separate from its execution, which the parent need not load."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from highwater.connectors.replay.cursors import Search
 from highwater.streams.access import RegistryAccess
 
-# Why a search does not begin, as its process says it.
+# Why a search cannot begin, as its process reports it.
 INVALID, MISSING, UNAVAILABLE = "invalid", "missing", "unavailable"
 
 
 @dataclass(frozen=True, slots=True)
 class SearchTask:
-    """What one process is to do. `limit` is a page's records; `kind` a format of `writers.FORMATS` where all is exported."""
+    """The task of one process. `limit` is a page's records; `kind` a format of `writers.FORMATS` for an export."""
 
     client: dict[str, str]
     registry: RegistryAccess | None

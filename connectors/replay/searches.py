@@ -1,7 +1,7 @@
-"""Owns the searches that run in one process of the API: each in a process of its own, few at once, ended when nobody reads.
+"""The running searches of one API process: each in a process of its own, a few at once, ended when nobody reads.
 
-Invariants. A search takes neither the interpreter nor the memory of whoever serves requests. Its process ends with the block that
-began it, also when the client leaves in the middle.
+Invariants. A search uses neither the interpreter nor the memory of the API process. Its process ends with the block
+that began it, also when the client disconnects.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from highwater.connectors.replay.processes import command, environment
 from highwater.connectors.replay.search_task import INVALID, MISSING, UNAVAILABLE
 from highwater.schemas.errors import HighwaterError, UnavailableError
 
-# A process takes 80 MB before it reads and, where nothing else wants it, a core. One caller has one page and one download.
+# A process takes 80 MB before it reads and, if nothing else needs it, a core. One caller has one page and one download.
 AT_ONCE_MAX = 4
 AT_ONCE_OF_CALLER_MAX = 2
 _PROGRAM = "from highwater.connectors.replay.search_process import main; main()"
 # The first line holds a cursor: 40 bytes a partition.
 _FIRST_LINE_BYTES_MAX = 1 << 20
-# Libraries are loaded, and Kafka and the registry asked; each of those gives up after 10 to 15 seconds by itself.
+# Libraries are loaded, and Kafka and the registry queried; each of those times out after 10 to 15 seconds by itself.
 _BEGIN_SECONDS_MAX = 60.0
 _CHUNK_BYTES = 1 << 16
 
@@ -54,12 +54,12 @@ _REFUSALS: Mapping[str, type[HighwaterError]] = {
 
 
 class Searches:
-    """Begins searches, or other work of the kind, and counts them."""
+    """Starts and counts searches, or similar work."""
 
     def __init__(
         self, program: str | None = None, *, at_once_max: int = AT_ONCE_MAX, of_caller_max: int = AT_ONCE_OF_CALLER_MAX
     ) -> None:
-        """`program` is a line of Python that does the tasks; None: that of searches."""
+        """`program` is a line of Python that runs the tasks; None: that of searches."""
         self._program = program
         self._at_once_max = at_once_max
         self._of_caller_max = of_caller_max
@@ -67,11 +67,11 @@ class Searches:
 
     @asynccontextmanager
     async def open(self, task: object, caller: Hashable) -> AsyncIterator[RunningSearch]:
-        """A search that has begun.
+        """Yield a running search.
 
         Raises:
             TopicMissingError: there is no such topic.
-            SearchRefusedError: a place, the cursor or the condition is not valid.
+            SearchRefusedError: a position, the cursor or the condition is invalid.
             TooManySearchesError: too many run.
             UnavailableError: Kafka or the registry does not answer.
         """
@@ -88,11 +88,11 @@ class Searches:
                 yield running
         finally:
             self._running[caller] -= 1
-            self._running += Counter()  # forget callers of none
+            self._running += Counter()  # forget callers without searches
 
 
 class RunningSearch:
-    """One search: how it began, and what it says from there on."""
+    """One search: its first line, and its further output."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdin is not None
@@ -103,15 +103,15 @@ class RunningSearch:
         self.begin: dict[str, Any] = {}
 
     async def begin_with(self, task: object) -> None:
-        """Hand over the task and take the first line.
+        """Send the task and read the first line.
 
         Raises:
-            TopicMissingError, SearchRefusedError: there is no such topic, or the search is not valid.
+            TopicMissingError, SearchRefusedError: there is no such topic, or the search is invalid.
             UnavailableError: Kafka or the registry does not answer, or the process has ended.
         """
-        # Standard input stays open: the process ends when it does.
+        # Standard input stays open: the process ends when it is closed.
         self._input.write(pickle.dumps(task))
-        with suppress(ConnectionError):  # it has ended already, which its silence says
+        with suppress(ConnectionError):  # it has ended already; its closed output will show this
             await self._input.drain()
         try:
             self.first_line = await asyncio.wait_for(self._output.readline(), _BEGIN_SECONDS_MAX)
@@ -124,10 +124,10 @@ class RunningSearch:
             raise _REFUSALS[self.begin["reason"]](self.begin["detail"])
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """What follows the first line, as it comes.
+        """Yield what follows the first line, as it comes.
 
         Raises:
-            SearchLostError: it breaks off.
+            SearchLostError: it ended early.
         """
         while chunk := await self._output.read(_CHUNK_BYTES):
             yield chunk
@@ -136,10 +136,10 @@ class RunningSearch:
             raise SearchLostError(f"the process of the search ended with {status} before it was done")
 
     async def events(self) -> AsyncIterator[dict[str, Any]]:
-        """The lines that follow the first, each read.
+        """Yield the parsed lines after the first.
 
         Raises:
-            SearchLostError: they break off.
+            SearchLostError: they ended early.
         """
         rest = b""
         async for chunk in self.chunks():
@@ -150,19 +150,19 @@ class RunningSearch:
 
 @asynccontextmanager
 async def _process(program: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A process that waits for its task, and is ended with the block."""
+    """Start a process that waits for its task and ends with the block."""
     process = await asyncio.create_subprocess_exec(
         *command(program),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         env=environment(),
         limit=_FIRST_LINE_BYTES_MAX,
-        start_new_session=True,  # so that Ctrl-C at the API reaches it alone; it ends its searches
+        start_new_session=True,  # so that Ctrl-C reaches only the API, which ends its searches
     )
     try:
         yield process
     finally:
         with suppress(ProcessLookupError):
             process.kill()
-        # Also of a request that was cancelled: a process that is not waited for stays as a zombie.
+        # Also for a cancelled request: a process that is not waited for remains as a zombie.
         await asyncio.shield(process.wait())

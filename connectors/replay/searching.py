@@ -1,6 +1,6 @@
-"""Owns a search over a topic: reads segment by segment in the order that was asked for, and says how far it is.
+"""A search over a topic: reads segment by segment in the requested order, and reports its progress.
 
-Invariant: it ends with what was not read, as a cursor; nothing is called absent that was not looked at.
+Invariant: it ends with a cursor of what was not read; nothing is reported as absent that was not read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from highwater.connectors.replay.consumer import open_reader
 from highwater.connectors.replay.counts import Counts
 from highwater.connectors.replay.cursors import Cursor, InvalidCursorError, Search, parse_cursor
 from highwater.connectors.replay.decoding import Decoded, Decoder
-from highwater.connectors.replay.lanes import Found, Lane, Lanes
+from highwater.connectors.replay.lanes import FoundRecord, Lane, Lanes
 from highwater.connectors.replay.reading import Batch, read_batches
 from highwater.connectors.replay.running import Chooser
 from highwater.connectors.replay.selection import InvalidSelectionError, NoSuchTopicError, Ranges, parse_bound
@@ -27,21 +27,22 @@ from highwater.connectors.replay.spans import fetch_ranges, fetch_spans
 from highwater.connectors.replay.text import base64_of, documents
 from highwater.streams.clock import monotonic_seconds
 
-# The first look is small, so that a page of what is at hand comes at once; each one after it reads twice as much of a partition,
-# up to a round of this many offsets over all partitions, after which more is said.
+# The first segment is small, so that recent records come at once; each later one reads twice as much of a partition, up
+# to a round of this many offsets over all partitions, after which progress is reported.
 SEGMENT_OFFSETS_MIN = 1_000
 ROUND_OFFSETS_MAX = 400_000
-# What a partition holds for a page beside its number of records: a page of records of a megabyte each is not held eight times.
+# What a partition holds for a page besides the number of records: a page of records of a megabyte each is not held
+# eight times.
 HELD_BYTES_MAX = 2 << 20
-# A person sees a line that moves; more often only costs.
+# Often enough for a moving progress line; more often only costs.
 PROGRESS_SECONDS = 0.25
-# A search that nobody stopped ends here, with a cursor that goes on: nobody waits for a page any longer.
+# A search that nobody stopped ends here, with a cursor to continue: nobody waits for a page any longer.
 SEARCH_SECONDS_MAX = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Where a page ends: after so many records, or at a moment of the machine's clock."""
+    """Where a page ends: after this many records, or at a time of the monotonic clock."""
 
     records: int
     until_seconds: float
@@ -49,12 +50,12 @@ class Limits:
 
 
 def begin_search(client: Mapping[str, str], search: Search, cursor: str | None, now_ms: int) -> tuple[Cursor, int]:
-    """The offsets to read, and how many of a cursor's were deleted since it was given.
+    """Return the offsets to read, and how many of a cursor's offsets were deleted since it was created.
 
     Raises:
-        InvalidSelectionError: the topic has no such place.
+        InvalidSelectionError: the topic has no such position.
         NoSuchTopicError: there is no such topic of another application.
-        InvalidCursorError: the cursor is none of this search.
+        InvalidCursorError: the cursor does not belong to this search.
         UnavailableError: the broker does not answer.
     """
     name = search.topic.name
@@ -81,10 +82,10 @@ def begin_search(client: Mapping[str, str], search: Search, cursor: str | None, 
 
 
 def _clamped(cursor: Cursor, ranges: Ranges) -> tuple[Cursor, int]:
-    """What of a cursor's offsets the log still holds, and how many it does not.
+    """Return the part of a cursor's offsets that the log still holds, and the number of deleted ones.
 
     Raises:
-        InvalidCursorError: the log ends before them, so it was made anew.
+        InvalidCursorError: the log ends before them, so it was recreated.
     """
     spans = {}
     for partition, span in cursor.spans.items():
@@ -99,17 +100,17 @@ def _clamped(cursor: Cursor, ranges: Ranges) -> tuple[Cursor, int]:
 
 
 def chooser_of(search: Search, decoder: Decoder, counts: Counts) -> Chooser:
-    """What keeps the records of a search.
+    """Return the filter of a search.
 
     Raises:
-        WhereError: the condition is none over a record of this topic.
+        WhereError: the condition is not one over a record of this topic.
     """
     key = None if search.key is None else search.key.encode("utf-8", "surrogateescape")
     return Chooser(search.topic.name, decoder, counts, key=key, condition=search.condition, words=search.words)
 
 
 class Searching:
-    """One page of a search, as events: `progress` and `record`, and `end` at last."""
+    """One page of a search, as events: `progress` and `record`, and finally `end`."""
 
     def __init__(
         self,
@@ -161,12 +162,13 @@ class Searching:
         return self._cursor.found + self._given
 
     def _read(self, lanes: list[Lane], offsets: int) -> Iterator[bytes]:
-        """Read a segment of each lane; the lines are of progress, each with a cursor that goes on after what was given so far."""
+        """Read a segment of each lane; yield lines of progress, each with a cursor that continues after the returned records."""
         segments = {lane.partition: lane.segment(offsets) for lane in lanes}
         pages = {lane.partition: _Page(self._limits.records, is_last=self._search.is_newest_first) for lane in lanes}
         before = self._counts.read
         yield self._progress(self._lanes.unread)
-        # A reader of its own for each look: what librdkafka fetched for the last one is none of this one's.
+        # A separate reader for each segment: data that librdkafka prefetched for the last one is not useful for this
+        # one.
         with closing(open_reader(self._client)) as reader:
             for batch in read_batches(reader, self._search.topic.name, segments):
                 for partition, ms in _edges(batch, is_first=self._search.is_newest_first):
@@ -204,23 +206,23 @@ class Searching:
 
 
 class _Page:
-    """What one segment gives to a page: the first or the last records that were found in it, and the time at its far edge."""
+    """The result of one segment for a page: its first or last found records, and the time at its far edge."""
 
     def __init__(self, records_max: int, *, is_last: bool) -> None:
         self._records_max = records_max
         self._is_last = is_last
         self._size = 0
-        self.found: deque[Found] = deque()
+        self.found: deque[FoundRecord] = deque()
         self.is_whole = True
         self.edge_ms: int | None = None
 
     def note(self, ms: int) -> None:
-        """The time of a batch's record that is furthest in the direction of reading; batches come in the order of offsets."""
+        """Note the time of a batch's furthest record in the direction of reading; batches come in the order of offsets."""
         if self.edge_ms is None or not self._is_last:
             self.edge_ms = ms
 
     def add(self, kept: Decoded, places: list[int]) -> None:
-        """Hold the records at these places, as far as they can come on the page."""
+        """Hold the records at these indexes that can still be on the page."""
         room = self._records_max if self._is_last else self._records_max - len(self.found)
         chosen = places[-room:] if self._is_last else places[:room] if self.is_whole else []
         if len(chosen) < len(places):
@@ -232,11 +234,11 @@ class _Page:
             line = line_of({"event": "record", **document})
             batch = some.batch
             place_of = int(batch.partitions[place]), int(batch.offsets[place]), int(batch.times_ms[place])
-            self._hold(Found(*place_of, line))
+            self._hold(FoundRecord(*place_of, line))
             if not self.is_whole and not self._is_last:
                 return
 
-    def _hold(self, one: Found) -> None:
+    def _hold(self, one: FoundRecord) -> None:
         self.found.append(one)
         self._size += len(one.line)
         while len(self.found) > 1 and (len(self.found) > self._records_max or self._size > HELD_BYTES_MAX):
@@ -246,12 +248,12 @@ class _Page:
 
 
 def _edges(batch: Batch, *, is_first: bool) -> Iterator[tuple[int, int]]:
-    """Each partition of a batch with the time of its first or last record."""
+    """Yield each partition of a batch with the time of its first or last record."""
     for partition in np.unique(batch.partitions).tolist():
         times = batch.times_ms[batch.partitions == partition]
         yield partition, int(times[0] if is_first else times[-1])
 
 
 def line_of(document: Mapping[str, Any]) -> bytes:
-    """A line of the answer."""
+    """Return a line of the answer."""
     return orjson.dumps(document, default=base64_of, option=orjson.OPT_APPEND_NEWLINE)

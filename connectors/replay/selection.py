@@ -1,6 +1,6 @@
-"""Owns which records of a topic are meant: from and to, each an offset, a position, a time or an age.
+"""Selects records of a topic: from and to, each an offset, a position, a time or an age.
 
-Law: both ends are offsets, fixed before the first record is read. `from` is included, `to` is not.
+Invariant: both ends are offsets, fixed before the first record is read. `from` is included, `to` is not.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class AtTime:
 
 @dataclass(frozen=True, slots=True)
 class AtEnd:
-    """The first record there is, or one past the last."""
+    """The first existing record, or one past the last."""
 
     is_latest: bool
 
@@ -60,10 +60,10 @@ Bound = AtOffset | AtTime | AtEnd
 
 
 def parse_bound(text: str, *, topic: str, now_ms: int) -> Bound:
-    """What the text of `--from` or `--to` means. An age may have a minus: both `1h` and `-1h` are an hour ago.
+    """Parse the text of `--from` or `--to`. An age may have a minus: both `1h` and `-1h` are an hour ago.
 
     Raises:
-        InvalidSelectionError: it is none of the forms, or a position of another topic.
+        InvalidSelectionError: it has none of the forms, or is a position of another topic.
     """
     text = text.strip()
     if text in ("earliest", "latest"):
@@ -85,13 +85,14 @@ def parse_bound(text: str, *, topic: str, now_ms: int) -> Bound:
 
 
 def select(begin: Bound | None, end: Bound | None, ranges: Ranges, offsets_at: OffsetsAt, *, topic: str) -> Ranges:
-    """The offsets of each partition that are to be read; `ranges` is what the partitions hold.
+    """Return the offsets of each partition to be read; `ranges` is what the partitions hold.
 
-    `offsets_at` gives, for a time in ms, the offset of the first record then or later in each partition.
+    `offsets_at` returns, for a time in ms, the offset of the first record then or later in each partition.
 
     Raises:
-        InvalidSelectionError: an offset is not in the topic, and the message gives the valid range; or the end is before the
-            beginning, so that nobody takes an empty answer for what the log holds.
+        InvalidSelectionError: an offset is not in the topic, and the message gives the valid range; or the end is
+            before the
+            beginning, so that an empty result is not mistaken for the contents of the log.
     """
     if _is_reversed(begin, end):
         raise InvalidSelectionError("the end is before the beginning; swap them")
@@ -122,7 +123,7 @@ def _offsets(bound: Bound, ranges: Ranges, offsets_at: OffsetsAt, topic: str) ->
     meant = ranges if bound.partition is None else {p: held for p, held in ranges.items() if p == bound.partition}
     if not meant:
         raise InvalidSelectionError(f"{topic} has no partition {bound.partition}: {_held(ranges)}")
-    # One past the last is where a partition ends, and where the next record of it will be.
+    # One past the last is the end of a partition, where its next record will be.
     if not any(held.low <= bound.offset <= held.high for held in meant.values()):
         raise InvalidSelectionError(f"offset {bound.offset} is not in {topic}: {_held(meant)}")
     return {partition: _clamped(bound.offset, held) for partition, held in meant.items()}

@@ -1,4 +1,4 @@
-"""Owns whether a replay is worth more than one process, and which partitions each of them reads.
+"""Decides whether a replay is worth more than one process, and which partitions each of them reads.
 
 Invariant: a partition is read by one process, so that its order is kept.
 """
@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
-# What can be put together from pieces; an Avro file is one stream of blocks.
+# Formats that can be combined from pieces; an Avro file is one stream of blocks.
 KINDS = frozenset({"jsonl", "csv", "parquet"})
-# A process takes half a second to start, in which the first would have written as many.
+# A process takes half a second to start, in which the first one would have written as many.
 SHARE_RECORDS_MIN = 100_000
-# Each takes about 100 MB, most of it libraries, and the whole is to stay below 300 beside its parent.
+# Each takes about 100 MB, most of it libraries, and together they should stay below 300 MB beside their parent.
 PROCESSES_MAX = 2
 
 
@@ -21,22 +21,22 @@ class Span(Protocol):
 
     @property
     def low(self) -> int:
-        """The first."""
+        """Return the first offset."""
 
     @property
     def high(self) -> int:
-        """One past the last."""
+        """Return one past the last offset."""
 
 
 class Share(NamedTuple):
-    """A span that another process is told of, which need not load what the broker's ranges come from."""
+    """A span for another process, which then need not load the broker's types."""
 
     low: int
     high: int
 
 
 def shares_of(spans: Mapping[int, Span], cores: int) -> list[dict[int, Share]]:
-    """The partitions of each process, as even as they go; a single share where more would not pay."""
+    """Return the partitions of each process, distributed evenly; a single share if more would not pay."""
     shares: list[dict[int, Share]] = [{} for _ in range(max(1, min(cores, PROCESSES_MAX)))]
     sizes = [0] * len(shares)
     by_size = sorted(spans.items(), key=lambda item: (item[1].low - item[1].high, item[0]))

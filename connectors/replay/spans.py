@@ -1,4 +1,4 @@
-"""Owns the question to the broker which offsets of a topic are meant by a beginning and an end."""
+"""Asks the broker which offsets of a topic a beginning and an end select."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from highwater.connectors.replay.selection import Bound, Ranges, select
 
 
 def fetch_ranges(client: Mapping[str, str], topic: str) -> dict[int, LogRange]:
-    """What each partition of a topic holds; empty where the broker has no such topic.
+    """Return what each partition of a topic holds; empty if the broker has no such topic.
 
     Raises:
         UnavailableError: the broker does not answer.
@@ -29,7 +29,7 @@ async def _ranges(admin: Admin, topic: str) -> dict[int, LogRange]:
 def fetch_spans(
     client: Mapping[str, str], topic: str, ranges: Ranges, begin: Bound | None, end: Bound | None
 ) -> Ranges:
-    """The offsets between two bounds, in each partition.
+    """Return the offsets between two bounds, in each partition.
 
     Raises:
         InvalidSelectionError: an offset is not in the topic.

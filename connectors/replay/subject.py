@@ -1,7 +1,7 @@
-"""Owns the schema that a topic's events are read into: every field that any registered version of it ever had.
+"""The schema that a topic's events are read into: every field that any registered version of it ever had.
 
-Law: nothing that a writer wrote is left out. The catalogue's fields come first, in its order; those of other versions follow
-and take their default where an event has none (FULL_TRANSITIVE gives each one).
+Invariant: nothing that a producer wrote is left out. The catalogue's fields come first, in its order; those of other
+versions follow and take their default if an event has none (FULL_TRANSITIVE gives each one).
 """
 
 from __future__ import annotations
@@ -22,19 +22,21 @@ from highwater.schemas.shapes import UnsafeSchemaError, clean_schema
 from highwater.schemas.topics import DEAD_LETTER_SUFFIX, TOPICS, Topic
 from highwater.streams.access import RegistryAccess
 
-# Fields of one version that do not go with the others, such as two types of one name; each costs another look at the whole.
+# Fields of one version that conflict with the others, such as two types of one name; each costs another check of the
+# whole.
 _MISFITS_MAX = 3
 
 
 def source_of(topic: Topic) -> Topic:
-    """The topic whose schema the values have: of a dead-letter topic the one that its letters came from; a foreign one itself."""
+    """Return the topic whose schema the values have: for a dead-letter topic the original one; for a foreign topic itself."""
     return topic if not topic.is_catalogued else TOPICS[topic.name.removesuffix(DEAD_LETTER_SUFFIX)]
 
 
 def merged_schema(own: str, versions: Iterable[str]) -> dict[str, Any]:
-    """The schema to read into: `own` and the further fields of the versions (Avro texts, the newest last).
+    """Return the schema to read into: `own` and the further fields of the versions (Avro texts, newest last).
 
-    A version that is not decoded (`schemas/readable.py`) adds nothing, nor does a field with which the whole would not be.
+    A version that cannot be decoded (`schemas/readable.py`) adds nothing, nor does a field with which the whole could
+    not be.
     """
     merged: dict[str, Any] = json.loads(own)
     for text in reversed(list(versions)):
@@ -47,7 +49,7 @@ def merged_schema(own: str, versions: Iterable[str]) -> dict[str, Any]:
 
 
 def _fitting(merged: dict[str, Any], further: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of further fields those with which the whole can still be decoded: from the first to a misfit, and on behind it."""
+    """Return the further fields with which the whole can still be decoded; misfits are skipped."""
     found: list[dict[str, Any]] = []
     for _ in range(1 + _MISFITS_MAX):
         is_overfull = partial(_is_overfull, merged, merged["fields"] + found, further)
@@ -71,7 +73,7 @@ def _fields_with_default(text: str) -> list[dict[str, Any]]:
 def _is_overfull(
     merged: dict[str, Any], so_far: list[dict[str, Any]], further: list[dict[str, Any]], count: int
 ) -> bool:
-    """Whether the whole can no longer be decoded with so many of the further fields."""
+    """Return whether the whole can no longer be decoded with this many of the further fields."""
     try:
         bounds_of(clean_schema(json.dumps({**merged, "fields": so_far + further[:count]})).shape)
     except UnsafeSchemaError:
@@ -79,19 +81,39 @@ def _is_overfull(
     return False
 
 
-class Subject:
-    """The schemas of one topic's values: what they are read into, and those they were written with, by id."""
+def newest_record(versions: Mapping[int, str]) -> str | None:
+    """The newest of the schemas, oldest first, that is a record of Avro and can be decoded; None: none is."""
+    for text in reversed(list(versions.values())):
+        try:
+            if readable(text).is_record:
+                return text
+        except UnsafeSchemaError:  # of another kind (JSON Schema, Protocol Buffers), or one that is not decoded
+            continue
+    return None
 
-    def __init__(self, topic: Topic, versions: Mapping[int, str], registry: RegistryAccess | str | None = None) -> None:
-        """`versions` are those known so far; the registry, if any, is asked for others."""
+
+class Subject:
+    """The schemas of one topic's values: the one they are read into, and those they were written with, by id."""
+
+    def __init__(
+        self,
+        topic: Topic,
+        versions: Mapping[int, str],
+        registry: RegistryAccess | str | None = None,
+        *,
+        own: str | None = None,
+    ) -> None:
+        """`versions` are those known so far; the registry, if any, is asked for others. `own`: the schema to read into, of a
+        topic that the catalogue does not have.
+        """
         self.topic = source_of(topic)
-        self.schema = merged_schema(schema_text(self.topic.schema), versions.values())
+        self.schema = merged_schema(schema_text(self.topic.schema) if own is None else own, versions.values())
         self.versions = dict(versions)
         self._registry = registry
 
     @classmethod
     def fetch(cls, topic: Topic, registry: RegistryAccess | str | None) -> Subject:
-        """The subject as the registry has it.
+        """Return the subject as the registry has it.
 
         Raises:
             UnavailableError: the registry does not answer.
@@ -100,8 +122,19 @@ class Subject:
         source = source_of(topic)
         return cls(source, _versions(access, source.subject), access)
 
+    @classmethod
+    def fetch_foreign(cls, topic: Topic, registry: RegistryAccess | None) -> Subject | None:
+        """The subject of a topic that the catalogue does not have; None: the registry has no Avro record for it.
+
+        Raises:
+            UnavailableError: the registry does not answer.
+        """
+        versions = {} if registry is None else _versions(registry, topic.subject)
+        own = newest_record(versions)
+        return None if own is None else cls(topic, versions, registry, own=own)
+
     def text_of(self, schema_id: int) -> str:
-        """The schema under an id.
+        """Return the schema of an id.
 
         Raises:
             UnknownSchemaError: there is none.
@@ -119,7 +152,7 @@ class Subject:
 
 
 def _versions(registry: RegistryAccess, subject: str) -> dict[int, str]:
-    """Every schema of a subject by id, the oldest first; none where the registry does not know it.
+    """Return every schema of a subject by id, oldest first; none if the registry does not know it.
 
     Raises:
         UnavailableError: the registry does not answer.

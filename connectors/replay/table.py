@@ -1,6 +1,6 @@
-"""Owns the Arrow table of a batch: the columns that Parquet and CSV share.
+"""The Arrow table of a batch: the common columns of Parquet and CSV.
 
-Invariant: every batch of a topic gives the same Arrow schema.
+Invariant: every batch of a topic has the same Arrow schema.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ HEADERS = pa.map_(pa.string(), pa.string())
 
 
 def table_schema(value: pa.StructType) -> pa.Schema:
-    """The columns of a topic's records; `value` is the Arrow type of its events."""
+    """Return the columns of a topic's records; `value` is the Arrow type of its events."""
     return pa.schema(
         [
             pa.field("topic", pa.dictionary(pa.int32(), pa.string()), nullable=False),
@@ -33,7 +33,7 @@ def table_schema(value: pa.StructType) -> pa.Schema:
 
 
 def table_of(decoded: Decoded) -> pa.Table:
-    """The columns of a batch."""
+    """Return the columns of a batch."""
     batch, count = decoded.batch, len(decoded)
     value = decoded.column  # first, because it may find more problems
     problems = decoded.problems
@@ -58,7 +58,7 @@ def table_of(decoded: Decoded) -> pa.Table:
 
 
 def header_column(headers: list[Headers | None]) -> pa.Array:
-    """Headers as maps of text."""
+    """Return headers as maps of text."""
     if not any(headers):
         empty = pa.array([], pa.string())
         return pa.MapArray.from_arrays(pa.array(np.zeros(len(headers) + 1, np.int32)), empty, empty)

@@ -11,7 +11,7 @@ from highwater.streams.access import RegistryAccess
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What one process is to do. `versions` are the schemas of the topic by id, `key` and `condition` what is kept."""
+    """The task of one process. `versions` are the schemas of the topic by id, `key` and `condition` the filter."""
 
     client: dict[str, str]
     schema_registry: RegistryAccess | None

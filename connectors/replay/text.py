@@ -1,4 +1,4 @@
-"""Owns records as lines of JSON, made of columns for a whole batch at once or of rows one by one.
+"""Records as lines of JSON, built from columns for a whole batch or from rows one by one.
 
 Invariant: both ways give the same bytes. Times are ISO 8601, bytes base64, as `tail` and the API show them.
 """
@@ -17,24 +17,24 @@ from numpy.typing import NDArray
 from highwater.connectors.replay.decoding import Decoded
 from highwater.schemas.envelope import Headers, iso_from_ms
 
-# What JSON writes otherwise than it is: the quote, the backslash and the control characters.
+# Characters that JSON escapes: the quote, the backslash and the control characters.
 _IS_ESCAPED = np.isin(np.arange(256), [*range(0x20), *b'"\\'])
 _ISO_MIN_MS, _ISO_MAX_MS = -62_135_596_800_000, 253_402_300_799_999  # the years 1 to 9999
 _TIME_LETTERS = len("2026-01-31 12:00:00.000")
 
 
 def text_of(raw: bytes | None) -> str | None:
-    """Bytes that should be UTF-8; those that are not are shown as escapes."""
+    """Return bytes as UTF-8 text; invalid bytes are shown as escapes."""
     return None if raw is None else raw.decode("utf-8", "backslashreplace")
 
 
 def headers_of(headers: Headers | None) -> dict[str, str | None]:
-    """Headers as text; of several with one name the last, as everywhere."""
+    """Return headers as text; of several with one name the last."""
     return {name: text_of(value) for name, value in headers or ()}
 
 
 def iso_or_number(ms: int) -> str | int:
-    """A time as ISO 8601; one beyond the year 9999 as it is."""
+    """Return a time as ISO 8601; one beyond the year 9999 as a number."""
     try:
         return iso_from_ms(ms)
     except (ValueError, OverflowError, OSError):
@@ -42,19 +42,19 @@ def iso_or_number(ms: int) -> str | int:
 
 
 def base64_of(raw: Any) -> str:
-    """Bytes in base64; for orjson, which asks for what it does not know."""
+    """Return bytes in base64; orjson calls it for unknown types."""
     if isinstance(raw, bytes):
         return base64.b64encode(raw).decode()
     raise TypeError(type(raw).__name__)
 
 
 def json_lines(decoded: Decoded) -> Any:
-    """The lines of a batch, as one buffer of bytes."""
+    """Return the lines of a batch, as one buffer of bytes."""
     return _of_columns(decoded) if decoded.made_column is not None and not decoded.problems else _of_rows(decoded)
 
 
 def documents(decoded: Decoded) -> list[dict[str, Any]]:
-    """Each record as a JSON document; `undecodable` and `bytes_base64` beside a value that is no event."""
+    """Return each record as a JSON document; with `undecodable` and `bytes_base64` if the value is not an event."""
     batch, kinds = decoded.batch, list(decoded.arrow_type)
     times = [field.name for field in kinds if is_millis(field.type)]
     found = []
@@ -80,7 +80,7 @@ def documents(decoded: Decoded) -> list[dict[str, Any]]:
 
 
 def is_millis(kind: pa.DataType) -> bool:
-    """Whether these are the times that are shown as ISO 8601."""
+    """Return whether these are times that are shown as ISO 8601."""
     return bool(pa.types.is_timestamp(kind)) and kind.unit == "ms" and kind.tz is not None
 
 
@@ -91,14 +91,14 @@ def _of_rows(decoded: Decoded) -> bytes:
 
 
 class _Line:
-    """The pieces of a line in turn; texts that follow each other become one, since each piece costs the same."""
+    """The pieces of a line in order; adjacent texts become one, since each piece costs the same."""
 
     def __init__(self) -> None:
         self.pieces: list[Any] = []
         self._text = ""
 
     def add(self, *pieces: Any) -> None:
-        """Texts, and columns of strings without null."""
+        """Add texts, and columns of strings without null."""
         for piece in pieces:
             if isinstance(piece, str):
                 self._text += piece
@@ -112,7 +112,7 @@ class _Line:
         self._text = ""
 
     def joined(self) -> Any:
-        """All lines as one buffer: the data of the joined strings, without a copy."""
+        """Return all lines as one buffer: the data of the joined strings, without a copy."""
         self._end_text()
         joined = pc.binary_join_element_wise(*self.pieces, "")
         offsets = np.frombuffer(joined.buffers()[1], np.int32)
@@ -120,7 +120,7 @@ class _Line:
 
 
 def _of_columns(decoded: Decoded) -> Any:
-    """The pieces of all lines, joined by Arrow."""
+    """Return the pieces of all lines, joined by Arrow."""
     batch, line = decoded.batch, _Line()
     line.add('{"topic":' + orjson.dumps(batch.topic).decode() + ',"partition":')
     line.add(pc.cast(pa.array(batch.partitions), pa.string()), ',"offset":')
@@ -142,7 +142,7 @@ def _json_headers(headers: list[Headers | None]) -> Any:
 
 
 def key_column(keys: list[bytes | None]) -> pa.Array:
-    """Keys as text."""
+    """Return keys as text."""
     try:
         return pa.array(keys, pa.binary()).cast(pa.string())
     except pa.ArrowInvalid:
@@ -150,7 +150,7 @@ def key_column(keys: list[bytes | None]) -> pa.Array:
 
 
 def _json_strings(column: pa.Array) -> tuple[Any, ...]:
-    """Strings as JSON writes them, null as null: pieces of a line."""
+    """Return strings as JSON writes them, null as null: pieces of a line."""
     if column.null_count == len(column):
         return ("null",)
     column = _escaped(column)
@@ -161,7 +161,7 @@ def _json_strings(column: pa.Array) -> tuple[Any, ...]:
 
 
 def _escaped(column: pa.Array) -> pa.Array:
-    """The strings with what JSON escapes escaped. All bytes are looked at together; few strings have any to escape."""
+    """Return the strings with JSON escapes. All bytes are checked together; few strings need escapes."""
     letters = np.frombuffer(column.buffers()[2] or b"", np.uint8)
     ends = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
     found = np.flatnonzero(_IS_ESCAPED[letters[ends[0] : ends[-1]]])
@@ -174,7 +174,7 @@ def _escaped(column: pa.Array) -> pa.Array:
 
 
 def _json_column(column: pa.Array) -> tuple[Any, ...]:
-    """A field as JSON writes it: pieces of a line."""
+    """Return a field as JSON writes it: pieces of a line."""
     kind = column.type
     if column.null_count == len(column):
         return ("null",)
@@ -193,21 +193,21 @@ def _json_column(column: pa.Array) -> tuple[Any, ...]:
 
 
 def json_times(ms: NDArray[np.int64]) -> pa.Array:
-    """Times as JSON writes them: in quotes, or a number where there is no such year."""
+    """Return times as JSON writes them: quoted, or a number outside the years 1 to 9999."""
     if ((ms < _ISO_MIN_MS) | (ms > _ISO_MAX_MS)).any():
         return pa.array([orjson.dumps(iso_or_number(one)).decode() for one in ms.tolist()], pa.string())
     return _letters_of_times(ms, quote='"')
 
 
 def iso_times(ms: NDArray[np.int64]) -> pa.Array:
-    """Times as ISO 8601, milliseconds only where there are any; beyond the years 1 to 9999 as numbers."""
+    """Return times as ISO 8601, with milliseconds only if there are any; outside the years 1 to 9999 as numbers."""
     if ((ms < _ISO_MIN_MS) | (ms > _ISO_MAX_MS)).any():
         return pa.array([str(iso_or_number(one)) for one in ms.tolist()], pa.string())
     return _letters_of_times(ms, quote="")
 
 
 def _letters_of_times(ms: NDArray[np.int64], quote: str) -> pa.Array:
-    """Times of the years 1 to 9999 in quotes, made of what Arrow writes: `2026-01-31 12:00:00.000`."""
+    """Return times of the years 1 to 9999 in quotes, from Arrow's form: `2026-01-31 12:00:00.000`."""
     count, first = len(ms), len(quote)
     if not count:
         return pa.array([], pa.string())

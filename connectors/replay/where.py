@@ -1,7 +1,8 @@
-"""Owns the condition of a replay: an expression in CEL over key, value, headers, time, topic, partition and offset.
+"""The condition of a replay: an expression in CEL over key, value, headers, time, topic, partition and offset.
 
-Law: a condition can only look at the record in hand; it cannot reach files, the network or Python. One that cannot be read is
-refused before anything is, with its place; a record for which it has no answer is left out and counted.
+Invariant: a condition sees only the current record; it cannot reach files, the network or Python. An invalid one is
+refused, with the place of the error, before anything is read; a record for which it has no result is left out and
+counted.
 
 Language: Common Expression Language (github.com/google/cel-spec), core and strings, math and lists of its extensions.
 """
@@ -23,11 +24,11 @@ from highwater.connectors.replay.where_error import WhereError
 
 __all__ = ["CHARACTERS_MAX", "NAMES", "NO_ANSWER", "Where", "WhereError"]
 
-# Stands for a record about which the expression says nothing.
+# Marks a record for which the expression has no result.
 NO_ANSWER = object()
 
 NAMES = ("key", "value", "headers", "time", "topic", "partition", "offset")
-# Nobody writes a longer one by hand, and the time of a parse grows with it.
+# Nobody writes a longer one by hand, and parsing time grows with the length.
 CHARACTERS_MAX = 4_000
 
 _FAULT = re.compile(r"ERROR: <input>:(\d+):(\d+): (?:Syntax error: )?(.*)")
@@ -38,8 +39,8 @@ _VALUE = re.compile(r"(?<![\w.])value\b")
 _FIELD = re.compile(r"\s*\.\s*([A-Za-z_]\w*)\b(?!\s*\()")
 _BOUND = re.compile(r"\.\s*(?:all|exists|exists_one|existsOne|map|filter)\s*\(\s*([A-Za-z_]\w*)\s*,")
 _UNDEFINED = re.compile(r"Undefined variable or function: '([^']*)'")
-# What the language itself has. The library says of a null that is asked for its letters that there is no such function, so
-# what there is must be known beforehand.
+# The functions of the language. For a string function on null the library reports that no such function exists, so the
+# existing ones must be known beforehand.
 _CORE_FUNCTIONS = {
     "size", "contains", "startsWith", "endsWith", "matches", "int", "uint", "double", "string", "bytes", "bool", "timestamp",
     "duration", "type", "dyn", "min", "max", "getFullYear", "getMonth", "getDayOfYear", "getDayOfMonth", "getDate",
@@ -62,13 +63,14 @@ _EMPTY: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[], Any]]] = (
 
 
 class Where:
-    """A condition, ready to be asked of records."""
+    """A compiled condition."""
 
     def __init__(self, text: str, kind: pa.StructType, topic: str, *, is_open: bool = False) -> None:
-        """`kind` is the Arrow type of the topic's events; `is_open`: they are any JSON values, whose fields are unknown.
+        """`kind` is the Arrow type of the topic's events; `is_open`: they are any JSON values, whose fields are
+        unknown.
 
         Raises:
-            WhereError: the text is no condition over a record of this topic.
+            WhereError: the text is not a condition over a record of this topic.
         """
         self._text = text
         self._program = _compiled(text)
@@ -93,7 +95,8 @@ class Where:
                 raise self._at(name, f"there is no function {name!r}")
 
     def require_condition(self) -> None:
-        """Refuse what is not true or false of a record of empty values; where that gives no answer, the records will.
+        """Refuse an expression that is not true or false for a record of empty values; without a result there, the
+        records decide.
 
         Raises:
             WhereError: it is not true or false.
@@ -103,13 +106,13 @@ class Where:
         self.failed, self.first_failure = 0, None
 
     def _at(self, name: str, message: str) -> WhereError:
-        """An error under the first place of a name."""
+        """Return an error at the first place of a name."""
         found = re.search(rf"(?<![\w.]){name}\b", self._bare) or re.search(rf"\b{name}\b", self._bare)
         before = self._text[: found.start() if found else 0]
         return WhereError(message, self._text, before.count("\n") + 1, len(before) - before.rfind("\n"))
 
     def _fields_used(self, known: Sequence[str], topic: str) -> list[str]:
-        """The fields that the condition looks at; all where it looks at the event as a whole."""
+        """Return the fields that the condition reads; all if it reads the whole event."""
         used = set()
         for place in _VALUE.finditer(self._bare):
             field = _FIELD.match(self._bare, place.end())
@@ -127,15 +130,15 @@ class Where:
         return [name for name in known if name in used]
 
     def kept(self, decoded: Decoded) -> list[int]:
-        """The places in a batch of the records that meet the condition.
+        """Return the indexes of the records in a batch that match the condition.
 
         Raises:
-            WhereError: its answer is not true or false.
+            WhereError: its result is not true or false.
         """
         return [place for place, known in enumerate(self._known(decoded)) if self._is_met(known)]
 
     def _known(self, decoded: Decoded) -> Sequence[dict[str, Any]]:
-        """What the condition may look at, by record; only what it uses is made."""
+        """Return what the condition may read, by record; only what it uses is computed."""
         batch = decoded.batch
         make: dict[str, Callable[[], Sequence[Any]]] = {
             "key": lambda: [text_of(key) for key in batch.keys],
@@ -161,7 +164,7 @@ class Where:
         return rows
 
     def answers(self, decoded: Decoded) -> list[Any]:
-        """What the text gives for each record of a batch, of whatever type; `NO_ANSWER` where it has none."""
+        """Return the expression's value for each record of a batch, of any type; `NO_ANSWER` without one."""
         return [self._answer(known) for known in self._known(decoded)]
 
     def _is_met(self, known: dict[str, Any]) -> bool:
@@ -177,7 +180,7 @@ class Where:
         try:
             return self._program.execute(self._context)
         except (KeyError, TypeError, ValueError, ArithmeticError, RuntimeError, IndexError) as error:
-            # A tombstone has no fields to ask for; that is no fault of the condition.
+            # A tombstone has no fields; that is not an error of the condition.
             if known.get("value", ()) is not None:
                 self.failed += 1
                 self.first_failure = self.first_failure or _said(error)
@@ -199,7 +202,7 @@ def _moment(ms: int) -> datetime | int:
 
 
 def _empty(kind: pa.DataType) -> Any:
-    """A value of an Arrow type with nothing in it."""
+    """Return an empty value of an Arrow type."""
     if pa.types.is_struct(kind):
         return {field.name: _empty(field.type) for field in kind}
     if pa.types.is_timestamp(kind):
@@ -208,10 +211,10 @@ def _empty(kind: pa.DataType) -> Any:
 
 
 def _compiled(text: str) -> Any:
-    """The program of a text.
+    """Return the compiled program of a text.
 
     Raises:
-        WhereError: it does not parse.
+        WhereError: it cannot be parsed.
     """
     if len(text) > CHARACTERS_MAX:
         raise WhereError(f"it has {len(text):,} characters; at most {CHARACTERS_MAX:,} are read", text[:80])
@@ -219,14 +222,14 @@ def _compiled(text: str) -> Any:
         return cel.compile(text)
     except ValueError as error:
         faults = [(int(line), int(column), what) for line, column, what in _FAULT.findall(str(error))]
-        # Backticks name the parser's own nodes, which follow from the fault proper.
+        # Backticks name the parser's internal nodes, which are consequences of the actual error.
         faults = [fault for fault in faults if "`" not in fault[2]] or faults
         line, column, what = min(faults, key=lambda fault: fault[:2], default=(1, 1, "it does not parse"))
         raise WhereError(_in_words(what), text, line, column) from error
 
 
 def _in_words(what: str) -> str:
-    """The parser's complaint without the list of everything that it would have taken."""
+    """Return the parser's message without the list of everything that it would have accepted."""
     if "Recursion limit" in what:
         return "it is nested too deeply"
     if "'<EOF>'" in what and not what.endswith("expecting <EOF>"):

@@ -1,4 +1,4 @@
-"""Owns what is said of an expression that cannot be read; apart from the language, which takes long to load."""
+"""The error of an invalid expression; separate from the language, which takes long to load."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class WhereError(HighwaterError):
         self.column = column
 
     def __reduce__(self) -> tuple[type[WhereError], tuple[str, str, int, int, str]]:
-        """As it was made, for it may come from another process."""
+        """Pickle it, since it may come from another process."""
         return type(self), (self.message, self.text, self.line, self.column, self.option)
 
     def pointer(self) -> str:
-        """The line at fault, and beneath it a caret under the spot."""
+        """Return the line at fault, and beneath it a caret under the error."""
         lines = self.text.splitlines() or [""]
         at_fault = lines[min(self.line, len(lines)) - 1].replace("\t", " ")
         return f"{at_fault}\n{' ' * (self.column - 1)}^"

@@ -1,6 +1,6 @@
-"""Owns the search for words in events: whether some value of an event contains them, as it is shown.
+"""Searches events for words: whether some shown value of the event contains them.
 
-Invariant: what is looked at is the text of each value and not its JSON, in which quotes and line ends are escaped.
+Invariant: the text of each value is searched and not its JSON, in which quotes and line ends are escaped.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from highwater.connectors.replay.text import base64_of, documents, text_of
 
 
 def mentioning(decoded: Decoded, words: str) -> list[int]:
-    """The places in a batch of the events that contain the words (case-folded); of no event its bytes are looked at as text."""
+    """Return the indexes of events in a batch that contain the words (case-folded); of an undecodable value its bytes
+    are searched as text.
+    """
     return [
         place
         for place, document in enumerate(documents(decoded))

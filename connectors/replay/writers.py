@@ -1,7 +1,7 @@
-"""Owns the formats that a replay writes: JSON lines, CSV, Parquet and Avro, each fed batch by batch.
+"""The formats of a replay: JSON lines, CSV, Parquet and Avro, each fed batch by batch.
 
-Law: a writer holds at most one row group; every format has the same columns: topic, partition, offset, timestamp, key,
-headers, value, and `undecodable` with `bytes` where a value is no event.
+Invariant: a writer holds at most one row group; every format has the same columns: topic, partition, offset, timestamp,
+key, headers, value, and `undecodable` with `bytes` if a value is not an event.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from highwater.connectors.replay.text import json_lines
 
 
 class Writer(Protocol):
-    """Takes batches; the file is whole once it is closed."""
+    """Writes batches; the file is complete once it is closed."""
 
     def write(self, decoded: Decoded) -> None:
         """Append a batch."""
 
     def close(self) -> None:
-        """Write what is held, and the file's end."""
+        """Write held data and the file's end."""
 
     def abandon(self) -> None:
-        """Write no more."""
+        """Stop writing."""
 
 
 class JsonLines:
-    """One JSON document a line."""
+    """One JSON document per line."""
 
     def __init__(self, file: BinaryIO, decoder: Decoder) -> None:
         del decoder
@@ -40,10 +40,10 @@ class JsonLines:
         self._file.write(json_lines(decoded))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
     def abandon(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
 
 def _csv(file: BinaryIO, decoder: Decoder) -> Writer:
@@ -65,7 +65,7 @@ def _avro(file: BinaryIO, decoder: Decoder) -> Writer:
 
 
 def part_writer(kind: str, file: BinaryIO, decoder: Decoder) -> Writer:
-    """A writer whose pieces are put together by another process: each call of `write` or `close` writes one, or none."""
+    """Return a writer whose pieces another process combines: each call of `write` or `close` writes one, or none."""
     if kind == "parquet":
         from highwater.connectors.replay.parquet_file import TablePieces  # noqa: PLC0415 - as above
 
@@ -80,7 +80,7 @@ FORMATS: Mapping[str, Open] = MappingProxyType({"jsonl": JsonLines, "csv": _csv,
 
 @contextmanager
 def writer_of(kind: str, file: BinaryIO, decoder: Decoder) -> Iterator[Writer]:
-    """A writer, closed when the block ends well and abandoned when it does not."""
+    """Yield a writer, closed when the block succeeds and abandoned otherwise."""
     writer = FORMATS[kind](file, decoder)
     try:
         yield writer

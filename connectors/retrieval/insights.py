@@ -19,7 +19,7 @@ from highwater.connectors.retrieval.asked import AskedVector
 from highwater.connectors.retrieval.statements import QUERIES
 from highwater.schemas.feeds import INSIGHT_INGESTED
 from highwater.schemas.positions import Position
-from highwater.streams.chunks.scoring import TEXT_SHARE, similarity_of, word_weights
+from highwater.streams.chunks.scoring import ANSWER_TEXT_SHARE, similarity_of, word_weights
 from highwater.streams.clock import to_ms
 from highwater.streams.feeds.basis import Basis
 from highwater.streams.feeds.embedding import TextEmbedder
@@ -193,7 +193,7 @@ def scored(
                 to_ms(row["ts"]),
                 text,
                 str(Position(INSIGHT_INGESTED, row["source_partition"], row["source_offset"])),
-                round(similarity_of(cosine, by_words, TEXT_SHARE if is_comparable else 1.0), 4),
+                round(similarity_of(cosine, by_words, ANSWER_TEXT_SHARE if is_comparable else 1.0), 4),
                 round(sum(weight for group, weight in has.items() if group in own) / whole, 4),
             )
         )

@@ -254,7 +254,7 @@ async def search(
             # All vectors of the namespace became another model's since its row was read: words are left.
             vector, asked = None, asked._replace(vector=None)
             share = text_share_of(mode, has_vector=False, has_words=has_words, text_share=scoring.passport.text_share)
-        found_words = await words_of(tx, asked.ns, words, WORDED_MAX) if words and share else None
+        found_words = await words_of(tx, asked.ns, words, WORDED_MAX, text_share=share) if words and share else None
         if vector is None and found_words is None and (q_vector is not None or has_words):
             raise NothingToCompareError
         asked = asked if found_words is None else asked.weighing(found_words, share)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from highwater.connectors.postgres.pool import Connection
 from highwater.connectors.retrieval.statements import QUERIES
-from highwater.streams.chunks.scoring import LENGTH_SHARE, SATURATION, word_weights
+from highwater.streams.chunks.scoring import LENGTH_SHARE, saturation_of, word_weights
 
 # Each word of a question is weighed in each candidate; those beyond are the commonest of it and tell least.
 WORDS_MAX = 32
@@ -86,7 +86,9 @@ class AskedWords(NamedTuple):
         return sum(self.counts[: self.rare])
 
 
-async def words_of(tx: Connection, ns: str, question: str, candidates_max: int) -> AskedWords | None:
+async def words_of(
+    tx: Connection, ns: str, question: str, candidates_max: int, *, text_share: float
+) -> AskedWords | None:
     """The words of a question, weighed; None where it has none that can be looked for.
 
     Args:
@@ -94,6 +96,7 @@ async def words_of(tx: Connection, ns: str, question: str, candidates_max: int) 
         ns: the namespace.
         question: as it was asked.
         candidates_max: how many chunks may have one of the rare words.
+        text_share: the share of words in a similarity.
     """
     rows = await tx.fetch(QUERIES["words_asked"], ns, question)
     counts = {row["word"]: row["chunks"] for row in rows}
@@ -103,6 +106,7 @@ async def words_of(tx: Connection, ns: str, question: str, candidates_max: int) 
     if not rarest:
         return None
     chunks_of = [counts[word] for word in rarest]
+    saturation = saturation_of(text_share)
     queries = [_quoted(word) for word in rarest]
     return AskedWords(
         any_word=" | ".join(queries),
@@ -110,8 +114,8 @@ async def words_of(tx: Connection, ns: str, question: str, candidates_max: int) 
         queries=queries,
         counts=chunks_of,
         weights=word_weights(chunks_of, chunks),
-        saturation=SATURATION * (1 - LENGTH_SHARE),
-        saturation_per_octet=SATURATION * LENGTH_SHARE * chunks / max(1, octets),
+        saturation=saturation * (1 - LENGTH_SHARE),
+        saturation_per_octet=saturation * LENGTH_SHARE * chunks / max(1, octets),
         rare=sum(found <= candidates_max for found in accumulate(chunks_of)),
     )
 

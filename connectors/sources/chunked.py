@@ -1,8 +1,8 @@
-"""Documents of a source outside as events of chunks: cut by their structure, each source with the end that is true of it.
+"""Documents of an external source as events of chunks: cut by their structure, each source with a correct end event.
 
-Invariant: an end says `full` only when that was asked for and everything there is of the source was handed over; where
-something was left out, cut off or refused it says `truncated`, and then nothing is an orphan (R3.20). A document that cannot be
-read is a fault with its name, harms no other and ends nothing: what is stored of it stays as it is.
+Invariant: an end says `full` only if that was requested and everything of the source was published; if something was
+left out, cut off or refused it says `truncated`, and then nothing becomes an orphan (R3.20). An unreadable document is
+a fault with its name, affects no other and ends nothing: its stored chunks stay.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from highwater.streams.documents.structure import UnreadableDocumentError, clean
 from highwater.streams.models.tokens import count_tokens
 
 CHUNK_SUBMITTED, INGEST_FINISHED = "chunks.chunk-submitted", "chunks.ingest-finished"
-# Larger files are no documents, and each is held in memory while it is read.
+# Larger files are not documents, and each is held in memory while it is read.
 DOCUMENT_BYTES_MAX = 64 << 20
-# A text of this length is cut in a tenth of a second; starting a process for it would take longer than that.
+# A text of this length is cut in a tenth of a second; starting a process for it would take longer.
 _OWN_BYTES_MAX = 1 << 20
-# Documents drawn ahead while one is read: the reader works on two at once, and their order stays.
+# Documents read ahead while one is processed: the reader works on two at once, and their order stays.
 _AHEAD = 4
-# Chunks of a document taken from its file at once.
+# Chunks read from a document's file at once.
 _PART = 500
 
 
-class Found(NamedTuple):
-    """A document, as a file or as what is text already. A title that it has beside that stands above all its headings."""
+class SourceDocument(NamedTuple):
+    """A document, as a file or as text. A separate title is placed above all its headings."""
 
     source_id: str
     raw: bytes | str
@@ -50,14 +50,14 @@ class Found(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """One chunk that was cut elsewhere; others of its source may come at any time. `number` is the line it stands in."""
+    """One chunk that was cut elsewhere; others of its source may come at any time. `number` is its line."""
 
     number: int
     fields: Mapping[str, Any]
 
 
 class Fault(NamedTuple):
-    """What could not be read, and why. `source_id`: of the source that lacks it; None when nobody can tell."""
+    """An unreadable item, and why. `source_id`: its source; None if that is unknown."""
 
     where: str
     why: str
@@ -65,27 +65,27 @@ class Fault(NamedTuple):
 
 
 class Whole(NamedTuple):
-    """A document with all its chunks; without any when there is nothing in it."""
+    """A document with all its chunks; without any if it is empty."""
 
-    found: Found
+    found: SourceDocument
     chunks: Sequence[Chunk]
 
 
-Item = Found | Piece | Fault
+Item = SourceDocument | Piece | Fault
 
 
 @dataclass(slots=True)
 class Reading:
-    """What became of reading an origin; complete once its documents were drawn to the end.
+    """The outcome of reading an origin; complete once its documents were read to the end.
 
     Attributes:
-        listed: the sources that are there, whether they could be read or not.
-        is_listed: whether those are all there are.
-        is_whole: whether nothing was left out of what there is.
-        passed_over: what is there and of no kind that is imported.
-        why: what ended the reading before its end.
+        listed: the sources that exist, readable or not.
+        is_listed: whether those are all that exist.
+        is_whole: whether nothing that exists was left out.
+        passed_over: existing items of a kind that is not imported.
+        why: what ended the reading early.
         window: what was read of a paged origin (R3.24).
-        times: of listed sources when they were published, in ms, as far as listing them tells.
+        times: publication times of listed sources, in ms, as far as the listing has them.
     """
 
     listed: set[str] = field(default_factory=set)
@@ -102,25 +102,25 @@ class Origin(Protocol):
 
     @property
     def identity(self) -> Sequence[str]:
-        """What it is, and the options that decide what is in it: the same for each import of the same."""
+        """Return its identity, with the options that decide its contents: the same for each import of the same origin."""
 
     @property
     def is_paged(self) -> bool:
-        """Whether the end of a source is known only after everything was read."""
+        """Return whether the end of a source is known only after everything was read."""
 
     @property
     def reading(self) -> Reading:
         """The outcome of reading the source."""
 
     def documents(self) -> AsyncIterator[Item]:
-        """Its documents and faults, in an order of its own."""
+        """Yield its documents and faults, in an order of its own."""
 
     async def gone(self, source_ids: Sequence[str]) -> list[str]:
-        """Which of these sources, known of before and not listed now, are there no longer; of many, perhaps the first only."""
+        """Return which of these sources, known before and not listed now, no longer exist; of many, perhaps only the first."""
 
 
 class Ending(NamedTuple):
-    """What the end of a source says."""
+    """The contents of a source's end event."""
 
     full: bool
     truncated: bool
@@ -128,20 +128,20 @@ class Ending(NamedTuple):
 
 
 def ending(*, asks_full: bool, forces: bool, is_whole: bool, count: int) -> Ending:
-    """What the end of a source says (R3.20).
+    """Decide on the end event of a source (R3.20).
 
     Args:
-        asks_full: whether what is not named is to be an orphan.
-        forces: whether that holds for all chunks when there are none any more.
-        is_whole: whether everything there is of the source, and of the run it was read in, was handed over.
-        count: how many chunks were.
+        asks_full: whether unnamed chunks should become orphans.
+        forces: whether that also holds if no chunk is left.
+        is_whole: whether everything of the source, and of its run, was published.
+        count: the number of published chunks.
     """
     return Ending(asks_full and is_whole, not is_whole, asks_full and forces and is_whole and count == 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where chunks go, and how much their ends say."""
+    """The target of chunks, and which end events are sent."""
 
     ingest_id: str
     ns: str
@@ -150,8 +150,8 @@ class Target:
     forces: bool = False
     lasts: bool = False
 
-    def chunk(self, found: Found, number: int, chunk: Chunk) -> ChunkSubmitted:
-        """The event of a document's chunk."""
+    def chunk(self, found: SourceDocument, number: int, chunk: Chunk) -> ChunkSubmitted:
+        """Return the event of a document's chunk."""
         return {
             "ingest_id": self.ingest_id,
             "ns": self.ns,
@@ -169,7 +169,7 @@ class Target:
     def end(
         self, source_id: str, count: int, said: Ending, now_ms: int, window: Mapping[str, Any] | None = None
     ) -> IngestFinished:
-        """The event of a source's end."""
+        """Return the event of a source's end."""
         return {
             "ingest_id": self.ingest_id,
             "ns": self.ns,
@@ -186,7 +186,7 @@ class Target:
 
 @dataclass(slots=True)
 class _Apart:
-    """A source whose end is still to be told."""
+    """A source whose end event is still to be sent."""
 
     count: int = 0
     numbers: set[int] = field(default_factory=set)
@@ -196,7 +196,7 @@ HandOver = Callable[[str, Mapping[str, Any]], None]
 
 
 class Submission:
-    """One import: its events are handed over as its documents come, its counts are what the command reports."""
+    """One import: publishes events as documents come, and counts them for the command."""
 
     def __init__(
         self,
@@ -220,7 +220,7 @@ class Submission:
         self.gone: list[str] = []
 
     def take(self, item: Whole | Piece | Fault) -> None:
-        """Hand over a document, or a chunk by itself; a fault is reported, and remembered of its source."""
+        """Publish a document, or a single chunk; report a fault, and remember it for its source."""
         if isinstance(item, Whole):
             self._take_whole(item)
         elif isinstance(item, Piece):
@@ -229,14 +229,14 @@ class Submission:
             self._fail(item)
 
     def conclude(self, reading: Reading, *, is_interrupted: bool = False) -> None:
-        """Tell the ends that waited for the whole to be read; without that, nothing they end is full."""
+        """Send the end events that waited for the complete reading; without that, none of them is full."""
         was_read = reading.is_whole and not is_interrupted and not self.has_unknown_faults
         for source_id, apart in self._apart.items():
             self._end(source_id, apart.count, is_read=was_read, window=reading.window)
         self._apart.clear()
 
     def end_gone(self, source_ids: Iterable[str]) -> None:
-        """Sources that are there no longer: all their chunks are orphans."""
+        """End missing sources: all their chunks become orphans."""
         for source_id in source_ids:
             said = Ending(full=True, truncated=False, force=True)
             self._hand_over(INGEST_FINISHED, self.target.end(source_id, 0, said, self._clock()))
@@ -271,7 +271,7 @@ class Submission:
             return
         apart = self._apart.setdefault(source_id, _Apart())
         number = piece.fields["chunk_no"]
-        if number in apart.numbers:  # nobody can tell which of the two is meant
+        if number in apart.numbers:  # it is unknown which of the two is meant
             self._fail(Fault(where, f"chunk {number} of {source_id} is there twice; the first one counts", source_id))
             return
         try:
@@ -300,7 +300,7 @@ class Submission:
         self.sources += 1
 
     def _fail(self, fault: Fault) -> None:
-        """Something of the source is missing; where nobody can tell of which, of any whose end is still to be told."""
+        """Record that something of the source is missing; without a known source, of any whose end is still to be sent."""
         if fault.source_id is None:
             self.has_unknown_faults = True
         else:
@@ -313,7 +313,7 @@ class Submission:
 
 
 async def cut_all(items: AsyncIterable[Item], reader: DocumentReader) -> AsyncGenerator[Whole | Piece | Fault, None]:
-    """Documents with their chunks, in their order; a few are read at once."""
+    """Yield documents with their chunks, in order; a few are read concurrently."""
     ahead: deque[asyncio.Task[Whole | Piece | Fault]] = deque()
     try:
         async for item in items:
@@ -329,7 +329,7 @@ async def cut_all(items: AsyncIterable[Item], reader: DocumentReader) -> AsyncGe
 
 
 async def _cut(item: Item, reader: DocumentReader) -> Whole | Piece | Fault:
-    if not isinstance(item, Found):
+    if not isinstance(item, SourceDocument):
         return item
     try:
         check_key_part("source_id", item.source_id)
@@ -338,7 +338,7 @@ async def _cut(item: Item, reader: DocumentReader) -> Whole | Piece | Fault:
         return Fault(item.source_id, str(error), item.source_id)
 
 
-async def _chunks(found: Found, reader: DocumentReader) -> Sequence[Chunk]:
+async def _chunks(found: SourceDocument, reader: DocumentReader) -> Sequence[Chunk]:
     if len(found.raw) > DOCUMENT_BYTES_MAX:
         raise UnreadableDocumentError(f"it is larger than {DOCUMENT_BYTES_MAX >> 20} MiB")
     if not found.raw.strip():
@@ -365,10 +365,10 @@ async def _read(raw: bytes, media_type: str, reader: DocumentReader) -> Sequence
 
 
 def _below(title: str, blocks: Iterable[Block]) -> list[Block]:
-    """A document's blocks under a title that stands beside it."""
+    """Return a document's blocks below a separate title."""
     return [Block(title, 1), *(Block(text, heading + 1 if heading else 0) for text, heading in blocks)]
 
 
 def time_or_none(ms: int) -> int | None:
-    """A time, unless no calendar has it."""
+    """Return a time, unless it is outside the calendar."""
     return ms if TS_MS_MIN <= ms <= TS_MS_MAX else None

@@ -1,7 +1,7 @@
-"""The documents of a folder: a source is a file, known by its path from there.
+"""The documents of a folder: a source is a file, known by its relative path.
 
-Invariant: nothing outside the folder is read: links are not followed, and what is no file is not opened. What stands under a
-name that begins with a dot is hidden, and left alone.
+Invariant: nothing outside the folder is read: links are not followed, and only regular files are opened. Names that
+begin with a dot are hidden and skipped.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import quote
 
-from highwater.connectors.sources.chunked import DOCUMENT_BYTES_MAX, Fault, Found, Item, Reading, time_or_none
+from highwater.connectors.sources.chunked import DOCUMENT_BYTES_MAX, Fault, Item, Reading, SourceDocument, time_or_none
 from highwater.schemas.errors import InvalidEventError
 from highwater.streams.chunks.identity import check_key_part
 
 PLAIN, MARKDOWN, HTML = "text/plain", "text/markdown", "text/html"
 _SLIDES = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
-# What a name says of a document; files of other names are no documents unless they are asked for.
+# Media types by file suffix; other files are imported only on request.
 MEDIA_TYPES = {
     **dict.fromkeys((".md", ".markdown"), MARKDOWN),
     **dict.fromkeys((".html", ".htm", ".xhtml"), HTML),
@@ -32,11 +32,11 @@ MEDIA_TYPES = {
 
 
 def media_type_of(path: str, patterns: Sequence[str]) -> str | None:
-    """What the file is read as, None when it is not imported.
+    """Return the media type of a file, None if it is not imported.
 
     Args:
         path: its path in the folder, with `/`.
-        patterns: which files are; a `*` matches any part of the path. Without any, those of the suffixes above.
+        patterns: which files to import; a `*` matches any part of the path. Without any, those of the suffixes above.
     """
     known = MEDIA_TYPES.get(os.path.splitext(path)[1].lower())  # noqa: PTH122 (a path of a commit is in no file system)
     if patterns:
@@ -45,7 +45,7 @@ def media_type_of(path: str, patterns: Sequence[str]) -> str | None:
 
 
 def name_fault(path: str) -> Fault | None:
-    """Why the file's path cannot be the id of a source."""
+    """Return why the file's path cannot be the id of a source."""
     try:
         check_key_part("the path", path)
     except InvalidEventError as error:
@@ -54,7 +54,7 @@ def name_fault(path: str) -> Fault | None:
 
 
 def url_of(base: str | None, path: str) -> str | None:
-    """Where a reader finds the file."""
+    """Return the URL of the file for a reader."""
     return None if base is None else f"{base.rstrip('/')}/{quote(path)}"
 
 
@@ -71,12 +71,12 @@ class Folder:
         self.reading = Reading()
 
     async def documents(self) -> AsyncIterator[Item]:
-        """Its documents in the order of their paths, and what cannot be read."""
+        """Yield its documents in the order of their paths, and faults."""
         for item in self._items():
             yield item
 
     async def gone(self, source_ids: Sequence[str]) -> list[str]:
-        """All of them: what is there was listed."""
+        """Return all of them: everything that exists was listed."""
         return list(source_ids)
 
     def _items(self) -> Iterator[Item]:
@@ -98,11 +98,11 @@ class Folder:
             yield self._read(path, media_type)
 
     def _paths(self, folder: Path, above: str, faults: list[Fault]) -> Iterator[str]:
-        """Paths of the files in a folder and below it."""
+        """Yield paths of the files in a folder and below it."""
         try:
             with os.scandir(folder) as entries:
                 found = sorted(entries, key=lambda entry: entry.name)
-        except OSError as error:  # what is in it may be there or not
+        except OSError as error:  # its contents may exist or not
             self.reading.is_listed = self.reading.is_whole = False
             faults.append(Fault(above or str(folder), f"the folder cannot be read: {error.strerror}"))
             return
@@ -118,7 +118,7 @@ class Folder:
                 self.reading.passed_over += 1
 
     def _note_time(self, path: str) -> None:
-        with suppress(OSError):  # it is gone again, which is said where it is read
+        with suppress(OSError):  # deleted meanwhile, which is reported when it is read
             published_at = time_or_none(os.lstat(self._folder / path).st_mtime_ns // 1_000_000)
             if published_at is not None:
                 self.reading.times[path] = published_at
@@ -131,13 +131,13 @@ class Folder:
         except OSError as error:
             return Fault(path, f"it cannot be read: {error.strerror}", path)
         published_at = time_or_none(status.st_mtime_ns // 1_000_000)
-        return Found(path, raw, media_type, url=url_of(self._url, path), published_at=published_at)
+        return SourceDocument(path, raw, media_type, url=url_of(self._url, path), published_at=published_at)
 
     def _opened(self, path: str) -> IO[bytes]:
-        """The file, if it is one still: it may have been replaced since it was listed.
+        """Open the file, if it still is one: it may have been replaced after it was listed.
 
         Raises:
-            OSError: it is not there, or no file any more.
+            OSError: it does not exist, or is no longer a file.
         """
         opened = os.open(self._folder / path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         if not stat.S_ISREG(os.fstat(opened).st_mode):

@@ -1,8 +1,8 @@
 """A git repository: the documents of a commit as sources, or its commits as insights.
 
-Invariant: what is published depends on the commit alone, not on what stands beside it in the folder. The repository is from
-outside: its own configuration starts no program, nothing is fetched, and names are what git's NUL-separated formats say,
-whatever they hold.
+Invariant: what is published depends only on the commit, not on the working directory. The repository comes from
+outside: its configuration starts no program, nothing is fetched, and names are read from git's NUL-separated formats,
+whatever they contain.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, NamedTuple, TypeAlias
 
-from highwater.connectors.sources.chunked import DOCUMENT_BYTES_MAX, Fault, Found, Item, Reading, time_or_none
+from highwater.connectors.sources.chunked import DOCUMENT_BYTES_MAX, Fault, Item, Reading, SourceDocument, time_or_none
 from highwater.connectors.sources.files import media_type_of, name_fault, url_of
 from highwater.schemas.errors import HighwaterError
 from highwater.schemas.feeds import InsightIngested
@@ -23,7 +23,7 @@ from highwater.streams.documents.structure import UnreadableDocumentError, clean
 
 INSIGHT = "feeds.insight-ingested"
 _PART_BYTES = 1 << 18
-# What a repository's own configuration could have run, and what would reach out for what a clone has left out.
+# Settings by which a repository's own configuration could run programs, or fetch what a clone left out.
 _GUARDS = (
     *("-c", "log.showSignature=false", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"),
     *(
@@ -41,7 +41,7 @@ _GUARDS = (
 )
 _ENVIRONMENT = {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
 _FILE_MODES = frozenset({b"100644", b"100755", b"100664"})
-# Addresses of repositories on GitHub, whose pages have addresses that are known.
+# Addresses of repositories on GitHub, whose pages have known URLs.
 _GITHUB = re.compile(r"(?:https://|ssh://git@|git@)github\.com[:/]([\w.-]+/[\w.-]+?)(?:\.git)?/?", re.ASCII)
 _NAME = re.compile(r"[:/]([^:/]+/[^:/]+?)(?:\.git)?/?$")
 
@@ -59,16 +59,17 @@ class _File(NamedTuple):
 
 
 class Repository:
-    """What git says of the repository that a folder is, or lies in; only what is in the folder."""
+    """What git reports about the repository that a folder is, or is part of; only contents of the folder."""
 
     def __init__(self, folder: Path, revision: str = "HEAD") -> None:
         """Find the commit.
 
         Raises:
-            GitError: there is no git, no repository, or no such commit in it.
+            GitError: git, the repository or the commit does not exist.
         """
         self.folder = folder.resolve()
-        # A hook of another repository, say, has names that point there; where git's own configuration is stays.
+        # Variables that point to another repository (for example of a hook) are removed; the location of git's
+        # configuration stays.
         self._environment = {
             name: value
             for name, value in os.environ.items()
@@ -83,18 +84,18 @@ class Repository:
 
     @property
     def name(self) -> str:
-        """Its name: the last two parts of where it was cloned from, else the folder's."""
+        """Return its name: the last two parts of its clone URL, else the folder's name."""
         found = _NAME.search(self._origin)
         return found[1] if found is not None else self.folder.name.removesuffix(".git")
 
     @property
     def page(self) -> str | None:
-        """Its page on GitHub, if that is where it was cloned from."""
+        """Return its page on GitHub, if it was cloned from there."""
         found = _GITHUB.fullmatch(self._origin)
         return None if found is None else f"https://github.com/{found[1]}"
 
     def files(self) -> Iterator[tuple[str, bytes | None]]:
-        """Path and object of everything in the commit; the object is None of what is no file."""
+        """Yield path and object of everything in the commit; the object is None if it is not a file."""
         with self.output("ls-tree", "-r", "-z", self.commit) as out:
             for entry in _entries(out):
                 about, _, path = entry.partition(b"\t")
@@ -102,7 +103,7 @@ class Repository:
                 yield os.fsdecode(path), object_id if mode in _FILE_MODES else None
 
     def changed_at(self, paths: set[str]) -> dict[str, int]:
-        """When each path came to be as it is, in ms since 1970: when the commit did that brought it to the main line."""
+        """Return when each path last changed on the main line, in ms since 1970: the time of the merging commit."""
         found: dict[str, int] = {}
         seconds = 0
         command = (
@@ -132,9 +133,9 @@ class Repository:
 
     @contextmanager
     def objects(self) -> Iterator[Read]:
-        """A function that reads objects, one after the other.
+        """Yield a function that reads objects, one after the other.
 
-        It raises UnreadableDocumentError for one that is not there, or too large.
+        It raises UnreadableDocumentError for a missing or too large one.
         """
         with self._process("cat-file", "--batch", stdin=subprocess.PIPE) as process:
             assert process.stdin is not None
@@ -163,7 +164,7 @@ class Repository:
             to_git.close()
 
     def commits(self) -> Iterator[tuple[str, int, str]]:
-        """Id, time in ms since 1970 and subject of every commit that leads to this one, the oldest first."""
+        """Yield id, time in ms since 1970 and subject of every ancestor of this commit, oldest first."""
         with self.output("log", "--reverse", "-z", "--format=%H%x00%ct%x00%s", self.commit) as out:
             entries = _entries(out)
             for commit in entries:
@@ -172,7 +173,7 @@ class Repository:
 
     @contextmanager
     def output(self, *arguments: str) -> Iterator[IO[bytes]]:
-        """What a command of git writes.
+        """Yield the output of a git command.
 
         Raises:
             GitError: it failed.
@@ -200,7 +201,7 @@ class Repository:
             except BaseException:
                 process.kill()
                 raise
-            if not is_read:  # enough was read of it
+            if not is_read:  # the rest is not needed
                 process.kill()
             elif process.wait() != 0:
                 raise GitError(f"git {arguments[0]} failed in {self.folder}")
@@ -234,7 +235,7 @@ def _skip(out: IO[bytes], size: int) -> None:
 
 
 def _entries(out: IO[bytes]) -> Iterator[bytes]:
-    """What stands between NULs."""
+    """Split at NULs."""
     held = b""
     while part := out.read(_PART_BYTES):
         *whole, held = (held + part).split(b"\0")
@@ -257,7 +258,7 @@ class Commit:
         self.reading = Reading()
 
     async def documents(self) -> AsyncIterator[Item]:
-        """Its documents as git has them in order, and what cannot be read."""
+        """Yield its documents in git's order, and faults."""
         try:
             for item in self._items():
                 yield item
@@ -266,7 +267,7 @@ class Commit:
             self.reading.why = str(error)
 
     async def gone(self, source_ids: Sequence[str]) -> list[str]:
-        """All of them: what is there was listed."""
+        """Return all of them: everything that exists was listed."""
         return list(source_ids)
 
     def _items(self) -> Iterator[Item]:
@@ -295,11 +296,11 @@ class Commit:
             return Fault(file.path, str(error), file.path)
         published_at = time_or_none(changed_at[file.path]) if file.path in changed_at else None
         url = url_of(self._url, file.path)
-        return Found(file.path, raw, media_type, url=url, published_at=published_at)
+        return SourceDocument(file.path, raw, media_type, url=url, published_at=published_at)
 
 
 def insights(repository: Repository, channel: str) -> Iterator[InsightIngested | Fault]:
-    """Every commit as an insight of a channel: its id, when it was committed, and its subject."""
+    """Yield every commit as an insight of a channel: its id, its time, and its subject."""
     page = repository.page
     for commit, ms, subject in repository.commits():
         text = clean(subject).strip()

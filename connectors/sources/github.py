@@ -1,9 +1,10 @@
-"""What GitHub has of a repository, through its REST API: a source is an issue, a pull request, a comment, a release or a commit.
+"""Contents of a GitHub repository, through its REST API: a source is an issue, a pull request, a comment, a release or
+a commit.
 
-Invariant: an end is told only when the listing was read, and says `full` only when all of it was, from its first page to its
-last; a limit, a rate that is used up or a service that goes away makes it `truncated`, with the place to go on in its window
-(R3.24). A listing is no snapshot, since it shifts while it is read: what is missing in it is gone only when GitHub says so of
-that itself.
+Invariant: an end event is sent only if the listing was read, and says `full` only if it was read from its first page to
+its last; a limit, an exhausted rate or an unavailable service makes it `truncated`, with the place to continue in its
+window (R3.24). A listing is not a snapshot, since it shifts while it is read: an entry missing from it is gone only if
+GitHub confirms this for that entry.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
-from highwater.connectors.sources.chunked import Fault, Found, Item, Reading, time_or_none
+from highwater.connectors.sources.chunked import Fault, Item, Reading, SourceDocument, time_or_none
 from highwater.connectors.sources.files import MARKDOWN, PLAIN
 from highwater.connectors.sources.github_pages import GitHubApi, GitHubError
 from highwater.connectors.sources.remembered import Page
@@ -22,9 +23,9 @@ from highwater.schemas.envelope import ms_from_iso
 from highwater.schemas.errors import InvalidEventError
 
 API_URL = "https://api.github.com"
-# The most that GitHub gives at once.
+# GitHub's largest page.
 ENTRIES_A_PAGE = 100
-# Sources that are asked for one by one whether they are gone, in one import; another import asks for others.
+# Sources that are checked one by one for deletion, in one import; another import checks others.
 GONE_ASKED_MAX = 200
 _OK, _NOT_FOUND, _GONE, _UNPROCESSABLE = 200, 404, 410, 422
 _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,38}/[A-Za-z0-9._-]{1,100}")
@@ -34,14 +35,14 @@ _NUMBER_OF = re.compile(r"/(?:issues|pull)/([0-9]+)")
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of what a repository has.
+    """A kind of content of a repository.
 
     Attributes:
-        path: of the listing, below the repository; also of one of them, followed by its id.
-        query: what orders the listing so that old pages stay as they are, where that can be asked for.
-        key: the field that is its id.
-        read: an entry's title, text, and when it was published; None for what is of another kind.
-        takes_since: whether the listing can be limited to what changed since a time.
+        path: of the listing, below the repository; also of one entry, followed by its id.
+        query: orders the listing so that old pages do not change, if the API supports it.
+        key: the field with the id.
+        read: an entry's title, text, and publication time; None for another kind.
+        takes_since: whether the listing can be limited to changes since a time.
     """
 
     path: str
@@ -53,7 +54,7 @@ class Kind:
 
 
 def _text(entry: Mapping[str, Any], name: str) -> str:
-    """A text of an entry; GitHub has null for an empty one."""
+    """Return a text of an entry; GitHub has null for an empty one."""
     value = entry.get(name)
     if value is not None and not isinstance(value, str):
         raise InvalidEventError("wrong_type", f"its {name} is not a string", field=name)
@@ -61,7 +62,7 @@ def _text(entry: Mapping[str, Any], name: str) -> str:
 
 
 def _issue(entry: Mapping[str, Any]) -> tuple[str, str, str] | None:
-    if "pull_request" in entry:  # the listing of issues has pull requests too
+    if "pull_request" in entry:  # the listing of issues also contains pull requests
         return None
     return _text(entry, "title"), _text(entry, "body"), _text(entry, "created_at")
 
@@ -110,22 +111,22 @@ KINDS: Mapping[str, Kind] = {
 
 
 def is_repository(name: str) -> bool:
-    """Whether it can be the name of a repository: OWNER/REPO."""
+    """Return whether it can be the name of a repository: OWNER/REPO."""
     return _REPOSITORY.fullmatch(name) is not None and not name.endswith(("/.", "/.."))
 
 
 class Listing:
-    """What a repository has of one kind.
+    """The entries of one kind in a repository.
 
     Args:
         api: the connection.
         repository: OWNER/REPO.
         what: a name of `KINDS`.
-        known: the pages as they were last time, by address; those that are still the same are not read again.
-        needs_full: whether a page that was not imported in full is to be read again.
+        known: the pages of the last import, by URL; unchanged ones are not read again.
+        needs_full: whether a page that was not imported in full is read again.
         pages_max: how many pages are read at most.
-        since: only what changed since then, as GitHub takes it.
-        cursor: where to go on: the cursor of an earlier window.
+        since: only changes since then, in GitHub's format.
+        cursor: where to continue: the cursor of an earlier window.
     """
 
     is_paged = True
@@ -153,20 +154,20 @@ class Listing:
         self._cursor = cursor
         self.identity = ("github", f"{repository}/{what}", api.url)
         self.reading = Reading(is_listed=False, is_whole=False)
-        # The pages as they are now, to be remembered when what they name is acknowledged.
+        # The current pages, to be remembered once everything they name is acknowledged.
         self.pages: dict[str, Page] = {}
         self.pages_unchanged = 0
 
     @property
     def first_url(self) -> str:
-        """Where the listing begins."""
+        """Return the first URL of the listing."""
         query = {"per_page": str(ENTRIES_A_PAGE), **self._kind.query}
         if self._since is not None and self._kind.takes_since:
             query["since"] = self._since
         return f"{self._url(self._kind.path)}?{urlencode(query)}"
 
     async def documents(self) -> AsyncIterator[Item]:
-        """Its documents page by page, and what cannot be read."""
+        """Yield its documents page by page, and faults."""
         begin = self._cursor or self.first_url
         url: str | None = begin
         first = page = _number_of(begin)
@@ -177,7 +178,7 @@ class Listing:
                 for item in items:
                     if item.source_id is None:
                         yield item
-                    elif item.source_id not in seen:  # a listing shifts: what was on one page may stand on the next
+                    elif item.source_id not in seen:  # a listing shifts: an entry of one page may also be on the next
                         seen.add(item.source_id)
                         yield item
                 url, page = following, page + 1
@@ -187,10 +188,10 @@ class Listing:
             self._conclude(url, first, page - 1)
 
     async def gone(self, source_ids: Sequence[str]) -> list[str]:
-        """Those of the first few hundred that GitHub says are not there.
+        """Return those of the first few hundred that GitHub reports as missing.
 
         Raises:
-            GitHubError: it does not say.
+            GitHubError: it does not answer.
         """
         lets = frozenset({_NOT_FOUND, _GONE} | ({_UNPROCESSABLE} if self._what == "commits" else set()))
         found = []
@@ -201,8 +202,8 @@ class Listing:
                 found.append(source_id)
         return found
 
-    async def _page(self, url: str, page: int) -> tuple[Sequence[Found | Fault], str | None]:
-        """What is on a page, nothing of one that is still the same, and the address of the next."""
+    async def _page(self, url: str, page: int) -> tuple[Sequence[SourceDocument | Fault], str | None]:
+        """Return the entries of a page, none of an unchanged one, and the URL of the next."""
         known = self._known.get(url)
         if known is not None and self._may_be_same(known):
             answer = await self._api.get(url, etag=known.etag)
@@ -225,7 +226,7 @@ class Listing:
         return found, answer.following
 
     def _may_be_same(self, page: Page) -> bool:
-        # Whether a last page that is full has one after it by now need not change its tag.
+        # A full last page may get a successor without a change of its ETag.
         is_last_and_full = page.following is None and page.entries >= ENTRIES_A_PAGE
         return (page.is_full or not self._needs_full) and not is_last_and_full
 
@@ -234,7 +235,7 @@ class Listing:
         is_id = _SHA.fullmatch(key) is not None if isinstance(key, str) else type(key) is int and key > 0
         return f"{self._what}/{key}" if is_id else None
 
-    def _item(self, where: str, entry: Any) -> Found | Fault | None:
+    def _item(self, where: str, entry: Any) -> SourceDocument | Fault | None:
         source_id = self._source_id(entry)
         if source_id is None:
             return Fault(where, f"it has no {self._kind.key}")
@@ -247,7 +248,7 @@ class Listing:
             published_at = _time(published)
         except InvalidEventError as error:
             return Fault(source_id, str(error), source_id)
-        return Found(source_id, text, self._kind.media_type, title, url, published_at)
+        return SourceDocument(source_id, text, self._kind.media_type, title, url, published_at)
 
     def _conclude(self, url: str | None, page_from: int, page_to: int) -> None:
         reading = self.reading
@@ -268,6 +269,6 @@ class Listing:
 
 
 def _number_of(url: str) -> int:
-    """The page that an address names; the first, where it names none."""
+    """Return the page number in a URL; the first without one."""
     told = parse_qs(urlsplit(url).query).get("page", ["1"])[-1]
     return int(told) if told.isascii() and told.isdigit() and len(told) < 10 else 1

@@ -1,12 +1,12 @@
-"""How GitHub's REST API is asked: page by page, only for what has changed, and never more often than it allows.
+"""A client of GitHub's REST API: page by page, only what has changed, and within its rate limits.
 
-Invariant: whatever the service does, an answer is whole or an error that says why; it takes no more attempts, time and memory
-than it is given. What it says of its limits is obeyed before the next request. The token goes to the service's own address
-alone, wherever a `Link` or a redirect points.
+Invariant: an answer is complete or an error with the reason; attempts, time and memory are limited. Rate limits are
+obeyed before the next request. The token is sent only to the service's own address, wherever a `Link` or a redirect
+points.
 
-A limit is told by `retry-after` (seconds), else by `x-ratelimit-reset` (seconds since 1970, by the clock of the service, so it is
-compared with the `Date` of the same answer), as https://docs.github.com/rest/using-the-rest-api/best-practices-for-using-the-rest-api
-has it.
+A limit is given by `retry-after` (seconds), else by `x-ratelimit-reset` (seconds since 1970, by the clock of the
+service, so it is compared with the `Date` of the same answer), as
+https://docs.github.com/rest/using-the-rest-api/best-practices-for-using-the-rest-api describes.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from highwater.schemas.errors import ConfigurationError, HighwaterError
 from highwater.streams.clock import to_ms
 from highwater.streams.retry import RetryPolicy
 
-# A page of a hundred issues of the greatest length (64 KiB of text) is 7 MB, escaped letter by letter some 40 MB.
+# A page of a hundred issues of the maximum length (64 KiB of text) is 7 MB, with every letter escaped some 40 MB.
 RESPONSE_BYTES_MAX = 48 << 20
 _TIMEOUT_SECONDS = 30.0
-# A service that is away for a moment: 1, 2, 4 and 8 s between five attempts.
+# Pauses for a service that is briefly unavailable: 1, 2, 4 and 8 s between five attempts.
 _AWAY = RetryPolicy(first_ms=1_000, most_ms=8_000, attempts_max=5)
-# Where a limit is told without its end, a minute is asked for.
+# The pause if a limit has no end.
 _UNTOLD_SECONDS = 60.0
 _REDIRECTS_MAX = 5
 _DETAIL_CHARACTERS_MAX = 200
-# It is told in the window of each end, which has a limit of its own.
+# It is stored in the window of each end event, which has a size limit.
 _URL_CHARACTERS_MAX = 2_048
 _LINK = re.compile(r'<([^<>]*)>((?:\s*;\s*[\w-]+\s*=\s*(?:"[^"]*"|[^\s",;]+))*)')
 _SECONDS = re.compile(r"[0-9]{1,12}")
@@ -58,7 +58,7 @@ class RateLimitedError(GitHubError):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of a request. `status`: 200, or 304 when nothing changed, or one of those that were asked to be let through."""
+    """The outcome of a request. `status`: 200, 304 if nothing changed, or one of the statuses in `lets`."""
 
     status: int
     document: Any
@@ -72,8 +72,8 @@ class GitHubApi:
 
     Args:
         url: its address.
-        token: what is sent as authorization.
-        wait_seconds: how long limits may hold it up, all together.
+        token: the authorization to send.
+        wait_seconds: how long rate limits may delay it in total.
         sleep: how it waits.
     """
 
@@ -91,7 +91,7 @@ class GitHubApi:
             "User-Agent": "highwater-import",
         }
         if token is not None:
-            if _TOKEN.fullmatch(token) is None:  # the client's own error would cite it
+            if _TOKEN.fullmatch(token) is None:  # the client's own error would quote it
                 raise ConfigurationError("GITHUB_TOKEN has characters that a header cannot contain")
             headers["Authorization"] = f"Bearer {token}"
         self._client = httpx.AsyncClient(headers=headers, timeout=_TIMEOUT_SECONDS, follow_redirects=False)
@@ -103,16 +103,16 @@ class GitHubApi:
         await self._client.aclose()
 
     async def get(self, url: str, *, etag: str | None = None, lets: frozenset[int] = frozenset()) -> Answer:
-        """Ask for a page.
+        """Request a page.
 
         Args:
-            url: its address.
-            etag: of the page as it is known: the answer is then 304 if it is still the same.
-            lets: statuses that are answers too.
+            url: its URL.
+            etag: of the known page: the answer is 304 if it is unchanged.
+            lets: other statuses that are not errors.
 
         Raises:
-            RateLimitedError: GitHub wants us to wait for longer than we may.
-            GitHubError: it refuses, is away, or sends what is none of its answers.
+            RateLimitedError: GitHub requires a longer wait than is allowed.
+            GitHubError: it refuses, is unavailable, or sends an invalid answer.
         """
         attempt = 1
         for_sure = frozenset({HTTPStatus.OK, *lets}) | ({HTTPStatus.NOT_MODIFIED} if etag else set())
@@ -133,10 +133,10 @@ class GitHubApi:
                 raise GitHubError(f"{_path(url)}: {_said(response, body)}")
 
     def checked(self, url: str) -> str:
-        """An address, if it is one of this service.
+        """Return a URL if it belongs to this service.
 
         Raises:
-            GitHubError: it is not.
+            GitHubError: it does not.
         """
         if _origin(url) != self._origin or len(url) > _URL_CHARACTERS_MAX:
             raise GitHubError(
@@ -157,7 +157,7 @@ class GitHubApi:
         raise GitHubError(f"{_path(url)}: more than {_REDIRECTS_MAX} redirects")
 
     async def _again(self, attempt: int, url: str, why: str) -> int:
-        """Wait before the next attempt; returns its number."""
+        """Wait before the next attempt; return its number."""
         wait_ms = _AWAY.wait_ms(attempt)
         if wait_ms is None:
             raise GitHubError(f"{_path(url)}: no answer after {attempt} attempts: {why}")
@@ -165,12 +165,12 @@ class GitHubApi:
         return attempt + 1
 
     def _note_limit(self, headers: Mapping[str, str]) -> None:
-        """Nothing is left: the next request waits for the reset, whatever became of this one."""
+        """Note an exhausted rate: the next request waits for the reset, whatever the outcome of this one."""
         if headers.get("x-ratelimit-remaining") == "0":
             self._due_seconds = _until_reset(headers)
 
     def _is_limited(self, response: httpx.Response, body: bytes) -> bool:
-        """Whether it was refused for its rate; the next request then waits as long as the service says."""
+        """Return whether it was refused by its rate limit; the next request then waits as long as the service requires."""
         if response.status_code not in _LIMITED:
             return False
         headers = response.headers
@@ -178,7 +178,7 @@ class GitHubApi:
         if after is not None:
             self._due_seconds = after
         elif headers.get("x-ratelimit-remaining") == "0":
-            return True  # until its reset, as was noted when it came
+            return True  # until its reset, as noted from its headers
         elif response.status_code == HTTPStatus.TOO_MANY_REQUESTS or b"rate limit" in body.lower():
             self._due_seconds = _UNTOLD_SECONDS
         else:
@@ -232,7 +232,7 @@ def _joined(base: str, address: str) -> str:
 
 
 def next_link(header: str) -> str | None:
-    """The address of `rel="next"` in a Link header (RFC 8288)."""
+    """Return the URL of `rel="next"` in a Link header (RFC 8288)."""
     for address, parameters in _LINK.findall(header):
         rel = _REL.search(parameters)
         if rel is not None and "next" in rel[1].lower().split():
@@ -241,13 +241,13 @@ def next_link(header: str) -> str | None:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds of `retry-after`, at least one."""
+    """Return the seconds of `retry-after`, at least one."""
     told = headers.get("retry-after", "").strip()
     return float(max(1, int(told))) if _SECONDS.fullmatch(told) else None
 
 
 def _until_reset(headers: Mapping[str, str]) -> float:
-    """Seconds until the limit is lifted, by the clock of the service; a second more, since both its times are whole."""
+    """Return the seconds until the limit ends, by the clock of the service; plus one, since both times are whole seconds."""
     reset, date = headers.get("x-ratelimit-reset", "").strip(), headers.get("date")
     try:
         now_ms = to_ms(parsedate_to_datetime(date or ""))
@@ -259,7 +259,7 @@ def _until_reset(headers: Mapping[str, str]) -> float:
 
 
 def _said(response: httpx.Response, body: bytes) -> str:
-    """A refusal in a line."""
+    """Return a refusal in one line."""
     try:
         message = str(orjson.loads(body)["message"])
     except (orjson.JSONDecodeError, KeyError, TypeError):

@@ -1,11 +1,12 @@
 """JSON lines as documents, to be cut here, or as chunks that were cut elsewhere.
 
-    {"source_id": "faq", "text": "…", "media_type": "text/markdown", "title": "…", "url": "…", "published_at": "2024-05-01"}
-    {"source_id": "faq", "chunk_no": 0, "content": "…", "title": "…", "url": "…", "published_at": "…", "embedding": [0.1, …]}
+    {"source_id": "faq", "text": "…", "media_type": "text/markdown", "title": "…", "url": "…", "published_at":
+        "2024-05-01"}
+    {"source_id": "faq", "chunk_no": 0, "content": "…", "title": "…", "url": "…", "published_at": "…", "embedding":
+        [0.1, …]}
 
-Invariant: what a line becomes depends on the line alone; a bad one is a fault with its number. A document stands in one line,
-so its end is told at once; of chunks, more may come until the last line, and a line that nobody can read may have been of any
-source.
+Invariant: the result of a line depends only on the line; a bad one is a fault with its number. A document is one line,
+so its end event is sent at once; chunks may come until the last line, and an unreadable line may belong to any source.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from typing import Any
 
 import orjson
 
-from highwater.connectors.sources.chunked import Fault, Found, Item, Piece, Reading
+from highwater.connectors.sources.chunked import Fault, Item, Piece, Reading, SourceDocument
 from highwater.connectors.sources.files import PLAIN
 from highwater.schemas.chunks import CHUNK_SUBMITTED
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.json_events import event_from_json
 from highwater.streams.chunks.identity import check_key_part
 
-# What a chunk's line does not say: where it goes is told to the command.
+# Fields that a chunk's line does not have: the target is an option of the command.
 _PLACE = {"ingest_id": "-", "ns": "-", "slot": "-"}
 _DOCUMENT_FIELDS = frozenset({"source_id", "text", "media_type", "title", "url", "published_at"})
 
@@ -40,7 +41,7 @@ class JsonLines:
         self.reading = Reading()
 
     async def documents(self) -> AsyncIterator[Item]:
-        """What the lines say, in their order."""
+        """Yield the documents and chunks of the lines, in order."""
         try:
             for number, data in self._lines:
                 yield self._item(number, data)
@@ -49,7 +50,7 @@ class JsonLines:
             self.reading.why = f"the file cannot be read completely: {error}"
 
     async def gone(self, source_ids: Sequence[str]) -> list[str]:
-        """None: lines say what is there, and nothing of what is not."""
+        """Return none: lines do not say what is missing."""
         return []
 
     def _item(self, number: int, data: bytes | None) -> Item:
@@ -83,7 +84,7 @@ def _chunk(said: Mapping[str, Any]) -> Mapping[str, Any]:
     return event_from_json(CHUNK_SUBMITTED, {**said, **_PLACE})
 
 
-def _document(said: Mapping[str, Any]) -> Found:
+def _document(said: Mapping[str, Any]) -> SourceDocument:
     for name in said:
         if name not in _DOCUMENT_FIELDS:
             raise InvalidEventError("unknown_field", f"a document has no field {name!r}", field=str(name)[:100])
@@ -91,8 +92,8 @@ def _document(said: Mapping[str, Any]) -> Found:
     for name, value in (("text", text), ("media_type", PLAIN if media_type is None else media_type)):
         if not isinstance(value, str):
             raise InvalidEventError("wrong_type", f"field {name!r} must be a string", field=name)
-    # As of a chunk, so that the same is said of what they have in common.
+    # As for a chunk, so that common fields have the same errors.
     common = {name: said.get(name) for name in ("source_id", "title", "url", "published_at")}
     checked = event_from_json(CHUNK_SUBMITTED, {**common, **_PLACE, "chunk_no": 0, "content": text})
     about = (checked["title"], checked["url"], checked["published_at"])
-    return Found(checked["source_id"], checked["content"], media_type or PLAIN, *about)
+    return SourceDocument(checked["source_id"], checked["content"], media_type or PLAIN, *about)

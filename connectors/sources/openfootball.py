@@ -1,7 +1,8 @@
-"""A season of openfootball (openfootball/football.json, CC0) as events: its matches, and the results of those played.
+"""A season of openfootball (openfootball/football.json, CC0) as events: its matches, and their results.
 
-The invariant: an event depends on the file and the options alone, so that importing a file again publishes the same events and
-changes nothing; the id of a match stays when its date moves. A bad entry is a fault with its number and harms no other.
+Invariant: an event depends only on the file and the options, so that importing a file again publishes the same events
+and changes nothing; the id of a match stays when its date moves. A bad entry is a fault with its number and affects no
+other.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from highwater.streams.league.matches import Status
 from highwater.streams.league.validation import check_league_event
 
 SCHEDULED, FINALIZED = "league.match-scheduled", "league.match-finalized"
-# From kickoff to the result: two halves, the break and what is added. The files do not say when a match ended.
+# From kickoff to the result: two halves, the break and added time. The files do not contain the end of a match.
 MATCH_MS = 2 * 3_600_000
-# Where only the day is known, its middle: no time zone's noon falls on another day of its own.
+# If only the day is known, its noon: in no time zone does it fall on another day.
 UNKNOWN_TIME = time(12, 0)
 
 _BOM = b"\xef\xbb\xbf"
@@ -34,14 +35,14 @@ _STATUSES = {"postponed": Status.POSTPONED, "cancelled": Status.CANCELLED, "canc
 
 
 class Fault(NamedTuple):
-    """An entry that is no match; `number` counts the entries of the file from 1."""
+    """An invalid entry; `number` counts the entries of the file from 1."""
 
     number: int
     why: str
 
 
 class Fixture(NamedTuple):
-    """A match of the file: when it is played, and its result if it has one that counts."""
+    """A match of the file: its time, and its result if that counts."""
 
     scheduled: MatchScheduled
     finalized: MatchFinalized | None
@@ -49,7 +50,7 @@ class Fixture(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Season:
-    """What a file says. `repeated` are the numbers of entries that stand for a match which came before them."""
+    """The contents of a file. `repeated` are the numbers of entries for a match that came before them."""
 
     entries: int
     fixtures: tuple[Fixture, ...]
@@ -57,26 +58,27 @@ class Season:
     repeated: tuple[int, ...]
 
     def schedule(self) -> Iterator[tuple[str, MatchScheduled]]:
-        """Every match with its topic."""
+        """Yield every match with its topic."""
         return ((SCHEDULED, fixture.scheduled) for fixture in self.fixtures)
 
     def results(self) -> Iterator[tuple[str, MatchFinalized]]:
-        """Every result with its topic."""
+        """Yield every result with its topic."""
         return ((FINALIZED, fixture.finalized) for fixture in self.fixtures if fixture.finalized is not None)
 
 
 def match_id_of(season: str, home: str, away: str, matchday: str) -> str:
-    """The id of a match, 20 hex digits; the date is no part of it."""
+    """Return the id of a match, 20 hex digits; the date is not part of it."""
     return hashlib.sha256(f"{season}|{home}|{away}|{matchday}".encode("utf-8", "surrogatepass")).hexdigest()[:20]
 
 
 def parse_season(data: bytes, season: str, *, zone: tzinfo = UTC, as_of_ms: int | None = None) -> Season:
-    """The matches of a file.
+    """Parse the matches of a file.
 
     Args:
-        data: the file, JSON of openfootball: `{"matches": [...]}`, or as older ones `{"rounds": [{"name", "matches"}]}`.
+        data: the file, JSON of openfootball: `{"matches": [...]}`, or as older ones `{"rounds": [{"name",
+            "matches"}]}`.
         season: id of the season; a part of the ids of its matches.
-        zone: what the local times of the file are meant in.
+        zone: the time zone of the file's local times.
         as_of_ms: only results of matches that had ended by then count, in ms since 1970; None = all.
 
     Raises:
@@ -106,7 +108,7 @@ def parse_season(data: bytes, season: str, *, zone: tzinfo = UTC, as_of_ms: int 
 
 
 def _entries(document: Any) -> Iterator[tuple[Any, Any]]:
-    """Every entry with the round it stands in; a round that is none stands for one bad entry."""
+    """Yield every entry with its round; an invalid round yields one bad entry."""
     whole = document if isinstance(document, dict) else {}
     matches, rounds = whole.get("matches"), whole.get("rounds")
     for match in matches if isinstance(matches, list) else ():
@@ -155,10 +157,10 @@ def _fixture(entry: Any, season: str, matchday: Any, zone: tzinfo, as_of_ms: int
 
 
 def _told(value: Any, name: str) -> str:
-    """A text that must be there.
+    """Return a required text.
 
     Raises:
-        InvalidEventError: it is not.
+        InvalidEventError: it is missing.
     """
     if value is None or value == "":
         raise InvalidEventError("missing_field", f"no `{name}`", field=name)
@@ -168,13 +170,13 @@ def _told(value: Any, name: str) -> str:
 
 
 def _team(entry: Mapping[str, Any], name: str) -> str:
-    """The name of a team; older files have an object with codes beside it."""
+    """Return the name of a team; older files have an object with codes beside it."""
     team = entry.get(name)
     return _told(team.get("name") if isinstance(team, dict) else team, name)
 
 
 def _kickoff(entry: Mapping[str, Any], zone: tzinfo) -> tuple[int, bool]:
-    """When it begins in ms since 1970, and whether only the day is known."""
+    """Return the kickoff in ms since 1970, and whether only the day is known."""
     told_day, told_time = _told(entry.get("date"), "date"), entry.get("time")
     try:
         day = date.fromisoformat(told_day)
@@ -189,7 +191,7 @@ def _kickoff(entry: Mapping[str, Any], zone: tzinfo) -> tuple[int, bool]:
 
 
 def _clock_time(told: Any, zone: tzinfo) -> time:
-    """A time of the day in the zone that it says itself, else in `zone`."""
+    """Parse a time of day in its own zone, else in `zone`."""
     parts = _TIME.fullmatch(told.strip()) if isinstance(told, str) else None
     if parts is None:
         raise ValueError("neither HH:MM nor HH:MM UTC+H")
@@ -204,7 +206,7 @@ def _ms(moment: datetime) -> int:
 
 
 def _status(entry: Mapping[str, Any]) -> str | None:
-    """What of the entry's status the schedule knows; played, live and the like follow from the result."""
+    """Return the entry's status if the schedule has it; played, live and the like follow from the result."""
     told = entry.get("status")
     if told is None:
         return None
@@ -214,7 +216,7 @@ def _status(entry: Mapping[str, Any]) -> str | None:
 
 
 def _goals(entry: Mapping[str, Any]) -> tuple[int, int] | None:
-    """The score at full time, None where there is none: `score.ft`, in older files `score` itself or `score1`, `score2`."""
+    """Return the score at full time, None without one: `score.ft`, in older files `score` itself or `score1`, `score2`."""
     score = entry.get("score")
     if score is None and "score1" in entry:
         score = [entry["score1"], entry.get("score2")]

@@ -1,8 +1,9 @@
-"""What earlier imports of the same origin brought, in a file of the data folder: its sources, and the pages read of it.
+"""What earlier imports of the same origin published, in a file of the data folder: its sources, and its read pages.
 
-Invariant: a source is remembered before its first chunk is handed over, and forgotten after its end as one that is gone is
-acknowledged; a page counts as known only once all that it named was acknowledged. So whenever an import is cut off, the next one
-does again what may be missing, and never less. Two imports of one origin do not run at once.
+Invariant: a source is remembered before its first chunk is published, and forgotten after its end event as a deleted
+one is acknowledged; a page counts as known only once everything that it named was acknowledged. So whenever an import
+is interrupted, the next one repeats what may be missing, and never less. Two imports of one origin do not run
+concurrently.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import orjson
 
 from highwater.schemas.errors import HighwaterError
 
-# Of the file. Where chunks are cut in another way, pages must be read again: count it up.
+# The version of the file. Raise it when chunks are cut differently, so that pages are read again.
 _VERSION = 1
 
 
@@ -34,12 +35,12 @@ class MemoryUnreadableError(HighwaterError):
 
 @dataclass(slots=True)
 class Page:
-    """A page of a listing as it was when all that it named was acknowledged.
+    """A page of a listing at the time when everything that it named was acknowledged.
 
     Attributes:
-        etag: what to ask with whether it is still the same.
-        following: the address of the next page.
-        entries: how many entries it had.
+        etag: for checking whether it is unchanged.
+        following: the URL of the next page.
+        entries: the number of its entries.
         sources: the sources that it named.
         is_full: whether the ends of those were full.
     """
@@ -63,15 +64,15 @@ class Remembered:
     @classmethod
     @contextmanager
     def opened(cls, folder: Path, about: Sequence[str]) -> Iterator[Self]:
-        """What is known of an origin, held against other imports of it.
+        """Yield what is known of an origin, locked against other imports of it.
 
         Args:
-            folder: where such files are; made if need be.
-            about: what tells the origin, and where its chunks go.
+            folder: the folder of such files; created if missing.
+            about: identifies the origin and the target of its chunks.
 
         Raises:
             ImportRunsError: another process imports it.
-            MemoryUnreadableError: the file is not what was written.
+            MemoryUnreadableError: the file is damaged.
         """
         folder.mkdir(parents=True, exist_ok=True)
         name = hashlib.sha256(orjson.dumps([os.fsencode(part).hex() for part in about])).hexdigest()[:20]
@@ -96,7 +97,7 @@ class Remembered:
             raise MemoryUnreadableError(f"{path} cannot be read; remove it to import everything again") from error
 
     def save(self) -> None:
-        """Write it, whole or not at all; what has no file is forgotten with the process."""
+        """Write it atomically; without a file it is forgotten with the process."""
         if self.path is None:
             return
         said = {

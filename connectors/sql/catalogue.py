@@ -67,23 +67,24 @@ def topics_by_table() -> dict[str, Topic]:
 def topic_columns(topic: Topic) -> dict[str, str]:
     """The columns of a topic's table by name, with their types; the registry may know fields of other versions."""
     fields = json.loads(schema_text(source_of(topic).schema))["fields"]
-    return {**RECORD_TYPES, **{field["name"]: _type_of(field["type"]) for field in fields}}
+    return {**RECORD_TYPES, **{field["name"]: column_type(field["type"]) for field in fields}}
 
 
-def _type_of(avro: Any) -> str:
+def column_type(avro: Any) -> str:
+    """DuckDB's type of an Avro type; of a structure only that it is one."""
     if isinstance(avro, list):
         kinds = [kind for kind in avro if kind != "null"]
-        return _type_of(kinds[0]) if len(kinds) == 1 else "VARCHAR"
+        return column_type(kinds[0]) if len(kinds) == 1 else "VARCHAR"
     if isinstance(avro, str):
         return _OF_AVRO.get(avro, "VARCHAR")
     kind = avro["type"]
     if kind in ("int", "long") and str(avro.get("logicalType")).startswith("timestamp-"):
         return "TIMESTAMP WITH TIME ZONE"
     if kind == "array":
-        return f"{_type_of(avro['items'])}[]"
+        return f"{column_type(avro['items'])}[]"
     if kind == "map":
-        return f"MAP(VARCHAR, {_type_of(avro['values'])})"
-    return _OF_AVRO.get(kind, "VARCHAR") if isinstance(kind, str) else _type_of(kind)
+        return f"MAP(VARCHAR, {column_type(avro['values'])})"
+    return _OF_AVRO.get(kind, "VARCHAR") if isinstance(kind, str) else column_type(kind)
 
 
 async def read_model_columns(connection: Connection) -> dict[str, dict[str, str]]:
@@ -96,8 +97,8 @@ async def read_model_columns(connection: Connection) -> dict[str, dict[str, str]
 
 
 def nearest(name: str, names: Iterable[str]) -> list[str]:
-    """Full names of tables like this one, which may lack its schema."""
-    known = {full.casefold(): full for full in names}
+    """Full names of tables like this one, which may lack its schema; those of other applications' topics are in quotes."""
+    known = {full.casefold().strip('"').replace("-", "_"): full for full in names}
     by_last: dict[str, list[str]] = {}
     for full in known:
         by_last.setdefault(full.rpartition(".")[2], []).append(full)

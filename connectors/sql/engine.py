@@ -6,11 +6,9 @@ Invariants. A query reads the tables that it is given and nothing else: no file,
 
 from __future__ import annotations
 
-import asyncio
-import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -18,14 +16,10 @@ import duckdb
 import pyarrow as pa
 
 from highwater.connectors.replay.arrow_alone import without_pandas
-from highwater.connectors.replay.decoding import Decoder
-from highwater.connectors.replay.subject import Subject
-from highwater.connectors.sql.catalogue import READ_MODELS, topics_by_table
 from highwater.connectors.sql.faults import InvalidQueryError, told
 from highwater.connectors.sql.query_task import Limits, Sources
-from highwater.connectors.sql.read_models import fetch_read_models
-from highwater.connectors.sql.scanning import Progress, QueryTimeoutError, TopicTable
-from highwater.connectors.sql.tables import catalogued_columns
+from highwater.connectors.sql.scanning import Progress, QueryTimeoutError
+from highwater.connectors.sql.views import Views
 from highwater.streams.clock import monotonic_seconds
 
 # Nobody writes a longer one by hand, and what parses it takes memory that is not counted.
@@ -40,8 +34,9 @@ _CONFIGURATION: Mapping[str, str] = {
     "temp_directory": "",  # what does not fit in memory is refused, not written to a disk
     "threads": "1",
 }
-# A query that asks which tables there are is shown all of them.
-_ASKS_FOR_TABLES = re.compile(r"\bshow\b|information_schema|duckdb_(?:tables|columns|views)|pragma_show", re.IGNORECASE)
+_NO_TABLE = "Table with name"
+# What DuckDB raises when it hears Ctrl-C in its own work.
+_INTERRUPTED = "Query interrupted"
 
 
 class Answer:
@@ -54,8 +49,9 @@ class Answer:
         self._progress = progress
         self._rows_max = rows_max
         self._begun_seconds = begun_seconds
+        self._names = distinct_names(relation.columns)
         self.columns = [
-            {"name": name, "type": str(kind)} for name, kind in zip(relation.columns, relation.types, strict=True)
+            {"name": name, "type": str(kind)} for name, kind in zip(self._names, relation.types, strict=True)
         ]
         self.rows = 0
         self.is_cut_off = False
@@ -67,7 +63,8 @@ class Answer:
     @property
     def schema(self) -> pa.Schema:
         """The Arrow types; the query runs when they are asked for."""
-        return self._reader.schema
+        found = self._reader.schema
+        return pa.schema([field.with_name(name) for field, name in zip(found, self._names, strict=True)])
 
     def close(self) -> None:
         """Read no further."""
@@ -80,7 +77,7 @@ class Answer:
             kept = batch.slice(0, left)
             self.rows += kept.num_rows
             if kept.num_rows:
-                yield kept
+                yield kept.rename_columns(self._names)
             if batch.num_rows > left:
                 self.is_cut_off = True
                 return
@@ -93,6 +90,19 @@ class Answer:
             "scanned": self._progress.scanned(),
             "seconds": round(monotonic_seconds() - self._begun_seconds, 3),
         }
+
+
+def distinct_names(names: Sequence[str]) -> list[str]:
+    """Names of columns of which no two are equal, as a file and a JSON object need them: a second `key` is `key_1`."""
+    found: list[str] = []
+    taken = set(names)
+    for name in names:
+        own, number = name, 0
+        while own in found or (number and own in taken):
+            number += 1
+            own = f"{name}_{number}"
+        found.append(own)
+    return found
 
 
 @contextmanager
@@ -109,16 +119,18 @@ def answered(
     """
     begun = monotonic_seconds()
     progress = Progress(begun + limits.seconds, on_progress)
-    columns: dict[str, list[str]] = {}
-    with without_pandas(), _connection(limits) as connection, _in_words(query, progress, columns, limits):
+    with without_pandas(), ExitStack() as stack:
+        connection = stack.enter_context(_connection(limits))
+        views = Views(connection, query, sources, progress)
+        stack.enter_context(_in_words(query, progress, views, limits))
         _check(query)
-        _add_tables(connection, query, sources, progress, columns)
+        views.add()
         connection.execute("SET lock_configuration = true")
         timer = threading.Timer(max(0.0, progress.deadline_seconds - monotonic_seconds()), connection.interrupt)
         timer.daemon = True
         timer.start()
         try:
-            answer = Answer(connection.sql(query), progress, limits.rows, begun)
+            answer = Answer(_planned(connection, query, views), progress, limits.rows, begun)
             yield answer
             answer.close()
         finally:
@@ -153,52 +165,23 @@ def _check(query: str) -> None:
         )
 
 
-def _add_tables(
-    connection: duckdb.DuckDBPyConnection,
-    query: str,
-    sources: Sources,
-    progress: Progress,
-    columns: dict[str, list[str]],
-) -> None:
-    """Make the tables that the query may name: those whose name stands in it somewhere, which may be some too many."""
-    text = query.casefold()
-    asks = _ASKS_FOR_TABLES.search(query) is not None
-    topics = topics_by_table()
-    for schema in sorted({name.partition(".")[0] for name in (*topics, *READ_MODELS)}):
-        connection.execute(f'CREATE SCHEMA "{schema}"')
-    for name, topic in topics.items():
-        if _is_named(name, text) or topic.name.casefold() in text:
-            decoder = Decoder(Subject.fetch(topic, sources.registry))
-            table = TopicTable(name, topic.name, sources.client, decoder, progress)
-            _add(connection, name, table)
-            connection.execute(f'CREATE VIEW "{topic.name}" AS SELECT * FROM {name}')  # noqa: S608 - names of the catalogue
-            columns[name] = table.schema.names
-        elif asks:
-            _add(connection, name, catalogued_columns(topic).empty_table())
-    models = [name for name in READ_MODELS if _is_named(name, text)]
-    for name, rows in (asyncio.run(fetch_read_models(sources.database, models)) if models else {}).items():
-        _add(connection, name, rows)
-        columns[name] = rows.schema.names
-    if asks:
-        others = [name for name in READ_MODELS if name not in models]
-        for name, rows in asyncio.run(fetch_read_models(sources.database, others, has_rows=False)).items():
-            _add(connection, name, rows)
+def _planned(connection: duckdb.DuckDBPyConnection, query: str, views: Views) -> duckdb.DuckDBPyRelation:
+    """The query, bound to its tables; topics of other applications are looked for where a table is missing.
 
-
-def _is_named(table: str, text: str) -> bool:
-    """Whether a text in small letters may name a table; its schema and its name may stand apart, in quotes."""
-    schema, _, name = table.partition(".")
-    return name in text and schema in text
-
-
-def _add(connection: duckdb.DuckDBPyConnection, name: str, rows: Any) -> None:
-    own = f"_rows_of_{name.replace('.', '_')}"
-    connection.register(own, rows)
-    connection.execute(f"CREATE VIEW {name} AS SELECT * FROM {own}")  # noqa: S608 - names of the catalogue
+    Raises:
+        duckdb.Error: it names what is not there.
+        UnavailableError: Kafka or the registry does not answer.
+    """
+    try:
+        return connection.sql(query)
+    except duckdb.CatalogException as error:
+        if _NO_TABLE not in str(error) or not views.add_foreign():
+            raise
+    return connection.sql(query)
 
 
 @contextmanager
-def _in_words(query: str, progress: Progress, columns: Mapping[str, list[str]], limits: Limits) -> Iterator[None]:
+def _in_words(query: str, progress: Progress, views: Views, limits: Limits) -> Iterator[None]:
     """Errors as the caller knows them: what went wrong in a scan as it was, the rest in one line."""
     try:
         yield
@@ -211,6 +194,9 @@ def _in_words(query: str, progress: Progress, columns: Mapping[str, list[str]], 
         if failure is not None:
             raise failure from error
         if isinstance(error, duckdb.Error):
-            tables = [*topics_by_table(), *READ_MODELS]
-            raise InvalidQueryError(told(error, query, tables, columns)) from error
+            raise InvalidQueryError(told(error, query, views.names, views.columns)) from error
         raise
+    except RuntimeError as error:
+        if str(error) != _INTERRUPTED:
+            raise
+        raise KeyboardInterrupt from error

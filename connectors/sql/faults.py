@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import duckdb
 
 from highwater.connectors.sql.catalogue import nearest
+from highwater.connectors.sql.foreign_topics import VALUE
 from highwater.schemas.errors import HighwaterError
 
 _TABLE = re.compile(r'Table with name "?([^"\s]+)"? does not exist')
@@ -24,8 +25,10 @@ class InvalidQueryError(HighwaterError):
     """The query cannot be run. Correct what the message names."""
 
 
-def told(error: duckdb.Error, query: str, tables: Iterable[str], columns: Mapping[str, Sequence[str]]) -> str:
-    """The error in one line. `tables` are all there are; `columns` those of the tables that the query names."""
+def told(
+    error: duckdb.Error, query: str, tables: Callable[[], Iterable[str]], columns: Mapping[str, Sequence[str]]
+) -> str:
+    """The error in one line. `tables` gives all there are; `columns` are those of the tables that the query names."""
     text = str(error)
     if isinstance(error, duckdb.OutOfMemoryException):
         return (
@@ -33,7 +36,7 @@ def told(error: duckdb.Error, query: str, tables: Iterable[str], columns: Mappin
         )
     missing = _TABLE.search(text)
     if missing is not None:
-        near = nearest(missing[1], tables)
+        near = nearest(missing[1], tables())
         hint = f"; did you mean {' or '.join(near)}?" if near else "; `highwater sql --tables` lists those there are"
         return f"there is no table {missing[1]!r}{hint}"
     column = _COLUMN.search(text)
@@ -44,11 +47,18 @@ def told(error: duckdb.Error, query: str, tables: Iterable[str], columns: Mappin
         hint = f"; did you mean {function[3]}?" if function[3] else ""
         return f"there is no {function[1].lower()} {function[2]!r}{hint}"
     first = _KIND.sub("", text).split("\n", maxsplit=1)[0].rstrip("!")
-    return f"{first}{_place(text)}{_topic_hint(query, tables)}"
+    hint = _topic_hint(query, tables()) if isinstance(error, duckdb.ParserException) else ""
+    return f"{first}{_place(text)}{hint}"
 
 
 def _near_column(name: str, columns: Mapping[str, Sequence[str]]) -> str:
     known = list(dict.fromkeys(one for names in columns.values() for one in names))
+    if (
+        VALUE in known
+        and name.isidentifier()
+        and not difflib.get_close_matches(name.casefold(), known, n=1, cutoff=0.75)
+    ):
+        return f"; a field of the value is {VALUE}.{name}"
     near = difflib.get_close_matches(name.casefold(), known, n=3, cutoff=0.5)
     if near:
         return f"; did you mean {' or '.join(near)}?"
@@ -65,6 +75,11 @@ def _place(text: str) -> str:
 def _topic_hint(query: str, tables: Iterable[str]) -> str:
     """What a topic that was written as it is called is called here."""
     for table in tables:
+        topic = table.strip('"')
+        if topic != table:
+            if re.search(rf'(?<![\w"\'.-]){re.escape(topic)}(?![\w"\'-])', query) and not topic.isidentifier():
+                return f"; the topic {topic} needs quotes: {table}"
+            continue
         room, _, rest = table.partition(".")
         if "_" in rest and f"{room}.{rest.replace('_', '-')}" in query.casefold():
             return f"; the topic {room}.{rest.replace('_', '-')} is the table {table}"

@@ -74,16 +74,22 @@ class Condition:
         return Share(first, high - last)
 
 
-def prune(condition: Condition, ranges: Ranges, offsets_at: OffsetsAt) -> dict[int, Share]:
+def prune(condition: Condition, ranges: Ranges, offsets_at: OffsetsAt, *, is_in_order: bool = True) -> dict[int, Share]:
     """The offsets of each partition to read; `ranges` is what the partitions hold.
 
-    `offsets_at` gives, for a time in ms, the offset of the first record then or later in each partition.
+    `offsets_at` gives, for a time in ms, the offset of the first record then or later in each partition. Unless the broker sets
+    the times (`is_in_order` is false), producers may set any: then an earlier time may follow a later one, and only what comes
+    before the first record of the interval is skipped.
     """
     interval = condition.interval()
-    if interval is None:
+    if interval is None and is_in_order:
         return {}
-    lows = {} if interval.first_ms is None else offsets_at(interval.first_ms)
-    highs = {} if interval.last_ms is None else offsets_at(interval.last_ms + 1)
+    lows: Mapping[int, int] = {}
+    highs: Mapping[int, int] = {}
+    if interval is not None and interval.first_ms is not None:
+        lows = offsets_at(interval.first_ms)
+    if interval is not None and interval.last_ms is not None and is_in_order:
+        highs = offsets_at(interval.last_ms + 1)
     found = {}
     for partition, held in ranges.items():
         low = max(held.low, lows.get(partition, held.low))

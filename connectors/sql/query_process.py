@@ -7,15 +7,10 @@ ends when its parent does.
 
 from __future__ import annotations
 
-import os
-import pickle
-import sys
-import threading
 from collections.abc import Callable
-from contextlib import suppress
 from typing import BinaryIO
 
-from highwater.connectors.replay.processes import end_with_parent, own_output
+from highwater.connectors.replay.processes import run_task
 from highwater.connectors.replay.search_task import INVALID, UNAVAILABLE
 from highwater.connectors.replay.searching import PROGRESS_SECONDS, line_of
 from highwater.connectors.sql.answers import WRITERS, rows_of
@@ -25,19 +20,10 @@ from highwater.connectors.sql.scanning import Progress
 from highwater.schemas.errors import HighwaterError, UnavailableError
 from highwater.streams.clock import monotonic_seconds
 
-# What the product does goes first: on a busy machine a query takes what is left.
-_NICE = 10
-
 
 def main() -> None:
     """Run the query that stands on standard input."""
-    os.nice(_NICE)
-    pipe = own_output()
-    with suppress(BrokenPipeError, EOFError):  # the parent has ended, or wants no more
-        task = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the parent
-        threading.Thread(target=end_with_parent, daemon=True).start()
-        with open(pipe, "wb") as output:  # noqa: PTH123 - a pipe has no path
-            _Run(task, output).run()
+    run_task(lambda task, output: _Run(task, output).run())
 
 
 class _Run:

@@ -27,6 +27,7 @@ from highwater.connectors.replay.text import key_column
 from highwater.connectors.sql.pruning import Condition, prune
 from highwater.connectors.sql.tables import RECORD_COLUMNS, columns_of
 from highwater.schemas.errors import HighwaterError
+from highwater.schemas.topics import foreign_topic
 from highwater.streams.clock import monotonic_seconds
 
 
@@ -35,7 +36,7 @@ class QueryTimeoutError(HighwaterError):
 
 
 class MissingTopicError(HighwaterError):
-    """The broker does not have the topic. Run `highwater init`."""
+    """The broker does not have the topic. Run `highwater init`, if it is one of the product."""
 
 
 @dataclass(slots=True)
@@ -76,7 +77,18 @@ class Progress:
 class TopicTable(ds.Dataset):  # type: ignore[misc]
     """A topic that DuckDB scans as an Arrow data set; of that class only `schema` and `scanner` are used."""
 
-    def __init__(self, name: str, topic: str, client: Mapping[str, str], decoder: Decoder, progress: Progress) -> None:
+    def __init__(
+        self,
+        name: str,
+        topic: str,
+        client: Mapping[str, str],
+        decoder: Decoder,
+        progress: Progress,
+        *,
+        is_in_order: bool = True,
+    ) -> None:
+        """`is_in_order`: the broker sets the times of the records, so that they only grow."""
+        self._is_in_order = is_in_order
         self._name = name
         self._topic = topic
         self._client = client
@@ -103,14 +115,19 @@ class TopicTable(ds.Dataset):  # type: ignore[misc]
         """
         ranges = fetch_ranges(self._client, self._topic)
         if not ranges:
-            raise MissingTopicError(f"{self._topic} is not on the broker; run `highwater init`")
+            is_ours = foreign_topic(self._topic).is_catalogued
+            raise MissingTopicError(
+                f"{self._topic} is not on the broker" + ("; run `highwater init`" if is_ours else "")
+            )
         return ranges
 
     def batches(self, names: list[str], condition: pc.Expression | None) -> Iterator[pa.RecordBatch]:
         """What a scan gives; what goes wrong is kept, too."""
         try:
             yield from self._read(names, condition)
-        except Exception as error:
+        except GeneratorExit:  # no more is wanted
+            raise
+        except BaseException as error:  # Ctrl-C too: on the way through DuckDB it would become an error of the query
             self._progress.failure = self._progress.failure or error
             raise
 
@@ -132,7 +149,8 @@ class TopicTable(ds.Dataset):  # type: ignore[misc]
     def _spans(self, condition: pc.Expression | None, at: object) -> dict[int, Share]:
         if condition is None:
             return {p: Share(span.low, span.high) for p, span in self.ranges.items() if span.low < span.high}
-        return prune(Condition(condition, self._columns), self.ranges, at)  # type: ignore[arg-type]
+        meant = Condition(condition, self._columns)
+        return prune(meant, self.ranges, at, is_in_order=self._is_in_order)  # type: ignore[arg-type]
 
 
 class Scan:
@@ -158,12 +176,15 @@ class Chosen:
     """
 
     def __init__(self, decoder: Decoder, columns: pa.Schema, names: list[str], condition: pc.Expression | None) -> None:
-        self._decoder = decoder
         self._names = names
         self._columns = columns
         self._condition = condition
         of_record = set(RECORD_COLUMNS.names) - {"_undecodable"}
-        self._is_of_record = condition is None or _is_over(condition, of_record)
+        self._is_of_record = condition is None or _is_over(condition, of_record, columns)
+        is_of_chosen = self._is_of_record or (
+            condition is not None and _is_over(condition, of_record.union(names), columns)
+        )
+        self._decoder = decoder.narrowed(names) if is_of_chosen else decoder
         self._needs_values = not of_record.issuperset(names)
 
     def of(self, batch: Batch) -> list[pa.RecordBatch]:
@@ -204,9 +225,9 @@ class Chosen:
         return pa.Table.from_arrays(columns, schema=self._columns)
 
 
-def _is_over(condition: pc.Expression, names: set[str]) -> bool:
+def _is_over(condition: pc.Expression, names: set[str], columns: pa.Schema) -> bool:
     """Whether a condition looks at these columns alone."""
-    empty = pa.table({name: pa.array([], RECORD_COLUMNS.field(name).type) for name in sorted(names)})
+    empty = pa.table({name: pa.array([], columns.field(name).type) for name in sorted(names)})
     try:
         empty.filter(condition)
     except pa.ArrowInvalid:  # it names a column that is not there

@@ -7,12 +7,15 @@ and the fields of the events.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
 import pyarrow as pa
 
 from highwater.connectors.replay.columns import arrow_type_of
 from highwater.connectors.replay.subject import source_of
 from highwater.connectors.replay.table import HEADERS
+from highwater.connectors.sql.foreign_topics import VALUE, VALUE_BYTES, foreign_fields
 from highwater.schemas.avro_files import schema_text
 from highwater.schemas.topics import Topic
 
@@ -33,6 +36,12 @@ RECORD_COLUMNS = pa.schema(
 def columns_of(events: pa.StructType) -> pa.Schema:
     """The columns of a topic's table; `events` is the Arrow type of its events."""
     return pa.schema([*RECORD_COLUMNS, *events])
+
+
+def foreign_columns(schema: Mapping[str, Any] | None) -> pa.Schema:
+    """The columns of another application's topic; `schema` None: the registry has none for it."""
+    fields = [(field["name"], arrow_type_of(field["type"])) for field in foreign_fields(schema)]
+    return columns_of(pa.struct([(VALUE, pa.string()), (VALUE_BYTES, pa.binary()), *fields]))
 
 
 def catalogued_columns(topic: Topic) -> pa.Schema:

@@ -1,1 +1,1 @@
-"""Verification: what is stored and served, compared with what the log says, found by another way than it was made."""
+"""Verification: compares what is stored and served with the log, computed in another way."""

@@ -1,7 +1,8 @@
-"""(b) Decisions: every one that is recorded with its inputs is made again, and must come out as it did.
+"""(b) Decisions: every decision that was recorded with its inputs is repeated, and must have the same result.
 
-Invariant: first all that told inputs is read, then the decisions, up to ends that were fixed in the opposite order; so an input
-that is missing was never told. Inputs are noted on disk; what a decision was made from lies in the partition of its number.
+Invariant: first all events with inputs are read, then the decisions, up to ends that were fixed in the opposite order;
+so a missing input was never published. Inputs are stored on disk; a decision and its inputs are in partitions of the
+same number.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from highwater.connectors.kafka.admin import LogRange
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.positions import Place
 from highwater.connectors.kafka.records import Record
-from highwater.connectors.verify.judging import DECISIONS, Decision, Event, LeftOpenError, Rules, Told
+from highwater.connectors.verify.judging import DECISIONS, Decision, DecisionInputs, Event, LeftOpenError, Rules
 from highwater.connectors.verify.log import decoded, read_all
 from highwater.connectors.verify.notes import notes_on_disk
-from highwater.connectors.verify.patience import Patience
+from highwater.connectors.verify.patience import TimeLimit
 from highwater.connectors.verify.report import Checked, Difference
 from highwater.schemas.streams import TICK
 from highwater.schemas.topics import TOPICS
@@ -26,8 +27,8 @@ from highwater.streams.settings import Settings
 PART = "decisions"
 
 
-async def verify_decisions(around: Surroundings, settings: Settings, patience: Patience) -> list[Checked]:
-    """Judge every recorded decision again."""
+async def verify_decisions(around: Surroundings, settings: Settings, patience: TimeLimit) -> list[Checked]:
+    """Repeat every recorded decision."""
     patience.at("the ends of the log")
     decided = await spans_of(around, [decision.topic for decision in DECISIONS])
     sources = await spans_of(around, sorted({topic for decision in DECISIONS for topic in decision.sources}))
@@ -38,7 +39,7 @@ async def verify_decisions(around: Surroundings, settings: Settings, patience: P
     judges: dict[str, Decision[Any]] = {decision.topic: decision for decision in DECISIONS}
     rules = Rules(load_policy(settings.policy_file))
     with notes_on_disk() as notes:
-        told = Told(notes)
+        told = DecisionInputs(notes)
         async for record in read_all(around.client, sources, patience):
             event = await decoded(around, record)
             if event is not None:
@@ -56,11 +57,11 @@ def judge_one(
     decision: Decision[Any],
     record: Record,
     event: Event,
-    told: Told,
+    told: DecisionInputs,
     rules: Rules,
     gone: Collection[Place],
 ) -> None:
-    """Judge one decision; `gone` are the partitions of which the beginning is no longer in the log."""
+    """Judge one decision; `gone` are the partitions whose beginning is no longer in the log."""
     try:
         verdict = decision.judge(event, record, told, rules)
     except LeftOpenError as why:
@@ -80,7 +81,7 @@ def judge_one(
 
 
 async def spans_of(around: Surroundings, topics: list[str]) -> dict[Place, LogRange]:
-    """All that topics hold at this moment."""
+    """Return everything that topics hold now."""
     counts = await around.admin.partition_counts()
     places = [(topic, partition) for topic in topics for partition in range(counts.get(topic, 0))]
     return await around.admin.log_ranges(places) if places else {}

@@ -1,8 +1,9 @@
-"""(c) Effects: what is stored of work is held against the events that reported it.
+"""(c) Effects: compares the stored state of work with the events that reported it.
 
-Invariant: rows are one snapshot, events are read afterwards to an end fixed then, so an effect without its event shows. A row
-whose event is still on its way, or that moved meanwhile, is looked at once more; what differs both times in the same way is a
-difference. What events say is noted on disk and rows come a few at a time, so memory does not grow with either.
+Invariant: rows are one snapshot, events are read afterwards to an end fixed then, so an effect without its event is
+detected. A row whose event is not published yet, or that changed meanwhile, is checked once more; what differs both
+times in the same way is a difference. The contents of events are stored on disk and rows come a few at a time, so
+memory grows with neither.
 """
 
 from __future__ import annotations
@@ -20,36 +21,36 @@ from highwater.connectors.verify.decisions import spans_of
 from highwater.connectors.verify.live import Row, Rows, live_snapshot
 from highwater.connectors.verify.log import decoded, read_all
 from highwater.connectors.verify.notes import Named, notes_on_disk
-from highwater.connectors.verify.patience import Patience
+from highwater.connectors.verify.patience import TimeLimit
 from highwater.connectors.verify.report import Checked, Difference
 from highwater.connectors.verify.statements import QUERIES
 from highwater.streams.clock import to_datetime
 from highwater.streams.settings import Settings
 
 PART = "effects"
-# The relay publishes within a quarter of a second; a worker stores and tells in one transaction.
+# The relay publishes within a quarter of a second; a worker stores and publishes in one transaction.
 _SETTLE_SECONDS = 2.0
 
 Event = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What events say of one key: the values that its row must have, the position of the event, and whether it is void."""
+class ExpectedRow:
+    """What events say about one key: the values that its row must have, the position of the event, and whether it is void."""
 
     values: Mapping[str, Any]
     position: str
 
 
-# By key: what was noted of it.
+# What was noted, by key.
 Reports = Named
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """A table, the topics that report it, and how their events say what its rows hold.
+    """A table, the topics that report it, and how their events determine its rows.
 
-    `is_silent` says of a row without any event whether that is in order: nothing was done to it that is told.
+    `is_silent` decides whether a row without any event is correct: nothing happened to it that is reported.
     """
 
     name: str
@@ -65,7 +66,7 @@ class Effect:
 
 def _at(reports: Reports, key: Row, record: Record, **values: Any) -> None:
     found = reports.get(key)
-    reports[key] = Found({**({} if found is None else found.values), **values}, str(record.position))
+    reports[key] = ExpectedRow({**({} if found is None else found.values), **values}, str(record.position))
 
 
 def _told(reports: Reports, key: Row) -> Mapping[str, Any]:
@@ -106,7 +107,7 @@ def _note_user(reports: Reports, record: Record, event: Event) -> None:
             _at(reports, key, record, cluster_version=event["cluster_version"], last_clustered_at=clustered_at)
         return
     if event["outcome"] == "rebuilt":
-        # Also where the clusters came out as they were, which no clusters-rebuilt tells.
+        # Also if the clusters were unchanged, which no clusters-rebuilt reports.
         clustered_at = _later(held.get("last_clustered_at"), event["last_clustered_at"])
         _at(reports, key, record, last_clustered_at=clustered_at)
     if event["last_checked_at"] is not None:
@@ -214,13 +215,13 @@ EFFECTS: tuple[Effect, ...] = (
         ("chunks.ingest-progressed",), _note_ingest, key=4, is_silent=lambda row: not row["revision"],
     ),
 )  # fmt: skip
-# What no effect's comparison finds.
+# What no comparison of effects detects.
 NOT_LOOKED_FOR: Mapping[str, str] = {
     "rows that are gone": "rows are forgotten by erasures and by retention; rows that stand are held against their events",
 }
 
 
-async def verify_effects(around: Surroundings, settings: Settings, patience: Patience) -> list[Checked]:
+async def verify_effects(around: Surroundings, settings: Settings, patience: TimeLimit) -> list[Checked]:
     """Compare what is stored with what was reported."""
     checked = await _look(around, settings, patience)
     if not any(one.differences_count for one in checked):
@@ -228,7 +229,7 @@ async def verify_effects(around: Surroundings, settings: Settings, patience: Pat
     await asyncio.sleep(_SETTLE_SECONDS)
     again = await _look(around, settings, patience)
     for first, second in zip(checked, again, strict=True):
-        # What differs otherwise than before, or only now, is moving.
+        # What differs in another way than before, or only now, is changing.
         seen = {(one.key, one.field, str(one.found)) for one in first.differences}
         stays = [one for one in second.differences if (one.key, one.field, str(one.found)) in seen]
         is_listed_whole = len(second.differences) == second.differences_count
@@ -238,7 +239,7 @@ async def verify_effects(around: Surroundings, settings: Settings, patience: Pat
     return again
 
 
-async def _look(around: Surroundings, settings: Settings, patience: Patience) -> list[Checked]:
+async def _look(around: Surroundings, settings: Settings, patience: TimeLimit) -> list[Checked]:
     readers: dict[str, list[Effect]] = {}
     for effect in EFFECTS:
         for topic in effect.topics:
@@ -257,7 +258,7 @@ async def _look(around: Surroundings, settings: Settings, patience: Patience) ->
             return [await _compared(effect, live, reports[effect.name], gone, patience) for effect in EFFECTS]
 
 
-async def _compared(effect: Effect, live: Any, reports: Reports, gone: set[str], patience: Patience) -> Checked:
+async def _compared(effect: Effect, live: Any, reports: Reports, gone: set[str], patience: TimeLimit) -> Checked:
     checked = Checked(PART, effect.name)
     if missing := sorted(gone & set(effect.topics)):
         checked.skipped = f"the log of {', '.join(missing)} no longer has its beginning"
@@ -271,7 +272,7 @@ async def _compared(effect: Effect, live: Any, reports: Reports, gone: set[str],
 
 
 def compare_row(checked: Checked, effect: Effect, row: Row, reports: Reports) -> None:
-    """Compare a row with what events say of its key."""
+    """Compare a row with the events about its key."""
     named = {name: effect.read(name, value) for name, value in zip(effect.columns, row, strict=False)}
     key = row[: effect.key]
     found = reports.get(key)
@@ -291,8 +292,8 @@ def _is_erased(reports: Reports, key: Row) -> bool:
     return any("is_erased" in found.values for place in places if (found := reports.get(place)) is not None)
 
 
-def _compare(checked: Checked, effect: Effect, row: Mapping[str, Any], found: Found, key: Row) -> None:
-    # A value that no event told was never set.
+def _compare(checked: Checked, effect: Effect, row: Mapping[str, Any], found: ExpectedRow, key: Row) -> None:
+    # A value that no event contains was never set.
     for name in effect.columns[effect.key :]:
         expected = found.values.get(name, 0 if isinstance(row[name], int) else None)
         if expected != row[name]:

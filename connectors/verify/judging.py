@@ -1,7 +1,7 @@
-"""How each kind of recorded decision is judged again: by the live rule, on the inputs that its event carries.
+"""Repeats each kind of recorded decision: by the live rule, on the inputs in its event.
 
-The invariant: inputs are held against the events that told them, where those are other events; the rule is the one that decides
-live. A judge gives None for a decision that stands, else the field, what the rule says, and what was recorded.
+Invariant: inputs are compared with the events they came from, if those are other events; the rule is the live one. A
+judge returns None for a correct decision, else the field, the rule's value, and the recorded value.
 """
 
 from __future__ import annotations
@@ -56,11 +56,12 @@ class LeftOpenError(Exception):
     """A decision that cannot be judged, with why."""
 
 
-class Told:
-    """What the log told before the decisions: their inputs, from the events that brought them.
+class DecisionInputs:
+    """The inputs of decisions, from the events that published them.
 
     Args:
-        notes: where they are kept; only the times of ticks are held in memory, eight bytes each for as long as ticks are kept.
+        notes: where they are stored; only the times of ticks are held in memory, eight bytes each for as long as ticks
+            are kept.
     """
 
     def __init__(self, notes: Noting) -> None:
@@ -68,7 +69,7 @@ class Told:
         self.ticks: dict[int, tuple[int, array[int]]] = {}
 
     def note(self, record: Record, event: Event) -> None:
-        """Note an event that decisions were made from; those of a partition come in order."""
+        """Note an event that decisions are based on; those of a partition come in order."""
         topic = record.topic
         if tick := event_of(TICK, topic, event):
             _, times = self.ticks.setdefault(record.partition, (record.offset, array("q")))
@@ -92,7 +93,7 @@ class Told:
         self.notes["newest", channel] = max(head, self.notes.get(("newest", channel)) or head)
 
     def _note_usage(self, event: UsageRecorded) -> None:
-        """Sums up to each number of the run without a gap; what is beyond a missing one waits."""
+        """Compute the sums up to each number of the run without a gap; later numbers wait."""
         key, seq = (event["organization_id"], event["period"]), event["seq"]
         upto, highest = self.notes.get(("upto", *key)) or (0, 0)
         if seq <= upto or self.notes.get(("usage", *key, seq)) is not None:
@@ -111,11 +112,11 @@ class Told:
         try:
             self.notes[key] = apply_changed(known, event)
         except InvalidEventError:
-            return  # dead-lettered live
+            return  # dead-lettered by the live worker
         self.notes["affected", str(record.position)] = affected_keys(known, event)
 
     def tick_at(self, position: Position | None) -> int:
-        """The `now` of the tick at a position.
+        """Return the `now` of the tick at a position.
 
         Raises:
             LeftOpenError: the log no longer has it.
@@ -131,13 +132,13 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the rules are given beside the events."""
+    """The parameters of the rules besides the events."""
 
     policy: Policy
 
 
-def judge_rebuild(event: RebuildRequested, record: Record, told: Told, rules: Rules) -> Verdict | None:
-    """`should_rebuild` on the facts that the request carries, at the tick that it names."""
+def judge_rebuild(event: RebuildRequested, record: Record, told: DecisionInputs, rules: Rules) -> Verdict | None:
+    """Repeat `should_rebuild` on the facts in the request, at its tick."""
     now = told.tick_at(_position(event["tick_position"]))
     if now != event["planned_at"]:
         return "planned_at", now, event["planned_at"]
@@ -162,8 +163,8 @@ def judge_rebuild(event: RebuildRequested, record: Record, told: Told, rules: Ru
     return None
 
 
-def judge_dirty(event: ChannelDirty, record: Record, told: Told, _rules: Rules) -> Verdict | None:
-    """A head that was told of the channel, at its tick; dirty since one of the advances up to it."""
+def judge_dirty(event: ChannelDirty, record: Record, told: DecisionInputs, _rules: Rules) -> Verdict | None:
+    """Check that the head was published for the channel, at its tick, and that it is dirty since one of the advances up to it."""
     now = told.tick_at(caused_by(record.headers))
     if now != event["now"]:
         return "now", now, event["now"]
@@ -177,8 +178,8 @@ def judge_dirty(event: ChannelDirty, record: Record, told: Told, _rules: Rules) 
     return None
 
 
-def judge_stage(event: StageRequested, _record: Record, told: Told, _rules: Rules) -> Verdict | None:
-    """The stage that a run waits for in its status, of a run that was told to be in it."""
+def judge_stage(event: StageRequested, _record: Record, told: DecisionInputs, _rules: Rules) -> Verdict | None:
+    """Check the stage that a run waits for in its status, and that the run was reported in it."""
     stage = stage_at(Status(event["status"]), ArchiveStatus.WAITING)
     if stage != event["stage"]:
         return "stage", stage, event["stage"]
@@ -187,8 +188,8 @@ def judge_stage(event: StageRequested, _record: Record, told: Told, _rules: Rule
     return None
 
 
-def judge_ingest(event: IngestDecided, _record: Record, told: Told, _rules: Rules) -> Verdict | None:
-    """`decide` on the counts, which are those of the progress that the decision names."""
+def judge_ingest(event: IngestDecided, _record: Record, told: DecisionInputs, _rules: Rules) -> Verdict | None:
+    """Repeat `decide` on the counts, which are those of the progress that the decision names."""
     key = completion.source_key(event)
     progress: Any = told.notes.get(("progress", key, event["ingest_id"], event["revision"]))
     if progress is None:
@@ -204,8 +205,8 @@ def judge_ingest(event: IngestDecided, _record: Record, told: Told, _rules: Rule
     return None if event["marks_orphans"] == is_complete else ("marks_orphans", is_complete, event["marks_orphans"])
 
 
-def judge_usage(event: UsageFlushed, _record: Record, told: Told, _rules: Rules) -> Verdict | None:
-    """The totals up to their number, summed from what was recorded."""
+def judge_usage(event: UsageFlushed, _record: Record, told: DecisionInputs, _rules: Rules) -> Verdict | None:
+    """Check the totals up to their number, summed from the recorded usage."""
     key, upto = (event["organization_id"], event["period"]), event["upto_seq"]
     known, highest = told.notes.get(("upto", *key)) or (0, 0)
     if known < upto:
@@ -219,8 +220,8 @@ def judge_usage(event: UsageFlushed, _record: Record, told: Told, _rules: Rules)
     return None
 
 
-def judge_refresh(event: RefreshRequested, record: Record, told: Told, _rules: Rules) -> Verdict | None:
-    """The documents that a change can alter, by what was known of the match before it."""
+def judge_refresh(event: RefreshRequested, record: Record, told: DecisionInputs, _rules: Rules) -> Verdict | None:
+    """Check the documents that a change can affect, by the state of the match before it."""
     if event["reason"] != "match-changed":
         raise LeftOpenError(f"of {event['reason']}: its event does not carry what it was made from")
     cause = caused_by(record.headers)
@@ -229,14 +230,15 @@ def judge_refresh(event: RefreshRequested, record: Record, told: Told, _rules: R
         return "ce_causedby", "a league.match-changed", str(cause)
     if event["keys"] == expected:
         return None
-    # After a crash a change is told again by a row that has it already: then more is not named than the first time.
+    # After a crash a change is published again from a row that contains it already: then more is not named than the
+    # first time.
     if set(event["keys"]) <= set(expected):
         raise LeftOpenError("requested again after a crash, by a row that knew the change")
     return "keys", expected, event["keys"]
 
 
-def judge_sweep(event: SweepRequested, _record: Record, _told: Told, _rules: Rules) -> Verdict | None:
-    """The hour of its tick."""
+def judge_sweep(event: SweepRequested, _record: Record, _told: DecisionInputs, _rules: Rules) -> Verdict | None:
+    """Check the hour of its tick."""
     hour = iso_from_ms(event["now"] // HOUR_MS * HOUR_MS)
     return None if event["sweep"] == hour else ("sweep", hour, event["sweep"])
 
@@ -250,11 +252,11 @@ def _position(text: str) -> Position | None:
 
 @dataclass(frozen=True, slots=True)
 class Decision(Generic[EventT]):
-    """A kind of decision: its topic, what told its inputs, and its judge."""
+    """A kind of decision: its topic, the events with its inputs, and its judge."""
 
     topic: TopicName[EventT]
     sources: tuple[str, ...]
-    judge: Callable[[EventT, Record, Told, Rules], Verdict | None]
+    judge: Callable[[EventT, Record, DecisionInputs, Rules], Verdict | None]
     excluded: Mapping[str, str] = field(default_factory=dict)
 
 

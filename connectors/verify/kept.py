@@ -1,7 +1,8 @@
-"""(a) What a table keeps of the decisions made at ticks, against the events that told those decisions.
+"""(a) What a table keeps of decisions made at ticks, compared with the events of those decisions.
 
-Invariant: the shadow run cannot give these values, since which of a tick and another topic's event an agent read first is in no
-log (`rows.py`). But a decision is told before its row is written; so whatever a row keeps of one must stand in the log.
+Invariant: the shadow run cannot produce these values, since the log does not record in which order an agent read a tick
+and another topic's event (`rows.py`). But a decision is published before its row is written; so everything that a row
+keeps of one must be in the log.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ Judged = tuple[str, Any, Any, str | None] | None
 
 
 def _channel(notes: Noting, key: bytes, row: bytes) -> Judged:
-    """Clean: its head was told as dirty. Dirty: since one of the advances up to its head."""
+    """Clean: its head was published as dirty. Dirty: since one of the advances up to its head."""
     channel = decode_channel(row)
     if channel.dirty_since is None:
         head, position = notes.get(("dirty", key.decode())) or (0, None)
@@ -78,7 +79,7 @@ def _channel(notes: Noting, key: bytes, row: bytes) -> Judged:
 
 
 def _user(notes: Noting, key: bytes, row: bytes) -> Judged:
-    """The request that it names was made for the user, at the time that it keeps."""
+    """Check that the request it names was made for the user, at the time that it keeps."""
     user = decode_user(row)
     if user.requested_offset < 0:
         return None
@@ -92,7 +93,7 @@ def _user(notes: Noting, key: bytes, row: bytes) -> Judged:
 
 
 def _ingest(notes: Noting, _key: bytes, row: bytes) -> Judged:
-    """Ended: a decision was told at that time."""
+    """Ended: a decision was published at that time."""
     found = completion.decode_row(row)
     if (
         found is None
@@ -105,7 +106,7 @@ def _ingest(notes: Noting, _key: bytes, row: bytes) -> Judged:
 
 
 def _usage(notes: Noting, _key: bytes, row: bytes) -> Judged:
-    """Nothing left to tell: totals up to its number were told."""
+    """Nothing left to publish: totals up to its number were published."""
     found = usage.decode_row(row)
     if found is None or found.since_ms is not None:
         return None
@@ -116,16 +117,16 @@ def _usage(notes: Noting, _key: bytes, row: bytes) -> Judged:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """What tells what a table keeps, and how a row is judged by it."""
+class TableCheck:
+    """The events behind what a table keeps, and how a row is judged by them."""
 
     topics: tuple[str, ...]
     judge: Callable[[Noting, bytes, bytes], Judged]
 
 
-KEPT: Mapping[str, Kept] = {
-    "channel_heads": Kept((CHANNEL_ADVANCED, CHANNEL_DIRTY), _channel),
-    "users": Kept((REBUILD_REQUESTED,), _user),
-    "ingest_manifest": Kept((INGEST_DECIDED,), _ingest),
-    "usage": Kept((USAGE_FLUSHED,), _usage),
+KEPT: Mapping[str, TableCheck] = {
+    "channel_heads": TableCheck((CHANNEL_ADVANCED, CHANNEL_DIRTY), _channel),
+    "users": TableCheck((REBUILD_REQUESTED,), _user),
+    "ingest_manifest": TableCheck((INGEST_DECIDED,), _ingest),
+    "usage": TableCheck((USAGE_FLUSHED,), _usage),
 }

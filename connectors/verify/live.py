@@ -1,6 +1,6 @@
-"""The live database as it is at one moment, and its rows a few at a time.
+"""A snapshot of the live database, and its rows a few at a time.
 
-Invariant: it is read in one transaction that may not write; what is compared with it is never held whole in memory.
+Invariant: it is read in one read-only transaction; what is compared with it is never completely in memory.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from highwater.schemas.errors import ConfigurationError
 from highwater.streams.settings import Settings
 
 _ROWS_AT_ONCE = 1_000
-# A connection that is cut off in the middle of a statement does not say goodbye.
+# A connection that is cut during a statement does not send a terminate message.
 _CLOSING_SECONDS_MAX = 5.0
 
 Row = tuple[Any, ...]
@@ -23,7 +23,7 @@ Row = tuple[Any, ...]
 
 @asynccontextmanager
 async def live_snapshot(settings: Settings) -> AsyncIterator[Any]:
-    """A connection that sees one moment, and no other until it is closed.
+    """Yield a connection that sees one snapshot until it is closed.
 
     Raises:
         ConfigurationError: DATABASE_URL is not set.
@@ -40,7 +40,7 @@ async def live_snapshot(settings: Settings) -> AsyncIterator[Any]:
     )
     try:
         async with connection.transaction(isolation="repeatable_read", readonly=True):
-            # The moment is that of the first statement, not of the beginning.
+            # The snapshot is that of the first statement, not of BEGIN.
             await connection.execute(QUERIES["verify_moment"])
             yield connection
     finally:
@@ -50,7 +50,7 @@ async def live_snapshot(settings: Settings) -> AsyncIterator[Any]:
 class Rows:
     """The rows of a query in its order, a few at a time.
 
-    `seconds_max`: how long a fetch may take, where a query reads much before its first row.
+    `seconds_max`: how long a fetch may take, for a query that reads much before its first row.
     """
 
     def __init__(self, connection: Any, query: str, *, seconds_max: float = STATEMENT_SECONDS_MAX) -> None:
@@ -62,7 +62,7 @@ class Rows:
         self._at = 0
 
     async def next(self) -> Row | None:
-        """The next row; None at the end."""
+        """Return the next row; None at the end."""
         if self._cursor is None:
             self._cursor = await self._connection.cursor(self._query)
         if self._at == len(self._rows):

@@ -1,7 +1,8 @@
-"""The log as a verification reads it: by assignment, outside any group, from the first offset to an end that was fixed before.
+"""The log as a verification reads it: by assignment, outside any group, from the first offset to an end that was fixed
+before.
 
-The invariant: records come in the order of the broker's time, those of a partition in the order of their offsets. Memory is
-bounded in bytes: what waits for a partition that is behind, and what the client has fetched ahead; one record of each partition
+Invariant: records come in the order of the broker's time, those of a partition in the order of their offsets. Memory is
+limited in bytes: records that wait for a slower partition, and the client's prefetch; one record of each partition
 always fits.
 """
 
@@ -13,51 +14,53 @@ from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
 from typing import Self
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from highwater.connectors.kafka.admin import Admin, LogRange
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.positions import Place
+from highwater.connectors.kafka.reading import is_end
 from highwater.connectors.kafka.records import Record, record_of
-from highwater.connectors.verify.patience import Patience
+from highwater.connectors.verify.patience import TimeLimit
 from highwater.schemas.errors import InvalidEventError, UnavailableError, UnknownSchemaError
 from highwater.schemas.topics import DEAD_LETTER_BYTES_MAX
 
-# A broker that sends nothing for this long, though it said that there is more, is away.
+# A broker that sends nothing for this long, though it reported more records, is unavailable.
 _SILENCE_SECONDS = 15.0
-# A read that is not full waits so long.
+# How long a read waits that is not full.
 _POLL_SECONDS = 0.05
 _TAKEN_MAX = 1_000
-# Bytes of records that wait for those of other partitions: from here on only partitions of which nothing waits are read, and the
-# others again below half of it. What a partition that is paused has fetched is thrown away, so this is more than one fetch of it.
+# Bytes of records that wait for those of other partitions: from here on only partitions without waiting records are
+# read, and the others again below half of it. A paused partition discards what it has fetched, so this is more than one
+# fetch of it.
 WAITING_BYTES_MAX = 64 << 20
-# What a record takes beside its bytes, with its headers, as Python objects.
+# The size of a record besides its bytes, with its headers, as Python objects.
 _RECORD_BYTES = 1_000
-# What the client fetches ahead, of all partitions together.
+# The client's prefetch, for all partitions together.
 _FETCHED_KBYTES_MAX = 32 * 1024
-# Records of all sinks together that are dealt with before those after them: as many as a sink's largest batch, and no more bytes
-# than one decodes at a time without need.
+# Records of all sinks that are processed together: as many as a sink's largest batch, and no more bytes than one
+# usually decodes at a time.
 _SLICE_MAX = 5_000
 _SLICE_BYTES_MAX = 32 << 20
 
 
 class ReadLog(Admin):
-    """A broker that holds nothing more: a sink that waits for another one's topic has it all behind it here."""
+    """A broker that holds nothing more: a sink that waits for another one's topic has read all of it here."""
 
     def __init__(self) -> None:
-        """Without a client."""
+        """Create it without a client."""
 
     async def topic_ids(self, names: Iterable[str]) -> dict[str, str]:
-        """None is of interest."""
+        """Return none: no topic id matters here."""
         return dict.fromkeys(names, "")
 
     async def log_ranges(self, partitions: Iterable[Place]) -> dict[Place, LogRange]:
-        """No partition holds anything that is not here yet."""
+        """Return no ranges: every partition has been read here."""
         return dict.fromkeys(partitions, LogRange(0, 0))
 
 
 async def in_slices(records: AsyncIterable[Record]) -> AsyncIterator[list[Record]]:
-    """Records in their order, as many at a time as sinks deal with together; the last slice may be empty."""
+    """Yield records in order, as many at a time as sinks process together; the last slice may be empty."""
     waiting: list[Record] = []
     size = 0
     async for record in records:
@@ -70,7 +73,7 @@ async def in_slices(records: AsyncIterable[Record]) -> AsyncIterator[list[Record
 
 
 def open_reader(client: Mapping[str, str]) -> Consumer:
-    """A consumer that joins no group and commits nothing."""
+    """Open a consumer that joins no group and commits nothing."""
     return Consumer(
         {
             **client,
@@ -88,12 +91,12 @@ def open_reader(client: Mapping[str, str]) -> Consumer:
 
 
 async def read_all(
-    client: Mapping[str, str], spans: Mapping[Place, LogRange], patience: Patience
+    client: Mapping[str, str], spans: Mapping[Place, LogRange], patience: TimeLimit
 ) -> AsyncIterator[Record]:
-    """Every record of each partition's span, as they come.
+    """Yield every record of each partition's span, as they come.
 
     Raises:
-        UnavailableError: the broker went away, or patience has ended.
+        UnavailableError: the broker became unavailable, or the time limit has ended.
     """
     with _Reading(client, spans, patience) as reading:
         while reading.ends:
@@ -102,12 +105,12 @@ async def read_all(
 
 
 async def read_in_order(
-    client: Mapping[str, str], spans: Mapping[Place, LogRange], patience: Patience
+    client: Mapping[str, str], spans: Mapping[Place, LogRange], patience: TimeLimit
 ) -> AsyncIterator[Record]:
-    """Every record of each partition's span, by the broker's time.
+    """Yield every record of each partition's span, by the broker's time.
 
     Raises:
-        UnavailableError: the broker went away, or patience has ended.
+        UnavailableError: the broker became unavailable, or the time limit has ended.
     """
     with _Reading(client, spans, patience) as reading:
         waiting = Waiting(reading.ends)
@@ -129,7 +132,7 @@ async def read_in_order(
 
 
 class Waiting:
-    """Records that wait until nothing older can come: while of some partition nothing is known, who is first is open."""
+    """Records that wait until nothing older can come: while some partition has no known record, the order is open."""
 
     def __init__(self, places: Iterable[Place], bytes_max: int = WAITING_BYTES_MAX) -> None:
         self.silent = set(places)
@@ -140,16 +143,16 @@ class Waiting:
 
     @property
     def is_full(self) -> bool:
-        """Whether no more is wanted of partitions of which something waits."""
+        """Return whether reading of partitions with waiting records should stop."""
         return self._bytes >= self._bytes_max
 
     @property
     def is_drained(self) -> bool:
-        """Whether they may be read again."""
+        """Return whether they may be read again."""
         return self._bytes < self._bytes_max // 2
 
     def add(self, record: Record) -> None:
-        """A record that has come."""
+        """Add a record that has arrived."""
         place = record.topic, record.partition
         self._queues[place].append(record)
         self._bytes += _size(record)
@@ -158,7 +161,7 @@ class Waiting:
             heapq.heappush(self._heads, (record.arrived_ms, *place))
 
     def next(self) -> Record | None:
-        """The oldest; None when nothing waits."""
+        """Return the oldest; None if nothing waits."""
         if not self._heads:
             return None
         _, topic, partition = heapq.heappop(self._heads)
@@ -179,7 +182,7 @@ def _size(record: Record) -> int:
 class _Reading:
     """A consumer and the ends that it has not reached."""
 
-    def __init__(self, client: Mapping[str, str], spans: Mapping[Place, LogRange], patience: Patience) -> None:
+    def __init__(self, client: Mapping[str, str], spans: Mapping[Place, LogRange], patience: TimeLimit) -> None:
         self.ends = {place: span.high for place, span in spans.items() if span.low < span.high}
         self._starts = {place: spans[place].low for place in self.ends}
         self._client = client
@@ -196,7 +199,7 @@ class _Reading:
         self._consumer.close()
 
     async def take(self) -> list[Record]:
-        """What has come, within the spans; others, and a Ctrl-C, get their turn in between."""
+        """Return what has arrived, within the spans; other tasks, and Ctrl-C, get their turn in between."""
         await asyncio.sleep(0)
         topic, partition = next(iter(self.ends))
         self._patience.at(
@@ -212,7 +215,7 @@ class _Reading:
         found = []
         for message in messages:
             place = message.topic(), message.partition()
-            if _is_end(message):
+            if is_end(message):
                 self.ends.pop(place, None)
             elif place in self.ends:
                 if message.offset() < self.ends[place]:
@@ -223,35 +226,26 @@ class _Reading:
         return found
 
     def pause(self, place: Place) -> None:
-        """Read a partition no further for now."""
+        """Stop reading a partition for now."""
         if place in self.ends and place not in self._paused:
             self._paused.add(place)
             self._consumer.pause([TopicPartition(*place)])
 
     def resume(self, place: Place) -> None:
-        """Read on."""
+        """Continue to read it."""
         if place in self._paused:
             self._paused.discard(place)
             if place in self.ends:
                 self._consumer.resume([TopicPartition(*place)])
 
     def resume_all(self) -> None:
-        """Read on everywhere."""
+        """Continue to read all partitions."""
         for place in list(self._paused):
             self.resume(place)
 
 
-def _is_end(message: Message) -> bool:
-    error = message.error()
-    if error is None:
-        return False
-    if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own name for it
-        return True
-    raise UnavailableError(f"Kafka: {error.str()}")
-
-
 async def decoded(around: Surroundings, record: Record) -> Mapping[str, object] | None:
-    """The event in a record; None for what was dead-lettered live, and for tombstones."""
+    """Return the event in a record; None for one that the live sink dead-lettered, and for tombstones."""
     try:
         return around.codec.decode(record.topic, record.value)
     except UnknownSchemaError as unknown:

@@ -1,8 +1,9 @@
-"""(a) Read models: the sinks store the log again in a database of its own, and its rows are compared with the live ones.
+"""(a) Read models: the sinks store the log again in a separate database, and its rows are compared with the live ones.
 
-Invariant: the live side is one snapshot, positions and rows together; the shadow ends exactly at those positions. What is no
-function of the log is named in `MODELS` with why, and a row that the log leaves open is counted, never guessed. A model whose log
-has lost its beginning, or was recreated, is not compared and says so. Both sides come a few rows at a time.
+Invariant: the live side is one snapshot, positions and rows together; the shadow ends exactly at those positions.
+Fields that are not a function of the log are listed in `MODELS` with the reason, and a row that the log leaves
+ambiguous is counted, never guessed. A model whose log has lost its beginning, or was recreated, is not compared and
+reported as such. Both sides come a few rows at a time.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.positions import Place
 from highwater.connectors.verify.live import Row, Rows, live_snapshot
 from highwater.connectors.verify.log import read_in_order
-from highwater.connectors.verify.patience import Patience
+from highwater.connectors.verify.patience import TimeLimit
 from highwater.connectors.verify.report import Checked, Difference
 from highwater.connectors.verify.shadow import Ambiguous, Shadow
 from highwater.connectors.verify.statements import QUERIES
@@ -24,9 +25,9 @@ from highwater.connectors.verify.word_sums import verify_word_sums
 from highwater.streams.settings import Settings
 
 PART = "read models"
-# Read alongside, so that what they leave open is known; no sink of the shadow stores them.
+# Read alongside, so that the ambiguity they cause is known; no sink of the shadow stores them.
 _NOTED = ("queries.run-controlled",)
-# Group -> topics of others that decide what its rows hold: without their beginning its rows cannot be told either.
+# Group -> topics of others that decide the contents of its rows: without their beginning its rows are unknown too.
 _ERASED_TOPIC = "feeds.user-erased"
 _LEANS_ON: Mapping[str, tuple[str, ...]] = {
     "results": ("league.match-scheduled",),
@@ -36,7 +37,7 @@ _LEANS_ON: Mapping[str, tuple[str, ...]] = {
     "jobs": (_ERASED_TOPIC,),
 }
 
-# Why a row that differs in these fields is left open by the log; None = it is not.
+# Why a row that differs in these fields is ambiguous in the log; None = it is not.
 Open = Callable[[Mapping[str, Any], frozenset[str], Ambiguous], str | None]
 
 
@@ -88,7 +89,7 @@ def _former(_row: Mapping[str, Any], fields: frozenset[str], _found: Ambiguous) 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A table or part of one. Its query gives `columns`, the first `key` of them the key, then the position of the event."""
+    """A table or part of one. Its query returns `columns`, the first `key` of them the key, then the position of the event."""
 
     name: str
     group: str
@@ -97,7 +98,7 @@ class Model:
     key: int = 1
     is_open: Open = _never
     excluded: Mapping[str, str] = field(default_factory=dict)
-    is_subset: bool = False  # rows of the log may be gone, by what other groups do
+    is_subset: bool = False  # rows of the log may be deleted by the actions of other groups
 
 
 def _columns(text: str) -> tuple[str, ...]:
@@ -237,7 +238,7 @@ MODELS: tuple[Model, ...] = (
         },
     ),
 )  # fmt: skip
-# Whole tables that are not compared at all.
+# Tables that are not compared at all.
 NOT_COMPARED: Mapping[str, str] = {
     "documents, feed_documents": "made when somebody asks, of what is stored by then",
     "resource_versions": "counted up by whoever asks and by workers; held to account by cache.version-bumped",
@@ -248,8 +249,8 @@ NOT_COMPARED: Mapping[str, str] = {
 }
 
 
-async def verify_models(around: Surroundings, settings: Settings, shadow: Shadow, patience: Patience) -> list[Checked]:
-    """Compare the read models with what the sinks make of the log in the shadow."""
+async def verify_models(around: Surroundings, settings: Settings, shadow: Shadow, patience: TimeLimit) -> list[Checked]:
+    """Compare the read models with the result of the sinks over the log in the shadow."""
     patience.at("a snapshot of the database")
     async with live_snapshot(settings) as live:
         positions: dict[str, dict[Place, tuple[int, str]]] = {}
@@ -268,7 +269,7 @@ async def verify_models(around: Surroundings, settings: Settings, shadow: Shadow
 async def _spans(
     around: Surroundings, shadow: Shadow, positions: Mapping[str, Mapping[Place, tuple[int, str]]]
 ) -> tuple[dict[Place, LogRange], dict[str, str]]:
-    """What each sink has read, and the sinks whose log is not what it was."""
+    """Return what each sink has read, and the sinks whose log has changed."""
     topics = sorted({topic for sink in shadow.sinks for topic in sink.topics} | set(_NOTED))
     counts = await around.admin.partition_counts()
     ranges = await around.admin.log_ranges([(t, p) for t in topics for p in range(counts.get(t, 0))])
@@ -289,7 +290,7 @@ async def _spans(
 
 
 def unusable_groups(topics: Mapping[str, Sequence[str]], changed: Mapping[str, str]) -> dict[str, str]:
-    """Groups whose rows the log no longer gives, with why; `changed` says so of topics."""
+    """Return groups whose rows the log can no longer produce, with the reason; `changed` gives the reason by topic."""
     found = {}
     for group, own in topics.items():
         why = [changed[topic] for topic in (*own, *_LEANS_ON.get(group, ())) if topic in changed]
@@ -299,7 +300,7 @@ def unusable_groups(topics: Mapping[str, Sequence[str]], changed: Mapping[str, s
 
 
 async def _compared(
-    model: Model, live: Any, made: Any, ambiguous: Ambiguous, unusable: Mapping[str, str], patience: Patience
+    model: Model, live: Any, made: Any, ambiguous: Ambiguous, unusable: Mapping[str, str], patience: TimeLimit
 ) -> Checked:
     checked = Checked(PART, model.name)
     checked.skipped = unusable.get(model.group)
@@ -325,7 +326,7 @@ async def _compared(
 
 
 def _differ(checked: Checked, model: Model, ambiguous: Ambiguous, expected: Row | None, found: Row | None) -> None:
-    """Count a difference, or what the log leaves open."""
+    """Count a difference, or an ambiguity of the log."""
     row = expected or found or ()
     named = dict(zip(model.columns, row, strict=False))
     fields: frozenset[str]
@@ -341,7 +342,7 @@ def _differ(checked: Checked, model: Model, ambiguous: Ambiguous, expected: Row 
     if expected is None or found is None:
         checked.compared += 1
         shown = None if expected is None else _shown(model, expected), None if found is None else _shown(model, found)
-        # A row that the log does not give has no event, whatever it says of itself.
+        # A row that the log does not produce has no event, whatever it claims.
         checked.differs(Difference(key, "row", *shown, None if expected is None else row[-1]))
         return
     for number, name in enumerate(model.columns):

@@ -1,6 +1,6 @@
-"""Notes: what events told, by kind and key, on disk for the time of one verification.
+"""Notes: the contents of events, by kind and key, on disk during one verification.
 
-The invariant: memory is that of two buffers, however long the log is; the folder is a temporary one and goes with the
+Invariant: memory is that of two buffers, however long the log is; the folder is temporary and deleted with the
 verification.
 """
 
@@ -16,15 +16,15 @@ import orjson
 from rocksdict import Options, Rdict, WriteOptions
 
 Key = tuple[Any, ...]
-# Two of these are held in memory at most: 300,000 notes of an effect took 50 MB of the process in all.
+# At most two of these are held in memory: 300,000 notes of an effect took 50 MB of the process in total.
 _BUFFER_BYTES = 16 << 20
 
 
 class Noting(Protocol):
-    """Where notes are taken; a dict will do for a few."""
+    """A store of notes; a dict suffices for a few."""
 
     def get(self, key: Key) -> Any:
-        """What was noted of a key, None when nothing was."""
+        """Return what was noted for a key; None if nothing was."""
 
     def __setitem__(self, key: Key, value: Any) -> None:
         """Note something."""
@@ -40,11 +40,11 @@ class Notes:
         options.set_max_write_buffer_number(2)
         self._rows = Rdict(folder, options)
         writing = WriteOptions()
-        writing.disable_wal = True  # what a crash loses nobody asks for again
+        writing.disable_wal = True  # what a crash loses is never needed again
         self._rows.set_write_options(writing)
 
     def get(self, key: Key) -> Any:
-        """What was noted of a key, None when nothing was."""
+        """Return what was noted for a key; None if nothing was."""
         return self._rows.get(orjson.dumps(key))
 
     def __setitem__(self, key: Key, value: Any) -> None:
@@ -58,7 +58,7 @@ class Notes:
 
 @contextmanager
 def notes_on_disk() -> Iterator[Notes]:
-    """Notes in a temporary folder, which is removed."""
+    """Yield notes in a temporary folder, which is deleted afterwards."""
     folder = tempfile.mkdtemp(prefix="highwater-verify-")
     try:
         notes = Notes(folder)
@@ -78,7 +78,7 @@ class Named:
         self._kind = kind
 
     def get(self, key: Key) -> Any:
-        """What was noted of a key, None when nothing was."""
+        """Return what was noted for a key; None if nothing was."""
         return self._notes.get((self._kind, *key))
 
     def __setitem__(self, key: Key, value: Any) -> None:

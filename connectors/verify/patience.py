@@ -1,7 +1,7 @@
-"""How long a part of a verification may take, and what it is at: a verification ends, whatever stops inside it.
+"""Time limits of a verification's parts: a verification ends, whatever hangs inside it.
 
-Invariant: whatever waits says before what it waits for, so that the end of patience names it. Loops that never give way look at
-the time themselves; what awaits is cancelled.
+Invariant: every wait names its subject beforehand, so that a timeout can report it. Loops without await check the time
+themselves; awaiting code is cancelled.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from contextlib import asynccontextmanager
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import monotonic_seconds
 
-# Nine million events at the 5,000 a second that the slowest part, the sinks, stores on two cores; a log that is longer is given
-# more by whoever starts it.
+# Nine million events at the 5,000 per second that the slowest part, the sinks, stores on two cores; for a longer log
+# the caller passes more.
 PART_SECONDS_MAX = 1_800.0
 
 
-class Patience:
-    """The time that each part has.
+class TimeLimit:
+    """The time limit of each part.
 
     Args:
-        seconds: of each part.
-        now: seconds of a clock that only goes forward.
-        unfinished: what is said of a part whose time ran out.
+        seconds: for each part.
+        now: seconds of a monotonic clock.
+        unfinished: the message about a part that timed out.
     """
 
     def __init__(
@@ -43,10 +43,10 @@ class Patience:
 
     @asynccontextmanager
     async def part(self, name: str) -> AsyncIterator[None]:
-        """Within it the part's time runs.
+        """Limit the time of a part.
 
         Raises:
-            UnavailableError: it ran out; the message says at what.
+            UnavailableError: it timed out; the message says where.
         """
         self._part, self._at, self._until = name, "its beginning", self._now() + self._seconds
         try:
@@ -60,7 +60,7 @@ class Patience:
             self._until = None
 
     def at(self, what: str) -> None:
-        """Say what is waited for from now on.
+        """Note what is awaited from now on.
 
         Raises:
             UnavailableError: the time has run out.
@@ -69,7 +69,7 @@ class Patience:
         self._at = what
 
     def check(self) -> None:
-        """Look at the time, where nothing gives way.
+        """Check the time, in code without await.
 
         Raises:
             UnavailableError: it has run out.

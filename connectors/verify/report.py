@@ -1,6 +1,8 @@
-"""What a verification found: what was compared, what was not and why, and each difference with the event it starts at.
+"""The result of a verification: what was compared, what was not and why, and each difference with the event it starts
+at.
 
-Invariant: nothing is left out silently. What cannot be compared is named with a reason, what moved meanwhile is counted.
+Invariant: nothing is omitted silently. What cannot be compared is named with a reason, what changed meanwhile is
+counted.
 """
 
 from __future__ import annotations
@@ -9,15 +11,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-# Differences that are listed of one table or topic; all are counted. A broken one differs in every row, and ten say as much.
+# Listed differences per table or topic; all are counted. A broken one differs in every row, and ten are enough to see
+# it.
 LISTED_MAX = 20
-# Characters of a value that are shown; a vector or a document says no more by being longer.
+# Shown characters of a value; more of a vector or a document adds nothing.
 _SHOWN_MAX = 300
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Something that is not as the log says: what the log gives and what was found, and the event that it starts at."""
+    """A difference from the log: the expected and the found value, and the event at which it starts."""
 
     key: str
     field: str
@@ -26,7 +29,7 @@ class Difference:
     position: str | None
 
     def as_json(self) -> dict[str, Any]:
-        """For people and programs; long values are cut."""
+        """Return it for people and programs; long values are cut."""
         return {
             "key": self.key,
             "field": self.field,
@@ -40,8 +43,8 @@ class Difference:
 class Checked:
     """One table, read model, kind of decision or of effect.
 
-    `moved` counts what changed while it was looked at and could not be judged; `left_out` says of what no function of the log
-    is why, with how many, where they were counted.
+    `moved` counts what changed during the check and could not be judged; `left_out` gives the reasons for fields that
+    are not a function of the log, with counts where they were counted.
     """
 
     part: str
@@ -54,7 +57,7 @@ class Checked:
     left_out: dict[str, int] = field(default_factory=dict)
 
     def differs(self, difference: Difference) -> None:
-        """Count a difference, and list it while there is room."""
+        """Count a difference, and list it up to the limit."""
         self.differences_count += 1
         if len(self.differences) < LISTED_MAX:
             self.differences.append(difference)
@@ -64,7 +67,7 @@ class Checked:
         self.left_out[why] = self.left_out.get(why, 0) + count
 
     def add(self, other: Checked) -> None:
-        """Count what was found of another part of it as well."""
+        """Add the result of another part."""
         self.compared += other.compared
         self.moved += other.moved
         if other.skipped is not None:
@@ -75,7 +78,7 @@ class Checked:
             self.left_out[why] = self.left_out.get(why, 0) + count
 
     def as_json(self) -> dict[str, Any]:
-        """For people and programs."""
+        """Return it for people and programs."""
         return {
             "part": self.part,
             "name": self.name,
@@ -90,29 +93,29 @@ class Checked:
 
 @dataclass(slots=True)
 class Report:
-    """All that was checked, and what is left out by name."""
+    """Everything that was checked, and what is left out by name."""
 
     checked: list[Checked] = field(default_factory=list)
     excluded: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def differences(self) -> int:
-        """How many there are in all."""
+        """Return the total number of differences."""
         return sum(one.differences_count for one in self.checked)
 
     @property
     def compared(self) -> int:
-        """How many rows, decisions and effects were compared."""
+        """Return how many rows, decisions and effects were compared."""
         return sum(one.compared for one in self.checked)
 
     def listed(self) -> Iterator[tuple[Checked, Difference]]:
-        """The differences that are listed, with what they are of."""
+        """Yield the listed differences, with what they belong to."""
         for one in self.checked:
             for difference in one.differences:
                 yield one, difference
 
     def as_json(self) -> dict[str, Any]:
-        """For people and programs."""
+        """Return it for people and programs."""
         return {
             "differences": self.differences,
             "compared": self.compared,

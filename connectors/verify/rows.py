@@ -1,10 +1,10 @@
-"""What of a table's row the shadow run gives, table by table, and what it does not and why.
+"""Which parts of a table's row the shadow run produces, table by table, and which it does not and why.
 
-Invariant: two rows are compared by the bytes of what is left when everything that is named here is taken out of both. An agent
-reads several topics of a partition, and which of them it read first is in no log; so what depends on that is left out. Of what is
-left out, `kept.py` holds these against the events that told the decision: `dirty_since` of channels, `requested_offset` and
-`last_enqueued_at` of users, `decided_ms` of ingests, `since_ms` of usage (that there is one). `excluded` names the rest, which
-nothing compares.
+Invariant: two rows are compared by their bytes after everything listed here is removed from both. An agent reads
+several topics of a partition, and the log does not record their order; so fields that depend on it are left out. Of
+those, `kept.py` compares these with the events of the decision: `dirty_since` of channels, `requested_offset` and
+`last_enqueued_at` of users, `decided_ms` of ingests, `since_ms` of usage (that there is one). `excluded` lists the
+rest, which nothing compares.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Rows:
     """How the rows of a table are compared.
 
     Attributes:
-        comparable: the bytes of a row that are compared.
+        comparable: the compared bytes of a row.
         excluded: field -> why nothing compares it.
-        may_be_gone: whether a row that the log gives may be missing, and the other way round: ticks forget rows.
+        may_be_gone: whether a row of the log may be missing, and the other way round: ticks delete rows.
     """
 
     comparable: Callable[[bytes, bytes], bytes]
@@ -99,7 +99,7 @@ def _namespace(_key: bytes, row: bytes) -> bytes:
 
 
 def _tick(key: bytes, row: bytes) -> bytes:
-    if key.startswith(b"epochs\0"):  # of relays; which were read before a restart is no matter of the log's order
+    if key.startswith(b"epochs\0"):  # of relays; which were read before a restart does not depend on the log's order
         return b""
     return orjson.dumps(orjson.loads(row)[:2])
 
@@ -162,7 +162,7 @@ ROWS: Mapping[str, Rows] = {
 
 
 def fields_that_differ(table: str, expected: bytes | None, found: bytes | None) -> tuple[str, Any, Any]:
-    """What to show of two rows: the whole rows where one is missing, else what of them differs."""
+    """Return what to show of two rows: the whole rows if one is missing, else the differing field."""
     if expected is None or found is None:
         return "row", expected, found
     try:

@@ -10,7 +10,7 @@ from highwater.connectors.verify.decisions import verify_decisions
 from highwater.connectors.verify.effects import EFFECTS, NOT_LOOKED_FOR, verify_effects
 from highwater.connectors.verify.judging import DECISIONS, NOT_JUDGED
 from highwater.connectors.verify.models import MODELS, NOT_COMPARED, verify_models
-from highwater.connectors.verify.patience import Patience
+from highwater.connectors.verify.patience import TimeLimit
 from highwater.connectors.verify.report import Checked, Report
 from highwater.connectors.verify.rows import ROWS
 from highwater.connectors.verify.shadow import shadow_database
@@ -26,15 +26,15 @@ async def verify(
     *,
     parts: tuple[str, ...] = PARTS,
     say: Callable[[str], None] = lambda _part: None,
-    patience: Patience | None = None,
+    patience: TimeLimit | None = None,
 ) -> Report:
-    """Verify the parts that are named; `say` hears each as it begins, `patience` bounds each.
+    """Verify the named parts; `say` gets each as it begins, `patience` limits each.
 
     Raises:
         ConfigurationError: an address is missing, or a database may not be created.
         UnavailableError: a service is unavailable, another verification is in progress, or a part took too long.
     """
-    patience = patience or Patience()
+    patience = patience or TimeLimit()
     report = Report(excluded=excluded(parts))
     async with AsyncExitStack() as opened:
         doing: dict[str, Callable[[], Awaitable[list[Checked]]]] = {
@@ -43,7 +43,7 @@ async def verify(
             "effects": lambda: verify_effects(around, settings, patience),
         }
         if "models" in parts:
-            # Before everything else, so that what stands in its way is not found at the end of an hour.
+            # Before everything else, so that an obstacle is not found after an hour.
             shadow = await opened.enter_async_context(shadow_database(around, settings, patience))
             doing["models"] = lambda: verify_models(around, settings, shadow, patience)
         for part in PARTS:
@@ -55,7 +55,7 @@ async def verify(
 
 
 def excluded(parts: Collection[str] = PARTS) -> dict[str, Mapping[str, str]]:
-    """Everything that is left out by name, with why: the one catalogue of what is no function of the log."""
+    """Return everything that is left out by name, with the reason: the catalogue of what is not a function of the log."""
     found: dict[str, Mapping[str, str]] = {}
     if "tables" in parts:
         found |= {f"table {name}": rows.excluded for name, rows in ROWS.items()}

@@ -1,8 +1,8 @@
 """A second database that the product's own sinks fill from the log, up to the positions that the live ones recorded.
 
-The invariant: it stands beside the live one and is dropped in the end; nothing that a sink tells leaves it, since its outbox is
-emptied and never relayed. The sinks are those that run live, so a difference is one of what is stored, not of two programs. A
-lock of the live database says whose it is: one verification has it, and what one that was killed has left is replaced.
+Invariant: it is separate from the live one and dropped at the end; nothing that a sink publishes leaves it, since its
+outbox is emptied and never relayed. The sinks are the live ones, so a difference is one of stored data, not of two
+programs. A lock in the live database limits it to one verification, and the remains of a killed one are replaced.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from highwater.connectors.postgres.pool import (
 from highwater.connectors.queries.sink_queries import QueriesSink
 from highwater.connectors.slices import ERASURE
 from highwater.connectors.verify.log import ReadLog, decoded, in_slices
-from highwater.connectors.verify.patience import Patience
+from highwater.connectors.verify.patience import TimeLimit
 from highwater.connectors.verify.statements import QUERIES
 from highwater.schemas.errors import ConfigurationError, InvalidEventError, UnavailableError
 from highwater.schemas.jobs import PLAN_CHANGED, PlanChanged
@@ -51,27 +51,27 @@ from highwater.streams.jobs.validation import check_jobs_event
 from highwater.streams.settings import Settings
 
 _NAME = "highwater_verify"
-# A database is files that are copied and synced; on a disk that is busy it takes many seconds.
+# A database consists of files that are copied and synced; on a busy disk that takes many seconds.
 _MAKING_SECONDS_MAX = 120.0
 # An arbitrary constant that only verifications lock, in the live database.
 _LOCK = 4_815_162_343
-# The server notices within this that a verification was killed, unless it is in the middle of a statement.
+# The server notices within this that a verification was killed, unless it is executing a statement.
 _LOCK_SECONDS_MAX = 3.0
 _LOCK_POLL_SECONDS = 0.2
-# The sinks ask what time it is for what is no function of the log, and for capping what users claim of the future. None was later
-# than this, so nothing is capped here.
+# Sinks read the clock for fields that are not a function of the log, and to cap users' times in the future. No event
+# was later than this, so nothing is capped here.
 _LATE_MS = 16_725_225_600_000  # 2500-01-01
 
 
 class _Plans(Handler[PlanChanged, list[Event[PlanChanged]]]):
-    """What the sink of organizations stores of plans; it tells Redis as well, and here is none."""
+    """Stores plans like the sink of organizations, but without updating Redis."""
 
     group = "organizations"
     topics = (PLAN_CHANGED,)
     batch_max = 200
 
     async def prepare(self, events: Sequence[Event[PlanChanged]]) -> list[Event[PlanChanged]]:
-        """Check them."""
+        """Check the events."""
         return [event for event in events if _is_valid(event)]
 
     async def apply(
@@ -93,7 +93,7 @@ def _is_valid(event: Event[PlanChanged]) -> bool:
 
 @dataclass(slots=True)
 class Ambiguous:
-    """What the log leaves open, because it depends on which of two topics was read first (see `models.py`)."""
+    """What the log leaves ambiguous, because it depends on which of two topics was read first (see `models.py`)."""
 
     erased_users: set[str] = field(default_factory=set)
     ahead_users: set[str] = field(default_factory=set)
@@ -104,7 +104,7 @@ class Ambiguous:
     _partition_of: dict[str, int] = field(default_factory=dict)
 
     def note(self, event: Event[Any]) -> None:
-        """Note what an event leaves open; events come in the order of the broker's time."""
+        """Note the ambiguity that an event causes; events come in the order of the broker's time."""
         record, value = event
         match record.topic:
             case "feeds.user-erased":
@@ -126,7 +126,7 @@ class Ambiguous:
 class Shadow:
     """The database and the sinks that fill it."""
 
-    def __init__(self, around: Surroundings, settings: Settings, patience: Patience) -> None:
+    def __init__(self, around: Surroundings, settings: Settings, patience: TimeLimit) -> None:
         self.pool = around.pool
         self._patience = patience
         self._around = around
@@ -169,7 +169,7 @@ class Shadow:
         return None if value is None else Event(record, value)
 
     async def _apply(self, sink: Handler[Any, Any], events: Sequence[Event[Any]]) -> None:
-        """As the consumer framework does: a batch that cannot be taken is tried event by event."""
+        """Apply events as the consumer framework does: a refused batch is repeated event by event."""
         try:
             prepared = await sink.prepare(events)
             try:
@@ -190,18 +190,18 @@ class Shadow:
 
 
 @asynccontextmanager
-async def shadow_database(around: Surroundings, settings: Settings, patience: Patience) -> AsyncIterator[Shadow]:
-    """An empty database with all tables beside the live one, and the sinks to fill it.
+async def shadow_database(around: Surroundings, settings: Settings, patience: TimeLimit) -> AsyncIterator[Shadow]:
+    """Yield an empty database with all tables beside the live one, and the sinks to fill it.
 
     Raises:
         ConfigurationError: the user of the live database may not make one.
-        UnavailableError: another verification is under way, or PostgreSQL does not answer.
+        UnavailableError: another verification is in progress, or PostgreSQL does not answer.
     """
     if settings.database is None:
         raise ConfigurationError("DATABASE_URL is not set")
     async with _owner(settings.database) as owner:
         try:
-            # Within the reach of what drops it: who is interrupted while it is made leaves nothing either.
+            # Inside the block that drops it: an interruption during its creation leaves nothing either.
             await _administer(owner, QUERIES["verify_drop"], QUERIES["verify_create"], QUERIES["verify_hasten"])
             async with await open_pool(_beside(settings.database), size_max=4) as pool:
                 with _privileged(owner, "CREATE EXTENSION vector in template1"):
@@ -214,7 +214,7 @@ async def shadow_database(around: Surroundings, settings: Settings, patience: Pa
 
 @asynccontextmanager
 async def _owner(url: str) -> AsyncIterator[Any]:
-    """A connection that makes and drops the database, and holds the lock for as long."""
+    """Yield a connection that creates and drops the database, and holds the lock meanwhile."""
     connection: Any = await open_connection(
         url,
         timeout=5.0,
@@ -242,7 +242,7 @@ async def _administer(owner: Any, *statements: str) -> None:
 
 @contextmanager
 def _privileged(owner: Any, remedy: str = "ALTER ROLE {role} CREATEDB") -> Iterator[None]:
-    """What a role may not do is said with the remedy."""
+    """Report a missing privilege with the remedy."""
     try:
         yield
     except asyncpg.InsufficientPrivilegeError as error:
@@ -254,6 +254,6 @@ def _privileged(owner: Any, remedy: str = "ALTER ROLE {role} CREATEDB") -> Itera
 
 
 def _beside(url: str) -> str:
-    """The address of the database beside the live one."""
+    """Return the address of the database beside the live one."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(path=f"/{_NAME}"))

@@ -1,9 +1,11 @@
-"""(a) The agents' tables: the agents read the log again, without a broker, and their rows are compared with the changelogs.
+"""(a) The agents' tables: the agents read the log again, without a broker, and their rows are compared with the
+changelogs.
 
-Invariant: nothing here reads a changelog to make what it compares with it. Nothing that the agents send leaves the process, and
-they keep their rows in memory: no group, application id or state folder is shared with a worker. Positions are fixed before: up
-to what the group had committed when the changelogs were read every row must be the same; a row that later events touch may be as
-it was before or after any of them. Partitions share nothing, so one is compared after the other, and only one's rows are held.
+Invariant: the expected rows are never computed from a changelog. Nothing that the agents send leaves the process, and
+they keep their rows in memory: no group, application id or state folder is shared with a worker. Positions are fixed
+before: up to what the group had committed when the changelogs were read every row must be equal; a row that later
+events change may be as before or after any of them. Partitions are independent, so they are compared one after the
+other, and only one's rows are held.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from highwater.connectors.kafka.records import Record
 from highwater.connectors.verify.kept import KEPT, kept_differences, note_decisions
 from highwater.connectors.verify.log import decoded, read_all, read_in_order
 from highwater.connectors.verify.notes import notes_on_disk
-from highwater.connectors.verify.patience import Patience
+from highwater.connectors.verify.patience import TimeLimit
 from highwater.connectors.verify.report import Checked, Difference
 from highwater.connectors.verify.rows import ROWS, fields_that_differ
 from highwater.schemas.positions import Position
@@ -32,7 +34,8 @@ from highwater.streams.settings import Settings
 from highwater.streams.whole_tables import MARK_KEY
 
 PART = "tables"
-# The changelog is written before the offset is committed, but by another connection; what differs is looked at again after this.
+# The changelog is written before the offset is committed, but by another connection; differences are checked again
+# after this long.
 _SETTLE_SECONDS = 2.0
 
 Key = tuple[int, bytes]  # partition, key
@@ -41,20 +44,20 @@ Live = Mapping[str, Mapping[Key, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Positions fixed for one comparison: what the group had dealt with, and how far the log went afterwards."""
+    """Positions fixed for one comparison: what the group had processed, and where the log ended afterwards."""
 
     committed: Mapping[Place, int]
     inputs: Mapping[Place, LogRange]
 
     def before(self) -> dict[Place, LogRange]:
-        """What the tables must hold."""
+        """Return what the tables must hold."""
         return {
             place: LogRange(span.low, min(span.high, max(span.low, self.committed.get(place, span.low))))
             for place, span in self.inputs.items()
         }
 
     def after(self) -> dict[Place, LogRange]:
-        """What they may hold."""
+        """Return what they may hold."""
         return {
             place: LogRange(max(span.low, self.committed.get(place, span.low)), span.high)
             for place, span in self.inputs.items()
@@ -63,7 +66,7 @@ class Ends:
 
 @dataclass(slots=True)
 class Shadow:
-    """The rows that the log gives, per table, with the event that wrote each last; of rows that later events touch all states."""
+    """The rows computed from the log, per table, with the last event of each; for rows that later events change, all states."""
 
     rows: dict[str, dict[Key, bytes]] = field(default_factory=dict)
     written_by: dict[str, dict[Key, Position]] = field(default_factory=dict)
@@ -71,17 +74,17 @@ class Shadow:
 
 
 def changelog_of(table: str) -> str:
-    """The topic that holds a table."""
+    """Return the topic that holds a table."""
     return f"{GROUP}-{table}-changelog"
 
 
-async def verify_tables(around: Surroundings, settings: Settings, patience: Patience) -> list[Checked]:
-    """Compare every table of the agents with what the log gives."""
+async def verify_tables(around: Surroundings, settings: Settings, patience: TimeLimit) -> list[Checked]:
+    """Compare every table of the agents with the rows computed from the log."""
     whole: dict[str, Checked] = {}
     for partition in range(keyed_partitions()):
         checked = await _verify_partition(around, settings, patience, partition)
         if any(one.differences_count for one in checked):
-            # A row may have been on its way between the changelog and the commit; what stays is a difference.
+            # A row may have been in flight between the changelog and the commit; what remains is a difference.
             await asyncio.sleep(_SETTLE_SECONDS)
             checked = await _verify_partition(around, settings, patience, partition)
         for one in checked:
@@ -90,7 +93,7 @@ async def verify_tables(around: Surroundings, settings: Settings, patience: Pati
 
 
 async def _verify_partition(
-    around: Surroundings, settings: Settings, patience: Patience, partition: int
+    around: Surroundings, settings: Settings, patience: TimeLimit, partition: int
 ) -> list[Checked]:
     driver = memory_driver(around, settings, patience)
     patience.at(f"the ends of partition {partition}")
@@ -103,7 +106,7 @@ async def _verify_partition(
 
 
 def truncated_topics(inputs: Mapping[Place, LogRange]) -> dict[str, str]:
-    """Topics of which the beginning is gone, with what is said of them; ticks are kept for a week by design."""
+    """Return topics whose beginning is gone, with a message about each; ticks are kept for a week by design."""
     return {
         topic: f"the log of {topic}/{partition} no longer has its first {span.low:,} events"
         for (topic, partition), span in inputs.items()
@@ -111,8 +114,8 @@ def truncated_topics(inputs: Mapping[Place, LogRange]) -> dict[str, str]:
     }
 
 
-def memory_driver(around: Surroundings, settings: Settings, patience: Patience) -> Driver:
-    """The agents with their tables in memory; nothing that they send is kept."""
+def memory_driver(around: Surroundings, settings: Settings, patience: TimeLimit) -> Driver:
+    """Return the agents with their tables in memory; nothing that they send is kept."""
 
     async def learn(schema_id: int) -> None:
         patience.at(f"the registry, for schema {schema_id}")
@@ -124,9 +127,9 @@ def memory_driver(around: Surroundings, settings: Settings, patience: Patience) 
 
 
 async def _fixed(
-    around: Surroundings, driver: Driver, patience: Patience, partition: int
+    around: Surroundings, driver: Driver, patience: TimeLimit, partition: int
 ) -> tuple[Ends, dict[str, dict[Key, bytes]]]:
-    """What was dealt with, then the tables, then the ends of the log: in this order, so that no row is ahead of the log."""
+    """Read what was processed, then the tables, then the ends of the log: in this order, so that no row is ahead of the log."""
     committed = await asyncio.to_thread(committed_offsets, around.client, GROUP)
     counts = await around.admin.partition_counts()
     changelogs = {changelog_of(table): table for table in driver.tables}
@@ -147,9 +150,9 @@ async def _fixed(
 
 
 async def _compare_kept(
-    around: Surroundings, patience: Patience, partition: int, checked: Mapping[str, Checked], live: Live
+    around: Surroundings, patience: TimeLimit, partition: int, checked: Mapping[str, Checked], live: Live
 ) -> None:
-    """What rows keep of what was decided at ticks, against the events that told the decisions; these end after the rows."""
+    """Compare what rows keep of decisions at ticks with the events of those decisions; these end after the rows."""
     counts = await around.admin.partition_counts()
     topics = sorted({topic for kept in KEPT.values() for topic in kept.topics if counts.get(topic, 0) > partition})
     spans = await around.admin.log_ranges([(topic, partition) for topic in topics])
@@ -207,7 +210,7 @@ async def shadow_of(
 def compare(
     table: str, shadow: Shadow, live: Mapping[Key, bytes], truncated: Mapping[str, str], driver: Driver
 ) -> Checked:
-    """Compare the rows of a table, as its changelog has them, with those of the shadow."""
+    """Compare the rows of a table in its changelog with those of the shadow."""
     checked = Checked(PART, table)
     if missing := sorted(set(driver.sources.get(table, ())) & set(truncated)):
         checked.skipped = "; ".join(truncated[topic] for topic in missing)
@@ -249,7 +252,7 @@ def _is_same(table: str, key: bytes, one: bytes | None, other: bytes | None) -> 
 
 
 def _comparable(table: str, key: bytes, row: bytes | None) -> bytes | None:
-    """What of a row is compared; a row that cannot be read is not one that the log gives, and is compared whole."""
+    """Return the compared part of a row; an unreadable row is not one that the log produces, and is compared as a whole."""
     try:
         return None if row is None else ROWS[table].comparable(key, row)
     except (ValueError, TypeError, KeyError):

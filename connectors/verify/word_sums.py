@@ -1,7 +1,7 @@
-"""Sums of words: what `chunk_words` holds is compared with what the texts of the chunks give.
+"""Sums of words: compares `chunk_words` with the sums over the texts of the chunks.
 
-Invariant. Both are read in one snapshot of the live database. The log is not needed: triggers keep the sums in the transaction
-that changes chunks, so they are right or wrong at any moment.
+Invariant. Both are read in one snapshot of the live database. The log is not needed: triggers update the sums in the
+transaction that changes chunks, so they are right or wrong at any time.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 from highwater.connectors.verify.live import Rows
-from highwater.connectors.verify.patience import PART_SECONDS_MAX, Patience
+from highwater.connectors.verify.patience import PART_SECONDS_MAX, TimeLimit
 from highwater.connectors.verify.report import Checked, Difference
 from highwater.connectors.verify.statements import QUERIES
 
-# The word under which the sums of a whole namespace stand, as a reader of the report sees it.
+# The word of a whole namespace's sums, as the report shows it.
 _ALL_CHUNKS = "(all chunks)"
 
 
-async def verify_word_sums(live: Any, part: str, patience: Patience) -> Checked:
-    """Compare the sums, one namespace and word after the other. `live`: a snapshot."""
+async def verify_word_sums(live: Any, part: str, patience: TimeLimit) -> Checked:
+    """Compare the sums, by namespace and word. `live`: a snapshot."""
     patience.at("words of chunks, counted from their texts")
     checked = Checked(part, "chunk_words")
     rows = Rows(live, QUERIES["verify_chunk_words"], seconds_max=PART_SECONDS_MAX)

@@ -1,1 +1,1 @@
-"""Manifests for Kubernetes, written from docker-compose.kafka.yml and the catalogue of topics."""
+"""Manifests for Kubernetes, generated from docker-compose.kafka.yml and the catalogue of topics."""

@@ -1,6 +1,6 @@
-"""`python -m highwater.deploy.kubernetes`: writes the manifests; `--check` fails when they are out of date.
+"""`python -m highwater.deploy.kubernetes`: writes the manifests; `--check` fails if they are outdated.
 
-With `--partitions N --into FOLDER` those of an installation with another number of partitions, in a folder of its own.
+`--partitions N --into FOLDER` writes those of an installation with another number of partitions to another folder.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from highwater.schemas.topics import PARTITIONS, PARTITIONS_MAX
 
 
 def main(arguments: list[str]) -> int:
-    """Write the files, or say whether they are current."""
+    """Write the files, or report whether they are current."""
     parser = argparse.ArgumentParser(prog="python -m highwater.deploy.kubernetes")
     parser.add_argument("--check", action="store_true", help="write nothing; status 1 when a file is out of date")
     parser.add_argument("--partitions", type=int, default=PARTITIONS, choices=range(1, PARTITIONS_MAX + 1), metavar="N")

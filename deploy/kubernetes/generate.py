@@ -1,4 +1,4 @@
-"""The files of `deploy/kubernetes/manifests`, as text."""
+"""Generates the files of `deploy/kubernetes/manifests`, as text."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _HEAD = "# Written by `python -m highwater.deploy.kubernetes`; change what it is
 
 
 class _Plain(yaml.SafeDumper):
-    """No anchors: a reader sees each object whole."""
+    """No anchors: each object is complete."""
 
     def ignore_aliases(self, _data: Any) -> bool:
-        """Never an alias."""
+        """Return true: never use an alias."""
         return True
 
 
 def files(partitions: int = PARTITIONS) -> dict[str, str]:
-    """Text by file name."""
+    """Return the texts by file name."""
     use_partitions(partitions)
     own = own_services()
     one_shot, *running = own
@@ -45,7 +45,7 @@ def files(partitions: int = PARTITIONS) -> dict[str, str]:
 
 
 def _kustomization(names: Iterable[str]) -> dict[str, Any]:
-    """What `kubectl apply -k` applies, in which namespace, and from where the image is."""
+    """Return what `kubectl apply -k` applies, the namespace, and the image."""
     return {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",

@@ -1,4 +1,4 @@
-"""Who may connect to whom, arrow by arrow. What a pod connects to is not limited: models and sources are out in the world."""
+"""Who may connect to whom. Outgoing connections of a pod are not limited: models and sources are outside."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _CLIENTS: Manifest = {"podSelector": {"matchLabels": CLIENT}}
 _REGISTRY: Manifest = {"podSelector": {"matchLabels": labels("registry")}}
 _INSTANCES: Manifest = {"podSelector": {"matchLabels": {"cnpg.io/cluster": POSTGRES}}}
 _OPERATOR: Manifest = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "cnpg-system"}}}
-# Whoever collects metrics is in a namespace that has this label.
+# The label of the namespace that collects metrics.
 _MONITORING: Manifest = {"namespaceSelector": {"matchLabels": {"highwater.dev/monitoring": "true"}}}
 _POSTGRES_STATUS_PORT = 8000
 
 
 def policies(roles: Iterable[Service]) -> list[Manifest]:
-    """Nothing is let in but what is named; Strimzi writes the brokers' policy from the listener's `networkPolicyPeers`."""
+    """Allow only the named connections; Strimzi writes the brokers' policy from the listener's `networkPolicyPeers`."""
     found = [
         _policy("nothing-else", {"app.kubernetes.io/part-of": APPLICATION}, []),
         _policy("registry", labels("registry"), [_rule([_CLIENTS], REGISTRY_PORT)]),
@@ -44,7 +44,7 @@ def policies(roles: Iterable[Service]) -> list[Manifest]:
     ]
     for one in roles:
         assert one.port is not None
-        # The API asks for a key; whoever stands before it, an Ingress or a Gateway, may be anywhere.
+        # The API requires a key; the Ingress or Gateway before it may be anywhere.
         found.append(_policy(one.name, labels(one.name), [_rule([] if one.is_api else [_MONITORING], one.port)]))
     return found
 
@@ -55,5 +55,5 @@ def _policy(name: str, pods: dict[str, str], rules: Sequence[Manifest]) -> Manif
 
 
 def _rule(peers: Sequence[Manifest], port: int) -> Manifest:
-    """Connections from these to a port; from nobody named: from everybody."""
+    """Allow connections from these peers to a port; without peers from everywhere."""
     return {**({"from": list(peers)} if peers else {}), "ports": [{"protocol": "TCP", "port": port}]}

@@ -1,4 +1,4 @@
-"""What manifests have in common: names, labels, and the parts of a pod."""
+"""The common parts of manifests: names, labels, and pod templates."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 Manifest = dict[str, Any]
 
 APPLICATION = "highwater"
-# The Secret that whoever installs it makes: HIGHWATER_API_KEYS, REDIS_PASSWORD, and the optional ones.
+# The Secret that the person who installs it creates: HIGHWATER_API_KEYS, REDIS_PASSWORD, and the optional ones.
 SECRETS = "highwater-secrets"
 KAFKA, KAFKA_USER = "highwater", "highwater"
 KAFKA_PORT, KAFKA_CA_SECRET = 9093, f"{KAFKA}-cluster-ca-cert"
 POSTGRES, POSTGRES_PORT = "postgres", 5432
 REDIS_PORT, REGISTRY_PORT = 6379, 8080
-# Clients of the services: every pod of ours has it.
+# The label of clients of the services: every pod of ours has it.
 CLIENT = {"highwater.dev/client": "true"}
 ROLE = {"highwater.dev/role": "true"}
 USER_ID = 10_001  # of deploy/Dockerfile
 
 
 def labels(name: str) -> dict[str, str]:
-    """How a workload's pods are found."""
+    """Return the labels by which a workload's pods are found."""
     return {"app.kubernetes.io/name": name, "app.kubernetes.io/part-of": APPLICATION}
 
 
@@ -32,20 +32,20 @@ def manifest(api: str, kind: str, name: str, **more: Any) -> Manifest:
 
 
 def from_secret(name: str, secret: str, key: str, *, optional: bool = False) -> Manifest:
-    """A variable of a container whose value is a Secret's."""
+    """Return a container variable whose value is a Secret's."""
     reference: Manifest = {"name": secret, "key": key}
     return {"name": name, "valueFrom": {"secretKeyRef": reference | ({"optional": True} if optional else {})}}
 
 
 def service(name: str, port: int, *, port_name: str = "http", is_headless: bool = False) -> Manifest:
-    """A Service of a workload's pods; a headless one has the address of each, for a Prometheus."""
+    """Return a Service of a workload's pods; a headless one has the address of each, for Prometheus."""
     spec: Manifest = {"clusterIP": "None"} if is_headless else {}
     ports = [{"name": port_name, "port": port, "targetPort": port_name}]
     return manifest("v1", "Service", name, spec={**spec, "selector": labels(name), "ports": ports})
 
 
 def disruption_budget(name: str) -> Manifest:
-    """A drained machine takes one pod of a workload at a time."""
+    """Let a drained machine take one pod of a workload at a time."""
     spec = {"maxUnavailable": 1, "selector": {"matchLabels": labels(name)}}
     return manifest("policy/v1", "PodDisruptionBudget", name, spec=spec)
 
@@ -59,7 +59,7 @@ def pod(
     user_id: int | None = None,
     **spec: Any,
 ) -> Manifest:
-    """A pod's template: no right that it does not need, and its fellows on other machines."""
+    """Return a pod's template: minimal rights, and replicas on other machines."""
     confined = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     security: Manifest = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
     if user_id is not None:
@@ -74,7 +74,8 @@ def pod(
         "metadata": {"labels": {**labels(name), **(more_labels or {})}},
         "spec": {
             "automountServiceAccountToken": False,
-            # Kubernetes would otherwise add variables by the names of Services, and HIGHWATER_* ones that are no settings.
+            # Kubernetes would otherwise add variables by the names of Services, including HIGHWATER_* ones that are not
+            # settings.
             "enableServiceLinks": False,
             "securityContext": security,
             "topologySpreadConstraints": [spread],
@@ -86,5 +87,5 @@ def pod(
 
 
 def resources(memory: str, memory_max: str, cpu: str) -> Manifest:
-    """What a container is promised, and the memory past which it is ended; the processor is not limited."""
+    """Return a container's requests, and its memory limit; the processor is not limited."""
     return {"requests": {"memory": memory, "cpu": cpu}, "limits": {"memory": memory_max}}

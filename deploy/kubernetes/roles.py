@@ -1,4 +1,4 @@
-"""The roles: what the compose file runs, two of each, more as consumers fall behind."""
+"""The roles: the services of the compose file, two of each, and more when consumers lag."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ _BOOTSTRAP = f"{KAFKA}-kafka-bootstrap:{KAFKA_PORT}"
 _CA_FOLDER = "/etc/highwater/kafka"
 _DATA_FOLDER = "/var/lib/highwater/data"
 _REPLICAS_MIN = 2  # one may be lost, or drained
-# Events that one process has before another is added: a second or two of a sink's work, minutes of a worker that computes.
+# Lag per process before another is added: a second or two of a sink's work, minutes of a worker that computes.
 _LAG_EVENTS = 1_000
-# The names by which Kafka knows the readers of our topics (connectors/kafka/groups.py).
+# Kafka's names of the readers of our topics (connectors/kafka/groups.py).
 _GROUP_PREFIX, _WORKER_GROUP = "highwater-", "highwater-feeds"
 _TRIGGER_AUTHENTICATION = "kafka"
 
 
 def _services_addresses() -> list[Manifest]:
-    """Where the services are, in place of the compose file's addresses."""
+    """Return the addresses of the services, replacing the compose file's."""
     return [
         {"name": "KAFKA_BOOTSTRAP_SERVERS", "value": _BOOTSTRAP},
         {"name": "KAFKA_SECURITY_PROTOCOL", "value": "SASL_SSL"},
@@ -52,7 +52,7 @@ def _services_addresses() -> list[Manifest]:
         {"name": "KAFKA_SSL_CA_LOCATION", "value": f"{_CA_FOLDER}/ca.crt"},
         {"name": "SCHEMA_REGISTRY_URL", "value": f"http://registry:{REGISTRY_PORT}/apis/ccompat/v7"},
         from_secret("DATABASE_URL", f"{POSTGRES}-app", "uri"),
-        # Before the addresses that name it.
+        # Before the addresses that refer to it.
         from_secret("REDIS_PASSWORD", SECRETS, "REDIS_PASSWORD"),
         {"name": "REDIS_URL", "value": f"redis://:$(REDIS_PASSWORD)@redis:{REDIS_PORT}/0"},
         {"name": "REDIS_CACHE_URL", "value": f"redis://:$(REDIS_PASSWORD)@redis-cache:{REDIS_PORT}/0"},
@@ -60,7 +60,7 @@ def _services_addresses() -> list[Manifest]:
 
 
 def environment(one: Service, partitions: int) -> list[Manifest]:
-    """The compose file's: addresses are this cluster's, what is given from outside is of the Secret, the rest is as it is."""
+    """Return the compose file's environment with this cluster's addresses and the Secret's values; the rest is unchanged."""
     found = _services_addresses()
     named = {variable["name"] for variable in found}
     for name, value in one.environment.items():
@@ -75,7 +75,7 @@ def environment(one: Service, partitions: int) -> list[Manifest]:
 
 
 def role(one: Service, partitions: int) -> list[Manifest]:
-    """A role's Deployment, with what finds it, protects it and adds to it."""
+    """Return a role's Deployment, with its Service, disruption budget and scaling."""
     found = [_deployment(one, partitions), disruption_budget(one.name)]
     assert one.port is not None
     found.append(service(one.name, one.port, is_headless=not one.is_api))
@@ -84,7 +84,7 @@ def role(one: Service, partitions: int) -> list[Manifest]:
 
 
 def init(one: Service, partitions: int) -> Manifest:
-    """The Job that brings topics, schemas and tables to what the version needs; tried again while services start."""
+    """Return the Job that upgrades topics, schemas and tables to this version; repeated while services start."""
     container = _container(one, partitions)
     template = pod(
         one.name, [container], volumes=_volumes(), more_labels=CLIENT, user_id=USER_ID, restartPolicy="OnFailure"
@@ -94,7 +94,7 @@ def init(one: Service, partitions: int) -> Manifest:
 
 
 def consumer_groups(one: Service) -> list[str]:
-    """The consumer groups of a role that read our topics, by Kafka's names; none of the API and of `init`."""
+    """Return the consumer groups of a role that read our topics, by Kafka's names; none for the API and `init`."""
     if one.command == ("worker",):
         return [_WORKER_GROUP]
     if one.command[0] != "connect":
@@ -104,12 +104,12 @@ def consumer_groups(one: Service) -> list[str]:
 
 
 def trigger_authentication() -> Manifest:
-    """How KEDA logs in to Kafka."""
+    """Return how KEDA logs in to Kafka."""
     secrets = [
         {"parameter": "password", "name": KAFKA_USER, "key": "password"},
         {"parameter": "ca", "name": KAFKA_CA_SECRET, "key": "ca.crt"},
     ]
-    # Strimzi's Secret has no name in it: it is read from the environment of the role that is scaled.
+    # Strimzi's Secret contains no user name: it is read from the environment of the scaled role.
     user = {"parameter": "username", "name": "KAFKA_SASL_USERNAME"}
     spec = {"env": [user], "secretTargetRef": secrets}
     return manifest("keda.sh/v1alpha1", "TriggerAuthentication", _TRIGGER_AUTHENTICATION, spec=spec)
@@ -134,7 +134,7 @@ def _deployment(one: Service, partitions: int) -> Manifest:
         user_id=USER_ID,
         terminationGracePeriodSeconds=one.grace_seconds,
     )
-    # Where KEDA scales, the number is its alone: applying this again must not set it back.
+    # If KEDA scales, only KEDA sets the number: applying this again must not reset it.
     replicas = {} if consumer_groups(one) else {"replicas": _REPLICAS_MIN}
     spec = {**replicas, "selector": {"matchLabels": labels(one.name)}, "template": template}
     return manifest("apps/v1", "Deployment", one.name, spec=spec)
@@ -155,13 +155,13 @@ def _container(one: Service, partitions: int) -> Manifest:
 
 
 def _volumes() -> list[Manifest]:
-    """The authority of the brokers, and a folder that may be lost: the tables in it are restored from their changelogs."""
+    """Return the brokers' authority, and an ephemeral folder: its tables are restored from their changelogs."""
     authority = {"secretName": KAFKA_CA_SECRET, "items": [{"key": "ca.crt", "path": "ca.crt"}]}
     return [{"name": "kafka-ca", "secret": authority}, {"name": "data", "emptyDir": {}}]
 
 
 def _scaling(name: str, groups: Iterable[str], partitions: int) -> Manifest:
-    """More processes while a consumer of the role is behind; of a partition one process reads, so no more than those."""
+    """Add processes while a consumer of the role lags; one process reads a partition, so at most as many as partitions."""
     common = {
         "bootstrapServers": _BOOTSTRAP,
         "lagThreshold": str(_LAG_EVENTS),
@@ -181,7 +181,7 @@ def _scaling(name: str, groups: Iterable[str], partitions: int) -> Manifest:
         "scaleTargetRef": {"name": name},
         "minReplicaCount": _REPLICAS_MIN,
         "maxReplicaCount": partitions,
-        # A process that comes or goes has the group share out its partitions again: not for every short peak.
+        # Each change of the number of processes causes a rebalance: not for every short peak.
         "cooldownPeriod": 600,
         "triggers": triggers,
     }

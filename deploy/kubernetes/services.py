@@ -31,7 +31,7 @@ _REGISTRY_USER_ID, _REDIS_USER_ID = 1001, 999  # of the images
 
 
 def kafka() -> list[Manifest]:
-    """Three brokers, each a controller too, with one listener: TLS, and a password for every client."""
+    """Return three brokers, each also a controller, with one listener: TLS, and a password for every client."""
     clients = [
         {"podSelector": {"matchLabels": CLIENT}},
         {"podSelector": {"matchLabels": {"strimzi.io/cluster": KAFKA}}},
@@ -79,7 +79,7 @@ def kafka() -> list[Manifest]:
 
 
 def topics(catalogue: Iterable[Topic]) -> list[Manifest]:
-    """Every topic of the catalogue, as `highwater init` would create it; changelogs are made by the worker."""
+    """Return every topic of the catalogue, as `highwater init` would create it; the worker creates changelogs."""
     return [
         manifest(
             _STRIMZI,
@@ -97,20 +97,20 @@ def topics(catalogue: Iterable[Topic]) -> list[Manifest]:
 
 
 def _number(value: str) -> str | int | bool:
-    """A value as the operator compares it: numbers are numbers."""
+    """Return a value as the operator compares it: numbers as numbers."""
     if value in {"true", "false"}:
         return value == "true"
     return int(value) if value.removeprefix("-").isdecimal() else value
 
 
 def postgres() -> list[Manifest]:
-    """Three instances, of which one writes; the operator makes the Secret `postgres-app` with the address."""
+    """Return three instances, of which one writes; the operator creates the Secret `postgres-app` with the address."""
     spec: Manifest = {
         "instances": 3,
         "imageName": "ghcr.io/cloudnative-pg/postgresql:18-standard-trixie",  # has pgvector
         "storage": {"size": "50Gi"},
         "resources": resources("2Gi", "2Gi", "500m"),
-        # A commit is on two machines before it is acknowledged, as a record of Kafka is.
+        # A commit is on two machines before it is acknowledged, like a record of Kafka.
         "postgresql": {
             "parameters": {"max_connections": "400"},
             "synchronous": {"method": "any", "number": 1, "dataDurability": "required"},
@@ -128,7 +128,7 @@ def postgres() -> list[Manifest]:
 
 
 def registry() -> list[Manifest]:
-    """Two processes over the database `registry`."""
+    """Return two processes over the database `registry`."""
     name = "registry"
     probe = {"httpGet": {"path": "/apis/ccompat/v7/subjects", "port": "http"}, "periodSeconds": 10, "timeoutSeconds": 5}
     container = {
@@ -157,7 +157,7 @@ def registry() -> list[Manifest]:
 
 
 def redis() -> list[Manifest]:
-    """One of what must not go, with a disk, and one of what may."""
+    """Return one for durable data, with a disk, and one for caches."""
     return [*_redis("redis", disk="10Gi"), *_redis("redis-cache", disk=None)]
 
 

@@ -1,7 +1,8 @@
-"""Class archives of the two Java programs, made once at installation: each starts on two thirds of the time with one.
+"""Class archives of the two Java programs, created once at installation: with one, a program starts in two thirds of
+the time.
 
-Owns <prefix>/share/highwater/*.jsa. Law: an archive only saves time. Java itself refuses one that does not fit its
-version or its class path and goes on without, so a missing or old one is never an error.
+Owns <prefix>/share/highwater/*.jsa. Invariant: an archive only saves time. Java itself refuses one that does not match
+its version or its class path and continues without it, so a missing or outdated one is never an error.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from highwater.deploy.local.probes import probe_kafka, probe_registry
 from highwater.deploy.local.process import Command
 from highwater.deploy.local.registry import Registry
 
-RECORD_SECONDS_MAX = 90.0  # start until it answers; writing the archive comes on top
-WRITE_SECONDS_MAX = 90.0  # seen: 8 s for the larger one
+RECORD_SECONDS_MAX = 90.0  # start until it answers; writing the archive takes longer
+WRITE_SECONDS_MAX = 90.0  # 8 s were observed for the larger one
 POLL_SECONDS = 0.2
 
 
 def make_archives() -> list[str]:
-    """Make the archives that are missing; return the names of the programs that have one now."""
+    """Create missing archives; return the names of the programs that have one now."""
     root = install_root()
     base = root / "java.jsa"
     made = []
@@ -39,7 +40,7 @@ def make_archives() -> list[str]:
             if not archive.exists():
                 part = kind(folder, ports)
                 if not base.exists():
-                    # The bundled runtime comes without the archive of Java's own classes, the base of the others.
+                    # The bundled runtime lacks the archive of Java's own classes, the base of the others.
                     unfinished = base.with_suffix(".tmp")
                     dump = (java_program(), "-Xshare:dump", f"-XX:SharedArchiveFile={unfinished}")
                     part.process.run_to_end(Command(dump), WRITE_SECONDS_MAX)
@@ -50,7 +51,7 @@ def make_archives() -> list[str]:
 
 
 def _record(part: Part, base: Path, archive: Path) -> None:
-    """Run the program until it answers, and have it write what it loaded as it ends."""
+    """Run the program until it answers; it writes its loaded classes when it ends."""
     part.take_ports()
     part.prepare()
     command = part.command()
@@ -77,7 +78,7 @@ def _probe(part: Part) -> str | None:
 
 
 def main() -> int:
-    """Make the archives; a failure is one line and no failure of the installation."""
+    """Create the archives; a failure is one line and does not fail the installation."""
     try:
         make_archives()
     except LocalStackError as error:

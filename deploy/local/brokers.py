@@ -1,7 +1,7 @@
-"""How many brokers a data folder has, and what they have in common.
+"""The number of brokers of a data folder, and their common data.
 
-Owns <data_dir>/kafka/cluster.json. Invariant: a folder keeps the number of brokers that it was made with. The brokers vote on who
-leads, so two empty ones beside one with data could elect themselves and forget the topics.
+Owns <data_dir>/kafka/cluster.json. Invariant: a folder keeps the number of brokers that it was created with. The
+brokers elect a leader, so two empty ones beside one with data could elect themselves and forget the topics.
 """
 
 from __future__ import annotations
@@ -14,37 +14,39 @@ from pathlib import Path
 from highwater.deploy.local.errors import LocalStackError
 from highwater.deploy.local.private import make_folder, replace_file
 
-# One, or the fewest that outlive the loss of one: of two neither can go on alone.
+# One, or the fewest that survive the loss of one: of two neither can continue alone.
 CHOICES = (1, 3)
 
 
 def replicas_of(brokers: int) -> int:
-    """How many replicas a topic has on so many brokers."""
+    """Return the replication factor for this number of brokers."""
     return min(brokers, 3)
 
 
 def replicas_needed(brokers: int) -> int:
-    """How many of them acknowledge a write: with three, two, so that the loss of one neither loses it nor stops writes."""
+    """Return how many replicas acknowledge a write: with three brokers two, so that the loss of one neither loses it
+    nor stops writes.
+    """
     return 2 if brokers > 1 else 1
 
 
 def folder_names(brokers: int) -> tuple[str, ...]:
-    """The folder of each broker, which is also its name in status."""
+    """Return the folder of each broker, which is also its name in status."""
     return ("kafka", *(f"kafka_{node}" for node in range(2, brokers + 1)))
 
 
 def brokers_of(data_dir: Path) -> int | None:
-    """How many brokers the data folder was made with; None while none has data."""
+    """Return the number of brokers that the data folder was created with; None while none has data."""
     if not any((data_dir / name / "data" / "meta.properties").exists() for name in folder_names(max(CHOICES))):
         return None
     return int(str(_read(data_dir).get("brokers", 1)))
 
 
 def check_brokers(data_dir: Path, brokers: int) -> None:
-    """Refuse a number of brokers that the folder was not made with.
+    """Refuse another number of brokers than the folder was created with.
 
     Raises:
-        LocalStackError: it was made with another.
+        LocalStackError: it was created with another.
     """
     made_with = brokers_of(data_dir)
     if made_with not in (None, brokers):
@@ -55,26 +57,26 @@ def check_brokers(data_dir: Path, brokers: int) -> None:
 
 
 def settle_brokers(data_dir: Path, brokers: int) -> None:
-    """Write down the number of brokers of a folder, and the cluster's id, before the first of them is made.
+    """Store the number of brokers of a folder, and the cluster's id, before the first of them is created.
 
     Raises:
-        LocalStackError: the folder was made with another number.
+        LocalStackError: the folder was created with another number.
     """
     check_brokers(data_dir, brokers)
     if brokers == 1 or _read(data_dir).get("brokers") == brokers:
-        return  # a single one makes its id by itself
+        return  # a single one creates its own id
     make_folder(data_dir / "kafka")
     replace_file(_path(data_dir), json.dumps({"brokers": brokers, "cluster_id": new_cluster_id()}))
 
 
 def cluster_id_of(data_dir: Path) -> str:
-    """The id that every broker of a folder is made with; a fresh one where there is but one broker."""
+    """Return the id with which every broker of a folder is created; a new one for a single broker."""
     found = _read(data_dir).get("cluster_id")
     return str(found) if found else new_cluster_id()
 
 
 def new_cluster_id() -> str:
-    """A fresh id; one that opens with a dash would be read as an option."""
+    """Return a new id; one that begins with a dash would be read as an option."""
     return "h" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
 
 

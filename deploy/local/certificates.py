@@ -1,7 +1,8 @@
-"""The certificates of a stack that is run with TLS: an authority of its own, and one certificate for each server.
+"""The certificates of a stack with TLS: its own authority, and one certificate for each server.
 
-Owns <data_dir>/tls. Invariants: an authority is trusted only by the clients of its own stack, and its key is forgotten once the
-servers' certificates are signed, so nobody can have another one made; what is near its end is made anew at the next start.
+Owns <data_dir>/tls. Invariants: only the clients of its own stack trust an authority, and its key is deleted once the
+servers' certificates are signed, so nobody can sign another one; certificates near their end are recreated at the next
+start.
 """
 
 from __future__ import annotations
@@ -22,42 +23,42 @@ from highwater.deploy.local.private import make_folder, write_file
 
 FOLDER = "tls"
 SERVERS = ("kafka", "schema_registry", "database", "redis", "redis_cache")
-DAYS_VALID = 825  # the most that every client library takes from an authority of one's own
-DAYS_LEFT_MIN = 30  # made anew at a start with less: a stack is seldom left running for longer than that
-# Clocks of one machine agree; a snapshot of a virtual machine may be resumed a little in the past.
+DAYS_VALID = 825  # the maximum that every client library accepts from a private authority
+DAYS_LEFT_MIN = 30  # recreated at a start with less: a stack is seldom left running for longer than that
+# Clocks of one machine agree; a snapshot of a virtual machine may be resumed slightly in the past.
 BACKDATED = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """Where the PEM files of a stack are."""
+    """The PEM files of a stack."""
 
     folder: Path
 
     @property
     def authority(self) -> Path:
-        """The certificate that clients are to trust."""
+        """Return the certificate that clients must trust."""
         return self.folder / "ca.pem"
 
     def certificate(self, server: str) -> Path:
-        """A server's certificate."""
+        """Return a server's certificate."""
         return self.folder / f"{server}.crt"
 
     def key(self, server: str) -> Path:
-        """Its private key (PKCS #8, not encrypted)."""
+        """Return its private key (PKCS #8, not encrypted)."""
         return self.folder / f"{server}.key"
 
     def both(self, server: str) -> Path:
-        """Key and certificate in one file, as Kafka's key store of PEM wants them."""
+        """Return key and certificate in one file, as Kafka's PEM key store needs them."""
         return self.folder / f"{server}.pem"
 
 
 def certificates_of(data_dir: Path, now: datetime) -> Certificates:
-    """The certificates of a data folder; made where there are none, or none that last."""
+    """Return the certificates of a data folder; created if they are missing or expire soon."""
     found = Certificates(data_dir / FOLDER)
     if _lasts(found, now):
         return found
-    # Beside, then renamed: a start that is broken off leaves no half of a set.
+    # Written to another folder, then renamed: an interrupted start leaves no incomplete set.
     scratch = Certificates(data_dir / f"{FOLDER}.new")
     shutil.rmtree(scratch.folder, ignore_errors=True)
     make_folder(scratch.folder)

@@ -1,4 +1,4 @@
-"""Says in one line whether this machine can run the local stack, before anything is installed.
+"""Checks whether this machine can run the local stack, before anything is installed; prints one line if not.
 
 It runs under whatever `python3` there is, so its syntax stays that of the oldest Python 3.
 """

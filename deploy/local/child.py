@@ -1,8 +1,8 @@
-"""Becomes a child that cannot outlive its parent, then the program it was told to be.
+"""Becomes a child that cannot outlive its parent, then the requested program.
 
-Run as a script between the supervisor and each program it starts. Law: the death signal is set after the user was
-changed (changing it clears the signal), and the parent is checked after that (it may have died before).
-A program of its own rather than a `preexec_fn`: that one runs Python between fork and exec in a process with threads.
+Run as a script between the supervisor and each program it starts. Invariant: the death signal is set after the user was
+changed (changing it clears the signal), and the parent is checked after that (it may have died before). A separate
+program rather than a `preexec_fn`: that one runs Python between fork and exec in a process with threads.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ PR_SET_SECUREBITS = 28
 SECBIT_NO_SETUID_FIXUP = 1 << 2
 PR_CAP_AMBIENT = 47
 PR_CAP_AMBIENT_RAISE = 2
-# Either lets a process pass through folders that its user may not enter. The first only reads, so it is preferred;
-# a container's root is commonly left only the second.
+# Either lets a process pass through folders that its user may not enter. The first only reads, so it is preferred; root
+# in a container commonly has only the second.
 CAP_DAC_READ_SEARCH = 2
 CAP_DAC_OVERRIDE = 1
 LINUX_CAPABILITY_VERSION_3 = 0x20080522
-UMASK = 0o077  # what a child writes is its user's alone; `private.UMASK`, which a script on its own does not import
-EXIT_CANNOT_RUN = 126  # what a shell answers for a program that cannot be executed
+UMASK = 0o077  # only its user can read what a child writes; `private.UMASK`, which a standalone script does not import
+EXIT_CANNOT_RUN = 126  # a shell's status for a program that cannot be executed
 
 
 class _CapabilityHeader(ctypes.Structure):
@@ -59,8 +59,8 @@ def _become(libc: ctypes.CDLL, uid: int, gid: int, *, is_reaching: bool) -> None
     capability = _reaching_capability() if is_reaching else None
     if capability is not None:
         _prctl(libc, PR_SET_KEEPCAPS, 1)
-        # Without this bit access(2), by which PostgreSQL looks for its own programs, ignores capabilities. Where root may not set
-        # it, programs in private folders are not found; everything else works.
+        # Without this bit access(2), by which PostgreSQL finds its own programs, ignores capabilities. If root may not
+        # set it, programs in private folders are not found; everything else works.
         with contextlib.suppress(PermissionError):
             _prctl(libc, PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP)
     os.setgroups([])
@@ -83,7 +83,7 @@ def _run(options: argparse.Namespace) -> NoReturn:
         _become(libc, options.uid, options.gid, is_reaching=options.reach)
     _prctl(libc, PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != options.parent_pid:
-        sys.exit(EXIT_CANNOT_RUN)  # the parent died before the signal was set: nobody is left to tell
+        sys.exit(EXIT_CANNOT_RUN)  # the parent died before the signal was set: nobody is left to inform
     os.umask(UMASK)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)  # `nohup … &` leaves them ignored, and exec would keep that

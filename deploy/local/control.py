@@ -1,6 +1,6 @@
-"""A supervisor seen from outside: start one in the background, ask how it is, stop it.
+"""Controls a supervisor from outside: start one in the background, query its status, stop it.
 
-Invariant: what is said of it is looked at now; the state file only says where to look.
+Invariant: a status is queried now; the state file only gives the addresses.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from highwater.deploy.local.supervisor import Plan
 from highwater.deploy.local.watched import READY_STATES, State
 
 LOG_NAME = "supervisor.log"
-STOP_SECONDS_MAX = 90.0  # the roles' grace, then each part's
+STOP_SECONDS_MAX = 90.0  # the roles' grace, then each service's
 KILLED_SECONDS_MAX = 10.0
 DYING_SECONDS_MAX = 2.0  # from SIGKILL to the release of the lock, milliseconds on an idle machine
 POLL_SECONDS = 0.1
@@ -39,7 +39,7 @@ Report = Callable[[str], None]
 
 
 def _stays_held(data_dir: Path) -> bool:
-    """Whether a supervisor has the folder; one that was killed lets go of it a moment after its children are gone."""
+    """Return whether a supervisor holds the folder; a killed one releases it a moment after its children are gone."""
     deadline = time.monotonic() + DYING_SECONDS_MAX
     while is_held(data_dir):
         if time.monotonic() > deadline:
@@ -53,8 +53,8 @@ def start_detached(plan: Plan, report: Report | None = None) -> dict[str, Any]:
 
     Raises:
         AlreadyRunningError: One is running on this data folder; `status` has its addresses.
-        NotReadyYetError: A part is late; everything goes on, and `await_ready` waits further.
-        PartFailedError: A part failed; everything was stopped again, and its log is supervisor.log.
+        NotReadyYetError: A service is late; everything continues, and `await_ready` waits further.
+        PartFailedError: A service failed; everything was stopped again, and its log is supervisor.log.
     """
     data_dir = checked(plan.data_dir)
     if _stays_held(data_dir):
@@ -64,7 +64,7 @@ def start_detached(plan: Plan, report: Report | None = None) -> dict[str, Any]:
         return _await_ready(plan, identity, _Progress(data_dir, report))
     except NotReadyYetError:
         raise
-    except BaseException:  # also a Ctrl-C: nobody would know of what was left running
+    except BaseException:  # also after Ctrl-C: otherwise nobody would know what was left running
         stop(data_dir)
         raise
 
@@ -133,18 +133,18 @@ def stop(data_dir: Path, time_limit_seconds: float = STOP_SECONDS_MAX) -> bool:
 def status(data_dir: Path, given: Addresses | None = None) -> dict[str, Any]:
     """Return what runs on a data folder and whether all of it answers now.
 
-    The shape is that of `highwater status --json`: the addresses, `ready`, and one entry a part with its own `ready`
-    and, where that is false, the `reason`; `degraded` names what a part that is ready does not do, and the command that mends
-    it. The addresses hold their passwords, for the tools of the folder's owner;
-    nobody else can read them, and what is printed for people hides them (`hidden_password`). `settings` are what clients of
-    a stack with TLS need besides. `given` says how services of somebody else's are probed.
+    The shape is that of `highwater status --json`: the addresses, `ready`, and one entry per service or role with its
+    own `ready` and, if that is false, the `reason`; `degraded` names what a ready one does not do, and the command that
+    corrects it. The addresses include their passwords, for the tools of the folder's owner; nobody else can read them,
+    and output for people hides them (`hidden_password`). `settings` are what clients of a stack with TLS need besides.
+    `given` says how external services are probed.
     """
     data_dir = checked(data_dir)
     state = read_state(data_dir)
     if state is None or not is_held(data_dir) or living(state["supervisor"]) is None:
         return _not_running(state)
-    named = {name: state.get(name) for name in Addresses().by_name()}  # a supervisor of before knows fewer
-    settings = state.get("settings", {})  # none in the state of a supervisor from before there were any
+    named = {name: state.get(name) for name in Addresses().by_name()}  # an older supervisor knows fewer
+    settings = state.get("settings", {})  # absent in the state of a supervisor from before there were any
     addresses = with_settings(given or Addresses(), named, settings)
     with ThreadPoolExecutor(max(1, len(state["parts"]))) as pool:
         parts = list(pool.map(lambda part: _looked_at(part, addresses), state["parts"]))
@@ -163,7 +163,7 @@ def status(data_dir: Path, given: Addresses | None = None) -> dict[str, Any]:
 
 
 class _Progress:
-    """Tells what the supervisor writes to its log, which is of one start."""
+    """Reports the lines that the supervisor writes to its log during one start."""
 
     def __init__(self, data_dir: Path, report: Report | None, *, is_from_now: bool = False) -> None:
         self._path = data_dir / "logs" / LOG_NAME
@@ -171,7 +171,7 @@ class _Progress:
         self._place = self._path.stat().st_size if is_from_now else 0
 
     def tell(self) -> None:
-        """Tell the lines that are new and whole."""
+        """Report new and complete lines."""
         if self._report is None:
             return
         with self._path.open("rb") as log:
@@ -187,8 +187,8 @@ def _spawn(plan: Plan, data_dir: Path) -> dict[str, Any]:
     log_path = data_dir / "logs" / LOG_NAME
     secure(data_dir)
     make_folder(log_path.parent)
-    with open_file(log_path, os.O_TRUNC) as log:  # of this start only: the parts have logs of their own
-        # The plan goes through a pipe: it holds addresses, which may hold passwords.
+    with open_file(log_path, os.O_TRUNC) as log:  # of this start only: the services have logs of their own
+        # The plan goes through a pipe: it contains addresses, which may contain passwords.
         answer = subprocess.run(
             [sys.executable, "-m", "highwater.deploy.local.detached"],
             input=json.dumps(plan.to_json()).encode(),

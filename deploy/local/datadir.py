@@ -1,7 +1,7 @@
-"""The data folder and who holds it.
+"""The data folder and its lock.
 
-Invariants: nobody but its owner may enter it. At most one process runs a stack on a data
-folder, told by a kernel lock that ends with its holder, so neither a crash nor a reused process number can leave it taken.
+Invariants: only its owner may enter it. At most one process runs a stack on a data folder, ensured by a kernel lock
+that ends with its holder, so neither a crash nor a reused process number leaves it locked.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from highwater.deploy.local.private import FILE_MODE, FOLDER_MODE, OTHERS, make_
 
 # Separators in the broker's list of log folders, in the registry's database URL, and escapes in property files.
 CHARACTERS_REFUSED = ",;\\\n"
-# The folders in a data folder. PostgreSQL sees to the permissions of its own, which may be another user's.
+# The folders in a data folder. PostgreSQL checks the permissions of its own, which may be another user's.
 FOLDERS = ("run", "logs", "kafka", "registry", "redis", "redis_cache", "tls", "faust", "imports")
 POSTGRES_FOLDER = "postgres"
 
@@ -27,10 +27,10 @@ def lock_path(data_dir: Path) -> Path:
 
 
 def checked(data_dir: Path) -> Path:
-    """Return the absolute path of a data folder that every part can be given.
+    """Return the absolute path of a data folder if every service can use it.
 
     Raises:
-        LocalStackError: The path has a character that some part would misread.
+        LocalStackError: The path has a character that some service would misread.
     """
     path = data_dir.expanduser().absolute()
     refused = sorted(set(str(path)) & set(CHARACTERS_REFUSED))
@@ -40,10 +40,10 @@ def checked(data_dir: Path) -> Path:
 
 
 def secure(data_dir: Path) -> None:
-    """Make the data folder if need be, and its owner's alone: one that others may enter is tightened, with all in it.
+    """Create the data folder if necessary, accessible only to its owner: an open one is closed, with everything in it.
 
     Raises:
-        LocalStackError: It belongs to another user, or holds folders of something else, which may be meant for others.
+        LocalStackError: It belongs to another user, or contains other folders, which may be meant for others.
     """
     make_folder(data_dir)
     status = data_dir.stat()
@@ -53,7 +53,7 @@ def secure(data_dir: Path) -> None:
         return
     ours = {*FOLDERS, POSTGRES_FOLDER}
     strange = sorted(path.name for path in data_dir.iterdir() if path.is_dir() and path.name not in ours)
-    if strange:  # a home, /tmp, /var/lib: closing it would lock others out of what is theirs
+    if strange:  # a home, /tmp, /var/lib: closing it would lock others out of their files
         raise LocalStackError(
             f"other users may enter the data folder {data_dir}, and it holds {strange[0]!r}, which is not Highwater's:"
             " set HIGHWATER_DATA_DIR to a folder of its own, or close this one (chmod 700)"
@@ -64,7 +64,7 @@ def secure(data_dir: Path) -> None:
 
 
 class DataDirLock:
-    """The lock of one data folder; taken twice by its holder it stays taken."""
+    """The lock of one data folder; its holder may take it repeatedly."""
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
@@ -76,11 +76,11 @@ class DataDirLock:
         return self._descriptor is not None
 
     def take(self) -> None:
-        """Take the lock, making the folder if need be.
+        """Take the lock, creating the folder if necessary.
 
         Raises:
             AlreadyRunningError: Another process holds it.
-            LocalStackError: The folder cannot be made its owner's alone.
+            LocalStackError: The folder cannot be closed to others.
         """
         if self._descriptor is not None:
             return
@@ -96,7 +96,7 @@ class DataDirLock:
         self._descriptor = descriptor
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -121,7 +121,7 @@ def is_held(data_dir: Path) -> bool:
     except FileNotFoundError:
         return False
     try:
-        # Shared, so that two that only ask do not see each other.
+        # Shared, so that two queries do not see each other.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

@@ -1,7 +1,7 @@
 """A supervisor in the background: `python -m highwater.deploy.local.detached` with its plan as JSON on stdin.
 
-Invariant: it belongs to nobody who could take it along: its own session, no terminal, its parent gone. The number and begin
-of the process are printed on stdout before the start is over.
+Invariant: nothing can end it together with its starter: its own session, no terminal, its parent gone. The number and
+start time of the process are printed on stdout before the start is over.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def main() -> int:
     sys.stdout.flush()
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
-    os.dup2(2, 1)  # from here on both go to the log, and whoever reads stdout sees its end
+    os.dup2(2, 1)  # from here on both go to the log, and the reader of stdout sees its end
     try:
         Supervisor(plan, report=lambda line: print(line, file=sys.stderr, flush=True)).run()  # noqa: T201 - its log
     except LocalStackError as error:

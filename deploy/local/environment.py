@@ -1,7 +1,7 @@
-"""Makes the virtual environment of `make install`, or mends one: `python deploy/local/environment.py FOLDER`.
+"""Creates or repairs the virtual environment of `make install`: `python deploy/local/environment.py FOLDER`.
 
-Invariant: afterwards FOLDER has a Python with a pip that works, and every package in it is whole, wherever an earlier
-installation was interrupted. It runs before anything is installed, under the Python that the environment is made of.
+Invariant: afterwards FOLDER has a Python with a working pip, and every package in it is complete, wherever an earlier
+installation was interrupted. It runs before anything is installed, under the Python that the environment uses.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ import sys
 import venv
 from pathlib import Path
 
-# What the environment itself consists of. `share` is kept: the files in it are checked by their hashes (`fetch.py`).
+# The folders of the environment itself. `share` is kept: the files in it are checked by their hashes (`fetch.py`).
 OWN = ("bin", "include", "lib", "lib64", "pyvenv.cfg")
 INTERRUPTED = 130
 
 
 def has_pip(folder: Path) -> bool:
-    """Whether the environment has a Python that starts and a pip that was installed to its end."""
+    """Return whether the environment has a Python that starts and a completely installed pip."""
     if not any(map(is_whole, _packages(folder, "pip-*.dist-info"))):
         return False
     try:
         answer = subprocess.run(  # noqa: S603 - the interpreter of the environment
             [folder / "bin" / "python", "-m", "pip", "--version"], capture_output=True, check=False
         )
-    except OSError:  # it was made of a Python that is gone
+    except OSError:  # its Python no longer exists
         return False
     return answer.returncode == 0
 
 
 def is_whole(info: Path) -> bool:
-    """Whether the package of a dist-info folder was installed to its end.
+    """Return whether the package of a dist-info folder was installed completely.
 
-    The last thing that an installer does is to replace the wheel's RECORD by one that also names what it added, INSTALLER too.
+    The last step of an installer replaces the wheel's RECORD by one that also lists added files, such as INSTALLER.
     """
     try:
         return "/INSTALLER," in (info / "RECORD").read_text(encoding="utf-8")
@@ -42,10 +42,10 @@ def is_whole(info: Path) -> bool:
 
 
 def remove_unfinished(folder: Path) -> list[str]:
-    """Remove what pip left half-way, so that it installs it again; return the names of what was removed.
+    """Remove what pip left incomplete, so that it is installed again; return the names of what was removed.
 
-    A package that is not whole counts for pip as installed where its METADATA is there, and ends pip in a traceback where it is
-    not. A name that begins with `~` was being replaced.
+    pip treats an incomplete package as installed if its METADATA exists, and otherwise fails with a traceback. A name
+    that begins with `~` was being replaced.
     """
     unfinished = [info for info in _packages(folder, "*.dist-info") if not is_whole(info)]
     unfinished += _packages(folder, "~*")
@@ -58,7 +58,7 @@ def remove_unfinished(folder: Path) -> list[str]:
 
 
 def make(folder: Path) -> None:
-    """Make the environment, in place of what an interrupted attempt left of one."""
+    """Create the environment, replacing the remains of an interrupted attempt."""
     for name in OWN:
         path = folder / name
         if path.is_dir() and not path.is_symlink():
@@ -73,7 +73,7 @@ def _packages(folder: Path, pattern: str) -> list[Path]:
 
 
 def main(arguments: list[str]) -> int:
-    """Make or mend the environment; return the exit status."""
+    """Create or repair the environment; return the exit status."""
     if len(arguments) != 1:
         sys.stderr.write("usage: python deploy/local/environment.py FOLDER\n")
         return 2

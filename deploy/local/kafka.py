@@ -1,7 +1,7 @@
 """The embedded brokers: one KRaft process, or three, each broker and controller in one.
 
-Owns <data_dir>/kafka, kafka_2 and kafka_3. Law: topics exist because they were declared (no auto-creation) and keep what they
-are given unless they say otherwise (no default retention).
+Owns <data_dir>/kafka, kafka_2 and kafka_3. Invariant: topics exist because they were declared (no auto-creation) and
+keep their records unless they say otherwise (no default retention).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from highwater.deploy.local.stack_secrets import fingerprint
 
 PORT_DEFAULT = 9092
 CONTROLLER_PORT_DEFAULT = 9192
-HEAP_MB = 512  # the smallest that took the benchmarks' load; the page cache does the rest
+HEAP_MB = 512  # the smallest that handled the benchmarks' load; the page cache does the rest
 FORMAT_SECONDS_MAX = 60.0
 USER = "highwater"
 MECHANISM = "SCRAM-SHA-512"
@@ -75,15 +75,16 @@ OPEN = """\
 listener.security.protocol.map=CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT
 """
 
-# A second door, whose clients are told another port to come to: that of a proxy which hinders them (`highwater chaos`).
+# A second listener, whose clients are redirected to another port: that of a proxy which injects faults (`highwater
+# chaos`).
 BEHIND_PROXY = """\
 listener.security.protocol.map=CLIENT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT
 listeners=CLIENT://127.0.0.1:{port},PROXIED://127.0.0.1:{door},CONTROLLER://127.0.0.1:{controller_port}
 advertised.listeners=CLIENT://127.0.0.1:{port},PROXIED://127.0.0.1:{proxy}
 """
 
-# Clients prove themselves by a password (SCRAM), the controller and its broker to each other by the certificate. Nobody else
-# may do anything: who has logged in is the one superuser.
+# Clients authenticate by a password (SCRAM), the controller and its broker to each other by certificate. Nobody else
+# may do anything: every authenticated client is the one superuser.
 SECURE = f"""\
 listener.security.protocol.map=CLIENT:SASL_SSL,CONTROLLER:SSL
 ssl.keystore.type=PEM
@@ -100,9 +101,9 @@ allow.everyone.if.no.acl.found=false
 super.users=User:{USER};User:CN=kafka
 """
 
-# A heap begins with what an idle program needs and grows to its bound: Java would begin with a 64th of the machine's memory, and
-# fill that before it collects anything. The serial collector keeps no tables of regions. After a full collection a tenth to a
-# fifth stays free, where Java would keep two fifths to seven tenths.
+# A heap begins with what an idle program needs and grows to its limit: Java would begin with a 64th of the machine's
+# memory, and fill that before its first collection. The serial collector keeps no region tables. After a full
+# collection a tenth to a fifth stays free, where Java would keep two fifths to seven tenths.
 SMALL_HEAP = ("-XX:+UseSerialGC", "-Xms32m", "-XX:MinHeapFreeRatio=10", "-XX:MaxHeapFreeRatio=20")
 
 LOGGING = (
@@ -125,7 +126,7 @@ def java_program() -> str:
 
 
 def scratch_options(folder: Path) -> tuple[str, ...]:
-    """Return the options that keep a program's scratch files (unpacked libraries, counters) in its own folder.
+    """Return the options that keep a program's temporary files (unpacked libraries, counters) in its own folder.
 
     A killed program leaves them behind, so those of the last start are removed here.
     """
@@ -136,7 +137,7 @@ def scratch_options(folder: Path) -> tuple[str, ...]:
 
 
 def class_archive_options(name: str) -> tuple[str, ...]:
-    """Return the options that start a program from its class archive, if one was made (archives.py)."""
+    """Return the options that start a program from its class archive, if one was created (archives.py)."""
     archive = install_root() / f"{name}.jsa"
     return (f"-XX:SharedArchiveFile={archive}",) if archive.is_file() else ()
 
@@ -147,21 +148,21 @@ class Kafka(Part):
     name: ClassVar[str] = "kafka"
     node: ClassVar[int] = 1
     brokers = 1  # how many there are
-    # A clean end flushes and closes every segment; after a kill the next start recovers the open ones.
+    # A clean shutdown flushes and closes every segment; after a kill the next start recovers the open ones.
     grace_seconds: ClassVar[float] = 20.0
     _port = 0
     _controller_port = 0
-    # The port of the second door, and of the proxy in front of it; None: there is none.
+    # The ports of the second listener, and of the proxy in front of it; None: there is none.
     behind_proxy: tuple[int, int] | None = None
 
     @property
     def address(self) -> str:
-        """The bootstrap server."""
+        """Return the bootstrap server."""
         return f"127.0.0.1:{self._port}"
 
     @property
     def client_settings(self) -> Mapping[str, str]:
-        """How clients log in, the authority that the broker's certificate is from, and how often topics are kept."""
+        """Return the clients' credentials, the authority of the broker's certificate, and the replication factor of topics."""
         settings = {} if self.brokers == 1 else {"HIGHWATER_REPLICATION_FACTOR": str(replicas_of(self.brokers))}
         if self.certificates is None:
             return settings
@@ -174,7 +175,7 @@ class Kafka(Part):
         }
 
     def take_ports(self) -> None:
-        """Choose the client's and the controller's port; one of several keeps them, since the others know them."""
+        """Choose the client's and the controller's port; one of several brokers keeps them, since the others know them."""
         if self.brokers > 1 and self._port:
             return
         first = self.node - 1
@@ -185,7 +186,7 @@ class Kafka(Part):
         """Write the properties of this start, and format the storage the first time.
 
         Raises:
-            LocalStackError: The storage is of a time without a password, or knows another one.
+            LocalStackError: The storage was created without a password, or has another one.
         """
         make_folder(self.folder)
         log_dir = self.folder / "data"
@@ -194,8 +195,8 @@ class Kafka(Part):
             if self.certificates is not None:
                 self._check_password()
             return
-        # Arguments in a file, one a line: the command line of a process can be read by every user of the machine. The password
-        # is made known to every broker, so that a folder begun without TLS can be run with it later.
+        # Arguments in a file, one per line: every user of the machine can read a process's command line. Every broker
+        # learns the password, so that a folder created without TLS can use TLS later.
         words = ("-t", cluster_id_of(self.data_dir), "-c", str(self._properties_path()), "--ignore-formatted")
         credential = f"{MECHANISM}=[name={USER},password={self._password()}]"
         arguments = self.folder / "format.arguments"
@@ -222,7 +223,7 @@ class Kafka(Part):
         if self.behind_proxy is None:
             return PROPERTIES.format(**values) + self._security()
         door, proxy = self.behind_proxy
-        # Of a name that stands twice the last one counts.
+        # If a name occurs twice the last one counts.
         return (PROPERTIES + BEHIND_PROXY).format(**values, door=door, proxy=proxy)
 
     def _security(self) -> str:
@@ -259,7 +260,7 @@ class Kafka(Part):
         libs = install_root() / "kafka" / "libs"
         if not libs.is_dir():
             raise FetchError("the broker's files are not installed: run `make install`")
-        # The optimizing compiler takes an eighth of the processor time and makes nothing faster that was measured here
+        # The optimizing compiler takes an eighth of the processor time and improved nothing that was measured here
         # (replay of 1,000,000 events, ingest): the broker waits for its clients.
         lean = ("-XX:TieredStopAtLevel=1", *SMALL_HEAP)
         options = (f"-Xmx{heap_mb}m", *lean, "-Djava.awt.headless=true", "--enable-native-access=ALL-UNNAMED", *LOGGING)

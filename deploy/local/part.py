@@ -1,4 +1,4 @@
-"""What every embedded part has: a place for its data, a command, an address and a probe."""
+"""The common interface of embedded services: a data folder, a command, an address and a probe."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from highwater.deploy.local.process import Command, ManagedProcess
 from highwater.deploy.local.relay import Relayed
 from highwater.deploy.local.stack_secrets import StackSecrets
 
-# What embedded servers inherit. Not the whole environment: KAFKA_* and JAVA_* names and the product's secrets are
-# meant for other programs.
+# What embedded servers inherit. Not the whole environment: KAFKA_* and JAVA_* names and the product's secrets are meant
+# for other programs.
 ENVIRONMENT_KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
 
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where the services are; None is one that nobody named yet, or the second Redis where there is one for everything.
+    """The addresses of the services; None for an unknown one, or for the second Redis if there is only one.
 
     kafka_client_options are librdkafka's own names (security.protocol, sasl.…) and registry_files the PEM files `ca`,
-    `certificate` and `key`, both needed to probe; settings are what the embedded ones want their clients to know besides
-    the addresses, by their names in the environment.
+    `certificate` and `key`, both needed for probes; settings are what clients of the embedded services need besides the
+    addresses, by their names in the environment.
     """
 
     kafka: str | None = None
@@ -39,7 +39,7 @@ class Addresses:
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def by_name(self) -> dict[str, str | None]:
-        """Return the addresses under the names that status gives them."""
+        """Return the addresses by the names in status."""
         return {
             "kafka": self.kafka,
             "schema_registry": self.schema_registry,
@@ -49,7 +49,7 @@ class Addresses:
         }
 
     def environment(self) -> dict[str, str]:
-        """Return the addresses under the names of the settings, those that are known, and what goes with them."""
+        """Return the known addresses by the names of the settings, with the settings that belong to them."""
         names = {
             "KAFKA_BOOTSTRAP_SERVERS": self.kafka,
             "SCHEMA_REGISTRY_URL": self.schema_registry,
@@ -60,7 +60,7 @@ class Addresses:
         return {**{name: value for name, value in names.items() if value is not None}, **self.settings}
 
 
-# What librdkafka calls the settings of the embedded broker.
+# librdkafka's names for the settings of the embedded broker.
 _KAFKA_OPTIONS: Mapping[str, str] = {
     "KAFKA_SECURITY_PROTOCOL": "security.protocol",
     "KAFKA_SASL_MECHANISM": "sasl.mechanism",
@@ -71,7 +71,7 @@ _KAFKA_OPTIONS: Mapping[str, str] = {
 
 
 def with_settings(given: Addresses, known: Mapping[str, str | None], settings: Mapping[str, str]) -> Addresses:
-    """Return the addresses that are known by name, those of `given` among them, and what the embedded ones want known."""
+    """Return the known addresses by name, including those of `given`, with the settings of the embedded services."""
     options = {option: settings[name] for name, option in _KAFKA_OPTIONS.items() if name in settings}
     authority = settings.get("SCHEMA_REGISTRY_SSL_CA_LOCATION")
     return Addresses(
@@ -83,18 +83,18 @@ def with_settings(given: Addresses, known: Mapping[str, str | None], settings: M
 
 
 def service_of(part: str) -> str:
-    """Return the name of the address to which a part belongs: `kafka` for each of several brokers."""
+    """Return the name of the address of a service: `kafka` for each of several brokers."""
     return part if part in Addresses().by_name() else part.rpartition("_")[0]
 
 
 class Part(ABC):
-    """One embedded server. Ports are taken first, then it is prepared, started and probed."""
+    """One embedded server. Ports are chosen first, then it is prepared, started and probed."""
 
     name: ClassVar[str]  # the key of its address in status
-    grace_seconds: ClassVar[float] = 15.0  # given to end by itself before it is killed
+    grace_seconds: ClassVar[float] = 15.0  # time to end by itself before it is killed
 
     def __init__(self, data_dir: Path, ports: PortBook, certificates: Certificates | None = None) -> None:
-        """`certificates` are those of a stack that is run with TLS; without them it is run without."""
+        """`certificates` are those of a stack with TLS; without them it runs without TLS."""
         self.certificates = certificates
         self.data_dir = data_dir
         self.folder = data_dir / self.folder_name()
@@ -110,16 +110,16 @@ class Part(ABC):
     @property
     @abstractmethod
     def address(self) -> str:
-        """What clients are given, with the password where there is one."""
+        """Return the address for clients, with the password if there is one."""
 
     @property
     def client_settings(self) -> Mapping[str, str]:
-        """What clients are to know besides the address, by the names of the settings."""
+        """Return what clients need besides the address, by the names of the settings."""
         return {}
 
     @property
     def relayed(self) -> Relayed | None:
-        """How TLS is put in front of a server that is built without; None for one that has it, or needs none."""
+        """Return how TLS is put in front of a server without TLS support; None for one that has it, or needs none."""
         return None
 
     @abstractmethod
@@ -128,7 +128,7 @@ class Part(ABC):
 
     @abstractmethod
     def prepare(self) -> None:
-        """Make its data folder ready to start on: the first time from nothing, later after any kind of end."""
+        """Prepare its data folder for a start: the first time from nothing, later after any kind of end."""
 
     @abstractmethod
     def command(self) -> Command:

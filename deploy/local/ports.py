@@ -1,9 +1,9 @@
 """Which port each listener of a data folder has.
 
-Owns <data_dir>/run/ports.json. Law: a listener gets the port it had before if that is free, else its default, else
-the next free one; a port that was asked for is used or refused, never replaced. A port that was chosen is nobody
-else's from then on, also while its listener is still starting or stopped for a while: stacks of other data folders on
-this machine see it reserved by a lock that ends with this process.
+Owns <data_dir>/run/ports.json. Invariant: a listener gets its previous port if that is free, else its default, else the
+next free one; a configured port is used or refused, never replaced. A chosen port stays reserved, also while its
+listener is starting or stopped for a while: stacks of other data folders on this machine see it reserved by a lock that
+ends with this process.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from pathlib import Path
 from highwater.deploy.local.errors import LocalStackError, PortTakenError
 from highwater.deploy.local.private import FOLDER_MODE, make_folder, replace_file
 
-# Searched upwards from the default. Never the kernel's ephemeral range: a client that keeps dialling a stopped
-# server there can be given the server's own port, connect to itself and keep it.
+# Searched upwards from the default. Never in the ephemeral range: a client that keeps connecting to a stopped server
+# there may get the server's own port, connect to itself and keep it.
 PORTS_TRIED_MAX = 500
 
 
@@ -44,12 +44,12 @@ class PortBook:
 
     def __init__(self, data_dir: Path) -> None:
         self._path = data_dir / "run" / "ports.json"
-        self._lock = threading.Lock()  # parts are brought up side by side
+        self._lock = threading.Lock()  # services start concurrently
         self._taken: dict[str, int] = {}
         self._reserved: dict[int, int] = {}  # port -> the open file whose lock reserves it
 
     def take(self, name: str, default: int, *, explicit: int | None = None, host: str = "127.0.0.1") -> int:
-        """Return the port for the listener called name, and remember it.
+        """Return the port for the listener with this name, and remember it.
 
         Raises:
             PortTakenError: The explicit port is in use.
@@ -70,7 +70,7 @@ class PortBook:
         raise LocalStackError(f"no free port for {name} from {default} to {default + PORTS_TRIED_MAX - 1}")
 
     def taken(self, name: str) -> int:
-        """Return the port that the listener called name has been given.
+        """Return the chosen port of the listener with this name.
 
         Raises:
             KeyError: it has none yet.
@@ -79,21 +79,21 @@ class PortBook:
             return self._taken[name]
 
     def release(self) -> None:
-        """Give the ports back to whoever looks for one."""
+        """Release the ports."""
         with self._lock:
             for opened in self._reserved.values():
-                os.close(opened)  # ends the lock
+                os.close(opened)  # releases the lock
             self._reserved.clear()
 
     def _reserve(self, port: int) -> bool:
-        """Reserve a port on this machine until `release` or the end of this process; False when another stack has it."""
+        """Reserve a port on this machine until `release` or the end of this process; return False if another stack has it."""
         if port in self._reserved:
             return True
         folder = Path(tempfile.gettempdir()) / f"highwater-ports-{os.getuid()}"
         folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
         status = folder.lstat()
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-            # Links in it would have us make files wherever its owner likes.
+            # Links in it would let its owner make us create files anywhere.
             raise LocalStackError(
                 f"{folder} was created by another user: have it removed, or set TMPDIR to your own folder"
             )
@@ -109,7 +109,7 @@ class PortBook:
     def _read(self) -> dict[str, int]:
         try:
             return {str(name): int(port) for name, port in json.loads(self._path.read_text(encoding="utf-8")).items()}
-        except (FileNotFoundError, ValueError):  # a torn or edited file costs only the memory of the ports
+        except (FileNotFoundError, ValueError):  # a damaged file only loses the remembered ports
             return {}
 
     def _remember(self, name: str, port: int) -> None:

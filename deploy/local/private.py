@@ -1,6 +1,7 @@
 """Folders and files that only their owner may open.
 
-Invariant: what is made here is 0700 or 0600 from the moment it exists, whatever the umask and whatever was there before.
+Invariant: everything created here is 0700 or 0600 from its first moment, whatever the umask and whatever existed
+before.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from typing import BinaryIO
 
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600
-UMASK = 0o077  # what a process of the stack leaves to its group and to others: nothing
+UMASK = 0o077  # permissions of a process of the stack for its group and others: none
 OTHERS = 0o077  # the permission bits of group and others
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and those above it that are missing; one that exists is left as it is."""
+    """Create a folder and its missing parents; an existing one is unchanged."""
     if path.is_dir():
         return
     make_folder(path.parent)
@@ -36,13 +37,13 @@ def open_file(path: Path, flags: int) -> BinaryIO:
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write a file; its owner stays the one it has."""
+    """Write a file; its owner does not change."""
     with open_file(path, os.O_TRUNC) as stream:
         stream.write(text.encode())
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Replace a file as a whole and on disk, so that no reader and no crash finds half of it."""
+    """Replace a file atomically and durably, so that no reader and no crash finds part of it."""
     scratch = path.with_name(f"{path.name}.new")
     with open_file(scratch, os.O_TRUNC) as stream:
         stream.write(text.encode())
@@ -57,7 +58,7 @@ def is_open_to_others(path: Path) -> bool:
 
 
 def tighten_tree(folder: Path) -> None:
-    """Take group and others every permission on a folder and on all that is in it; links are not followed."""
+    """Remove every permission of group and others on a folder and everything in it; links are not followed."""
     for root, _, names in os.walk(folder):
         for path in (Path(root), *(Path(root, name) for name in names)):
             mode = path.lstat().st_mode

@@ -1,7 +1,7 @@
-"""Whether a service answers, asked as a client asks: for metadata, for a list, by a query, by a ping.
+"""Checks whether a service answers, as its clients use it: for metadata, a list, a query, a ping.
 
-Each probe returns None when the service answers and one line that says why not otherwise; it never waits longer than
-it is told.
+Each probe returns None if the service answers and one line with the reason otherwise; it never waits longer than its
+timeout.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from highwater.deploy.local.part import Addresses, service_of
 
 
 def probe_kafka(address: str, timeout_seconds: float, options: Mapping[str, str] | None = None) -> str | None:
-    """Ask the brokers for the cluster's metadata."""
-    # log_level 0: a broker that is not there yet is what is being asked about, not news for stderr.
+    """Request the cluster's metadata from the brokers."""
+    # log_level 0: an unavailable broker is an expected answer, not an error for stderr.
     admin = AdminClient({**(options or {}), "bootstrap.servers": address, "log_level": 0})
     try:
         metadata = admin.list_topics(timeout=timeout_seconds)
@@ -36,7 +36,7 @@ def probe_kafka(address: str, timeout_seconds: float, options: Mapping[str, str]
 
 
 def probe_registry(address: str, timeout_seconds: float, files: Mapping[str, str] | None = None) -> str | None:
-    """Ask the registry for its subjects; `files` are the PEM files `ca`, `certificate` and `key`."""
+    """Request the registry's subjects; `files` are the PEM files `ca`, `certificate` and `key`."""
     if not files:
         return probe_url(f"{address.rstrip('/')}/subjects", timeout_seconds)
     try:
@@ -49,7 +49,7 @@ def probe_registry(address: str, timeout_seconds: float, files: Mapping[str, str
 
 
 def probe_database(address: str, timeout_seconds: float) -> str | None:
-    """Ask the database one question."""
+    """Run one query."""
 
     async def ask() -> None:
         async with asyncio.timeout(timeout_seconds):
@@ -60,7 +60,7 @@ def probe_database(address: str, timeout_seconds: float) -> str | None:
                 await connection.close()
 
     try:
-        with ThreadPoolExecutor(1) as pool:  # a thread's own: the caller's may be running an event loop already
+        with ThreadPoolExecutor(1) as pool:  # in its own thread: the caller's may be running an event loop already
             pool.submit(asyncio.run, ask()).result()
     except (OSError, TimeoutError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         return _line(error)
@@ -68,7 +68,7 @@ def probe_database(address: str, timeout_seconds: float) -> str | None:
 
 
 def probe_redis(address: str, timeout_seconds: float) -> str | None:
-    """Ping Redis; of a cluster the node that its address names first."""
+    """Ping Redis; for a cluster the first node of its address."""
     scheme, mark, rest = address.partition("+cluster://")
     server = f"{scheme}://{_first_node(rest)}" if mark else address
     try:
@@ -82,13 +82,13 @@ def probe_redis(address: str, timeout_seconds: float) -> str | None:
 
 
 def _first_node(rest: str) -> str:
-    """What follows the scheme of a cluster's address, with its first node alone."""
+    """Return the rest of a cluster's address after the scheme, with only its first node."""
     nodes, question, options = rest.partition("?")
     credentials, at, hosts = nodes.rpartition("@")
     return f"{credentials}{at}{hosts.partition(',')[0].rstrip('/')}{question}{options}"
 
 
-# What a URL may be wrong in, and what may become of a question.
+# Errors of an invalid URL, and of a failed request.
 _UNANSWERED = (OSError, HTTPException, ValueError)
 
 
@@ -98,7 +98,7 @@ class _Answer(NamedTuple):
 
 
 def probe_url(url: str, timeout_seconds: float, certificate: str | None = None) -> str | None:
-    """Ask a URL for a 200; whoever answers an https one has to hold the certificate in that file, whatever its name."""
+    """Request a URL and expect 200; an https server must have the certificate in that file, whatever its name."""
     try:
         context = None if certificate is None else _pinned(certificate)
     except OSError as error:
@@ -115,7 +115,7 @@ def _probed(url: str, timeout_seconds: float, context: ssl.SSLContext | None) ->
 
 
 def _asked(url: str, timeout_seconds: float, context: ssl.SSLContext | None) -> _Answer:
-    """Ask by the standard library: a start asks many times, and a client of its own each time costs more than the answer."""
+    """Send the request by the standard library: a start sends many, and a new client each time costs more than the answer."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     connection = (
@@ -144,17 +144,17 @@ def _pinned(certificate: str) -> ssl.SSLContext:
 
 
 def degraded_at(url: str, timeout_seconds: float, certificate: str | None = None) -> dict[str, str]:
-    """What a role that is ready does not do, by name, as its `/readyz` says; empty when it says nothing."""
+    """Return what a ready role does not do, by name, as its `/readyz` reports; empty without an answer."""
     try:
         context = None if certificate is None else _pinned(certificate)
         found = json.loads(_asked(url, timeout_seconds, context).body).get("degraded", {})
     except (*_UNANSWERED, AttributeError):
-        return {}  # it does not answer: `probe_url` says so
+        return {}  # it does not answer: `probe_url` reports that
     return {str(name): str(text) for name, text in found.items()} if isinstance(found, dict) else {}
 
 
 def is_answering(url: str, timeout_seconds: float, certificate: str | None = None) -> bool:
-    """Whether anything is answered at a URL in time, be it 503."""
+    """Return whether a URL answers in time, even with 503."""
     try:
         _asked(url, timeout_seconds, None if certificate is None else _pinned(certificate))
     except _UNANSWERED:

@@ -1,7 +1,7 @@
 """A child process and its log.
 
-Owns starting and ending. Law: a child started here dies with this process, however this process dies; it has a
-session of its own, so a Ctrl-C at the terminal reaches only the supervisor; and nothing of its group outlives it.
+Owns starting and ending. Invariant: a child started here dies with this process, however this process dies; it has a
+session of its own, so Ctrl-C at the terminal reaches only the supervisor; and nothing of its group outlives it.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from typing import Any
 from highwater.deploy.local.errors import PartFailedError
 from highwater.deploy.local.private import make_folder, open_file
 
-LOG_BYTES_MAX = 20_000_000  # above this a log is set aside, also while its program runs; one older one is kept
+LOG_BYTES_MAX = 20_000_000  # above this a log is rotated, also while its program runs; one older one is kept
 _COPY_BYTES = 1 << 20
-LOG_TAIL_BYTES = 16_384  # read from the end of a log to find its last lines
+LOG_TAIL_BYTES = 16_384  # bytes read from the end of a log to find its last lines
 LOG_LINES_SHOWN = 12
-KILL_WAIT_SECONDS = 10.0  # SIGKILL is prompt; more than this is a process stuck in the kernel
+KILL_WAIT_SECONDS = 10.0  # SIGKILL is prompt; a process that takes longer is stuck in the kernel
 CHILD_PROGRAM = Path(__file__).with_name("child.py")
 
 
 @dataclass(frozen=True, slots=True)
 class ServerUser:
-    """The user a program is run as when we are root; is_reaching lends it the passage through private folders."""
+    """The user of a program when we are root; is_reaching lets it pass through private folders."""
 
     uid: int
     gid: int
@@ -53,7 +53,8 @@ class Command:
 class _Spawner:
     """One thread that starts all children and never ends.
 
-    The kernel sends the death signal when the *thread* that started the child ends, so a short-lived one must not.
+    The kernel sends the death signal when the *thread* that started the child ends, so a short-lived one must not start
+    any.
     """
 
     def __init__(self) -> None:
@@ -93,11 +94,11 @@ class ManagedProcess:
 
     @property
     def pid(self) -> int | None:
-        """The process id, also of a process that has ended; None before the first start."""
+        """Return the process id, also of an ended process; None before the first start."""
         return self._process.pid if self._process else None
 
     def exit_status(self) -> int | None:
-        """Return the exit status, None while it runs (or was never started)."""
+        """Return the exit status; None while it runs (or was never started)."""
         return self._process.poll() if self._process else None
 
     def is_alive(self) -> bool:
@@ -170,17 +171,17 @@ class ManagedProcess:
         self.kill()
 
     def kill(self) -> None:
-        """End the program and what it started, at once."""
+        """End the program and its children at once."""
         if self._process is None:
             return
-        # The group's number stays taken while any member lives. When none does it is free, and a new process could
-        # only have it if the kernel had gone once round all numbers in this instant.
+        # The group's number stays in use while any member lives. Otherwise it is free, and a new process could only
+        # have it if the kernel had used all other numbers in this instant.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(KILL_WAIT_SECONDS)
 
     def rotate(self) -> None:
-        """Set the log aside if it has grown too large."""
+        """Rotate the log if it has grown too large."""
         rotate(self.log_path)
 
     def failure(self, reason: str) -> PartFailedError:
@@ -198,17 +199,17 @@ class ManagedProcess:
 
 
 def describe_exit(status: int) -> str:
-    """Return an exit status in words: ended by itself with a number, or by which signal."""
+    """Describe an exit status: ended by itself with a number, or by which signal."""
     if status < 0:
         return f"was ended by {signal.Signals(-status).name}"
     return f"ended with status {status}"
 
 
 def rotate(log_path: Path, bytes_max: int = LOG_BYTES_MAX) -> bool:
-    """Set a log aside that has grown too large, while its program goes on writing to it; whether that was done.
+    """Rotate a log that has grown too large, while its program continues to write to it; return whether that was done.
 
-    The program holds the file open for appending, so it is copied and then emptied: its next line comes to the beginning. What it
-    writes between the last look at the end and the emptying, some microseconds, is lost.
+    The program holds the file open for appending, so it is copied and then truncated: its next line is written at the
+    beginning. Lines between the last read of the end and the truncation, some microseconds, are lost.
     """
     try:
         if log_path.stat().st_size <= bytes_max:
@@ -221,7 +222,7 @@ def rotate(log_path: Path, bytes_max: int = LOG_BYTES_MAX) -> bool:
         while part := log.read(_COPY_BYTES):
             copy.write(part)
         copy.flush()
-        while part := log.read(_COPY_BYTES):  # what came meanwhile
+        while part := log.read(_COPY_BYTES):  # written meanwhile
             copy.write(part)
             copy.flush()
         os.truncate(log_path, 0)

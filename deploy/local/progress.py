@@ -1,18 +1,18 @@
-"""What people are told while they wait for a part of the stack: that it is waited for, that it is late, when it is ready.
+"""Messages for people while they wait for a service: that it is awaited, that it is late, when it is ready.
 
-Invariant: being late ends nothing. A part that lives is waited for, and what is ready beside it stays. `now` is a monotonic time
-in seconds and an argument.
+Invariant: lateness ends nothing. A live service is awaited, and ready ones stay. `now` is a monotonic time in seconds
+and an argument.
 """
 
 from __future__ import annotations
 
-FIRST_SECONDS = 10.0  # a part that is ready before that needs no line of its own
-# Then twice as long each time, up to this: somebody looks, and a log is not filled.
+FIRST_SECONDS = 10.0  # a service that is ready before that needs no line of its own
+# Then twice as long each time, up to this: enough for a person who watches, and the log stays short.
 INTERVAL_SECONDS_MAX = 60.0
 
 
 class Wait:
-    """The wait for one part."""
+    """The wait for one service."""
 
     def __init__(self, name: str, began: float, late_seconds: float | None) -> None:
         """`late_seconds` is after how long it is called late; None: never."""
@@ -23,11 +23,11 @@ class Wait:
         self._interval_seconds = FIRST_SECONDS
 
     def seconds(self, now: float) -> float:
-        """How long it has lasted."""
+        """Return how long it has lasted."""
         return now - self._began
 
     def lines(self, now: float, reason: str) -> list[str]:
-        """What is to be said now; mostly nothing."""
+        """Return the messages due now; usually none."""
         seconds = self.seconds(now)
         if self._late_seconds is not None and seconds >= self._late_seconds:
             late = f"{self._name} is late: not ready after {self._late_seconds:.0f} s ({reason})"

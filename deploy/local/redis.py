@@ -1,9 +1,9 @@
-"""The embedded Redis: one that keeps what it is given, and one for what may go (R2.2).
+"""The embedded Redis: one that keeps its data, and one for caches (R2.2).
 
-Own <data_dir>/redis and <data_dir>/redis_cache. Invariants: the first keeps everything (append-only file, a snapshot every
-15 minutes, no eviction) and loses at most the last second when it is killed; the second holds what is made again from PostgreSQL,
-writes no file, and lets go of what nobody asked for when its memory is full. Neither answers anybody without its password, and
-a client cannot make it write another file, load code or follow another server.
+Own <data_dir>/redis and <data_dir>/redis_cache. Invariants: the first keeps everything (append-only file, a snapshot
+every 15 minutes, no eviction) and loses at most the last second when it is killed; the second holds data that can be
+rebuilt from PostgreSQL, writes no file, and evicts the least recently used when its memory is full. Both require a
+password, and a client cannot make them write another file, load code or follow another server.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ from highwater.deploy.local.stack_secrets import fingerprint
 PORT_DEFAULT = 6379
 USER = "highwater"
 SOCKET = "redis.sock"
-# R2.3: `save` of redis.conf, a snapshot after so many seconds with at least one change. As one word 6.2 passes over it silently.
+# R2.3: `save` of redis.conf, a snapshot after this many seconds with at least one change. Redis 6.2 silently ignores it
+# as a single word.
 SNAPSHOT_RULE = ("900", "1")
-# Pages of a dozen leagues and the feeds of ten thousand readers are a quarter of it.
+# Pages of a dozen leagues and the feeds of ten thousand readers take a quarter of it.
 CACHE_MEMORY = "256mb"
-# How often a second Redis looks after what has a time: a server at rest wakes for nothing else, by default ten times. A key whose
-# time is over is not answered in any case, and a wait that is over ends half a second later at most.
+# Timer frequency per second, by default ten: an idle server wakes for nothing else. An expired key is not returned in
+# any case, and a timed-out wait ends at most half a second later.
 HZ = "2"
-# From here on a server of the system, which gets its security updates, is taken before the installed 7.0.
+# From here on a system server, which gets its security updates, is preferred to the installed 7.0.
 VERSION_PREFERRED_MIN = 7
 
-# The hash of a password of 256 random bits is enough to hold here. No client, not even ours, may turn the server into a
-# tool against its machine; CONFIG GET and RESETSTAT stay, for tools that people look through.
+# The hash of a password of 256 random bits is enough to store here. No client, not even ours, may use the server
+# against its machine; CONFIG GET and RESETSTAT stay, for inspection tools.
 _RIGHTS = "+@all -config +config|get +config|resetstat -module -debug -replicaof -slaveof -acl -shutdown"
 ACCESS = f"""\
 user default off
@@ -68,7 +69,7 @@ class Redis(Part):
     keeping: ClassVar[Mapping[str, str]] = {
         "appendonly": "yes",
         "appendfsync": "everysec",
-        # The append-only file is what counts: a snapshot that fails, for want of memory or room, is no reason to refuse writes.
+        # The append-only file matters: a failed snapshot, for lack of memory or space, is no reason to refuse writes.
         "stop-writes-on-bgsave-error": "no",
         "maxmemory-policy": "noeviction",
     }
@@ -77,7 +78,7 @@ class Redis(Part):
 
     @property
     def address(self) -> str:
-        """The URL, database 0; with TLS, the authority too, as redis-py reads it."""
+        """Return the URL, database 0; with TLS, the authority too, as redis-py reads it."""
         if self.certificates is not None:
             trusted = quote(str(self.certificates.authority))
             return f"rediss://{USER}:{self._password()}@127.0.0.1:{self._port}/0?ssl_ca_certs={trusted}"
@@ -85,7 +86,7 @@ class Redis(Part):
 
     @property
     def relayed(self) -> Relayed | None:
-        """A server of the system may be built without TLS; the installed one is treated alike."""
+        """Return the relay: a system server may be built without TLS; the installed one is treated alike."""
         if self.certificates is None:
             return None
         return Relayed(self.name, self._port, self.folder / SOCKET, is_postgres=False)
@@ -95,7 +96,7 @@ class Redis(Part):
         self._port = self.ports.take(self.name, self.port_default)
 
     def prepare(self) -> None:
-        """Make the folder, and say who may log in."""
+        """Create the folder, and the list of users."""
         make_folder(self.folder)
         write_file(self._access_path(), ACCESS.format(password_sha256=fingerprint(self._password())))
 
@@ -116,7 +117,7 @@ class Redis(Part):
     def _place(self) -> dict[str, str]:
         if self.certificates is None:
             return {"bind": "127.0.0.1", "port": str(self._port)}
-        # Relative to its folder: the path of a socket has 107 bytes at most.
+        # Relative to its folder: the path of a socket has at most 107 bytes.
         return {"port": "0", "unixsocket": SOCKET, "unixsocketperm": "700"}
 
     def _password(self) -> str:
@@ -127,7 +128,7 @@ class Redis(Part):
 
 
 class RedisCache(Redis):
-    """The Redis of what may go: documents with their versions, and the semantic cache."""
+    """The Redis for caches: documents with their versions, and the semantic cache."""
 
     name: ClassVar[str] = "redis_cache"
     port_default: ClassVar[int] = PORT_DEFAULT + 1

@@ -1,6 +1,6 @@
-"""The embedded schema registry: Apicurio, spoken to through its Confluent interface.
+"""The embedded schema registry: Apicurio, used through its Confluent interface.
 
-Owns <data_dir>/registry. Law: a schema id that was answered is on disk, because records carry it for ever.
+Owns <data_dir>/registry. Invariant: a returned schema id is on disk, because records carry it forever.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ MANAGEMENT_PORT_DEFAULT = 8181
 API_PATH = "/apis/ccompat/v7"
 HEAP_MB = 256
 USER = "highwater"
-# Read by Quarkus from `config` below the folder that it is run in: a file, since the environment and the command line of a
-# process are not where a password belongs.
+# Read by Quarkus from `config` below its working folder: a file, since passwords do not belong in the environment or
+# the command line of a process.
 ACCESS = f"""\
 quarkus.http.insecure-requests=disabled
 quarkus.http.ssl-port={{port}}
@@ -52,14 +52,14 @@ class Registry(Part):
 
     @property
     def address(self) -> str:
-        """The root of the Confluent interface."""
+        """Return the root of the Confluent interface."""
         if self.certificates is None:
             return f"http://127.0.0.1:{self._port}{API_PATH}"
         return f"https://{USER}:{self.secrets.get(self.name)}@127.0.0.1:{self._port}{API_PATH}"
 
     @property
     def client_settings(self) -> Mapping[str, str]:
-        """The authority that its certificate is from."""
+        """Return the authority of its certificate."""
         if self.certificates is None:
             return {}
         return {"SCHEMA_REGISTRY_SSL_CA_LOCATION": str(self.certificates.authority)}
@@ -70,7 +70,7 @@ class Registry(Part):
         self._management_port = self.ports.take("schema_registry_management", MANAGEMENT_PORT_DEFAULT)
 
     def prepare(self) -> None:
-        """Make the folder, and say who may log in; the registry makes its own tables."""
+        """Create the folder, and the list of users; the registry creates its own tables."""
         make_folder(self._properties_path().parent)
         if self.certificates is None:
             self._properties_path().unlink(missing_ok=True)
@@ -88,14 +88,14 @@ class Registry(Part):
         jar = install_root() / "registry" / "quarkus-run.jar"
         if not jar.is_file():
             raise FetchError("the schema registry's files are not installed: run `make install`")
-        # It answers a few requests a minute: without the optimizing compiler and a concurrent collector it starts on
+        # It answers a few requests a minute: without the optimizing compiler and a concurrent collector it starts with
         # half the processor time (7 s instead of 13 s).
         before = (*class_archive_options(self.name), *scratch_options(self.folder))
-        # Named, since the folder that its web server makes by itself may be written by everybody.
+        # Given explicitly, since the folder that its web server would create is writable by everybody.
         cache = f"-Dvertx.cacheDirBase={self.folder / 'tmp' / 'cache'}"
         lean = ("-XX:TieredStopAtLevel=1", *SMALL_HEAP)
         options = (f"-Xmx{HEAP_MB}m", *lean, "-Djava.awt.headless=true", "--enable-native-access=ALL-UNNAMED")
-        # WRITE_DELAY=0: H2 otherwise answers half a second before it writes, and a kill would lose a schema that
+        # WRITE_DELAY=0: otherwise H2 answers half a second before it writes, and a kill would lose a schema that
         # records already name.
         database = f"jdbc:h2:file:{self.folder / 'registry'};WRITE_DELAY=0"
         env = server_environment(

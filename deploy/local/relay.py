@@ -1,8 +1,9 @@
-"""TLS in front of servers that have none: the bundled PostgreSQL is built without it, and a Redis of the system may be.
+"""TLS in front of servers without it: the bundled PostgreSQL is built without TLS, and a Redis of the system may be.
 
-A relay listens where clients are sent, speaks TLS with them and passes the bytes on to the server's Unix socket, which stands in
-a folder that only the stack's owner may enter. Invariants: nothing that a client sends in the clear reaches a server; who is
-refused is told why in the server's own protocol. A server that is away is a closed connection, as without a relay.
+A relay listens at the clients' port, speaks TLS with them and passes the bytes on to the server's Unix socket, which is
+in a folder that only the stack's owner may enter. Invariants: no unencrypted byte of a client reaches a server; a
+refused client gets the reason in the server's own protocol. An unavailable server is a closed connection, as without a
+relay.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from highwater.deploy.local.certificates import Certificates
 
 HOST = "127.0.0.1"
 CHUNK_BYTES = 64 * 1024
-# A client that opens a connection and says nothing is cut off; a handshake takes milliseconds.
+# A client that opens a connection and sends nothing is cut off; a handshake takes milliseconds.
 GREETING_SECONDS_MAX = 10.0
-# The server's own limit is 200 (PostgreSQL) and 10,000 (Redis); beyond this nobody of this machine is served worse than now.
+# The server's own limit is 200 (PostgreSQL) and 10,000 (Redis), so this limits nobody further.
 CONNECTIONS_MAX = 500
 # PostgreSQL's protocol (its manual, "Message Flow"): length, then one of these codes in place of a version.
 _SSL_REQUEST = 80_877_103
@@ -42,21 +43,21 @@ class Relayed:
 
 
 class TlsRelay:
-    """The relays of one stack, on an event loop in a thread of their own."""
+    """The relays of one stack, on an event loop in their own thread."""
 
     def __init__(self, certificates: Certificates) -> None:
         self._certificates = certificates
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()  # parts are brought up side by side
+        self._lock = threading.Lock()  # services start concurrently
         self._servers: dict[str, asyncio.Server] = {}
         self._open: set[asyncio.Task[None]] = set()
 
     def serve(self, relayed: Relayed) -> None:
-        """Listen for a server, also before it is there; a second call moves it to another port.
+        """Listen for a server, also before it runs; a second call moves it to another port.
 
         Raises:
-            OSError: the port is taken.
+            OSError: the port is in use.
         """
         with self._lock:
             if self._loop is None:
@@ -66,7 +67,7 @@ class TlsRelay:
         asyncio.run_coroutine_threadsafe(self._listen(relayed), self._loop).result()
 
     def stop(self) -> None:
-        """End all connections and listen no more; it may serve again afterwards."""
+        """End all connections and stop listening; it may serve again afterwards."""
         with self._lock:
             loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
         if loop is None or thread is None:
@@ -88,7 +89,7 @@ class TlsRelay:
         def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Awaitable[None]:
             return self._serve(relayed, context, reader, writer)
 
-        if relayed.is_postgres:  # its clients ask for TLS in the clear first; others begin with it
+        if relayed.is_postgres:  # its clients request TLS unencrypted first; others begin with TLS
             opened = await asyncio.start_server(serve, HOST, relayed.port)
         else:
             opened = await asyncio.start_server(
@@ -120,17 +121,17 @@ class TlsRelay:
                     await writer.start_tls(context)
             await _relay(relayed.socket, reader, writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
-            pass  # either side went away, or the client does not speak TLS: its own library says so
+            pass  # either side disconnected, or the client does not speak TLS: its own library reports that
         finally:
             self._open.discard(task)
             writer.transport.abort()
 
 
 async def _asked_for_tls(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    """Answer the requests before PostgreSQL's own first message; False for a client that does without TLS."""
-    for _ in range(2):  # a client may ask for GSSAPI first
+    """Answer the requests before PostgreSQL's own first message; return False for a client without TLS."""
+    for _ in range(2):  # a client may request GSSAPI first
         request = await reader.read(_REQUEST_BYTES + 1)
-        # Bytes in the clear behind the request would be taken for some that came through TLS (CVE-2021-23214).
+        # Unencrypted bytes after the request would be mistaken for bytes from within TLS (CVE-2021-23214).
         if len(request) != _REQUEST_BYTES:
             break
         length, code = struct.unpack("!II", request)
@@ -171,7 +172,7 @@ async def _relay(socket: Path, reader: asyncio.StreamReader, writer: asyncio.Str
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
         with contextlib.suppress(OSError, TimeoutError):
-            async with asyncio.timeout(1.0):  # what the server said last, such as why it ends, still reaches the client
+            async with asyncio.timeout(1.0):  # the server's last bytes, such as why it ends, still reach the client
                 await writer.drain()
                 writer.close()
                 await writer.wait_closed()
@@ -187,7 +188,7 @@ async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 @contextlib.contextmanager
 def _short(socket: Path) -> Iterator[str]:
-    """A path to a socket that is short enough for the kernel (107 bytes), however deep the data folder is."""
+    """Yield a path to a socket that is short enough for the kernel (107 bytes), however deep the data folder is."""
     folder = os.open(socket.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{folder}/{socket.name}"

@@ -1,7 +1,7 @@
-"""The services of a local stack: those that were given an address are used, the others are started.
+"""The services of a local stack: those with a given address are used, the others are started.
 
 Invariant: `start` returns when all of them answer, or leaves nothing running; every process of the stack ends with this
-one. Tests of failure kill, stop and start single parts by name; a part keeps its port through all of that.
+one. Failure tests kill, stop and start single services by name; a service keeps its port through all of that.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from highwater.deploy.local.registry import Registry
 from highwater.deploy.local.relay import TlsRelay
 from highwater.deploy.local.stack_secrets import hidden_password
 
-# In the order of starting; stopping goes backwards. None needs another, so they start side by side.
+# In the order of starting; stopping goes backwards. None needs another, so they start concurrently.
 PARTS: tuple[type[Part], ...] = (Postgres, Redis, RedisCache, Kafka, Registry)
 START_SECONDS_MAX = 120.0  # a cold start takes a few seconds; a machine with two busy cores has needed thirty
-GIVEN_SECONDS_MAX = 10.0  # a service of somebody else's is up already, or it is not
+GIVEN_SECONDS_MAX = 10.0  # an external service is running already, or it is not
 PROBE_SECONDS = 2.0
 POLL_SECONDS = 0.1
 KAFKA_DOOR_PORT_DEFAULT = 9292
-# A part that dies while starting is tried again: its port was taken between the choice and the bind, or the
+# A service that dies while starting is started again: its port was taken between the choice and the bind, or the
 # children of a killed predecessor still had its memory.
 LAUNCHES_MAX = 3
 
@@ -47,7 +47,7 @@ Report = Callable[[str], None]
 
 
 def _kinds(brokers: int) -> tuple[type[Part], ...]:
-    """Every part, the broker as often as asked."""
+    """Return every service, the broker as often as requested."""
     return tuple(one for kind in PARTS for one in (BROKERS[:brokers] if kind is Kafka else (kind,)))
 
 
@@ -64,17 +64,17 @@ class LocalStack:
         late_seconds: float | None = None,
         brokers: int = 1,
     ) -> None:
-        """`is_secure` has every service started here speak TLS and ask for a password.
+        """`is_secure`: every service started here uses TLS and requires a password.
 
-        `late_seconds` is after how long a part that does not answer is called late, and waited for further. None: it ends the
-        start after `START_SECONDS_MAX`. `brokers` is how many Kafka brokers are started, one of `brokers.CHOICES`.
+        `late_seconds` is after how long an unready service is called late, and awaited further. None: it ends the start
+        after `START_SECONDS_MAX`. `brokers` is the number of Kafka brokers, one of `brokers.CHOICES`.
         """
         self.data_dir = checked(data_dir)
         self.given = given or Addresses()
         self.ports = PortBook(self.data_dir)
         self.lock = DataDirLock(self.data_dir)
         self.cancelled = threading.Event()  # set from a signal handler: a start in progress gives up
-        self.answered: set[str] = set()  # the parts that came up in this start
+        self.answered: set[str] = set()  # the services that came up in this start
         self._report = report or (lambda _line: None)
         named = self.given.by_name()
         self._parts: dict[str, Part] = {
@@ -87,14 +87,14 @@ class LocalStack:
             if isinstance(part, Kafka):
                 part.brokers = brokers
         if self.given.redis is not None:
-            # Whoever gives one Redis and no second has it hold everything.
+            # With one given Redis and no second, that one holds everything.
             self._parts.pop(RedisCache.name, None)
         self.is_secure = is_secure
         self._late_seconds = late_seconds
         self._relay: TlsRelay | None = None
 
     def __enter__(self) -> Self:
-        """Start, so that a `with` stops whatever happens."""
+        """Start; the `with` block stops it in any case."""
         self.start()
         return self
 
@@ -106,12 +106,12 @@ class LocalStack:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The parts that this stack starts itself, in order of starting."""
+        """Return the services that this stack starts itself, in order of starting."""
         return tuple(self._parts)
 
     @property
     def addresses(self) -> Addresses:
-        """Where the services are; of one that is still to be started, None."""
+        """Return the addresses of the services; None for one that is still to be started."""
         known = self.given.by_name()
         started = {name: part for name, part in self._parts.items() if part.process.pid is not None}
         for name, part in started.items():
@@ -121,11 +121,11 @@ class LocalStack:
         return with_settings(self.given, known, settings)
 
     def names_of(self, service: str) -> tuple[str, ...]:
-        """The parts that this stack starts for one of the addresses."""
+        """Return the services that this stack starts for one of the addresses."""
         return tuple(name for name in self._parts if service_of(name) == service)
 
     def address_of(self, name: str) -> str | None:
-        """Where a part or a given service is; None of one that is still to be started."""
+        """Return the address of a service; None for one that is still to be started."""
         part = self._parts.get(name)
         if part is None:
             return self.given.by_name()[name]
@@ -136,10 +136,10 @@ class LocalStack:
 
         Raises:
             AlreadyRunningError: Another process runs a stack on this folder.
-            PartFailedError: A part did not come up; the error has the last lines of its log.
+            PartFailedError: A service did not come up; the error has the last lines of its log.
             StartCancelledError: `cancelled` was set meanwhile.
         """
-        was_locked = self.lock.is_taken  # by a supervisor, which gives the folder back when it has written its state
+        was_locked = self.lock.is_taken  # by a supervisor, which releases the folder when it has written its state
         self.lock.take()
         try:
             if Kafka.name in self._parts:
@@ -158,15 +158,15 @@ class LocalStack:
         return self.addresses
 
     def stop(self) -> None:
-        """Stop every part, the last started first, and give folder and ports back."""
+        """Stop every service, the last started first, and release folder and ports."""
         self.stop_parts()
         self.ports.release()
         self.lock.release()
 
     def stop_parts(self) -> None:
-        """Stop every part, the last started first, and keep the folder."""
+        """Stop every service, the last started first, and keep the folder."""
         for part in reversed(self._parts.values()):
-            # Brokers end together: the last of three would wait in vain for the others to take its partitions over.
+            # Brokers end together: the last of three would wait in vain for the others to take over its partitions.
             for other in self.names_of(service_of(part.name)):
                 self.process(other).begin_stop()
             part.process.stop(part.grace_seconds)
@@ -174,9 +174,9 @@ class LocalStack:
             self._relay.stop()
 
     def put_kafka_behind(self, proxy_port: int) -> int:
-        """Have the broker tell those who come to a second port of its own that it is at the proxy's; that second port.
+        """Let the broker redirect clients of a second port to the proxy's; return that second port.
 
-        To be called before the start, of a stack without TLS.
+        Call it before the start, for a stack without TLS.
         """
         part = self._part(Kafka.name)
         assert isinstance(part, Kafka)
@@ -186,30 +186,30 @@ class LocalStack:
         return door
 
     def process(self, name: str) -> ManagedProcess:
-        """Return the process of a part."""
+        """Return the process of a service."""
         return self._part(name).process
 
     def kill_part(self, name: str) -> None:
-        """End a part as a crash would."""
+        """End a service as a crash would."""
         self._part(name).process.kill()
 
     def stop_part(self, name: str) -> None:
-        """End a part in good order."""
+        """Stop a service gracefully."""
         part = self._part(name)
         part.process.stop(part.grace_seconds)
 
     def launch_part(self, name: str) -> None:
-        """Start a part again at the port it had, without waiting until it answers."""
+        """Start a service again on its previous port, without waiting until it answers."""
         part = self._part(name)
         part.prepare()
         part.process.start(part.command())
 
     def start_part(self, name: str) -> None:
-        """Start a part again at the port it had and wait until it answers."""
+        """Start a service again on its previous port and wait until it answers."""
         self._bring_up(self._part(name), may_move=False)
 
     def restart_part(self, name: str) -> None:
-        """Stop a part in good order and start it again at its port."""
+        """Stop a service gracefully and start it again on its port."""
         self.stop_part(name)
         self.start_part(name)
 
@@ -236,7 +236,7 @@ class LocalStack:
             ]
             tasks += [pool.submit(self._await_given, name, failed) for name in given]
             done, _ = wait(tasks, return_when=FIRST_EXCEPTION)
-            failed.set()  # if any failed the others need not go on; if none did nobody looks any more
+            failed.set()  # if any failed the others need not continue; if none did nobody reads it any more
         errors = [error for task in (*done, *tasks) if (error := task.exception()) is not None]
         # The one that failed by itself, rather than one that gave up because of it.
         errors.sort(key=lambda error: isinstance(error, StartCancelledError))
@@ -257,11 +257,11 @@ class LocalStack:
                 seconds = wait.seconds(time.monotonic())
                 self._report(f"{part.name} is ready after {seconds:.1f} s at {hidden_password(part.address)}")
                 return
-            time.sleep(POLL_SECONDS * 10)  # a second: what a killed predecessor's children need to see that it died
+            time.sleep(POLL_SECONDS * 10)  # a second: what a killed predecessor's children need to notice that it died
         raise part.process.failure(f"{describe_exit(part.process.exit_status() or 0)} while starting")
 
     def _is_up(self, part: Part, wait: Wait, failed: threading.Event | None) -> bool:
-        """Wait until the part answers; False if it died."""
+        """Wait until the service answers; return False if it died."""
         reason: str | None = "was not asked"
         while self._late_seconds is not None or wait.seconds(time.monotonic()) < START_SECONDS_MAX:
             if self.cancelled.is_set() or (failed is not None and failed.is_set()):
@@ -269,7 +269,7 @@ class LocalStack:
             if not part.process.is_alive():
                 return False
             reason = self.probe(part.name)
-            # Asked again whether it lives: what answered may be a stranger that has the port since before.
+            # Checked again whether it lives: the answer may be from another program that already had the port.
             if reason is None and part.process.is_alive():
                 return True
             for line in wait.lines(time.monotonic(), reason or "it has died"):

@@ -1,8 +1,8 @@
-"""The passwords of a local stack, <data_dir>/secrets: made once for each data folder, read by its owner alone.
+"""The passwords of a local stack, <data_dir>/secrets: created once for each data folder, readable only by its owner.
 
-Invariants: a password is made by the first part that asks for it and stays the same as long as the file exists; it
+Invariants: the first service that needs a password creates it, and it stays the same as long as the file exists; it
 reaches a server or client through a file or the environment, never on a command line, which every user of the machine
-can read. To replace the passwords, stop the stack and remove the file: the next start makes new ones.
+can read. To replace the passwords, stop the stack and remove the file: the next start creates new ones.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from highwater.deploy.local.errors import LocalStackError
 from highwater.deploy.local.private import FILE_MODE, is_open_to_others, make_folder, replace_file
 
 FILE_NAME = "secrets"
-PASSWORD_BYTES = 32  # 256 random bits: not to be guessed, however fast an attacker hashes
-# What RFC 7677 asks for, and the least that Java's clients accept; a client spends a few milliseconds on it.
+PASSWORD_BYTES = 32  # 256 random bits: cannot be guessed, however fast an attacker hashes
+# Required by RFC 7677, and the minimum that Java's clients accept; a client spends a few milliseconds on it.
 SCRAM_ITERATIONS = 4_096
 SCRAM_SALT_BYTES = 16
 
@@ -34,14 +34,14 @@ class StackSecrets:
         self._known: dict[str, str] = {}
 
     def get(self, name: str) -> str:
-        """Return the password of that name, made now if there is none.
+        """Return the password with that name, created now if there is none.
 
         Raises:
-            LocalStackError: The file cannot be read as what was written there.
+            LocalStackError: The file is damaged.
         """
         if name not in self._known:
             make_folder(self._path.parent)
-            # A file of its own, since the other is replaced; parts are brought up side by side.
+            # A separate lock file, since the other one is replaced; services start concurrently.
             lock = os.open(self._path.with_name(f"{FILE_NAME}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX)
@@ -50,7 +50,7 @@ class StackSecrets:
                     self._known[name] = secrets.token_urlsafe(PASSWORD_BYTES)
                     replace_file(self._path, json.dumps(self._known, indent=1))
             finally:
-                os.close(lock)  # ends the lock
+                os.close(lock)  # releases the lock
         return self._known[name]
 
     def _read(self) -> dict[str, str]:
@@ -68,14 +68,14 @@ class StackSecrets:
 
 
 def fingerprint(password: str) -> str:
-    """Return what tells passwords apart where they must not stand: SHA-256 in hex, enough for 256 random bits."""
+    """Return what identifies a password where it must not appear: SHA-256 in hex, enough for 256 random bits."""
     return hashlib.sha256(password.encode()).hexdigest()
 
 
 def scram_verifier(password: str, salt: bytes) -> str:
-    """Return what PostgreSQL and Kafka store instead of a password (RFC 5803), in PostgreSQL's writing.
+    """Return what PostgreSQL and Kafka store instead of a password (RFC 5803), in PostgreSQL's notation.
 
-    Made here, so that the password itself never stands in a statement, which a server may log.
+    Computed here, so that the password itself is never in a statement, which a server may log.
     """
     salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, SCRAM_ITERATIONS)
     stored_key = hashlib.sha256(hmac.digest(salted, b"Client Key", "sha256")).digest()

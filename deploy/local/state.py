@@ -1,7 +1,7 @@
-"""The state file of a supervisor, <data_dir>/run/state.json, and what is known of the processes it names.
+"""The state file of a supervisor, <data_dir>/run/state.json, and the processes that it names.
 
-Invariant: it is replaced whole, so a reader never sees half of one; a process is named by its number and the time it
-began, so a number that came into other hands is not mistaken for it.
+Invariant: it is replaced atomically, so a reader never sees part of one; a process is identified by its number and its
+start time, so a reused number is not mistaken for it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import psutil
 from highwater.deploy.local.errors import LocalStackError
 from highwater.deploy.local.private import replace_file
 
-BEGAN_SECONDS_APART = 0.5  # psutil reckons it from clock ticks and the time of boot: exact to a hundredth
+BEGAN_SECONDS_APART = 0.5  # psutil computes it from clock ticks and the boot time: exact to a hundredth
 
 
 def state_path(data_dir: Path) -> Path:
@@ -27,7 +27,7 @@ def state_path(data_dir: Path) -> Path:
 
 
 def write_state(data_dir: Path, state: dict[str, Any]) -> None:
-    """Replace the state file; readable by its owner alone, for the addresses hold passwords."""
+    """Replace the state file; only its owner can read it, since the addresses include passwords."""
     replace_file(state_path(data_dir), json.dumps(state, indent=1))
 
 
@@ -49,7 +49,7 @@ def read_state(data_dir: Path) -> dict[str, Any] | None:
 
 
 def own_identity() -> dict[str, Any]:
-    """Return the number and begin of this process."""
+    """Return the number and start time of this process."""
     me = psutil.Process()
     return {"pid": me.pid, "began": me.create_time()}
 
@@ -67,10 +67,10 @@ def living(identity: dict[str, Any]) -> psutil.Process | None:
 
 
 def end_leftovers(state: dict[str, Any], wait_seconds: float) -> None:
-    """See that nothing of a supervisor that died is left: its children, and what those had started.
+    """End everything that a dead supervisor left: its children, and theirs.
 
-    The kernel has told the children to die; they are waited for, so that their ports and files are free. Children of
-    theirs were told nothing: they are found by the session, which is named by its first process.
+    The kernel has signalled the children; they are awaited, so that their ports and files are free. Their own children
+    got no signal: they are found by the session, which is named by its first process.
     """
     identities = [part for part in state.get("parts", []) if part.get("pid")]
     _, alive = psutil.wait_procs([p for i in identities if (p := living(i))], timeout=wait_seconds)

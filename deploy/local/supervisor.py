@@ -1,7 +1,7 @@
-"""What `highwater up` runs: the four services, then the roles, each started again when it dies.
+"""What `highwater up` runs: the four services, then the roles, each restarted when it dies.
 
-Invariant: nothing it started is left when it ends, however it ends; and what it knows is in the state file, for `status`
-and `down` to read.
+Invariant: nothing it started remains when it ends, however it ends; and its knowledge is in the state file, for
+`status` and `down` to read.
 """
 
 from __future__ import annotations
@@ -29,13 +29,15 @@ from highwater.deploy.local.state import end_leftovers, own_identity, read_state
 from highwater.deploy.local.watched import State, Watched
 
 ROLE_GRACE_SECONDS = 15.0  # to finish a batch and commit; all roles have it at the same time
-# After this long a part is called late: all of a cold start takes a tenth of it on two idle cores, and half of it on busy ones.
+# After this long a service or role is called late: a complete cold start takes a tenth of it on two idle cores, and
+# half of it on busy ones.
 LATE_SECONDS = 480.0
-# How often parts are looked at while one of them starts, and while all are up: an end is seen at once in either case.
+# How often processes are checked while one of them starts, and while all are up: an end is noticed at once in either
+# case.
 LOOK_SECONDS, REST_LOOK_SECONDS = 0.1, 1.0
 READY_PROBE_SECONDS = 1.0
-ROTATE_SECONDS = 5.0  # how often sizes of logs are looked at: at 2 MB/s a log overshoots its bound by half
-LEFTOVERS_SECONDS = 10.0  # what a predecessor's processes get to be gone
+ROTATE_SECONDS = 5.0  # how often log sizes are checked: at 2 MB/s a log exceeds its limit by half
+LEFTOVERS_SECONDS = 10.0  # how long a predecessor's processes may take to end
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -43,9 +45,9 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Role:
     """A process of the product.
 
-    env is added to the supervisor's own environment and to the addresses. A one-shot must end with status 0
-    before the next roles start. A role without ready_url is up when it lives; of an https one, `certificate` is the file of the
-    certificate that it holds.
+    env is added to the supervisor's own environment and to the addresses. A one-shot must end with status 0 before the
+    next roles start. A role without ready_url is up when it lives; for an https one, `certificate` is the file of its
+    certificate.
     """
 
     name: str
@@ -59,7 +61,7 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything a supervisor is told; plain values, so that a detached one can be sent it."""
+    """The instructions for a supervisor; plain values, so that they can be sent to a detached one."""
 
     data_dir: Path
     given: Addresses = field(default_factory=Addresses)
@@ -116,7 +118,7 @@ class Supervisor:
 
         Raises:
             AlreadyRunningError: Another supervisor has this data folder.
-            PartFailedError: The start did not succeed; everything was stopped again.
+            PartFailedError: The start failed; everything was stopped again.
         """
         self.stack.lock.take()
         before = self._catch_signals()
@@ -148,7 +150,7 @@ class Supervisor:
             self._stop()
 
     def _heard(self, line: str) -> None:
-        # From the threads that bring the services up, while `run` waits for all of them.
+        # Called by the threads that start the services, while `run` waits for all of them.
         self._report(line)
         with self._recording:
             for service in self._services:
@@ -211,7 +213,7 @@ class Supervisor:
             self._pause(REST_LOOK_SECONDS if is_at_rest else LOOK_SECONDS, *processes)
 
     def _pause(self, seconds: float, *processes: ManagedProcess) -> None:
-        """Wait so long, or until one of these processes ends, or a stop is asked for."""
+        """Wait this long, or until one of these processes ends, or a stop is requested."""
         self._attention.pause([one.pid for one in processes if one.pid is not None and one.is_alive()], seconds)
 
     def _rotate_logs(self) -> None:
@@ -222,7 +224,7 @@ class Supervisor:
             if watched.process is not None:
                 try:
                     watched.process.rotate()
-                except OSError as error:  # a disk without room: what runs goes on
+                except OSError as error:  # a full disk: running processes continue
                     self._report_once(f"the log of {watched.name} cannot be set aside: {error}")
 
     def _report_once(self, line: str) -> None:
@@ -245,7 +247,7 @@ class Supervisor:
         self._report(f"{watched.name} is {watched.state}{why}")
 
     def _report_wait(self, watched: Watched, now: float) -> None:
-        """Say of a role that has never been ready that it is waited for, and why."""
+        """Report that a role that has never been ready is awaited, and why."""
         if watched.state is not State.STARTING or watched.name not in self._waits:
             return
         for line in self._waits[watched.name].lines(now, watched.waits_for or "it does not answer"):
@@ -294,7 +296,7 @@ class Supervisor:
             return
         try:
             write_state(self.data_dir, state)
-        except OSError as error:  # a disk without room: what runs goes on, and the next look writes it
+        except OSError as error:  # a full disk: running processes continue, and the next check writes it
             self._report_once(f"the state file cannot be written: {error}")
             return
         self._written = state
@@ -326,7 +328,7 @@ class Supervisor:
 
     def _catch_signals(self) -> dict[signal.Signals, Any]:
         if threading.current_thread() is not threading.main_thread():
-            return {}  # whoever runs it in a thread calls request_stop
+            return {}  # a caller that runs it in a thread calls request_stop
 
         def ask_to_stop(_number: int, _frame: FrameType | None) -> None:
             self.request_stop()

@@ -1,8 +1,8 @@
-"""One supervised process: when it is up, and when it is started again.
+"""One supervised process: when it is up, and when it is restarted.
 
-Invariant: a death is answered by a restart after a pause that doubles up to a bound, without end: what kills a process (a full
-disk, a service that is away) may last for hours, and nobody is there to start it again. `now` is a monotonic time in seconds and
-an argument, so the whole of it can be run through without waiting.
+Invariant: a death is followed by a restart after a pause that doubles up to a limit, without end: the cause (a full
+disk, an unavailable service) may last for hours, and nobody is there to restart it. `now` is a monotonic time in
+seconds and an argument, so everything can be tested without waiting.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from highwater.deploy.local.process import ManagedProcess, describe_exit
 from highwater.deploy.local.pulse import Listener
 
 BACKOFF_SECONDS_FIRST = 1.0
-BACKOFF_SECONDS_MAX = 30.0  # so that what was mended is noticed within it, and a start that fails costs little
-QUICK_DEATH_SECONDS = 10.0  # one that lived longer had started: its death is news, not the same failure again
+BACKOFF_SECONDS_MAX = 30.0  # so that a correction is noticed within it, and a failed start costs little
+QUICK_DEATH_SECONDS = 10.0  # one that lived longer had started: its death is a new failure
 # A process without a ready URL counts as up when it has lived this long: one that cannot run at all is dead by then.
 SETTLED_SECONDS = 1.0
 
 
 class State(StrEnum):
-    """What a part of the stack is doing; `done` is a one-shot role that ended well."""
+    """The state of a process; `done` is a one-shot role that ended well."""
 
     STARTING = "starting"
     UP = "up"
@@ -41,9 +41,9 @@ READY_STATES = frozenset({State.UP, State.EXTERNAL, State.DONE})
 
 
 def restart_pause_seconds(quick_deaths: int) -> float:
-    """Return the pause before the next start after so many quick deaths in a row; there is always a next one.
+    """Return the pause before the next start after this many quick deaths in a row; there is always a next one.
 
-    After none there is nothing to wait for.
+    After none there is no pause.
     """
     if quick_deaths == 0:
         return 0.0
@@ -52,11 +52,11 @@ def restart_pause_seconds(quick_deaths: int) -> float:
 
 
 class Watched:
-    """A process with the story of its starts and deaths.
+    """A process with the history of its starts and deaths.
 
-    `launch` starts it, `probe` answers None when it is ready and a line otherwise. With `is_restarted` off the first
-    death is final. With `start_seconds_max` a process that lives but never answers is ended, and that is a death; with a
-    `listener` so is one that has answered and answers no more.
+    `launch` starts it, `probe` returns None when it is ready and a line otherwise. With `is_restarted` off the first
+    death is final. With `start_seconds_max` a live process that never answers is ended, which counts as a death; with a
+    `listener` so is one that stopped answering.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Watched:
         self.state = State.STARTING if process else State.EXTERNAL
         self.restarts = 0
         self.last_error: str | None = None
-        self.waits_for: str | None = None  # what its readiness said last, while it starts
+        self.waits_for: str | None = None  # the last answer of its readiness, while it starts
         self._launch = launch
         self._probe = probe
         self._is_restarted = is_restarted
@@ -96,16 +96,16 @@ class Watched:
         self.state = State.STARTING
         try:
             self._launch()
-        except (LocalStackError, OSError) as error:  # a disk without room has none for logs and settings either
+        except (LocalStackError, OSError) as error:  # a full disk has no space for logs and settings either
             self._die(now, str(error))
 
     def adopt(self, now: float) -> None:
-        """Take over a process that was started and found to answer elsewhere."""
+        """Take over a process that was started elsewhere and answers."""
         self._launched_at = now
         self.state = State.UP
 
     def step(self, now: float) -> None:
-        """Look at it once and do what is due."""
+        """Check it once and do what is due."""
         if self.process is None or self.state in {State.FAILED, State.DONE, State.STOPPED}:
             return
         if self.state is State.RESTARTING:
@@ -115,7 +115,7 @@ class Watched:
         elif not self.process.is_alive():
             self._die(now, self._last_words())
         elif self._listener is not None and (silence := self._listener.why_lost(now)) is not None:
-            self.process.kill()  # it hears nothing, SIGTERM included
+            self.process.kill()  # it hangs, and ignores SIGTERM too
             self._die(now, silence)
         elif self.state is State.STARTING:
             self._see_whether_ready(now)
@@ -126,7 +126,7 @@ class Watched:
             self.state = state
 
     def snapshot(self) -> dict[str, Any]:
-        """Return its line in the state file; `since` is when the present or last process began."""
+        """Return its entry in the state file; `since` is when the present or last process started."""
         pid, began = self._seen_identity()
         since = (
             datetime.fromtimestamp(began, UTC).isoformat(timespec="seconds").replace("+00:00", "Z") if began else None
@@ -155,7 +155,7 @@ class Watched:
     def _die(self, now: float, error: str) -> None:
         self.last_error = error
         was_quick = now - self._launched_at < QUICK_DEATH_SECONDS
-        # A server that was killed has children which hold its memory and port for a moment yet; a role has none.
+        # A killed server has children that hold its memory and port for a moment; a role has none.
         self._quick_deaths = self._quick_deaths + 1 if was_quick else int(self.kind == "service")
         if not self._is_restarted:
             self.state = State.FAILED
@@ -170,7 +170,7 @@ class Watched:
         return f"{status}: {lines[-1].strip()}" if lines else status
 
     def _seen_identity(self) -> tuple[int | None, float | None]:
-        """Return the process number and when it began, which together never come again."""
+        """Return the process number and start time, which together are unique."""
         pid = self.process.pid if self.process else None
         if pid is None:
             return None, None

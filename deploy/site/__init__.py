@@ -1,1 +1,1 @@
-"""The documents that are made from the code: the atlas of events, the list of decisions, reference pages, and the site of all."""
+"""Documents generated from the code: the atlas of events, the list of decisions, reference pages, and the site."""

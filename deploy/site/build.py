@@ -1,8 +1,9 @@
-"""Builds the documents as a site that needs no network: `python -m highwater.deploy.site.build [--into build/site] [--check]`.
+"""Builds the documents as a site that needs no network: `python -m highwater.deploy.site.build [--into build/site]
+[--check]`.
 
-Pages are the Markdown files of the repository and the reference pages (`reference.py`); files of code that a page links to become
-pages that show them. Invariant: every link leads to a page, a heading or a file that exists, and every page is reached by links
-from README.md; else the build names each fault and ends with 1. `--check` builds nothing.
+Pages are the Markdown files of the repository and the reference pages (`reference.py`); code files that a page links to
+become pages that show them. Invariant: every link leads to an existing page, heading or file, and every page is reached
+by links from README.md; otherwise the build names each fault and exits with 1. `--check` builds nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from markdown_it.token import Token
 from highwater.deploy.dependencies import ROOT
 from highwater.deploy.site import reference
 
-# Groups of the navigation: title, and the pages of it or the folder that they are in.
+# Groups of the navigation: title, and their pages or the folder of their pages.
 NAVIGATION: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Start", ("README.md",)),
     (
@@ -53,7 +54,8 @@ NAVIGATION: tuple[tuple[str, tuple[str, ...]], ...] = (
 )  # fmt: skip
 _ELSEWHERE = re.compile(r"[a-z]+:", re.IGNORECASE)
 _IMAGES = (".png", ".svg", ".gif", ".webp")
-# Mermaid as the dashboard's library carries it (MIT); it draws the diagrams where the site is served, not where it is a file.
+# Mermaid from the dashboard's library (MIT); it draws the diagrams if the site is served, not if it is opened as a
+# file.
 _MERMAID = "nicegui/elements/mermaid/dist"
 _DRAW = (
     '<script type="module">import {{mermaid}} from "./{source}"; mermaid.initialize({{startOnLoad: true}});</script>'
@@ -63,7 +65,7 @@ _MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable("table")
 
 @dataclass(slots=True)
 class Page:
-    """A page: where its text is from, its tokens, the headings that a link may name, and the links in it."""
+    """A page: the path of its text, its tokens, the headings that a link may name, and its links."""
 
     path: str
     tokens: list[Token]
@@ -73,7 +75,7 @@ class Page:
 
 
 def texts(root: Path = ROOT) -> dict[str, str]:
-    """Every Markdown file that git has or would take, and the reference pages, by path."""
+    """Return every Markdown file that git tracks or would track, and the reference pages, by path."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z", "*.md"],  # noqa: S607 - whichever git there is
         cwd=root,
@@ -84,12 +86,12 @@ def texts(root: Path = ROOT) -> dict[str, str]:
     found = {
         name: (root / name).read_text(encoding="utf-8") for name in sorted(listed) if name and (root / name).is_file()
     }
-    # Templates of issues are forms, and the room of the tests' data is none of the documents.
+    # Issue templates are forms, not documents.
     return {name: text for name, text in found.items() if not name.startswith(".github/")} | reference.pages()
 
 
 def read_page(path: str, text: str) -> Page:
-    """A page with its headings and links."""
+    """Return a page with its headings and links."""
     tokens = _MARKDOWN.parse(re.sub(r"<!--.*?-->\n*", "", text, flags=re.DOTALL))
     page = Page(path, tokens, path)
     for place, token in enumerate(tokens):
@@ -112,7 +114,7 @@ def _targets(token: Token) -> Iterator[str]:
 
 
 def anchor_of(heading: str) -> str:
-    """The name of a heading, as GitHub makes it."""
+    """Return the anchor of a heading, as GitHub generates it."""
     kept = (one for one in heading.lower() if one in "-_ " or unicodedata.category(one)[0] in "LN")
     return "".join(kept).replace(" ", "-")
 
@@ -127,13 +129,13 @@ def _fresh(name: str, taken: set[str]) -> str:
 
 
 def resolve(path: str, target: str) -> tuple[str, str]:
-    """The file and the heading that a link on a page leads to."""
+    """Return the file and the heading that a link on a page leads to."""
     file, _, heading = unquote(target).partition("#")
     return posixpath.normpath(posixpath.join(posixpath.dirname(path), file)) if file else path, heading
 
 
 def faults(pages: Mapping[str, Page], root: Path = ROOT) -> list[str]:
-    """What is wrong: links that lead nowhere, pages that no link leads to, and pages of the navigation that are not there."""
+    """Return what is wrong: links without a target, pages without a link to them, and missing pages of the navigation."""
     found = [f"{page.path}: {target} leads nowhere" for page in pages.values() for target in page.links
              if not _is_there(*resolve(page.path, target), pages, root)]  # fmt: skip
     named = [path for _, paths in NAVIGATION for path in paths]
@@ -152,7 +154,7 @@ def _is_there(file: str, heading: str, pages: Mapping[str, Page], root: Path) ->
 
 
 def _reached(pages: Mapping[str, Page], begin: set[str]) -> set[str]:
-    # A room's README is reached by its folder.
+    # A room's README is reached through its folder.
     reached, waiting = set[str](), [path for path in pages if path in begin or path.endswith("/README.md")]
     while waiting:
         path = waiting.pop()
@@ -171,7 +173,7 @@ def _members(one: str, pages: Iterable[str]) -> list[str]:
 
 
 def write(pages: Mapping[str, Page], into: Path, root: Path = ROOT) -> int:
-    """Write the site; how many files it has."""
+    """Write the site; return the number of its files."""
     shutil.rmtree(into, ignore_errors=True)
     linked = {resolve(page.path, target)[0] for page in pages.values() for target in page.links} - pages.keys()
     for page in pages.values():
@@ -197,14 +199,14 @@ def _put(path: Path, text: str) -> None:
 
 
 def _address(file: str) -> str:
-    """Where the page of a file is on the site."""
+    """Return the address of a file's page on the site."""
     if file == "README.md":
         return "index.html"
     return f"{file.removesuffix('.md')}.html"
 
 
 def _fence(_renderer: object, tokens: list[Token], place: int, _options: object, _env: object) -> str:
-    """A block of code; a diagram is marked as one, and shows its source until it is drawn."""
+    """Return a code block; a diagram is marked as one, and shows its source until it is drawn."""
     kind = ' class="mermaid"' if tokens[place].info.strip() == "mermaid" else ""
     return f"<pre{kind}>{escape(tokens[place].content)}</pre>\n"
 
@@ -213,7 +215,7 @@ _MARKDOWN.add_render_rule("fence", _fence)
 
 
 def render(page: Page, pages: Mapping[str, Page], root: Path = ROOT) -> str:
-    """A page as HTML; links lead to pages of the site."""
+    """Return a page as HTML; links lead to pages of the site."""
     for token in page.tokens:
         for one in token.children or ():
             for name in ("href", "src"):
@@ -258,7 +260,7 @@ def _navigation(path: str, here: str, pages: Mapping[str, Page]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Build or check; the exit status."""
+    """Build or check; return the exit status."""
     pages = {path: read_page(path, text) for path, text in texts().items()}
     found = faults(pages)
     sys.stderr.writelines(f"{one}\n" for one in found)

@@ -1,4 +1,6 @@
-"""Makes `docs/decisions/README.md`, the list of decision records; each record is a file beside it with its number in its name."""
+"""Generates `docs/decisions/README.md`, the list of decision records; each record is a file beside it with its number
+in its name.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,10 @@ class BadRecordError(ValueError):
 
 
 def records(folder: Path = FOLDER) -> Iterator[tuple[str, str]]:
-    """Each record's file and title, by number.
+    """Yield each record's file and title, by number.
 
     Raises:
-        BadRecordError: the numbers have a gap, or a record lacks a part.
+        BadRecordError: the numbers have a gap, or a record lacks a section.
     """
     for number, path in enumerate(sorted(folder.glob("[0-9]*.md")), 1):
         title, *parts = path.read_text(encoding="utf-8").strip().split("\n\n")
@@ -45,5 +47,5 @@ def records(folder: Path = FOLDER) -> Iterator[tuple[str, str]]:
 
 
 def page(folder: Path = FOLDER) -> str:
-    """The list as it has to be."""
+    """Return the list."""
     return _HEAD + "".join(f"{number}. [{title}]({name})\n" for number, (name, title) in enumerate(records(folder), 1))

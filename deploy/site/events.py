@@ -1,7 +1,8 @@
-"""Makes `docs/events.md`, the atlas of events: who publishes each topic, who reads it, and where that stands in the code.
+"""Generates `docs/events.md`, the atlas of events: the producers and consumers of each topic, with links to their code.
 
-Invariant: a function of the catalogue of topics (`schemas/topics.py`) and of the text of the code, of which nothing is imported.
-A topic that no code publishes, or a consumer without a module, raises `NoCodeError`: the page never leaves one out.
+Invariant: a function of the catalogue of topics (`schemas/topics.py`) and of the text of the code, none of which is
+imported. A topic that no code publishes, or a consumer without a module, raises `NoCodeError`: the page never leaves
+one out.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ SUBSYSTEMS = {
     "streams": "Time and dead letters",
     "security": "Actions",
 }
-# Functions that publish, or write to the outbox, what their arguments name.
+# Functions that publish, or write to the outbox, the topic in their arguments.
 _PUBLISHING = {
     "row", "_row", "event_row", "_event_row", "tombstone_row", "outbox_event", "_event", "_send", "send", "publish", "one",
     "commands", "taken", "record", "enqueue", "_hand_over", "encode_unjudged",
@@ -39,12 +40,12 @@ _TOOLS = (
     "streams/driver.py",
     "api/examples.py",
 )
-# What publishes by a name that it computes, or that stands elsewhere.
+# Code that publishes by a computed name, or a name defined elsewhere.
 _ELSEWHERE = {
     **{f"jobs.{kind}-requested": "connectors/jobs/sink_jobs.py" for kind in ("generation", "ingestion", "export")},
     "streams.dead-letter-handled": "api/dead_letters/handling.py",
 }
-# Roles that are no consumer group with a module of its own.
+# Roles that are not a consumer group with a module of its own.
 _ROLES = {
     "api": "[API](../api/core/events.py)",
     "outside": "any producer",
@@ -78,7 +79,7 @@ class Code:
 
 
 def read_code(root: Path = ROOT) -> Code:
-    """What the text of the three layers shows."""
+    """Read the text of the three layers."""
     names = dict(_names(root))
     publishers = {topic: {module} for topic, module in _ELSEWHERE.items()}
     agents: dict[str, set[str]] = {}
@@ -97,7 +98,7 @@ def read_code(root: Path = ROOT) -> Code:
                     for topic in topics:
                         into.setdefault(topic, set()).add(module)
                 elif is_route and isinstance(node, ast.Constant) and node.value in TOPICS:
-                    publishers.setdefault(str(node.value), set()).add(module)  # a route publishes what it names
+                    publishers.setdefault(str(node.value), set()).add(module)  # a route publishes the topic it names
                 elif group := _group(node):
                     groups.setdefault(group, module)
     return Code(
@@ -108,7 +109,7 @@ def read_code(root: Path = ROOT) -> Code:
 
 
 def _names(root: Path) -> Iterator[tuple[str, str]]:
-    """Each constant that names a topic, with that name (`schemas/<subsystem>.py`)."""
+    """Yield each constant that names a topic, with that name (`schemas/<subsystem>.py`)."""
     for path in (root / "schemas").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if (
@@ -121,7 +122,7 @@ def _names(root: Path) -> Iterator[tuple[str, str]]:
 
 
 def _group(node: ast.AST) -> str | None:
-    """The consumer group that a class declares here (`group = "insights"`)."""
+    """Return the consumer group that a class declares here (`group = "insights"`)."""
     if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
         (target, *_) = node.targets
         if isinstance(target, ast.Name) and target.id == "group":
@@ -130,7 +131,7 @@ def _group(node: ast.AST) -> str | None:
 
 
 def consumers_of(topic: Topic, code: Code) -> list[str]:
-    """Each consumer of a topic with a link to its module.
+    """Return each consumer of a topic with a link to its module.
 
     Raises:
         NoCodeError: one has none.
@@ -152,10 +153,10 @@ def _consumer(consumer: str, topic: Topic, code: Code) -> Iterable[str]:
 
 
 def producers_of(topic: Topic, code: Code) -> list[str]:
-    """Who publishes a topic, with a link to each module that does.
+    """Return the producers of a topic, with a link to each module.
 
     Raises:
-        NoCodeError: it is said to be published by a part of Highwater, and no module does.
+        NoCodeError: a part of Highwater should publish it, and no module does.
     """
     roles = [_ROLES[one] for one in topic.producers if one in ("outside", "api" if topic.outsider else "outside")]
     modules = code.publishers.get(topic.name, ())
@@ -172,7 +173,7 @@ def _required(found: tuple[str, ...], who: str, topic: Topic) -> tuple[str, ...]
 
 
 def page() -> str:
-    """The page as it has to be."""
+    """Return the page."""
     code = read_code()
     parts = [_HEAD]
     for prefix, title in SUBSYSTEMS.items():

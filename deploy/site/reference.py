@@ -1,7 +1,8 @@
-"""Makes the reference pages of the site from the catalogues: settings, metrics, commands, the HTTP API and errors.
+"""Generates the reference pages of the site from the catalogues: settings, metrics, commands, the HTTP API and errors.
 
-Invariant: a page says what a running process says (`doctor --settings`, `/metrics`, `--help`, `/openapi.json`, `/problems`),
-since both are made of the same catalogue. They are not kept in the repository, so none is out of date when a catalogue changes.
+Invariant: a page shows what a running process shows (`doctor --settings`, `/metrics`, `--help`, `/openapi.json`,
+`/problems`), since both use the same catalogue. The pages are not committed, so none is outdated when a catalogue
+changes.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _METHODS = ("get", "put", "post", "patch", "delete")
 
 
 def pages() -> dict[str, str]:
-    """The text of each page by its path below the repository."""
+    """Return the text of each page by its path below the repository."""
     return {f"docs/reference/{name}": text for name, text in _pages()}
 
 
@@ -44,12 +45,12 @@ def _pages() -> Iterator[tuple[str, str]]:
 
 
 def cell(text: str) -> str:
-    """Text in a cell of a table: one line, and no bar that ends it."""
+    """Return text for a table cell: one line, and no bar that ends it."""
     return re.sub(r"\s+", " ", text).strip().replace("|", "\\|").replace("<", "&lt;")
 
 
 def settings_page() -> str:
-    """Each setting with its default."""
+    """Return each setting with its default."""
     rows = [
         f"| `{one.metadata['name']}` | {cell(one.metadata['about'])} | {_default(one.default)} |\n"
         for one in fields(Settings)
@@ -65,7 +66,7 @@ def _default(value: object) -> str:
 
 
 def metrics_page() -> str:
-    """Each metric with its labels and the roles that report it."""
+    """Return each metric with its labels and the roles that report it."""
     found = [metric for metric in vars(telemetry).values() if isinstance(metric, MetricWrapperBase)]
     rows = []
     for metric in sorted(found, key=lambda one: one._name):  # noqa: SLF001 - the library has no public name of a metric
@@ -98,7 +99,7 @@ def _command(command: click.Command, name: str, depth: int) -> Iterator[str]:
 
 
 def http_page(document: dict[str, Any]) -> str:
-    """Each operation by subject, with its parameters and answers."""
+    """Return each operation by subject, with its parameters and answers."""
     groups: dict[str, list[str]] = {}
     for path, item in document["paths"].items():
         for method in (one for one in _METHODS if one in item):

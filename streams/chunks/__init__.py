@@ -1,1 +1,1 @@
-"""Chunks: sources in parts, how ingests of them end, how they age, and how they are found."""
+"""Chunks: parts of sources, the ends of ingests, ageing, and search scores."""

@@ -1,7 +1,7 @@
-"""The agents of chunks: one decides how ingests end, the other how much namespaces are asked and when to sweep.
+"""The agents of chunks: one decides how ingests end, the other how often namespaces are searched and when to sweep.
 
-The invariant is that of `streams/agents.py`: send, await the acknowledgements, then write the rows. An event
-that is repeated after a crash names the revision, or the tick, of its decision, and changes nothing.
+Invariant: that of `streams/agents.py`: send, await the acknowledgements, then write the rows. An event that is repeated
+after a crash has the revision, or the tick, of its decision, and changes nothing.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ from highwater.streams.agents import ROWS_PER_TURN, TableAgent, Wiring, items_of
 from highwater.streams.chunks import completion, temperature
 from highwater.streams.chunks.completion import Decision, Ingest
 from highwater.streams.chunks.passports import Passports
-from highwater.streams.chunks.temperature import HOUR_MS, Asked, Rating
+from highwater.streams.chunks.temperature import HOUR_MS, NamespaceSearches, Rating
 from highwater.streams.due import DueIndex
 from highwater.streams.intake import Intake, Record, position_of
 from highwater.streams.telemetry import DECISIONS
 
-# Rows looked at in one partition at one tick; at about 50 us each a tenth of a second. Who is left over is first at the next.
+# Rows checked in one partition at one tick; at about 50 us each a tenth of a second. The remaining rows come first at
+# the next tick.
 ROWS_PER_TICK_MAX = 2_000
 # One of the tick's partitions requests sweeps, whichever worker has it.
 _SWEEP_PARTITION = 0
@@ -56,7 +57,7 @@ class IngestAgent(TableAgent):
         if decision is not None:
             await self._tell([(row, decision)], record, event["at"])
             row = completion.decided(row, event["at"])
-        # Written even when nothing changed: a redelivery may be there because the changelog lost the first write.
+        # Written even if nothing changed: a redelivery may come because the changelog lost the first write.
         self._keep(row, record.partition)
 
     async def _on_tick(self, tick: Tick, record: Record) -> None:
@@ -102,7 +103,7 @@ class IngestAgent(TableAgent):
 
 
 class NamespaceAgent(TableAgent):
-    """Rows of namespaces, rated when a tick crosses an hour of UTC, at which a sweep is asked for as well (R3.21 to R3.23)."""
+    """Rows of namespaces, rated when a tick crosses a full hour (UTC), when a sweep is also requested (R3.21 to R3.23)."""
 
     name = "namespaces"
     topics = (QUERIES_SERVED, TICK)
@@ -116,7 +117,7 @@ class NamespaceAgent(TableAgent):
     async def _on_served(self, event: QueriesServed, record: Record) -> None:
         held = temperature.decode_row(self._rows.get(event["ns"].encode()))
         newest_ms = self._newest_now(record.partition)
-        # Written even when nothing changed: a redelivery may be there because the changelog lost the first write.
+        # Written even if nothing changed: a redelivery may come because the changelog lost the first write.
         self._keep(temperature.count(held, event, (record.partition, record.offset), newest_ms), record.partition)
 
     async def _on_tick(self, tick: Tick, record: Record) -> None:
@@ -161,7 +162,7 @@ class NamespaceAgent(TableAgent):
             if number % ROWS_PER_TURN == 0:
                 await asyncio.sleep(0)
 
-    def _keep(self, row: Asked, partition: int) -> None:
+    def _keep(self, row: NamespaceSearches, partition: int) -> None:
         self._rows[row.ns.encode()] = temperature.encode_row(row)
         self._index(partition).put(row.ns, row.due_ms)
 

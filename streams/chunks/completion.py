@@ -1,8 +1,8 @@
-"""When the ingest of a source has come to its end, and what that means for chunks that it did not name (R3.19, R3.20).
+"""When the ingest of a source ends, and what that means for chunks that it did not contain (R3.19, R3.20).
 
-Invariant: only a full ingest of which every chunk was stored or found unchanged, and none refused, makes orphans. The end may
-be heard before the data, so it is the counts that decide: as many dealt with as were told. Progress is absolute and has a
-revision: each is decided on once, and what comes late or again is known by it.
+Invariant: only a full ingest of which every chunk was stored or unchanged, and none refused, creates orphans. The end
+event may arrive before the chunks, so the counts decide: as many processed as announced. Progress is absolute and has a
+revision: each revision is decided once, and late or repeated events are recognized by it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from highwater.schemas.chunks import IngestDecided, IngestProgressed
 from highwater.streams.chunks.states import Outcome
 
 _HOUR_MS = 3_600_000
-# An ingest without progress for this long is abandoned. The slowest source, which may ask a limited number of times an hour,
-# reports every hour; a program that was ended is restarted by then.
+# An ingest without progress for this long is abandoned. The slowest source, which may be rate-limited per hour, reports
+# every hour; a program that ended is restarted by then.
 ABANDONED_MS = 6 * _HOUR_MS
-# A row outlives its decision by this time, so that a restarted worker does not decide repeated events again.
+# A row is kept this long after its decision, so that a restarted worker does not decide repeated events again.
 KEPT_MS = 24 * _HOUR_MS
 _ROW_VERSION = 1
 _SEPARATOR = b"\0"
@@ -28,10 +28,10 @@ _SEPARATOR = b"\0"
 
 @dataclass(frozen=True, slots=True)
 class Ingest:
-    """The row of an ingest and source: the newest progress, and when it was decided on, None before.
+    """The row of an ingest and source: the newest progress, and when it was decided, None before.
 
-    `key` is that of the source, ns|slot|source_id. `heard_ms` is the time of the progress by the product's clock; `expected` is
-    None before the end was told.
+    `key` is that of the source, ns|slot|source_id. `heard_ms` is the time of the progress by the product's clock;
+    `expected` is None before the end was announced.
     """
 
     key: str
@@ -52,38 +52,38 @@ class Ingest:
 
     @property
     def row_key(self) -> bytes:
-        """Its key in the table."""
+        """Return its key in the table."""
         return row_key(self.key, self.ingest_id)
 
     @property
     def due_ms(self) -> int:
-        """When a tick is to look at it: it is abandoned then, or forgotten."""
+        """Return when a tick must check it: then it is abandoned, or deleted."""
         return self.heard_ms + ABANDONED_MS if self.decided_ms is None else self.decided_ms + KEPT_MS
 
 
 class Decision(NamedTuple):
-    """How an ingest ended, and whether chunks that it did not name are orphans."""
+    """How an ingest ended, and whether chunks that it did not contain are orphans."""
 
     outcome: Outcome
 
     @property
     def marks_orphans(self) -> bool:
-        """Nothing but a complete ingest marks any."""
+        """Return whether it marks orphans: only a complete ingest does."""
         return self.outcome is Outcome.COMPLETE
 
 
 def source_key(event: IngestProgressed | IngestDecided) -> str:
-    """The key of the source that an event speaks of; no part of it holds a |."""
+    """Return the key of an event's source; no part of it contains a |."""
     return f"{event['ns']}|{event['slot']}|{event['source_id']}"
 
 
 def row_key(key: str, ingest_id: str) -> bytes:
-    """The key of a row; no id holds a NUL."""
+    """Return the key of a row; no id contains a NUL."""
     return key.encode() + _SEPARATOR + ingest_id.encode()
 
 
 def progressed(row: Ingest | None, event: IngestProgressed) -> Ingest:
-    """The row after progress; a revision that is known already changes nothing."""
+    """Return the row after progress; a known revision changes nothing."""
     if row is not None and event["revision"] <= row.revision:
         return row
     return Ingest(
@@ -133,7 +133,7 @@ def _outcome(row: Ingest, expected: int) -> Outcome:
 
 
 class Counted(NamedTuple):
-    """Chunks of a source that were stored or unchanged, those refused, and the number that the end announced."""
+    """The chunks of a source that were stored or unchanged, those refused, and the announced number."""
 
     seen: int
     failed: int
@@ -141,7 +141,7 @@ class Counted(NamedTuple):
 
 
 def reason_of(outcome: str, counted: Counted) -> str | None:
-    """Why an ingest did not end as complete, for its sender; None while it is running or if it is complete."""
+    """Return why an ingest did not end as complete, for its sender; None while it is running or if it is complete."""
     if outcome == Outcome.FAILED and counted.failed:
         return (
             f"{counted.failed} of {counted.seen + counted.failed} chunks were refused; `failed` names the first of them"
@@ -164,12 +164,12 @@ def _left(counted: Counted) -> str:
 
 
 def decided(row: Ingest, now_ms: int) -> Ingest:
-    """The row after its newest progress was decided on."""
+    """Return the row after the decision on its newest progress."""
     return replace(row, decided_ms=now_ms)
 
 
 class Plan(NamedTuple):
-    """What a tick does with due rows: their outcome is reported, they are forgotten, or they are checked again."""
+    """What a tick does with due rows: their outcome is reported, they are deleted, or they are checked again."""
 
     told: list[tuple[Ingest, Decision]]
     forgotten: list[Ingest]
@@ -177,8 +177,8 @@ class Plan(NamedTuple):
 
 
 def plan_tick(rows: Iterable[Ingest], now_ms: int) -> Plan:
-    """What to do with rows at a tick. At most one ingest of a source is told, the one longest silent first, since the id of an
-    event follows from the tick and the source.
+    """Decide what to do with rows at a tick. At most one ingest per source is reported, the longest silent first, since
+    the id of an event is derived from the tick and the source.
     """
     told: dict[str, tuple[Ingest, Decision]] = {}
     plan = Plan([], [], [])
@@ -194,7 +194,7 @@ def plan_tick(rows: Iterable[Ingest], now_ms: int) -> Plan:
 
 
 def decided_event(row: Ingest, decision: Decision, now_ms: int) -> IngestDecided:
-    """The decision with its inputs, as it is told."""
+    """Return the event of a decision with its inputs."""
     ns, slot, source_id = row.key.split("|")
     return {
         "ingest_id": row.ingest_id,
@@ -222,15 +222,15 @@ _FIELDS = tuple(field.name for field in fields(Ingest))
 
 
 def encode_row(row: Ingest) -> bytes:
-    """The row as JSON, with the version of its form in front."""
+    """Return the row as JSON, with the version of its form first."""
     return orjson.dumps([_ROW_VERSION, *(getattr(row, name) for name in _FIELDS)])
 
 
 def decode_row(data: bytes | None) -> Ingest | None:
-    """The row of an ingest and source; None when there is none.
+    """Return the row of an ingest and source; None without one.
 
     Raises:
-        ValueError: the row has a form that this version does not know.
+        ValueError: the row has an unknown form.
     """
     if data is None:
         return None

@@ -1,7 +1,7 @@
-"""What is kept of texts that chunks no longer have, and which times a search may ask for.
+"""How long former texts of chunks are kept, and which times a search may request.
 
-Invariant: a search as of a time from `known_from_ms` on finds exactly the texts that were stored then. Of an earlier time the
-former texts are not known, and it finds the texts of now.
+Invariant: a search as of a time from `known_from_ms` on finds exactly the texts that were stored then. For an earlier
+time the former texts are unknown, and it finds the current ones.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ from __future__ import annotations
 from highwater.streams.chunks.passports import Removal
 from highwater.streams.chunks.scoring import DAY_MS
 
-# A quarter: within it somebody asks what an answer or a deck was based on. A document that is rewritten every day keeps 90 texts,
-# so the table is bounded by that multiple of the chunks.
+# A quarter: within it people ask what an answer or a deck was based on. A document that is rewritten daily keeps 90
+# texts, so the table is limited to that multiple of the chunks.
 FORMER_DAYS = 90
 FORMER_MS = FORMER_DAYS * DAY_MS
 
 
 def known_from_ms(removal: str, created_ms: int, history_since_ms: int | None, now_ms: int) -> int | None:
-    """From when on the texts of a namespace are known; None where it keeps none that were replaced.
+    """Return the time from which the texts of a namespace are known; None if it keeps no replaced texts.
 
     Args:
-        removal: of its passport; where it is `hard`, what is taken out is erased, and so is what is replaced.
-        created_ms: when the namespace was made.
+        removal: of its passport; with `hard`, removed and replaced texts are erased.
+        created_ms: when the namespace was created.
         history_since_ms: since when its former texts are kept, if that is later.
         now_ms: former texts are kept for `FORMER_DAYS` before it.
     """

@@ -1,7 +1,7 @@
-"""What a chunk is known by: the parts of its key, and the hash of what it says.
+"""The identity of a chunk: the parts of its key, and the hash of its content.
 
-Invariant: different chunks never hash the same input. No part of a key holds the `|` that joins them, so the hash's input can
-be taken apart in one way only (R3.2); the text is taken as it is, neither trimmed nor normalised.
+Invariant: different chunks never hash the same input. No part of a key contains the `|` that joins them, so the hash's
+input can be split in one way only (R3.2); the text is neither trimmed nor normalised.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SEPARATOR = "|"
 
 
 def check_key_part(name: str, value: str) -> None:
-    """A part of a key (ns, slot or source_id) is an id without `|`.
+    """Check that a part of a key (ns, slot or source_id) is an id without `|`.
 
     Raises:
         InvalidEventError: it is not.
@@ -27,7 +27,7 @@ def check_key_part(name: str, value: str) -> None:
 
 
 def content_hash(ns: str, slot: str, source_id: str, chunk_no: int, content: str) -> str:
-    """SHA-256 of `ns|slot|source_id|chunk_no|content` in UTF-8, 64 lower-case hex digits (R3.2).
+    """Return the SHA-256 of `ns|slot|source_id|chunk_no|content` in UTF-8, 64 lower-case hex digits (R3.2).
 
     A text that no store accepts has a hash too, so that its refusals can be distinguished.
     """

@@ -1,7 +1,7 @@
-"""The passports of namespaces: how their chunks age, are found and are taken away (R3.16 to R3.23).
+"""The passports of namespaces: how their chunks age, are found and are removed (R3.16 to R3.23).
 
-Invariant: every namespace has one. What a file leaves out is as the default says, and one that no file names is the default;
-but what holds documents ends of no age unless its own table says so.
+Invariant: every namespace has one. Values missing in a file are the defaults, and a namespace missing in the file has
+the default passport; but documents do not expire by age unless their own table says so.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from highwater.streams.chunks.identity import check_key_part
 from highwater.streams.toml_files import read_toml
 
 _DEFAULT_FILE = Path(__file__).with_name("default_namespaces.toml")
-# A century: whatever is longer is a typing error, and its milliseconds fit every integer of ours.
+# A century: anything longer is a typing error, and its milliseconds fit every integer type of ours.
 DAYS_MAX = 36_600
-# More a day than any installation serves, so that a setting can keep a namespace from becoming hot.
+# More per day than any installation serves, so that a setting can prevent a namespace from becoming hot.
 _QUERIES_MAX = 10**12
 
 
 class TtlMode(StrEnum):
-    """What becomes of a cold chunk in a search (R3.18)."""
+    """How a search treats a cold chunk (R3.18)."""
 
     FILTER = "filter"
     ZERO_WEIGHT = "zero_weight"
 
 
 class Removal(StrEnum):
-    """How chunks are taken away (R3.20)."""
+    """How chunks are removed (R3.20)."""
 
     SOFT = "soft"
     HARD = "hard"
@@ -40,7 +40,7 @@ class Removal(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Passport:
-    """What the configuration says of a namespace; the fields are those columns of `chunk_namespaces`. Ages in days."""
+    """The configuration of a namespace; the fields are those columns of `chunk_namespaces`. Ages in days."""
 
     half_life_days: float
     ttl_days: float
@@ -62,24 +62,24 @@ PASSPORT_KEYS = tuple(field.name for field in fields(Passport))
 
 @dataclass(frozen=True, slots=True)
 class Passports:
-    """The passports of all namespaces, named or not."""
+    """The passports of all namespaces, configured or not."""
 
     default: Passport
     named: Mapping[str, Passport]
-    # Namespaces whose own table says how old their chunks may become.
+    # Namespaces whose own table sets the maximum age of their chunks.
     with_life: frozenset[str] = frozenset()
 
     def of(self, ns: str, *, is_lasting: bool = False) -> Passport:
-        """The passport of a namespace. One of documents that no table gives a life has none: they are not news."""
+        """Return the passport of a namespace. One of documents has no maximum age unless a table sets it: they are not news."""
         passport = self.named.get(ns, self.default)
         return replace(passport, ttl_days=DAYS_MAX) if is_lasting and ns not in self.with_life else passport
 
 
 def load_passports(path: Path | None = None) -> Passports:
-    """The passports that come with the product, overridden key by key by a TOML file of `[default]` and `[namespaces.<name>]`.
+    """Return the built-in passports, overridden key by key by a TOML file of `[default]` and `[namespaces.<name>]`.
 
     Raises:
-        ConfigurationError: the file, a namespace, a key or a value cannot be used; the message names all of them.
+        ConfigurationError: the file, a namespace, a key or a value is invalid; the message names all of them.
     """
     default, named = _read(_DEFAULT_FILE)
     if path is not None:
@@ -105,7 +105,7 @@ _Values = dict[str, Any]
 
 
 def _read(path: Path) -> tuple[_Values, dict[str, _Values]]:
-    """The values of `[default]`, and of each namespace, checked one by one."""
+    """Return the values of `[default]`, and of each namespace, checked one by one."""
     document = read_toml(path, "the namespaces are")
     unknown = sorted(set(document) - {"default", "namespaces"})
     if unknown:

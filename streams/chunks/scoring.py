@@ -1,7 +1,7 @@
-"""How well a chunk answers a search: what it says, weighed against how old it is (R3.17, R3.18).
+"""The score of a chunk in a search: its content, weighed against its age (R3.17, R3.18).
 
-Invariant: the score of a chunk depends on the chunk, the search and the moment alone, never on what else was found or how. A
-bound is never below the score of any chunk that it is of, in the numbers of the machine too.
+Invariant: the score of a chunk depends only on the chunk, the search and the time, never on other results. A bound is
+never below the score of any of its chunks, also in floating-point arithmetic.
 """
 
 from __future__ import annotations
@@ -11,13 +11,18 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 DAY_MS = 86_400_000
-# Of a search in hybrid mode so much of the similarity is what its words weigh, unless the passport says otherwise; the rest is
-# what it means. Vectors find what is said in other words, words find names and numbers; neither may decide alone. Of the shares
-# from 0.15 to 0.5 this one found most with the local model (`tests/bench/search_quality.py`).
-TEXT_SHARE = 0.4
-# BM25 (Robertson and Zaragoza 2009): a word that occurs k1 times in a chunk of mean length has half of its maximum weight, and
-# this share (b) of that number grows with the length of the chunk. The values that most systems have.
+# In hybrid mode the words' share of the similarity, unless the passport sets another; the rest is the cosine. Vectors
+# find the same meaning in other words, words find names and numbers; neither may decide alone. Chosen with
+# `FUSED_SATURATION` on the questions with even numbers (docs/benchmarks/search.md).
+TEXT_SHARE = 0.3
+# The same where chunks and insights are compared for an answer. Insights are short: a word is in their text or not.
+ANSWER_TEXT_SHARE = 0.4
+# BM25 (Robertson and Zaragoza 2009): a word that occurs k1 times in a chunk of mean length has half of its maximum
+# weight, and this share (b) of that number grows with the length of the chunk. The usual values.
 SATURATION, LENGTH_SHARE = 1.2, 0.75
+# k1 beside a cosine. Words alone must tell a text about a word from one that mentions it, by counting; beside a cosine, which
+# knows what a text is about, it matters more that all words of the question are there.
+FUSED_SATURATION = 0.3
 
 
 class Mode(StrEnum):
@@ -28,22 +33,24 @@ class Mode(StrEnum):
 
 
 def age_days(published_ms: int | None, created_ms: int, now_ms: int) -> float:
-    """The age of a chunk in days, from when its source was published if that is known; 0 for a date to come (R3.17)."""
+    """Return the age of a chunk in days, since its source was published if that is known; 0 for a date in the future (R3.17)."""
     return max(0, now_ms - (created_ms if published_ms is None else published_ms)) / DAY_MS
 
 
 def time_decay(age: float, half_life_days: float) -> float:
-    """What is left of a chunk's weight at an age in days: 1 at 0, a half at a half-life, never negative (R3.17)."""
+    """Return the remaining weight of a chunk at an age in days: 1 at 0, a half at a half-life, never negative (R3.17)."""
     return float(0.5 ** (age / half_life_days))
 
 
 def is_past_ttl(age: float, ttl_days: float) -> bool:
-    """Whether a chunk is too old; one of exactly this age is not (R3.18)."""
+    """Return whether a chunk is too old; one of exactly this age is not (R3.18)."""
     return age > ttl_days
 
 
 def youngest_past_ttl_ms(ttl_days: float) -> int:
-    """The least age in whole milliseconds that `is_past_ttl`: where a statement that asks for whole milliseconds cuts."""
+    """Return the least age in whole milliseconds for which `is_past_ttl` is true: the limit for a statement with whole
+    milliseconds.
+    """
     age_ms = max(0, math.floor(ttl_days * DAY_MS) - 1)
     while not is_past_ttl(age_ms / DAY_MS, ttl_days):
         age_ms += 1
@@ -51,9 +58,10 @@ def youngest_past_ttl_ms(ttl_days: float) -> int:
 
 
 def text_share_of(mode: Mode, *, has_vector: bool, has_words: bool, text_share: float = TEXT_SHARE) -> float:
-    """The share of words in a similarity: 0 in semantic mode, but all of it where there is no vector to compare with.
+    """Return the share of words in a similarity: 0 in semantic mode, but everything if there is no vector to compare
+    with.
 
-    Without that the order would be that of ages alone, whatever was asked.
+    Otherwise only ages would decide the order, whatever the question.
     """
     if not has_words:
         return 0.0
@@ -62,8 +70,14 @@ def text_share_of(mode: Mode, *, has_vector: bool, has_words: bool, text_share: 
     return text_share if mode is Mode.HYBRID else 0.0
 
 
+def saturation_of(text_share: float) -> float:
+    """How often a word must occur for half of its maximum weight, in a chunk of mean length: less beside a cosine."""
+    return SATURATION if text_share >= 1 else FUSED_SATURATION
+
+
 def word_weights(counts: Sequence[int], chunks: int) -> list[float]:
-    """What the words of a question weigh, together 1: the rarer the more (inverse document frequency, as Lucene's BM25 has it).
+    """Return the weights of a question's words, summing to 1: the rarer the more (inverse document frequency, as in
+    Lucene's BM25).
 
     Args:
         counts: how many chunks have each word; at least one word.
@@ -74,28 +88,31 @@ def word_weights(counts: Sequence[int], chunks: int) -> list[float]:
     return [one / total for one in rarity]
 
 
-def text_score(weights: Sequence[float], times: Sequence[int], octets: int, mean_octets: float) -> float:
-    """How well a chunk answers by its words: BM25 as a share of what a chunk of nothing but these words would have.
+def text_score(
+    weights: Sequence[float], times: Sequence[int], octets: int, mean_octets: float, saturation: float = SATURATION
+) -> float:
+    """Return how well a chunk answers by its words: BM25 as a share of the score of a chunk with only these words.
 
-    The statements compute the same. Unlike plain BM25 it is a number that can be set beside a cosine, and needs no other result.
+    The statements compute the same. Unlike plain BM25 it is comparable with a cosine, and needs no other result.
 
     Args:
-        weights: of the words, together 1.
+        weights: of the words, summing to 1.
         times: how often the chunk has each.
         octets: the length of the chunk's text.
         mean_octets: the mean length of texts in its namespace.
+        saturation: as `saturation_of` says.
     """
-    saturation = SATURATION * (1 - LENGTH_SHARE + LENGTH_SHARE * octets / mean_octets)
-    return math.fsum(weight * count / (count + saturation) for weight, count in zip(weights, times, strict=True))
+    half = saturation * (1 - LENGTH_SHARE + LENGTH_SHARE * octets / mean_octets)
+    return math.fsum(weight * count / (count + half) for weight, count in zip(weights, times, strict=True))
 
 
 def similarity_of(cosine: float, text_score: float | None, text_share: float = TEXT_SHARE) -> float:
-    """What counts as similarity.
+    """Return the similarity.
 
     Args:
-        cosine: of the vectors, -1 to 1; 0 where there is none.
-        text_score: 0 to 1, of the words; None where they do not count and the cosine is all there is.
-        text_share: of the words in it.
+        cosine: of the vectors, -1 to 1; 0 without any.
+        text_score: 0 to 1, of the words; None if words do not count.
+        text_share: the share of the words.
     """
     if text_score is None:
         return cosine
@@ -103,5 +120,7 @@ def similarity_of(cosine: float, text_score: float | None, text_share: float = T
 
 
 def final_score(similarity: float, decay: float, alpha: float, beta: float, *, is_too_old: bool = False) -> float:
-    """`alpha * similarity + beta * time_decay(age)` (R3.17); 0 as a whole for what is past its TTL but not left out (R3.18)."""
+    """Return `alpha * similarity + beta * time_decay(age)` (R3.17); 0 for a chunk that is past its TTL but not left out
+    (R3.18).
+    """
     return 0.0 if is_too_old else alpha * similarity + beta * decay

@@ -1,4 +1,4 @@
-"""Words that events, rows and answers of chunks share."""
+"""Names that events, rows and answers of chunks share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Change(StrEnum):
-    """What became of a chunk."""
+    """What happened to a chunk."""
 
     INSERTED = "inserted"
     UPDATED = "updated"
@@ -18,7 +18,7 @@ class Change(StrEnum):
 
 
 class Outcome(StrEnum):
-    """How the ingest of a source ended; all but COMPLETE mark nothing (R3.20)."""
+    """How the ingest of a source ended; all but COMPLETE mark no orphans (R3.20)."""
 
     COMPLETE = "complete"
     PARTIAL = "partial"

@@ -1,6 +1,6 @@
-"""How warm a chunk is kept, and how much its namespace is asked (R3.21 to R3.23).
+"""How warm a chunk is kept, and how often its namespace is searched (R3.21 to R3.23).
 
-Invariant: a search counts once, by its event's place in the log. Whether a namespace is hot follows from the searches of its
+Invariant: a search counts once, by its event's position. Whether a namespace is hot follows from the searches of its
 last seven days and its passport, at full hours (UTC), so a restarted worker rates it the same.
 """
 
@@ -21,23 +21,24 @@ from highwater.streams.chunks.states import Temperature
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 WINDOW_DAYS = 7
-# Today, the six whole days before, the one that is leaving, and one that another process's clock may be ahead.
+# Today, the six whole days before, the oldest partial day, and one for another process's clock that is ahead.
 _DAYS_KEPT = WINDOW_DAYS + 2
-# More than any process answers between two tellings; past it a sum would leave what a bigint holds.
+# More than any process answers between two reports; beyond it a sum would exceed a bigint.
 _QUERIES_MAX = 10**12
 _ROW_VERSION = 1
-# A hot namespace's index is rebuilt when a fifth of it is holes, another's when half of it is: a build of 100,000 vectors takes
-# half a minute of a core, and what nobody searches is worth less of it.
+# A hot namespace's index is rebuilt when a fifth of it is holes, another's when half of it is: a build of 100,000
+# vectors takes half a minute of a core, which is not worth it for a rarely searched one.
 DENSITY_MIN_HOT, DENSITY_MIN = 0.8, 0.5
 
 
 def temperature(age_days: float, passport: Passport, is_hot: bool) -> Temperature:
-    """How a chunk is kept: cold beyond `ttl_days` (strict, R3.18), hot up to `hot_days` in a hot namespace, else warm.
+    """Return how a chunk is kept: cold beyond `ttl_days` (strict, R3.18), hot up to `hot_days` in a hot namespace, else
+    warm.
 
     Args:
-        age_days: since it was published, or made where that is unknown; below 0 for one of the future.
+        age_days: since it was published, or created if that is unknown; below 0 for a time in the future.
         passport: of its namespace.
-        is_hot: whether its namespace is asked much.
+        is_hot: whether its namespace is searched often.
     """
     if age_days > passport.ttl_days:
         return Temperature.COLD
@@ -45,7 +46,7 @@ def temperature(age_days: float, passport: Passport, is_hot: bool) -> Temperatur
 
 
 def is_hot(queries_per_day: float, passport: Passport) -> bool:
-    """Whether this many searches a day make a namespace hot."""
+    """Return whether this many searches a day make a namespace hot."""
     return queries_per_day >= passport.hot_queries_per_day
 
 
@@ -57,14 +58,14 @@ class IndexSize(NamedTuple):
 
 
 def is_to_be_rebuilt(dense: IndexSize, now: IndexSize, *, is_hot: bool) -> bool:
-    """Whether an index of vectors has enough holes to be rebuilt: those of hot namespaces are kept dense (R3.21).
+    """Return whether a vector index has enough holes to be rebuilt: those of hot namespaces are kept dense (R3.21).
 
-    Chunks that were changed or taken away leave holes, which searches walk through.
+    Changed or removed chunks leave holes, which searches walk through.
 
     Args:
-        dense: as it was when it was made.
-        now: the vectors that there are, and the bytes that it takes for them.
-        is_hot: whether its namespace is asked much.
+        dense: its size when it was built.
+        now: the present vectors, and the bytes that the index takes.
+        is_hot: whether its namespace is searched often.
     """
     if not dense.vectors or not dense.bytes or not now.bytes:
         return False
@@ -73,11 +74,11 @@ def is_to_be_rebuilt(dense: IndexSize, now: IndexSize, *, is_hot: bool) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """The row of a namespace: searches by day (days since 1970, ascending), and what was last reported of it.
+class NamespaceSearches:
+    """The row of a namespace: searches by day (days since 1970, ascending), and the last report.
 
-    `partition` and `offset` are those of the last event counted. `looked_ms` is the tick at which it was rated last, or the
-    newest one known when its first search came; `told_ms` the one of the last report, 0 before.
+    `partition` and `offset` are those of the last event counted. `looked_ms` is the tick at which it was rated last, or
+    the newest one known at its first search; `told_ms` that of the last report, 0 before.
     """
 
     ns: str
@@ -91,15 +92,15 @@ class Asked:
 
     @property
     def due_ms(self) -> int:
-        """The hour at which it is rated next."""
+        """Return the hour at which it is rated next."""
         return (self.looked_ms // HOUR_MS + 1) * HOUR_MS
 
 
 def check_served(event: QueriesServed) -> None:
-    """Searches are of a namespace, of a time, and not below none.
+    """Check that searches have a namespace, a time and a number that is not negative.
 
     Raises:
-        InvalidEventError: they are not.
+        InvalidEventError: they have not.
     """
     check_key_part("ns", event["ns"])
     check_time("at", event["at"])
@@ -107,20 +108,22 @@ def check_served(event: QueriesServed) -> None:
         raise InvalidEventError("bad_number", f"queries is {event['queries']}", field="queries")
 
 
-def count(row: Asked | None, event: QueriesServed, place: tuple[int, int], now_ms: int) -> Asked:
-    """The row with an event's searches in it; one that is in it already changes nothing.
+def count(
+    row: NamespaceSearches | None, event: QueriesServed, place: tuple[int, int], now_ms: int
+) -> NamespaceSearches:
+    """Return the row with an event's searches added; one that is included already changes nothing.
 
     Args:
-        row: what is known of the namespace.
+        row: of the namespace.
         event: searches that were served.
         place: partition and offset of the event.
         now_ms: the newest tick known.
 
     Raises:
-        InvalidEventError: a value is none that searches can have.
+        InvalidEventError: a value is invalid.
     """
     check_served(event)
-    held = row or Asked(event["ns"], looked_ms=now_ms)
+    held = row or NamespaceSearches(event["ns"], looked_ms=now_ms)
     partition, offset = place
     if partition == held.partition and offset <= held.offset:
         return held
@@ -131,10 +134,10 @@ def count(row: Asked | None, event: QueriesServed, place: tuple[int, int], now_m
     return replace(held, days=kept, partition=partition, offset=offset)
 
 
-def queries_per_day(row: Asked, now_ms: int) -> float:
-    """Searches a day over the seven days that end now; of the day that is leaving so much counts as is left of it.
+def queries_per_day(row: NamespaceSearches, now_ms: int) -> float:
+    """Return the searches per day over the last seven days; the oldest day counts with its remaining part.
 
-    Whole days alone would have a namespace that is asked evenly fall by a seventh at each midnight.
+    With whole days an evenly searched namespace would fall by a seventh at each midnight.
     """
     today, elapsed_ms = divmod(now_ms, DAY_MS)
     days = dict(row.days)
@@ -144,18 +147,18 @@ def queries_per_day(row: Asked, now_ms: int) -> float:
 
 
 class Rating(NamedTuple):
-    """What a namespace is at a tick: its row after it, and whether that is to be told."""
+    """The rating of a namespace at a tick: its row afterwards, and whether it is to be reported."""
 
-    row: Asked
+    row: NamespaceSearches
     is_told: bool
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is left to say of it until it is asked again."""
+        """Return whether nothing is left to report until it is searched again."""
         return not self.row.days and not self.row.is_hot and not self.row.queries_per_day
 
 
-def rate(row: Asked, passport: Passport, now_ms: int) -> Rating:
+def rate(row: NamespaceSearches, passport: Passport, now_ms: int) -> Rating:
     """Rate a namespace. A change to or from hot is reported at once; else once a day, if the number of searches changed."""
     per_day = queries_per_day(row, now_ms)
     became = is_hot(per_day, passport)
@@ -168,27 +171,27 @@ def rate(row: Asked, passport: Passport, now_ms: int) -> Rating:
     return Rating(replace(looked, is_hot=became, queries_per_day=per_day, told_ms=now_ms), is_told=True)
 
 
-def rated_event(row: Asked, now_ms: int) -> NamespaceRated:
-    """The rating as it is told."""
+def rated_event(row: NamespaceSearches, now_ms: int) -> NamespaceRated:
+    """Return the event of a rating."""
     return {"ns": row.ns, "is_hot": row.is_hot, "queries_per_day": row.queries_per_day, "decided_at": now_ms}
 
 
 def is_sweep_due(last_now_ms: int, now_ms: int) -> bool:
-    """Whether a tick is the first of its hour."""
+    """Return whether a tick is the first of its hour."""
     return now_ms // HOUR_MS > last_now_ms // HOUR_MS
 
 
-def encode_row(row: Asked) -> bytes:
-    """The row as JSON, with the version of its form in front."""
+def encode_row(row: NamespaceSearches) -> bytes:
+    """Return the row as JSON, with the version of its form first."""
     told = [row.is_hot, row.queries_per_day, row.told_ms]
     return orjson.dumps([_ROW_VERSION, row.ns, row.days, row.partition, row.offset, row.looked_ms, *told])
 
 
-def decode_row(data: bytes | None) -> Asked | None:
-    """The row of a namespace; None when there is none.
+def decode_row(data: bytes | None) -> NamespaceSearches | None:
+    """Return the row of a namespace; None without one.
 
     Raises:
-        ValueError: the row has a form that this version does not know.
+        ValueError: the row has an unknown form.
     """
     if data is None:
         return None
@@ -196,4 +199,4 @@ def decode_row(data: bytes | None) -> Asked | None:
     if version != _ROW_VERSION:
         raise ValueError(f"a row of version {version}, not {_ROW_VERSION}: it was written by a newer release")
     ns, days, *rest = facts
-    return Asked(ns, tuple((day, queries) for day, queries in days), *rest)
+    return NamespaceSearches(ns, tuple((day, queries) for day, queries in days), *rest)

@@ -1,13 +1,13 @@
-"""What chunks of a source, as submitted, do to those that are stored, and to the counters of their ingests. Pure.
+"""What submitted chunks of a source do to the stored ones, and to the counters of their ingests. Pure.
 
-Invariants. What comes out depends on the order of the log alone, not on how it was cut into batches: events that were dealt
-with change nothing when they are read again, and a stored chunk never goes back to an earlier place of its partition. Each
-distinct chunk of an ingest is counted once, as inserted, updated, unchanged or failed (R3.24). What is unchanged is not written
-(R3.3); a vector is never erased (R3.7), and one of another text is known to be stale (R3.11).
+Invariants. The result depends only on the order of the log, not on how it was split into batches: repeated events
+change nothing, and a stored chunk never returns to an earlier position of its partition. Each distinct chunk of an
+ingest is counted once, as inserted, updated, unchanged or failed (R3.24). Unchanged chunks are not written (R3.3); a
+vector is never erased (R3.7), and one of an earlier text is marked as stale (R3.11).
 
-One ingest of a source is its latest: the one whose first chunk stands last in the log. It supersedes those before it, whose later
-chunks fail. The end of an ingest may be read before its chunks, so it begins none, but for one that has no chunks and empties the
-source; that one's place among the others is by the broker's time.
+One ingest of a source is its latest: the one whose first chunk is last in the log. It supersedes earlier ones, whose
+later chunks fail. The end of an ingest may be read before its chunks, so it begins none, except for one without chunks
+that empties the source; the broker's time decides its place among the others.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from typing import NamedTuple
 from highwater.streams.chunks.states import Change, Outcome
 
 RUNNING = "running"
-# An ingest that stands so may still come to another end; one that was given up goes on when its chunks do.
+# An ingest with one of these statuses may still change; an abandoned one continues when its chunks do.
 OPEN = frozenset({RUNNING, Outcome.ABANDONED.value})
 
-# Reasons of failures that no chunk shows by itself.
+# Reasons of failures that a single chunk does not show.
 REPEATED, SUPERSEDED, WRONG_DIMENSIONS = "repeated", "superseded", "wrong_dimensions"
 
 
@@ -37,7 +37,7 @@ class Refusal(NamedTuple):
 
 
 class Submitted(NamedTuple):
-    """A chunk as submitted; `place` is its topic/partition. One with a `refusal` is only counted."""
+    """A submitted chunk; `place` is its topic/partition. One with a `refusal` is only counted."""
 
     ingest_id: str
     chunk_no: int
@@ -69,12 +69,12 @@ class End(NamedTuple):
 
     @property
     def empties(self) -> bool:
-        """Whether it means that the source has no chunks any more (R3.20)."""
+        """Return whether it means that the source has no chunks any more (R3.20)."""
         return self.expected == 0 and self.is_full and self.is_forced and not self.is_truncated
 
 
 class Stored(NamedTuple):
-    """A chunk as stored; partition and offset are those of the chunk that was applied last."""
+    """A stored chunk; partition and offset are those of the last applied submission."""
 
     content_hash: str
     title: str | None
@@ -89,7 +89,7 @@ class Stored(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ingest:
-    """An ingest of a source. `seen`: ranges of chunk numbers, first and behind the last, in order; `dealt`: offset by place."""
+    """An ingest of a source. `seen`: ranges of chunk numbers, first and one past the last, in order; `dealt`: offset by place."""
 
     ingest_id: str
     status: str = RUNNING
@@ -109,13 +109,13 @@ class Ingest:
 
     @property
     def seen_count(self) -> int:
-        """Distinct chunks that were stored or found unchanged."""
+        """Return the number of distinct chunks that were stored or unchanged."""
         return self.inserted + self.updated + self.unchanged
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What is stored of a source. `rows` need hold only the chunks that are submitted, `ingests` those of them and the latest.
+    """What is stored of a source. `rows` need only contain the submitted chunks, `ingests` theirs and the latest.
 
     `latest` is empty before one began; `refused` are known failures: ingest, chunk number and hash.
     """
@@ -129,7 +129,7 @@ class Source:
 
 
 class Write(NamedTuple):
-    """A chunk to be written. `embedding`: one that came and is taken; `is_stale`: the text changed after it, or without one."""
+    """A chunk to be written. `embedding`: a submitted and accepted one; `is_stale`: the text changed after it, or without one."""
 
     said: Submitted
     kind: Change
@@ -140,12 +140,12 @@ class Write(NamedTuple):
 
     @property
     def lacks_vector(self) -> bool:
-        """Whether a vector is to be made for it."""
+        """Return whether it needs a vector."""
         return self.row.is_stale or not self.row.has_embedding
 
 
 class Failure(NamedTuple):
-    """A chunk that is refused; `is_new` if it is counted, which it is once an ingest."""
+    """A refused chunk; `is_new` if it is counted, which happens once per ingest."""
 
     said: Submitted
     refusal: Refusal
@@ -154,10 +154,10 @@ class Failure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be stored: the source, chunks by number, ingests that changed, and of those the ones to report.
+    """What to store: the source, chunks by number, changed ingests, and those of them to report.
 
-    `passed`: what is to be written before `writes`, one after the other: texts that stood for a while and were replaced within
-    the batch, so that the history of a chunk does not depend on how its events fell into batches.
+    `passed`: to be written before `writes`, in order: texts that were replaced within the batch, so that the history of
+    a chunk does not depend on the batches.
     """
 
     source: Source
@@ -172,13 +172,13 @@ class Plan:
 def plan_upserts(
     source: Source, submitted: Sequence[Submitted], ends: Sequence[End] = (), *, dimensions: int | None = None
 ) -> Plan:
-    """What a batch does to one source.
+    """Plan what a batch does to one source.
 
     Args:
         source: as stored.
-        submitted: chunks, those of a partition in its order.
+        submitted: chunks, those of a partition in order.
         ends: ends of ingests, likewise.
-        dimensions: length of the vectors of its namespace; None before the first, which sets it.
+        dimensions: dimension of the vectors of its namespace; None before the first, which sets it.
     """
     planner = _Planner(source, dimensions)
     for said in submitted:
@@ -201,7 +201,7 @@ class _Ledger:
     is_told: bool = False
 
     def deal(self, place: str, offset: int) -> bool:
-        """Whether an event was not dealt with yet; it is now."""
+        """Return whether an event is new; it is processed now."""
         if offset <= self.dealt.get(place, -1):
             return False
         self.dealt[place] = offset
@@ -211,7 +211,7 @@ class _Ledger:
         if chunk_no in self.seen:
             return True
         before = self.before.seen
-        place = bisect_right(before, chunk_no, key=itemgetter(0))  # behind the last range that may hold it
+        place = bisect_right(before, chunk_no, key=itemgetter(0))  # after the last range that may contain it
         return place > 0 and chunk_no < before[place - 1][1]
 
     def count(self, counter: str) -> None:
@@ -232,7 +232,7 @@ class _Planner:
         self._failures: list[Failure] = []
 
     def submit(self, said: Submitted) -> None:
-        """Take one chunk."""
+        """Process one chunk."""
         ledger = self._ledger(said.ingest_id)
         if not ledger.deal(said.place, said.offset):
             return
@@ -309,7 +309,7 @@ class _Planner:
         is_counted = not ledger.has_seen(said.chunk_no)
         if row is None:
             if not is_counted:
-                return  # taken away since; to repeat it does not bring it back
+                return  # removed since; repeating it does not restore it
             outcome = "inserted"
             self._insert(said)
         else:
@@ -325,7 +325,7 @@ class _Planner:
         self._writes[said.chunk_no] = Write(said, Change.INSERTED, None, said.embedding, is_stale=False, row=row)
 
     def _update(self, row: Stored, said: Submitted) -> bool:
-        """Whether a chunk is another one than the stored."""
+        """Update a chunk; return whether it differs from the stored one."""
         if row.partition == said.partition and row.offset >= said.offset:
             return False
         is_same = row.content_hash == said.content_hash
@@ -345,14 +345,14 @@ class _Planner:
         if earlier and earlier.said.arrived_ms < said.arrived_ms and _shown(earlier.row) != _shown(after):
             self._pass(said.chunk_no, earlier)
         embedding = said.embedding if takes else earlier and earlier.embedding
-        # Of a stored chunk the store itself says whether it has a vector: one may be on its way.
+        # For a stored chunk the store itself knows whether it has a vector: one may be in progress.
         is_stale = False if takes else bool(earlier and earlier.is_stale) if is_same else bool(stored or embedding)
         kind = Change.INSERTED if stored is None else Change.REVIVED if stored.to_delete else Change.UPDATED
         old_hash = None if stored is None else stored.content_hash
         self._writes[said.chunk_no] = Write(said, kind, old_hash, embedding, is_stale, after)
 
     def _pass(self, chunk_no: int, write: Write) -> None:
-        """Keep what stood for a while: behind what was kept of the same chunk."""
+        """Keep an intermediate text: after the earlier ones of the same chunk."""
         for layer in self._passed:
             if chunk_no not in layer:
                 layer[chunk_no] = write
@@ -360,7 +360,7 @@ class _Planner:
         self._passed.append({chunk_no: write})
 
     def plan(self) -> Plan:
-        """What is to be stored."""
+        """Return what to store."""
         after = {ingest_id: _after(ledger) for ingest_id, ledger in self._ledgers.items()}
         return Plan(
             source=Source(self._latest, self._began_ms, self._is_emptied),
@@ -374,7 +374,7 @@ class _Planner:
 
 
 def _shown(row: Stored) -> tuple[object, ...]:
-    """What a reader sees of a chunk."""
+    """Return the visible fields of a chunk."""
     return row.content_hash, row.title, row.url, row.published_at
 
 
@@ -414,7 +414,7 @@ def _after(ledger: _Ledger) -> Ingest:
 
 
 def united(ranges: Sequence[tuple[int, int]], numbers: Collection[int]) -> Sequence[tuple[int, int]]:
-    """Ranges with more numbers in them; in order, and none next to another."""
+    """Return ranges with more numbers in them; in order, and none adjacent to another."""
     if not numbers:
         return ranges
     return tuple(_joined(sorted([*ranges, *_runs(sorted(numbers))])))

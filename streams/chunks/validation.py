@@ -1,6 +1,7 @@
-"""What an event of the chunks must satisfy beyond its schema, the same at the API, in `publish` and in the sink.
+"""Rules for events of chunks beyond their schema, the same at the API, in `publish` and in the sink.
 
-Decided from the event alone, never from the clock or the store: whether a vector has its namespace's length is the sink's to say.
+Decided from the event alone, never from the clock or the store: the sink checks the dimension of a vector against its
+namespace.
 """
 
 from __future__ import annotations
@@ -18,20 +19,21 @@ from highwater.schemas.errors import InvalidEventError
 from highwater.streams.checks import check_id, check_not_blank, check_text, check_time, unless_null
 from highwater.streams.chunks.identity import check_key_part
 
-# The fields that say whose chunk it is: one with a fault in them belongs to no ingest, and is counted in none.
+# The fields that identify the source of a chunk: one with an error in them belongs to no ingest, and is counted in
+# none.
 IDENTITY = frozenset({"ns", "slot", "source_id", "ingest_id"})
 
-# A chunk is a page or two; a text of this length is a document that nobody cut.
+# A chunk is a page or two; a text of this length is an uncut document.
 CONTENT_BYTES_MAX = 1 << 20
 TITLE_BYTES_MAX = 8 << 10
 URL_BYTES_MAX = 8 << 10
 WINDOW_BYTES_MAX = 8 << 10
-# What any reader of JSON holds exactly, and far from where a range of numbers ends.
+# Exact in any JSON reader, and far from the end of the integer range.
 NUMBER_MAX = (1 << 53) - 1
-# What an HNSW index of half precision takes (pgvector).
+# The limit of an HNSW index with half precision (pgvector).
 DIMENSIONS_MAX = 4_000
-# The least and the greatest normal number of half precision, which the index holds: a vector with no value above the one has no
-# direction there, and one with a value above the other cannot be indexed.
+# The smallest and the largest normal number of half precision, which the index holds: a vector whose values are all
+# below the first has no direction there, and one with a value above the second cannot be indexed.
 PEAK_MIN, PEAK_MAX = 2.0**-14, 65_504.0
 
 # NUL as JSON writes it, not a backslash followed by `u0000`.
@@ -42,14 +44,14 @@ def check_chunks_event(topic: str, event: Mapping[str, Any]) -> None:
     """Check a decoded event of a topic of the chunks; times in ms since 1970.
 
     Raises:
-        InvalidEventError: with the field at fault and a reason a program can rely on; fields of `IDENTITY` come first.
+        InvalidEventError: names the field at fault and a machine-readable reason; fields of `IDENTITY` come first.
     """
     _check_identity(event["ns"], event["slot"], event["source_id"], event["ingest_id"])
     for name, check in _CHECKS[topic]:
         check(name, event[name])
 
 
-@lru_cache(maxsize=1_024)  # chunks of a source come one behind the other; a batch holds those of a few hundred
+@lru_cache(maxsize=1_024)  # chunks of a source come one after the other; a batch holds those of a few hundred
 def _check_identity(ns: str, slot: str, source_id: str, ingest_id: str) -> None:
     check_key_part("ns", ns)
     check_key_part("slot", slot)
@@ -58,7 +60,7 @@ def _check_identity(ns: str, slot: str, source_id: str, ingest_id: str) -> None:
 
 
 def check_embedding(name: str, value: bytes) -> None:
-    """A vector is 1 to 4,000 float32, little-endian, finite and with a direction, also at half precision.
+    """Check that a vector is 1 to 4,000 float32, little-endian, finite and with a direction, also at half precision.
 
     Raises:
         InvalidEventError: it is not.
@@ -67,7 +69,7 @@ def check_embedding(name: str, value: bytes) -> None:
         raise InvalidEventError(
             "bad_embedding", f"{name} has {len(value)} bytes; 1 to {DIMENSIONS_MAX} float32 take 4 each", field=name
         )
-    peak = float(np.abs(np.frombuffer(value, dtype="<f4")).max())  # NaN if any is
+    peak = float(np.abs(np.frombuffer(value, dtype="<f4")).max())  # NaN if any value is
     if not PEAK_MIN <= peak <= PEAK_MAX:
         detail = f"the largest value of {name} is {peak:.3g}; it must lie between {PEAK_MIN:.3g} and {PEAK_MAX:,.0f}"
         raise InvalidEventError("bad_embedding", detail, field=name)
@@ -86,10 +88,10 @@ def _check_stored(bytes_max: int) -> Callable[[str, str], None]:
 
 
 def check_content(name: str, value: str) -> None:
-    """The content of a chunk is a text that shows something: an empty one could only be found by mistake.
+    """Check that the content of a chunk is not blank: such a chunk could only be found by mistake.
 
     Raises:
-        InvalidEventError: it is not.
+        InvalidEventError: it is.
     """
     _check_stored(CONTENT_BYTES_MAX)(name, value)
     check_not_blank(name, value)

@@ -1,1 +1,1 @@
-"""What a document is before it is a chunk: its structure, and how it is cut."""
+"""A document before it is chunks: its structure, and how it is cut."""

@@ -1,10 +1,11 @@
-"""How a document is cut into chunks: by its structure, each within a limit of tokens.
+"""Cuts a document into chunks: by its structure, each within a limit of tokens.
 
-Invariant: every word of a document is in exactly one chunk or in titles above chunks, in its order, and the same document gives
-the same chunks, since a chunk is known by its number. A chunk never reaches over a heading: what it is about is its title.
+Invariant: every word of a document is in exactly one chunk or in titles above chunks, in order, and the same document
+gives the same chunks, since a chunk is identified by its number. A chunk never crosses a heading: its title is its
+subject.
 
-How tokens are counted is an argument. A count must be 0 for the empty text only, not fall when a text grows, and two texts
-together must never count more than one by one.
+The token count is an argument. A count must be 0 only for the empty text, must not fall when a text grows, and two
+texts together must never count more than separately.
 """
 
 from __future__ import annotations
@@ -16,35 +17,36 @@ from typing import NamedTuple
 
 Count = Callable[[str], int]
 
-# What the usual embedding models take in at once; a chunk of it is some two thousand letters, a page.
+# The limit of the usual embedding models; a chunk of it is some two thousand letters, a page.
 TOKENS_MAX = 512
-# A heading is a line; what is longer is a paragraph that was marked as one.
+# A heading is a line; a longer one is a paragraph that was marked as a heading.
 HEADING_CHARACTERS_MAX = 200
-# A title names the innermost headings that fit; those above them stand in the titles of other chunks, or are chunks.
+# A title contains the innermost headings that fit; those above them are in the titles of other chunks, or are chunks.
 TITLE_CHARACTERS_MAX = 500
 _BETWEEN = "\n\n"
 _TITLE_BETWEEN = " > "
-# A text of more letters a token is cut without being counted: its parts come together again as far as they fit.
+# A text with more letters per token is cut without being counted: its parts are joined again as far as they fit.
 _LETTERS_PER_TOKEN = 16
-# Behind what a text is cut, the best places first.
+# Where a text is cut, the best places first.
 _CUTS = (
     re.compile(r"\n\s*\n\s*"),  # paragraphs
     re.compile(r"\n\s*"),  # lines
-    # Sentences. Each repetition is bounded: of a page of dots every dot is looked at a few times, not each with all others.
+    # Sentences. Each repetition is bounded: in a page of dots every dot is matched a few times, not each with all
+    # others.
     re.compile(r"[.!?…]{1,4}[\"'”’»)\]]{0,4}\s+|[。！？]"),  # noqa: RUF001 (East Asian texts end their sentences so)
 )
 _WORDS = re.compile(r"\s*\S+\s*|\s+")
 
 
 class Block(NamedTuple):
-    """A part of a document. `heading`: its level from 1, 0 for what is none."""
+    """A part of a document. `heading`: its level from 1, 0 for other parts."""
 
     text: str
     heading: int = 0
 
 
 class Chunk(NamedTuple):
-    """A part of a document that is found by itself; its number is its place, from 0."""
+    """A part of a document that can be found separately; its number is its place, from 0."""
 
     content: str
     title: str | None = None
@@ -76,7 +78,7 @@ class _Cutter:
         self.path.append(_Heading(block.heading, " ".join(text.split())))
 
     def close(self) -> Iterator[Chunk]:
-        """The chunks of the section so far."""
+        """Yield the chunks of the section so far."""
         if self.section:
             title = _title(self.path)
             for content in pack(self.section, self.count, self.tokens_max):
@@ -84,7 +86,7 @@ class _Cutter:
             self.section = []
 
     def leave(self, level: int) -> Iterator[Chunk]:
-        """Leave the sections of this level and below; a heading with nothing below it is a chunk by itself."""
+        """End the sections of this level and below; a heading with nothing below it is a chunk of its own."""
         while self.path and self.path[-1].level >= level:
             left = self.path.pop()
             if not left.is_told:
@@ -94,12 +96,12 @@ class _Cutter:
 
 
 def cut(blocks: Iterable[Block], count: Count, tokens_max: int = TOKENS_MAX) -> list[Chunk]:
-    """The chunks of a document.
+    """Return the chunks of a document.
 
     Args:
         blocks: its parts in order.
-        count: how many tokens a text has.
-        tokens_max: what a chunk's content has at most. A single letter that has more is a chunk all the same.
+        count: returns the number of tokens of a text.
+        tokens_max: limit for a chunk's content. A single letter above it is still a chunk.
     """
     cutter = _Cutter(count, tokens_max)
     chunks = [chunk for block in blocks for chunk in cutter.take(block)]
@@ -107,7 +109,7 @@ def cut(blocks: Iterable[Block], count: Count, tokens_max: int = TOKENS_MAX) -> 
 
 
 def _title(path: Sequence[_Heading]) -> str | None:
-    """The headings above a chunk, the innermost ones that fit; those are told by it."""
+    """Return the headings above a chunk, the innermost ones that fit."""
     names: list[str] = []
     length = 0
     for heading in reversed(path):
@@ -120,7 +122,7 @@ def _title(path: Sequence[_Heading]) -> str | None:
 
 
 def pack(texts: Iterable[str], count: Count, tokens_max: int) -> Iterator[str]:
-    """Texts together as long as they fit; one that does not is cut, and its end goes with what follows."""
+    """Join texts as long as they fit; one that does not is cut, and its end is joined with what follows."""
     for content in _packed(texts, count, tokens_max):
         if content.strip():
             yield content.strip()
@@ -133,7 +135,7 @@ def _packed(texts: Iterable[str], count: Count, tokens_max: int) -> Iterator[str
     for text in texts:
         parts = [(part, count(part)) for part in divided(text, count, tokens_max)]
         for place, (part, cost) in enumerate(parts):
-            # Parts of one text belong together as they stand; only the first is set apart from what was before.
+            # Parts of one text are joined unchanged; only the first is separated from the text before.
             gap = (_BETWEEN, between) if place == 0 and held else ("", 0)
             if held and tokens + gap[1] + cost > tokens_max:
                 yield "".join(held)
@@ -144,7 +146,7 @@ def _packed(texts: Iterable[str], count: Count, tokens_max: int) -> Iterator[str
 
 
 def divided(text: str, count: Count, tokens_max: int) -> Iterator[str]:
-    """A text in parts that fit, cut at the best places there are; together they are the text."""
+    """Split a text into parts that fit, at the best available places; joined they are the text."""
     yield from _divided(text, count, tokens_max, 0)
 
 
@@ -169,7 +171,7 @@ def _cut_behind(place: re.Pattern[str], text: str) -> Iterator[str]:
 
 
 def _fitting(parts: Sequence[str], count: Count, tokens_max: int) -> Iterator[str]:
-    """Words, or letters, in the longest runs that fit; one that does not fit by itself is a run."""
+    """Yield words, or letters, in the longest runs that fit; a single one that does not fit is a run."""
     first = 0
     while first < len(parts):
         end = first + _longest(parts, first, count, tokens_max)
@@ -178,7 +180,7 @@ def _fitting(parts: Sequence[str], count: Count, tokens_max: int) -> Iterator[st
 
 
 def _longest(parts: Sequence[str], first: int, count: Count, tokens_max: int) -> int:
-    """How many parts from a place on fit together, at least one; looks at no more than twice as many."""
+    """Return how many parts from a place on fit together, at least one; checks at most twice as many."""
 
     def fits(number: int) -> bool:
         return count("".join(parts[first : first + number])) <= tokens_max
@@ -187,7 +189,7 @@ def _longest(parts: Sequence[str], first: int, count: Count, tokens_max: int) ->
     while high <= left and fits(high):
         low, high = high, high * 2
     high = min(high, left + 1)
-    while high - low > 1:  # `low` fits or is one, `high` does not or is more than there are
+    while high - low > 1:  # `low` fits or is one, `high` does not or is past the end
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low

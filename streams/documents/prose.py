@@ -1,8 +1,8 @@
-"""What a text says: its sentences without marks, and its tables.
+"""The contents of a text: its sentences without markup, and its tables.
 
-Invariant: a sentence is given as the text has it, but for marks of Markdown and spaces; headings, code and rows of tables are
-none. The end of a sentence is known in every script that marks one (Unicode TR 29 names the marks); who marks none writes one a
-line.
+Invariant: a sentence is returned as written, except for Markdown markup and spaces; headings, code and table rows are
+not sentences. The end of a sentence is recognized in every script that marks it (Unicode TR 29 lists the marks);
+otherwise each line is one.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-# More columns or rows than this nobody reads on a page; a table that is larger is told by its beginning.
+# Nobody reads more columns or rows on a page; of a larger table the beginning is used.
 COLUMNS_MAX, ROWS_MAX = 6, 12
 CELL_CHARACTERS_MAX = 160
 
-# Latin, Greek and Cyrillic marks end a sentence before a space; others (East Asian, Devanagari, Arabic, Khmer, Burmese, Tibetan,
-# Ethiopic, Armenian) also without one.
+# Latin, Greek and Cyrillic marks end a sentence before a space; others (East Asian, Devanagari, Arabic, Khmer, Burmese,
+# Tibetan, Ethiopic, Armenian) also without one.
 _ENDS = re.compile(
     r"(?P<latin>[.!?…]{1,4}[\"'”’»)\]]{0,4})(?=\s)"  # noqa: RUF001 - quotation marks as they are written
     r"|[。！？｡।॥؟۔៕។။།።։]{1,4}[\"'”’»」』）)\]]{0,4}"  # noqa: RUF001 - as above
 )
 _CLOSING = "」』）)]"  # noqa: RUF001 - as above
-# Of Thai and Lao a line of a slide or two.
+# For Thai and Lao, one or two lines of a slide.
 _PHRASES_CHARACTERS = 80
-# What ends with a dot and no sentence.
+# Abbreviations that end with a dot but no sentence.
 _ABBREVIATIONS = frozenset(
     "e.g i.e etc vs cf approx fig eq sec ch vol pp dr mr mrs ms prof st jr sr inc ltd co u.s z.b d.h bzw ca vgl nr".split()  # noqa: SIM905
 )
@@ -42,13 +42,13 @@ _LINK = re.compile(r"\[([^\]]{1,300})\](?:\([^)\s]{0,2000}[^)]{0,300}\)|\[[^\]]{
 _CODE = re.compile(r"(`{1,3})(?!`)([^`]{1,300})\1")
 _STRONG = re.compile(r"(?<!\w)(\*\*|__)(?=\S)([^*]{1,400}?)(?<=\S)\1(?!\w)")
 _EMPHASIS = re.compile(r"(?<![\w*])([*_])(?=[^\s*_])([^*_]{1,400}?)(?<=\S)\1(?![\w*])")
-# A heading in bold at the beginning of a paragraph: "**Latency.** Batches linger".
+# A bold heading at the beginning of a paragraph: "**Latency.** Batches linger".
 _RUN_IN = re.compile(r"\A\s*(\*\*|__)([^*_\n]{2,100}?)(?:[.:]\1|\1:)\s+(?=\S)")
 _TAG = re.compile(r"</?[A-Za-z][^<>]{0,200}>|<!--.{0,2000}?-->", re.DOTALL)
 
 
 class Table(NamedTuple):
-    """A table: its header, and its first rows, as long as it, of `rows_total`."""
+    """A table: its header, and the first `rows` of `rows_total`, each as long as the header."""
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -56,12 +56,12 @@ class Table(NamedTuple):
 
     @property
     def numbers(self) -> int:
-        """Cells with a digit behind the first column."""
+        """Return the number of cells with a digit after the first column."""
         return sum(any(map(str.isdigit, cell)) for row in self.rows for cell in row[1:])
 
 
 def unmarked(text: str) -> str:
-    """A text in one line without marks of Markdown: emphasis, code, links (their text stays), images (theirs too), tags."""
+    """Return a text in one line without Markdown markup: emphasis, code, links (their text stays), images (likewise), tags."""
     text = _IMAGE.sub(r"\1", text)
     text = _LINK.sub(r"\1", text)
     text = _TAG.sub("", text)
@@ -71,17 +71,19 @@ def unmarked(text: str) -> str:
 
 
 def sentences_of(text: str) -> list[str]:
-    """The sentences of a text in Markdown or none, in order. A list item is one at least; a line break ends none by itself."""
+    """Return the sentences of a text in Markdown or plain text, in order. A list item is at least one; a line break
+    alone ends none.
+    """
     return [sentence for part in _parts(text) for sentence in _cut(unmarked(_RUN_IN.sub(r"\2: ", part)))]
 
 
 def tables_of(text: str) -> list[Table]:
-    """The tables of a text in Markdown (GFM 4.10), in order."""
+    """Return the tables of a text in Markdown (GFM 4.10), in order."""
     return [table for rows in _table_lines(text) if (table := _table(rows)) is not None]
 
 
 def _parts(text: str) -> Iterator[str]:
-    """Paragraphs and list items."""
+    """Yield paragraphs and list items."""
     held: list[str] = []
     is_code = False
     for line in (*text.split("\n"), ""):
@@ -108,7 +110,7 @@ def _cut(text: str) -> Iterator[str]:
     start = 0
     for end in _ENDS.finditer(text):
         if end["latin"] is None:
-            # A quotation that goes on behind its last mark: 「そうです。」と言った。
+            # A quotation that continues after its last mark: 「そうです。」と言った。
             if end[0][-1] in _CLOSING and text[end.end() : end.end() + 1].isalpha():
                 continue
         elif not _is_end(text, end.start(), end.end()):
@@ -120,7 +122,9 @@ def _cut(text: str) -> Iterator[str]:
 
 
 def _phrases(sentence: str) -> Iterator[str]:
-    """A sentence; of Thai and Lao, which mark no end, the phrases between spaces, put together until they say something."""
+    """Yield a sentence; for Thai and Lao, which do not mark ends, the phrases between spaces, joined until they are
+    long enough.
+    """
     unmarked_letters = sum("\u0e01" <= letter <= "\u0eff" for letter in sentence)
     held = ""
     if 2 * unmarked_letters > len(sentence):
@@ -133,7 +137,7 @@ def _phrases(sentence: str) -> Iterator[str]:
 
 
 def _is_end(text: str, mark: int, end: int) -> bool:
-    """Whether marks end a sentence: no abbreviation or initial stands before a dot, and what follows begins like a sentence."""
+    """Return whether marks end a sentence: no abbreviation or initial precedes a dot, and what follows begins like a sentence."""
     following = text[end:].lstrip()[:1]
     if following.islower():
         return False
@@ -173,5 +177,5 @@ def _cells(line: str) -> list[str]:
 
 
 def _short(cell: str) -> str:
-    """A cell that fits its bound, cut behind a word."""
+    """Return a cell within its limit, cut after a word."""
     return cell if len(cell) <= CELL_CHARACTERS_MAX else f"{cell[: CELL_CHARACTERS_MAX - 1].rsplit(' ', 1)[0]}\u2026"

@@ -1,7 +1,7 @@
-"""The structure of documents that are text: plain, Markdown and HTML, as blocks.
+"""The structure of text documents: plain, Markdown and HTML, as blocks.
 
-Invariant: what a reader sees of a document is in its blocks in its order, and nothing that he does not: no markup, scripts or
-comments. Reading takes time in proportion to the length, whatever the text.
+Invariant: the blocks contain what a reader sees of a document, in order, and nothing else: no markup, scripts or
+comments. Reading takes linear time, whatever the text.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import NamedTuple
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.documents.chunking import HEADING_CHARACTERS_MAX, Block
 
-# What no store takes (NUL, surrogates) or no reader sees; tabs and line ends stay.
+# Characters that no store accepts (NUL, surrogates) or no reader sees; tabs and line ends stay.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufeff\ufffe\uffff]")
 _LINE_END = re.compile("\r\n?|[\x85\u2028\u2029]")
 
-# A heading is set larger than the text by this much at least; footnotes, bold words and rounding are not.
+# A heading is larger than the text by at least this much; footnotes, bold words and rounding are not.
 HEADING_SIZE_MIN = 1.15
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*))?")
 _UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*")
-# Metadata for programs before the text of a document, in YAML; more lines than this are text between two rules.
+# YAML metadata before the text of a document; more lines than this are text between two rules.
 _FRONT_MATTER = re.compile(
     r"---[ \t]*\n([\w-]+:.*\n(?:[\w-]+:.*\n|[ \t].*\n|#.*\n|-[ \t].*\n|\n){0,100}?)(?:---|\.\.\.)[ \t]*(?:\n|\Z)"
 )
@@ -38,12 +38,12 @@ class UnreadableDocumentError(HighwaterError):
 
 
 def clean(text: str) -> str:
-    """A text with one kind of line end and nothing that cannot be shown."""
+    """Return a text with one kind of line end and only displayable characters."""
     return _UNPRINTABLE.sub(" ", _LINE_END.sub("\n", text))
 
 
 def decoded(raw: bytes, charset: str | None = None) -> str:
-    """The text of a document, by its byte order mark, else by its own word, else as UTF-8.
+    """Decode the text of a document, by its byte order mark, else by its declared charset, else as UTF-8.
 
     Raises:
         UnreadableDocumentError: it is not text in that encoding.
@@ -62,7 +62,7 @@ _MARKS = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff",
 
 
 def plain_blocks(text: str) -> list[Block]:
-    """Paragraphs of a plain text: they stand apart by empty lines."""
+    """Return the paragraphs of a plain text, which are separated by empty lines."""
     return [Block(paragraph) for paragraph in _paragraphs(text.split("\n"))]
 
 
@@ -77,17 +77,17 @@ def _paragraphs(lines: list[str]) -> Iterator[str]:
 
 
 class Run(NamedTuple):
-    """A piece of text that is set in one size; lines end within runs. `size` in points; 0 where it is not known."""
+    """A piece of text in one font size; lines end within runs. `size` in points; 0 if unknown."""
 
     text: str
     size: float
 
 
 def sized_blocks(pages: Sequence[Sequence[Run]]) -> list[Block]:
-    """Blocks of pages whose headings are known by their size alone, as those of a PDF.
+    """Return the blocks of pages whose headings are recognized only by their size, such as those of a PDF.
 
-    The size of most letters is that of the text. A line that is set larger is a heading, the larger the higher; lines of one size
-    after each other are one heading.
+    The size of most letters is that of the text. A line in a larger size is a heading, the larger the higher;
+    consecutive lines of one size are one heading.
     """
     lines = _without_running_lines([_sized_lines(page) for page in pages])
     letters: Counter[float] = Counter()
@@ -100,7 +100,7 @@ def sized_blocks(pages: Sequence[Sequence[Run]]) -> list[Block]:
 
 
 def _sized_lines(page: Sequence[Run]) -> list[tuple[str, float]]:
-    """Lines with the size of most of their letters, rounded: sizes are computed and may differ in their last digits."""
+    """Return lines with the size of most of their letters, rounded: sizes are computed and may differ in their last digits."""
     lines: list[tuple[str, Counter[float]]] = [("", Counter())]
     for text, size in page:
         for number, part in enumerate(text.split("\n")):
@@ -113,7 +113,7 @@ def _sized_lines(page: Sequence[Run]) -> list[tuple[str, float]]:
 
 
 def _without_running_lines(pages: Sequence[list[tuple[str, float]]]) -> list[list[tuple[str, float]]]:
-    """Pages without what stands at the head or foot of most of them: the title of the document, the number of the page."""
+    """Return pages without running headers and footers: the title of the document, the number of the page."""
     edges = [_edges(page) for page in pages]
     counts = Counter(key for keys in edges for key in set(keys.values()))
     running = {
@@ -126,7 +126,7 @@ def _without_running_lines(pages: Sequence[list[tuple[str, float]]]) -> list[lis
 
 
 def _edges(page: Sequence[tuple[str, float]]) -> dict[int, str]:
-    """The first and the last line of a page by their places, without numbers."""
+    """Return the first and the last line of a page by their places, without numbers."""
     told = [place for place, (text, _) in enumerate(page) if text.strip()]
     outer = {*told[:_EDGE_LINES], *told[-_EDGE_LINES:]}
     return {place: _DIGITS.sub("", page[place][0]).strip() for place in outer}
@@ -150,9 +150,9 @@ def _of_page(page: Sequence[tuple[str, float]], body: float, levels: Mapping[flo
 
 
 def markdown_blocks(text: str) -> list[Block]:
-    """Headings, and what stands between them: paragraphs and lists as they are written, fenced code as one.
+    """Return headings, and what is between them: paragraphs and lists as written, fenced code as one block.
 
-    Of front matter its title is the first heading; the rest no reader sees.
+    The title of front matter is the first heading; the rest of it is not shown to a reader.
     """
     title, text = _without_front_matter(text)
     blocks: list[Block] = [Block(title, 1)] if title else []
@@ -189,7 +189,7 @@ def markdown_blocks(text: str) -> list[Block]:
 
 
 def _without_front_matter(text: str) -> tuple[str, str]:
-    """The title in the front matter of a document, and the document without it."""
+    """Return the title in the front matter of a document, and the document without it."""
     front = _FRONT_MATTER.match(text)
     if front is None:
         return "", text
@@ -197,10 +197,10 @@ def _without_front_matter(text: str) -> tuple[str, str]:
     return "" if title is None else title[2], text[front.end() :]
 
 
-# What no reader sees. Not the whole head: its end may be left out.
+# What no reader sees. Not the whole head: its end tag may be missing.
 _SKIPPED = frozenset({"script", "style", "title", "template", "noscript", "svg", "math", "iframe", "object"})
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
-# What begins a block and ends one.
+# What begins or ends a block.
 _BREAKING = frozenset(
     {
         *("address", "article", "aside", "blockquote", "body", "caption", "dd", "details", "dialog", "div", "dl", "dt"),
@@ -212,13 +212,13 @@ _CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset\s{0,8}=\s{0,8}["']?\s{0,8}([
 # A charset is declared at the beginning of a document, if at all (HTML: within 1,024 bytes).
 _CHARSET_BYTES = 1_024
 _SPACES = re.compile(r"[ \t\n]+")
-# The first or last line of so many pages, and of this share of them, runs through the document.
+# The first or last line of this many pages, and of this share of them, is a running line.
 _EDGE_LINES, _RUNNING_PAGES_MIN, _RUNNING_SHARE_MIN = 1, 3, 0.5
 _DIGITS = re.compile(r"\d+")
 
 
 def html_charset(raw: bytes) -> str | None:
-    """The encoding that an HTML document names."""
+    """Return the charset that an HTML document declares."""
     found = _CHARSET.search(raw[:_CHARSET_BYTES])
     return None if found is None else found[1].decode("ascii")
 
@@ -268,7 +268,7 @@ class _Html(HTMLParser):
             self._held.append(data if self._is_kept else _SPACES.sub(" ", data))
 
     def close_block(self) -> None:
-        """What was read since the last block is one."""
+        """Make a block of the text since the last one."""
         text = "".join(self._held)
         if text.strip():
             kept = text.strip("\n")
@@ -280,9 +280,9 @@ class _Html(HTMLParser):
 
 
 def html_blocks(text: str) -> list[Block]:
-    """Headings, paragraphs, list items and rows of tables of a document, preformatted texts as code is written in Markdown.
+    """Return headings, paragraphs, list items and table rows of a document, preformatted texts as Markdown code.
 
-    Where it says which part of it is its own (`main`), that alone: the rest is menus and help of its site.
+    If it marks its main part (`main`), only that: the rest is menus of the site.
     """
     parser = _Html()
     parser.feed(text)

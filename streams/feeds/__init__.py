@@ -1,1 +1,1 @@
-"""Feeds: when a user is due, what is clustered, how it is described; pure except agents.py."""
+"""Feeds: when a user's rebuild is due, what is clustered, how clusters are described; pure except agents.py."""

@@ -1,6 +1,6 @@
-"""The agents of the feeds: they keep rows of channels and users, and send what the rules decide.
+"""The agents of the feeds: they keep rows of channels and users, and publish what the rules decide.
 
-The law is that of `streams/agents.py`: send, await the acknowledgements, then write the rows.
+Invariant: that of `streams/agents.py`: send, await the acknowledgements, then write the rows.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ from highwater.streams.intake import Intake, Record, appended_ms, position_of
 from highwater.streams.telemetry import DECISIONS, PENDING_CLAMPED, get_log
 from highwater.streams.ticks import LastTick
 
-# Users judged in one partition at one tick. Judging costs about 40 us, requesting about 250 us: at the worst a few seconds,
-# a fraction of the default tick; users that are left over come first at the next tick.
+# Users judged in one partition at one tick. Judging costs about 40 us, requesting about 250 us: at worst a few seconds,
+# a fraction of the default tick; the remaining users come first at the next tick.
 USERS_PER_TICK_MAX = 10_000
-# Dirty channels are taken oldest first whatever the product's clock says: their times are the broker's.
+# Dirty channels are taken oldest first by the broker's times, whatever the product's clock shows.
 _ANY_TIME_MS = 1 << 62
 
 _log = get_log("feeds")
@@ -56,7 +56,7 @@ _log = get_log("feeds")
 
 @dataclass(frozen=True, slots=True)
 class FeedsOptions:
-    """What the agents of the feeds decide by."""
+    """The options of the agents of the feeds."""
 
     policy: Policy
     dirty_channels_max: int
@@ -90,7 +90,7 @@ class ChannelAgent(TableAgent):
             advance(channel, event["head"], event["arrived_at"], event["retractions"])
         index = self._index(partition)
         for number, (channel_id, channel) in enumerate(channels.items(), start=1):
-            # Written even when nothing changed: a redelivery may be there because the changelog lost the first write.
+            # Written even if nothing changed: a redelivery may come because the changelog lost the first write.
             self._rows[channel_id.encode()] = encode_channel(channel)
             if channel.dirty_since is not None:
                 index.put(channel_id, channel.dirty_since)
@@ -137,10 +137,10 @@ class ChannelAgent(TableAgent):
 
 
 class UserAgent(TableAgent):
-    """Rows of users, judged at each tick when their time has come (R0.8), and by the last tick when novelty reaches them.
+    """Rows of users, judged at each tick when they are due (R0.8), and by the last tick when novelty reaches them.
 
-    So novelty waits for one tick (of its channel) and not for two. Every decision is made by a tick that names it; one tick asks
-    for a user once at most.
+    So novelty waits for one tick (of its channel) and not for two. Every decision is made by a tick that it names; one
+    tick requests a user at most once.
     """
 
     name = "users"
@@ -200,7 +200,9 @@ class UserAgent(TableAgent):
         self._applied(tick, record, is_admitted=is_admitted)
 
     def _taken_at_once(self, user_ids: list[str], partition: int) -> list[str]:
-        """Those who do not wait for the next tick: between two ticks as many as at one; they leave the index."""
+        """Return the users that do not wait for the next tick: between two ticks as many as at one; they are removed
+        from the index.
+        """
         count = self._at_once.get(partition, 0)
         taken = user_ids[: USERS_PER_TICK_MAX - count]
         self._at_once[partition] = count + len(taken)
@@ -209,7 +211,7 @@ class UserAgent(TableAgent):
         return taken
 
     async def _judge_by(self, tick: LastTick, partition: int, user_ids: Iterable[str]) -> None:
-        """Judge users by a tick, and ask for those whose clusters are to be rebuilt."""
+        """Judge users by a tick, and request those whose clusters are to be rebuilt."""
         index, now, position = self._index(partition), tick.now, Position(TICK, partition, tick.offset)
         requests: list[tuple[str, User, Rebuild, Awaitable[Any]]] = []
         for number, user_id in enumerate(user_ids, start=1):
@@ -224,7 +226,7 @@ class UserAgent(TableAgent):
         await self._record_requests(requests, index, now)
 
     def _judge(self, user_id: str, user: User, index: DueIndex, now: int) -> Rebuild | None:
-        """Judge one row: what needs no request is applied at once, a rebuild is given back."""
+        """Judge one row: changes without a request are applied at once, a rebuild is returned."""
         pending = pending_of(user)
         _report_clamped(user_id, pending)
         verdict = judge(user, pending, self._options.policy, now)
@@ -258,15 +260,17 @@ class UserAgent(TableAgent):
         return decode_user(self._rows.get(user_id.encode()))
 
     def _write(self, user_id: str, user: User, record: Record) -> None:
-        """Keep a row that an event touched, and have the user judged at the next tick.
+        """Store a row that an event changed, and let the user be judged at the next tick.
 
-        Written even when nothing changed: a redelivery may be there because the changelog lost the first write.
+        Written even if nothing changed: a redelivery may come because the changelog lost the first write.
         """
         self._rows[user_id.encode()] = encode_user(user)
         self._index(record.partition).put(user_id, self._now.get(record.partition, 0))
 
     def _derive_index(self, partition: int) -> DueIndex:
-        """Everybody is judged once after an assignment: what is due follows from rows and policy, not from a stored time."""
+        """Build the index after an assignment: every user is judged once, since due times follow from rows and policy,
+        not from a stored time.
+        """
         index = DueIndex()
         for key, _ in items_of(self._rows, partition):
             index.put(key.decode(), 0)
@@ -293,7 +297,7 @@ def _channel_dirty(channel_id: str, channel: Channel, tick: Tick) -> ChannelDirt
 def _rebuild_requested(
     user_id: str, user: User, rebuild: Rebuild, policy: Policy, now: int, position: Position
 ) -> RebuildRequested:
-    """The request with everything the decision was made from, by the tick at `position`."""
+    """Return the request with all inputs of the decision, by the tick at `position`."""
     return {
         "user_id": user_id,
         "trigger": rebuild.trigger.value,

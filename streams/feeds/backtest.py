@@ -1,9 +1,9 @@
-"""The rebuild policy in virtual time: what it would have asked for over a history, and what that would have meant.
+"""The rebuild policy in virtual time: what it would have requested over a history, and the consequences.
 
-Invariant: every decision is made by the live rules (`novelty.judge`, `rules.reason_to_skip`) on a row that the live merges keep
-(`streams/feeds/state.py`); only time and answers are played. `backtest_fast.py` does the same for a whole population at once
-and is held equal to this by tests; `backtest_recorded.py` plays what the log recorded. What a rebuild costs is a model (`Costs`)
-and says so.
+Invariant: every decision is made by the live rules (`novelty.judge`, `rules.reason_to_skip`) on a row that the live
+merges keep (`streams/feeds/state.py`); only time and answers are simulated. `backtest_fast.py` does the same for a
+whole population at once and tests compare the two; `backtest_recorded.py` replays what the log recorded. The cost of a
+rebuild is a model (`Costs`) and is reported as such.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from highwater.streams.feeds.state import User, apply_changed, apply_finished, a
 from highwater.streams.ticks import Admission, LastTick, admit
 
 DAY_MS = 86_400_000
-# Bins of staleness a doubling: a quantile is exact to 1.1 %.
+# Bins of staleness per doubling: a quantile is exact to 1.1 %.
 _BINS_A_DOUBLING = 64
 # 2**41 ms are seventy years.
 _BINS = 41 * _BINS_A_DOUBLING
@@ -47,11 +47,12 @@ Milliseconds: TypeAlias = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What a rebuild is taken to cost, by the insights in its window and those that are new.
+    """The assumed cost of a rebuild, by the insights in its window and the new ones.
 
-    Clustering: 30 ms and 0.1 ms an insight, as measured over 900 to 10,000 real commits (ARCHITECTURE, quality of clusters).
-    Titles: one call of at most 30 clusters, 330 tokens to read and 100 to write for each; a cluster is asked about when half of
-    it is new, so a tenth of the new insights is how many are. Without prices (USD per million tokens) money is not counted.
+    Clustering: 30 ms and 0.1 ms per insight, as measured over 900 to 10,000 real commits (ARCHITECTURE, quality of
+    clusters). Titles: one call for at most 30 clusters, 330 tokens to read and 100 to write for each; a title is
+    requested when half of a cluster is new, so for a tenth as many clusters as there are new insights. Without prices
+    (USD per million tokens) money is not counted.
     """
 
     fixed_ms: int = 30
@@ -67,18 +68,18 @@ class Costs:
         return np.maximum(1, self.fixed_ms + np.minimum(insights, self.insights_max) * self.per_thousand_ms // 1000)
 
     def titles_asked(self, new: Any) -> Any:
-        """Clusters that the model is asked about after this number of new insights; a number or an array."""
+        """Return the number of titles requested after this number of new insights; a number or an array."""
         return np.minimum(30, -(-new // 10))
 
     def usd(self, titles: int) -> float | None:
-        """What the calls cost; None when there is no price."""
+        """Return the cost of the calls; None without a price."""
         if self.price_in_usd is None or self.price_out_usd is None:
             return None
         return titles * (330 * self.price_in_usd + 100 * self.price_out_usd) / 1_000_000
 
 
 class Request(NamedTuple):
-    """A request that a policy made: whose, at which tick, why, and how much was pending."""
+    """A request of a policy: the user, the tick, the reason, and the pending insights."""
 
     user_id: str
     tick: int
@@ -89,7 +90,7 @@ class Request(NamedTuple):
 
 @dataclass
 class Tally:
-    """What a run adds up to. `staleness`: per insight and user, from its arrival to the version that it is in."""
+    """The totals of a run. `staleness`: per insight and user, from its arrival to the first version with it."""
 
     requests: dict[Trigger, int] = field(default_factory=lambda: dict.fromkeys(Trigger, 0))
     rebuilds: int = 0
@@ -109,7 +110,7 @@ class Tally:
             self.staleness_ms_max = max(self.staleness_ms_max, int(waits_ms.max()))
 
     def staleness_ms(self, share: float) -> int | None:
-        """The wait that a share of all is within; None when nothing was served."""
+        """Return the wait that this share of all waits does not exceed; None if nothing was served."""
         total = int(self.staleness.sum())
         if total == 0:
             return None
@@ -118,7 +119,7 @@ class Tally:
 
 
 def bins_of(waits_ms: Milliseconds) -> NDArray[np.int64]:
-    """The bin of each wait: 64 a doubling."""
+    """Return the bin of each wait: 64 per doubling."""
     logs = np.log2(np.maximum(waits_ms, 0).astype(np.float64) + 1.0)
     return np.minimum((logs * _BINS_A_DOUBLING).astype(np.int64), _BINS - 1)
 
@@ -134,7 +135,7 @@ class Report:
     costs: Costs
 
     def document(self) -> dict[str, Any]:
-        """The figures as JSON; durations in seconds."""
+        """Return the results as JSON; durations in seconds."""
         tally, person_days = self.tally, self.users * self.days
         quantiles = {f"staleness_p{int(share * 100)}_seconds": tally.staleness_ms(share) for share in (0.5, 0.95)}
         usd = self.costs.usd(tally.titles)
@@ -163,7 +164,7 @@ class Report:
 
 
 class Ticked(NamedTuple):
-    """A tick of a partition, by its place in time and its own `now`; of that the product's clock was moved by so much."""
+    """A tick of a partition: its time and its own `now`; their difference is the offset of the product's clock."""
 
     at_ms: int
     number: int
@@ -179,7 +180,7 @@ class Changed(NamedTuple):
     event: UserChanged
 
 
-class Told(NamedTuple):
+class Notification(NamedTuple):
     """Users notified of a channel's head (`feeds.novelty`)."""
 
     at_ms: int
@@ -190,7 +191,7 @@ class Told(NamedTuple):
 
 
 class Advanced(NamedTuple):
-    """A channel moved: what a rebuild finds in PostgreSQL, whether or not users were notified."""
+    """A channel advanced: what a rebuild finds in PostgreSQL, whether users were notified or not."""
 
     at_ms: int
     channel_id: str
@@ -198,17 +199,17 @@ class Advanced(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """A `feeds.rebuild-finished`, of the recorded request or of one that was played."""
+    """A `feeds.rebuild-finished`, of a recorded or a simulated request."""
 
     at_ms: int
     event: RebuildFinished
 
 
-Happening: TypeAlias = Ticked | Changed | Told | Advanced | Answered
+Happening: TypeAlias = Ticked | Changed | Notification | Advanced | Answered
 
 
 class Player:
-    """One policy over one history; what happens is played in the order in which it is given."""
+    """Plays one history with one policy, in the given order."""
 
     def __init__(self, policy: Policy, costs: Costs, partition_of: Callable[[str], int] = lambda _: 0) -> None:
         self.requests: list[Request] = []
@@ -218,17 +219,17 @@ class Player:
         self._partition_of = partition_of
         self._users: dict[str, User] = {}
         self._due: dict[int, DueIndex] = {}
-        self._ticked: dict[int, Ticked] = {}  # the last one of each partition that was admitted
-        self._told: dict[str, None] = {}  # users notified at the last moment
+        self._ticked: dict[int, Ticked] = {}  # the last admitted one of each partition
+        self._told: dict[str, None] = {}  # users notified at the last time
         self._told_ms = 0
         self._arrivals: dict[str, list[int]] = {}
         self._answers: list[tuple[int, str, int, RebuildFinished]] = []
         self._rebuilt: set[str] = set()
 
     def play(self, history: Iterable[Happening]) -> None:
-        """Go through a history; answers fall in between by their time, before a tick of the same moment."""
+        """Play a history; answers are inserted by their time, before a tick at the same time."""
         for happening in history:
-            if not (isinstance(happening, Told) and happening.at_ms == self._told_ms):
+            if not (isinstance(happening, Notification) and happening.at_ms == self._told_ms):
                 self._judge_told()
             while self._answers and self._answers[0][0] <= happening.at_ms:
                 self._answer(heapq.heappop(self._answers)[-1])
@@ -241,7 +242,7 @@ class Player:
                 self._tick(happening)
             case Changed(_, event):
                 self._change(event["user_id"], lambda user: apply_changed(user, event))
-            case Told(at_ms, channel_id, head, users, retractions):
+            case Notification(at_ms, channel_id, head, users, retractions):
                 for user_id in users:
                     self._change(user_id, lambda user: apply_head(user, channel_id, head, retractions))
                 self._told |= dict.fromkeys(users)
@@ -268,7 +269,7 @@ class Player:
                 self._judge(user_id, tick, index)
 
     def _judge_told(self) -> None:
-        """Decide about notified users at the last tick, unless it has requested them already."""
+        """Judge notified users at the last tick, unless it has requested them already."""
         for user_id in self._told:
             partition = self._partition_of(user_id)
             tick = self._ticked.get(partition)
@@ -278,7 +279,7 @@ class Player:
         self._told.clear()
 
     def _admit(self, tick: Ticked) -> bool:
-        """As the agent admits them (`streams/ticks.py`): after a rebalance a tick may arrive twice."""
+        """Admit ticks as the agent does (`streams/ticks.py`): after a rebalance a tick may arrive twice."""
         told = Tick(number=tick.number, now=tick.now_ms, clock_offset_ms=tick.clock_offset_ms)
         before = self._ticked.get(tick.partition)
         last = LastTick(now=-1) if before is None else LastTick(before.number, before.now_ms)
@@ -308,7 +309,7 @@ class Player:
                 del self._users[user_id]
 
     def _request(self, user_id: str, user: User, trigger: Trigger, now_ms: int) -> None:
-        """Apply a request, and play what the worker makes of it: it begins at once, and reads what is there by then."""
+        """Apply a request, and simulate the worker: it begins at once, and reads what exists by then."""
         number = max(user.requested_offset, user.finished_offset) + 1
         is_forced = user.is_forced
         apply_requested(user, trigger, offset=number, now=now_ms, deadline_ms=self._costs.deadline_ms)
@@ -328,11 +329,11 @@ class Player:
         self._finish(user_id, number, finish_ms, user, hwm=heads, clustered_ms=finish_ms)
 
     def _outside(self, channel_id: str, hwm: int, now_ms: int) -> int:
-        """How many of a channel's insights are neither new nor in the window."""
+        """Return how many of a channel's insights are neither new nor in the window."""
         return min(hwm, bisect_left(self._arrivals.get(channel_id, []), now_ms - self._costs.window_ms))
 
     def _count_rebuild(self, user_id: str, user: User, heads: Mapping[str, int], now_ms: int) -> int:
-        """Count a version that reaches up to `heads`; the milliseconds that it takes."""
+        """Count a version that reaches up to `heads`; return its duration in milliseconds."""
         marks = {name: user.channels[name].hwm if name in user.channels else 0 for name in heads}
         insights = sum(head - self._outside(name, marks[name], now_ms) for name, head in heads.items())
         cost_ms = int(self._costs.clustering_ms(insights))
@@ -385,7 +386,7 @@ class Player:
 
 
 def _with_pending(facts: UserFacts, pending: int) -> UserFacts:
-    """What the worker judges by: its own count, and neither the demand nor the request that is under way."""
+    """Return the facts that the worker judges by: its own count, without the demand and the request in progress."""
     return UserFacts(
         plan=facts.plan,
         pending=pending,

@@ -1,9 +1,10 @@
-"""A policy over a whole population at once: `backtest_people.report_plain` in arrays, for ten thousand users over a year.
+"""A policy over a whole population at once: `backtest_people.report_plain` in arrays, for ten thousand users over a
+year.
 
-Invariant: it gives the very requests of the plain path, which calls the live rules; a property test compares the two. All users
-take one step at a time: from where each stands, the first tick at which the rules would ask. That tick follows from four others
-(answered, cooled down, enough novelty, enough time), since with nothing new from the user the rules never change their mind
-back, and activity alone may push it to the user's next visit.
+Invariant: it gives exactly the requests of the plain implementation, which calls the live rules; a property test
+compares the two. All users advance one step at a time: to the first tick at which the rules would request. That tick
+follows from four others (answered, cooled down, enough novelty, enough time), since without new events of the user the
+rules never change back, and only activity may delay it to the user's next visit.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from highwater.streams.feeds.backtest_people import Population, user_name
 from highwater.streams.feeds.policy import Policy
 from highwater.streams.feeds.rules import Trigger
 
-# Users taken at once: 2,000 of them over 6,000 arrivals are 50 MB of sums.
+# Users processed at once: 2,000 of them over 6,000 arrivals are 50 MB of sums.
 USERS_AT_ONCE = 2_000
 _NEVER = np.iinfo(np.int64).max // 4
 _NONE = -1
@@ -55,7 +56,7 @@ def _chunks(users: int) -> Iterator[Numbers]:
 
 
 class _Step(NamedTuple):
-    """Requests of one step, a column each."""
+    """The requests of one step, as columns."""
 
     users: Numbers
     ticks: Numbers
@@ -66,7 +67,7 @@ class _Step(NamedTuple):
 
 @dataclass
 class _Standing:
-    """Where users stand. `mark` counts arrivals of all channels: what had arrived when the last rebuild read the heads."""
+    """The state of users. `mark` counts arrivals of all channels: what had arrived when the last rebuild read the heads."""
 
     row: Numbers
     tick: Numbers
@@ -80,23 +81,23 @@ class _Standing:
 
 
 class _Sums:
-    """For each user how many of the first m arrivals were in channels that the user reads; rows ascend."""
+    """For each user how many of the first m arrivals were in channels of that user; rows ascend."""
 
     def __init__(self, population: Population, users: Numbers) -> None:
         mine = population.subscribed[users][:, population.channels]
         self._rows = np.zeros((len(users), len(population.arrivals_ms) + 1), dtype=np.int32)
         np.cumsum(mine, axis=1, out=self._rows[:, 1:])
         self.mine = mine
-        # One ascending line of all rows, so that one search finds a place in every row.
+        # All rows as one ascending array, so that one search finds a place in every row.
         self._stride = len(population.arrivals_ms) + 1
         self._flat = (self._rows + np.arange(len(users), dtype=np.int64)[:, None] * self._stride).ravel()
 
     def at(self, rows: Numbers, m: Numbers) -> Numbers:
-        """Of each row the sum after m arrivals."""
+        """Return for each row the sum after m arrivals."""
         return self._rows[rows, m].astype(np.int64)
 
     def reach(self, rows: Numbers, wanted: Numbers) -> Numbers:
-        """Of each row after how many arrivals the sum is at least so much; past the last where it never is."""
+        """Return for each row after how many arrivals the sum reaches a value; past the last if it never does."""
         is_there = wanted <= self._rows[rows, -1]
         found = np.searchsorted(self._flat, np.where(is_there, wanted, 0) + rows * self._stride) - rows * self._stride
         return np.where(is_there, found, self._stride)
@@ -129,7 +130,7 @@ def _play(policy: Policy, world: Population, costs: Costs, users: Numbers, tally
         if not len(row):
             break
         now_ms = world.begin_ms + tick * world.tick_ms
-        # A tick decides first about users notified by earlier ticks, then about those it notifies itself.
+        # A tick first decides about users notified by earlier ticks, then about those it notifies itself.
         is_told = (tick == novel_tick) & (time_tick[is_within] > tick)
         is_novel = is_told | (tick > novel_tick)
         known_ms = np.where(is_told, now_ms, np.where(tick == 0, _BEFORE_ALL, now_ms - world.tick_ms))
@@ -160,7 +161,7 @@ def _answer(
     served_ms: Milliseconds,
     rebuilt: NDArray[np.bool_],
 ) -> None:
-    """What the worker makes of the requests: with nothing new a look, else a version of all that has arrived."""
+    """Simulate the worker's answers: without new insights a check, else a version of everything that has arrived."""
     row, now_ms = at.row, asked.now_ms
     heads = np.searchsorted(world.arrivals_ms, now_ms, side="right")
     total = sums.at(row, heads)
@@ -187,12 +188,14 @@ def _answer(
 
 
 def _tick_at(world: Population, at_ms: Milliseconds) -> Numbers:
-    """The first tick that is not before a time."""
+    """Return the first tick at or after a time."""
     return np.maximum(0, -(-(at_ms - world.begin_ms) // world.tick_ms))
 
 
 def _told_tick(world: Population, arrivals: Numbers) -> Numbers:
-    """The first tick that reports this many arrivals: it finds the channels dirty and decides about the users it notifies."""
+    """Return the first tick that reports this many arrivals: it finds the channels dirty and decides about the users it
+    notifies.
+    """
     is_there = arrivals <= len(world.arrivals_ms)
     if not len(world.arrivals_ms):
         return np.full(len(arrivals), _NEVER // world.tick_ms, dtype=np.int64)
@@ -201,7 +204,7 @@ def _told_tick(world: Population, arrivals: Numbers) -> Numbers:
 
 
 def _active_tick(world: Population, users: Numbers, within_ms: Numbers, tick: Numbers) -> Numbers:
-    """From a tick on the first at which a user counts as active: that one, or one after a later visit."""
+    """Return the first tick from a given one at which a user counts as active: that one, or one after a later visit."""
     since, every = world.active_from_ms[users], world.active_every_ms[users]
     tick = tick.copy()
     open_ = np.arange(len(tick))
@@ -219,7 +222,7 @@ def _active_tick(world: Population, users: Numbers, within_ms: Numbers, tick: Nu
 
 
 def _count_staleness(world: Population, sums: _Sums, served_ms: Milliseconds, tally: Tally) -> None:
-    """An insight is in the first version that was made after it: the next mark in its row says when."""
+    """Count staleness: an insight is in the first version after it, so the next mark in its row gives the time."""
     if served_ms.size == 0:
         return
     first_ms = np.minimum.accumulate(served_ms[:, ::-1], axis=1)[:, ::-1]

@@ -1,6 +1,6 @@
-"""Made-up subscribers for a backtest: who reads which channels, on which plan, how often they look in, and what happens to them.
+"""Simulated subscribers for a backtest: their channels, plans and visits, and the resulting events.
 
-Invariant: the same seed makes the same people, on every machine; nothing of them is taken from real users.
+Invariant: the same seed gives the same users, on every machine; nothing is derived from real users.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from highwater.streams.feeds.backtest import (
     Costs,
     Happening,
     Milliseconds,
+    Notification,
     Player,
     Report,
     Request,
     Ticked,
-    Told,
 )
 from highwater.streams.feeds.policy import Policy
 
-# Half read up to three channels, a few read many: shares of users by how many channels they read at most.
+# Half read up to three channels, a few read many: shares of users by their maximum number of channels.
 _CHANNELS_MAX = (3, 8, 20)
 _CHANNELS_SHARES = (0.5, 0.35, 0.15)
-# Days between two visits, so that each of the rules about activity decides something: daily, weekly, gone for long.
+# Days between two visits, so that each rule about activity matters: daily, weekly, long inactive.
 _VISIT_DAYS = (1, 7, 21)
 _VISIT_SHARES = (0.6, 0.3, 0.1)
-# The plans that the policy ships with; others are given by name.
+# The plans of the default policy; others are given by name.
 PLANS_DEFAULT = (("free", 0.8), ("pro", 0.2))
 
 
 @dataclass(frozen=True)
 class Population:
-    """Insights as they arrived, and users of whom one knows what they read and when they look in.
+    """Insights as they arrived, and users with known channels and visits.
 
-    `arrivals_ms` ascends; `channels[i]` is the number of the channel of arrival i. `subscribed`: users by channels. A user is
-    seen at `active_from_ms` and every `active_every_ms` after it. Ticks come every `tick_ms` from `begin_ms` until before
-    `end_ms`. A tick reports all channels that moved: their number is below the cap of a tick.
+    `arrivals_ms` ascends; `channels[i]` is the number of the channel of arrival i. `subscribed`: users by channels. A
+    user is seen at `active_from_ms` and every `active_every_ms` after it. Ticks come every `tick_ms` from `begin_ms`
+    until before `end_ms`. A tick reports all channels that advanced: their number is below the limit of a tick.
     """
 
     arrivals_ms: Milliseconds
@@ -60,12 +60,12 @@ class Population:
 
     @property
     def users(self) -> int:
-        """How many."""
+        """Return the number of users."""
         return len(self.plans)
 
     @property
     def days(self) -> float:
-        """How long, in days."""
+        """Return the duration in days."""
         return (self.end_ms - self.begin_ms) / DAY_MS
 
 
@@ -80,16 +80,16 @@ def make_population(
     seed: int = 0,
     plans: Sequence[tuple[str, float]] = PLANS_DEFAULT,
 ) -> Population:
-    """People over a history of insights.
+    """Simulate users over a history of insights.
 
     Args:
         arrivals_ms: when each insight arrived; those from `begin_ms` until before `end_ms` count.
         channel_ids: the channel of each.
-        users: how many people.
+        users: the number of users.
         begin_ms: the first tick.
-        end_ms: nothing happens from here on.
-        tick_ms: from tick to tick.
-        seed: names the people.
+        end_ms: the end of the simulation.
+        tick_ms: the time between ticks.
+        seed: determines the users.
         plans: plans with the share of users on each.
     """
     arrived = np.asarray(arrivals_ms, dtype=np.int64)
@@ -119,19 +119,19 @@ def make_population(
 
 
 def user_name(number: int) -> str:
-    """The id of a made-up user."""
+    """Return the id of a simulated user."""
     return f"user-{number:06d}"
 
 
 def report_plain(policy: Policy, population: Population, costs: Costs) -> tuple[Report, list[Request]]:
-    """A policy over a population, event by event through the live rules; the requests in their order."""
+    """Run a policy over a population, event by event through the live rules; return the requests in order."""
     player = Player(policy, costs)
     player.play(happenings_of(population))
     return Report(policy.hash, population.users, population.days, player.tally, costs), player.requests
 
 
 def happenings_of(population: Population) -> Iterator[Happening]:
-    """The history of a population, in the order of time; what comes at the moment of a tick comes before it."""
+    """Yield the history of a population, in the order of time; events at the time of a tick come before it."""
     own = _own_events(population)
     next_own = next(own, None)
     arrived = 0
@@ -154,7 +154,7 @@ def happenings_of(population: Population) -> Iterator[Happening]:
         yield Ticked(now_ms, number, now_ms)
         # The tick found these dirty; it notifies their readers and decides about them.
         for channel in sorted(moved):
-            yield Told(now_ms, _channel_name(channel), counts[channel], readers[channel])
+            yield Notification(now_ms, _channel_name(channel), counts[channel], readers[channel])
 
 
 def _channel_name(number: int) -> str:
@@ -162,7 +162,7 @@ def _channel_name(number: int) -> str:
 
 
 def _own_events(population: Population) -> Iterator[Changed]:
-    """Who subscribes to what, at the beginning, and every time that somebody is seen."""
+    """Yield the subscriptions at the beginning, and every visit."""
     heads: list[tuple[int, int, int]] = []
     for number in range(population.users):
         channels = [_channel_name(channel) for channel in np.flatnonzero(population.subscribed[number]).tolist()]

@@ -1,10 +1,10 @@
-"""The live policy over what the log recorded: exactly the requests that happened, from the events that they were made from.
+"""The live policy over the recorded log: exactly the actual requests, from the events they were based on.
 
-Invariant: a request counts as reproduced only when the live rules, on a row that the recorded events make, ask at that tick for
-the same reason and the same number. The log does not record in which order the agent met events of different topics around a
-tick. There the recorded decision says which order it was: events that came just before a tick may be held until after it, those
-that came just after may be taken before it. Merges are commutative and idempotent, so no row is possible this way that the
-agent could not have had. How often that was needed is counted.
+Invariant: a request counts as reproduced only if the live rules, on a row built from the recorded events, request at
+that tick for the same reason and number. The log does not record in which order the agent read events of different
+topics around a tick. There the recorded decision reveals the order: events just before a tick may be delayed until
+after it, and events just after it may be read before it. Merges are commutative and idempotent, so every such row is
+one that the agent could have had. The number of such reorderings is counted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from highwater.schemas.feeds import RebuildFinished, RebuildRequested
 from highwater.schemas.positions import parse_position
 from highwater.streams.due import DueIndex
 from highwater.streams.feeds.agents import USERS_PER_TICK_MAX
-from highwater.streams.feeds.backtest import Answered, Changed, Costs, Happening, Player, Request, Ticked, Told
+from highwater.streams.feeds.backtest import Answered, Changed, Costs, Happening, Notification, Player, Request, Ticked
 from highwater.streams.feeds.novelty import judge, pending_of
 from highwater.streams.feeds.policy import Policy
 from highwater.streams.feeds.rules import Rebuild, Trigger
@@ -33,14 +33,14 @@ from highwater.streams.feeds.state import (
     encode_user,
 )
 
-# So far from a tick an event may have been met on the other side of it: a worker that was away reads up for less than this.
+# How far from a tick an event may have been read on the other side of it: a worker that was down catches up in less.
 LATE_MS = 600_000
-# Events of one user that are held or taken early at a tick; more is a difference, not an order.
+# Events of one user that may be delayed or read early at a tick; more is a difference, not an order.
 _MOVED_MAX = 64
 
 
-class Asked(NamedTuple):
-    """A recorded request: what was decided, its offset (the last one, where it was sent twice), and what became of it."""
+class RecordedRequest(NamedTuple):
+    """A recorded request: the decision, its offset (the last one, if it was sent twice), and its outcome."""
 
     trigger: Trigger
     pending: int
@@ -51,15 +51,15 @@ class Asked(NamedTuple):
     policy_hash: str = ""
 
 
-# By user and the tick's `now`: nobody is asked for twice at a tick.
-AskedBy = Mapping[tuple[str, int], Asked]
+# By user and the tick's `now`: a tick requests nobody twice.
+AskedBy = Mapping[tuple[str, int], RecordedRequest]
 
 
 @dataclass
 class Comparison:
-    """Recorded requests against those of the replay: `reordered` took another order of events than their arrival.
+    """Recorded requests compared with those of the replay: `reordered` needed another order than the arrival.
 
-    `other_policy`: recorded requests that were made by a policy of another hash; they may well differ.
+    `other_policy`: recorded requests of a policy with another hash; they may well differ.
     """
 
     recorded: int = 0
@@ -71,11 +71,11 @@ class Comparison:
 
     @property
     def is_exact(self) -> bool:
-        """Whether the replay asked for exactly what happened."""
+        """Return whether the replay requested exactly what was recorded."""
         return not self.missing and not self.extra and self.same == self.recorded
 
     def document(self) -> dict[str, Any]:
-        """As JSON, with the first few differences."""
+        """Return it as JSON, with the first few differences."""
         return {
             "recorded": self.recorded,
             "other_policy": self.other_policy,
@@ -98,19 +98,20 @@ class _Merge(NamedTuple):
 
 
 class _Order(NamedTuple):
-    """A row as the agent may have had it, what of the events it had not met, and how many merges were undone for it."""
+    """A row that the agent may have had, the events that it had not read, and how many merges were undone for it."""
 
     row: User
     held: tuple[_Merge, ...]
     undone: int
 
 
-# Kinds of events of one user that may be met early or late together; each kind is a topic, and each topic keeps its order.
+# Kinds of events of one user that may be read early or late together; each kind is a topic, and each topic keeps its
+# order.
 _KINDS = tuple(frozenset(kinds) for size in (3, 1, 2) for kinds in combinations(("changed", "told", "answered"), size))
 
 
 class RecordedPlayer(Player):
-    """The live policy, answered as it was answered."""
+    """The live policy with the recorded answers."""
 
     def __init__(self, policy: Policy, costs: Costs, partition_of: Callable[[str], int], asked: AskedBy) -> None:
         super().__init__(policy, costs, partition_of)
@@ -124,7 +125,7 @@ class RecordedPlayer(Player):
         self._recent: dict[str, deque[tuple[bytes, _Merge]]] = {}
 
     def play(self, history: Iterable[Happening]) -> None:
-        """Go through the recorded history, given whole."""
+        """Play the complete recorded history."""
         whole: Sequence[Happening] = list(history)
         for happening in whole:
             for user_id, merge in _merges_of(happening):
@@ -136,7 +137,7 @@ class RecordedPlayer(Player):
                 self.comparison.missing.append(Request(user_id, -1, now_ms, one.trigger, one.pending))
 
     def _happen(self, happening: Happening) -> None:
-        if isinstance(happening, Changed | Told | Answered):
+        if isinstance(happening, Changed | Notification | Answered):
             for user_id, merge in _merges_of(happening):
                 self._coming[user_id].popleft()
                 self._merge(user_id, merge)
@@ -161,7 +162,7 @@ class RecordedPlayer(Player):
                 self._judge_unasked(user_id, tick, index)
 
     def _judge_asked(self, user_id: str, tick: Ticked, index: DueIndex) -> None:
-        """The log has a request here: it is looked for in the orders in which the agent may have met the user's events."""
+        """Judge a tick with a recorded request: search it among the possible orders of the user's events."""
         wanted = self._asked[user_id, tick.now_ms]
         for number, order in enumerate(self._orders(user_id, tick)):
             pending = pending_of(order.row)
@@ -177,7 +178,9 @@ class RecordedPlayer(Player):
         index.put(user_id, tick.now_ms)  # reported as missing at the end
 
     def _judge_unasked(self, user_id: str, tick: Ticked, index: DueIndex) -> None:
-        """The log has none: where the rules would ask, the events that make them do so were met after the tick."""
+        """Judge a tick without a recorded request: if the rules would request, the responsible events were read after
+        the tick.
+        """
         for number, order in enumerate(self._orders(user_id, tick)):
             verdict = judge(order.row, pending_of(order.row), self._policy, tick.now_ms)
             if isinstance(verdict, Rebuild):
@@ -195,9 +198,11 @@ class RecordedPlayer(Player):
         self._judge(user_id, tick, index)
 
     def _orders(self, user_id: str, tick: Ticked) -> Iterator[_Order]:
-        """Rows that the agent may have had at a tick, the likeliest first: as the events came, without some, with some more.
+        """Yield rows that the agent may have had at a tick, the likeliest first: in order of arrival, without some
+        events, with some more.
 
-        Topics are read side by side, so of each kind of event the last few may be missing, or the next few be there already.
+        Topics are read concurrently, so of each kind of event the last few may be missing, or the next few may be
+        present.
         """
         user = self._users.setdefault(user_id, User())
         yield _Order(user, (), 0)
@@ -207,7 +212,7 @@ class RecordedPlayer(Player):
         yield from _with_next(user, [one for one in coming if one.at_ms <= tick.at_ms + LATE_MS])
 
     def _put_back(self, user_id: str, order: _Order) -> None:
-        """What was held is met now, after the tick; rows from before the first of it may still be gone back to."""
+        """Apply delayed events after the tick; rows from before the first of them may still be restored."""
         recent = self._recent.get(user_id)
         if recent is not None:
             for _ in range(min(order.undone, len(recent))):
@@ -233,12 +238,12 @@ class RecordedPlayer(Player):
 
 
 def _without_last(late: Sequence[tuple[bytes, _Merge]]) -> Iterator[_Order]:
-    """Rows without the last N events of some kinds; each merge is stored beside the row before it."""
+    """Yield rows without the last N events of some kinds; each merge is stored with the row before it."""
     for count in range(1, len(late) + 1):
         last = late[-count:]
         for kinds in _KINDS:
             if last[0][1].kind not in kinds:
-                continue  # the same was tried with one fewer
+                continue  # already tried with one fewer
             row = decode_user(last[0][0])
             for _, merge in last:
                 if merge.kind not in kinds:
@@ -247,7 +252,7 @@ def _without_last(late: Sequence[tuple[bytes, _Merge]]) -> Iterator[_Order]:
 
 
 def _with_next(user: User, coming: Sequence[_Merge]) -> Iterator[_Order]:
-    """Rows with the next N events of some kinds; these arrive again later, which changes nothing."""
+    """Yield rows with the next N events of some kinds; these arrive again later, which changes nothing."""
     for count in range(1, len(coming) + 1):
         for kinds in _KINDS:
             if coming[count - 1].kind not in kinds:
@@ -260,29 +265,29 @@ def _with_next(user: User, coming: Sequence[_Merge]) -> Iterator[_Order]:
 
 
 def _merges_of(happening: Happening) -> Iterable[tuple[str, _Merge]]:
-    """What a happening changes of which users."""
+    """Return the merges of an event, by user."""
     match happening:
         case Changed(at_ms, changed):
             yield changed["user_id"], _Merge(at_ms, "changed", lambda user: apply_changed(user, changed))
         case Answered(at_ms, answer):
             yield answer["user_id"], _Merge(at_ms, "answered", lambda user: apply_finished(user, answer))
-        case Told(at_ms, channel_id, head, users, retractions):
+        case Notification(at_ms, channel_id, head, users, retractions):
             for user_id in users:
                 yield user_id, _Merge(at_ms, "told", lambda user: apply_head(user, channel_id, head, retractions))
 
 
-def asked_by(
+def recorded_requests(
     requests: Iterable[tuple[int, RebuildRequested]], answers: Iterable[tuple[int, RebuildFinished]]
 ) -> AskedBy:
-    """Recorded requests (offset, value) with their answers (broker time, value).
+    """Return recorded requests (offset, value) with their answers (broker time, value).
 
-    Offsets are those of the user's partition. A request that was sent twice (the worker died between sending and noting it) is
-    one, in flight until its last copy is answered.
+    Offsets are those of the user's partition. A request that was sent twice (the worker died between sending and
+    storing it) is one, in flight until its last copy is answered.
     """
     answered = {}
     for at_ms, finished in answers:
         answered[finished["user_id"], parse_position(finished["request_position"]).offset] = (finished, at_ms)
-    found: dict[tuple[str, int], Asked] = {}
+    found: dict[tuple[str, int], RecordedRequest] = {}
     for offset, value in requests:
         key = value["user_id"], value["planned_at"]
         answer, at_ms = answered.get((value["user_id"], offset), (None, 0))
@@ -294,5 +299,7 @@ def asked_by(
         ):
             answer, at_ms = before.answer, before.answered_ms
         made_by = value.get("policy_hash", "")
-        found[key] = Asked(Trigger(value["trigger"]), value["pending"], value["plan"], offset, answer, at_ms, made_by)
+        found[key] = RecordedRequest(
+            Trigger(value["trigger"]), value["pending"], value["plan"], offset, answer, at_ms, made_by
+        )
     return found

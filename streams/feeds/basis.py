@@ -1,13 +1,13 @@
-"""Owns what vectors of the built-in embedder are made of: the basis, and how one is fitted to a corpus.
+"""The basis (model version) of the built-in embedder, and how one is fitted to a corpus.
 
-Its invariant: a basis is whole numbers, named by the hash of its bytes, and never changes. Vectors of one basis can be
-compared; those of two never are.
+Invariant: a basis consists of integers, is named by the hash of its bytes, and never changes. Vectors of one basis can
+be compared; those of two never are.
 
 A text's terms are its words, their character n-grams and its word pairs. Fitted, a term counts by how rare it is in the
-corpus (inverse document frequency, damped), falls on one signed coordinate of a wide space (feature hashing, Weinberger et
-al. 2009), and the wide space is projected on the directions in which the corpus varies most (latent semantic analysis,
-Deerwester et al. 1990: the singular vectors, found through the sum of outer products, which takes texts batch by
-batch). Unfitted there are no frequencies to go by and nothing to project: `embedding` hashes into the vector itself.
+corpus (inverse document frequency, damped), falls on one signed coordinate of a wide space (feature hashing, Weinberger
+et al. 2009), and the wide space is projected on the directions in which the corpus varies most (latent semantic
+analysis, Deerwester et al. 1990: the singular vectors, found through the sum of outer products, which takes texts batch
+by batch). Unfitted there are no frequencies to go by and nothing to project: `embedding` hashes into the vector itself.
 """
 
 import hashlib
@@ -30,37 +30,38 @@ IntArray = NDArray[np.int64]
 CodeArray = NDArray[np.uint32]
 
 DIMENSIONS = 384
-# Hashed vectors without any fit: the basis of an empty store, whose bits this name stands for.
+# Hashed vectors without a fit: the basis of an empty store, which this name identifies.
 UNFITTED_ID = "hashed-text-384.v1"
 # What fitted bases are called, before the hash of their bytes.
 FITTED_PREFIX = "text-384.v2-"
 
-# Coordinates of the wide space. On 49,381 commit subjects twice as many give clusters that are no better, for four
-# times the memory and ten times the time of the decomposition.
+# Coordinates of the wide space. On 49,381 commit subjects twice as many give no better clusters, for four times the
+# memory and ten times the time of the decomposition.
 WIDTH = 2_048
 # Counters of documents per kind of term: twice the vocabulary of those subjects.
 COUNTERS = 1 << 16
 GRAM_SIZES = (3, 4)
 GRAMS_MAX = 64
-# New words are made of known n-grams: nine of ten hashes are found here. 5 MB.
+# New words consist of known n-grams: nine of ten hashes are found here. 5 MB.
 _GRAMS_CACHED_MAX = 1 << 15
-# Of equal rarity: a word beside one of its n-grams beside a pair. A word's n-grams make half of its squared length.
+# Relative weights at equal rarity: a word, one of its n-grams, and a pair. A word's n-grams make half of its squared
+# length.
 WORD_STEP, GRAM_STEP, PAIR_STEP = 16, 7, 8
-# Weights are in sixteenths of log(documents / documents with the term) ** 0.75: undamped, names that two texts share
-# outweigh their subject (fewer in clusters); at half, common words join what has nothing else in common.
+# Weights are in sixteenths of log(documents / documents with the term) ** 0.75: undamped, shared names outweigh the
+# subject (fewer points in clusters); at half, common words join unrelated texts.
 WEIGHT_UNIT, WEIGHT_DAMPING = 16, 0.75
 PROJECTION_MAX = 32_767
 
-# Of a corpus that is larger a part is looked at: 50,000 texts determine 2,048 coordinates twenty-fold.
+# A larger corpus is sampled: 50,000 texts determine 2,048 coordinates twenty-fold.
 FIT_TEXTS_MAX = 50_000
-# The beginning of a text is enough to weigh its words. Together at most 4 Mi of words: three times the commits' subjects.
-# It bounds memory: 0.2 GB on those, 0.7 GB if no two words were the same.
+# The beginning of a text is enough to weigh its words. Together at most 4 Mi of words: three times the commits'
+# subjects. It limits memory: 0.2 GB on those, 0.7 GB if all words were different.
 FIT_TEXT_CHARACTERS_MAX = 1_000
 FIT_CHARACTERS_MAX = 1 << 22
 # Fewer texts than this do not determine 384 directions.
 FIT_TEXTS_MIN = 1_000
-# A fit re-embeds everything, so they are as far apart as the logarithm: ten million insights see seven of them, and what
-# is re-embedded in all is a third more than the corpus. Between two a corpus is at most three quarters unseen.
+# A fit embeds everything again, so fits are spaced logarithmically: ten million insights see seven of them, and in
+# total a third more than the corpus is embedded again. Between two at most three quarters of a corpus are unseen.
 FIT_GROWTH = 4
 _FIT_BATCH = 2_048
 
@@ -70,10 +71,11 @@ _MAGIC_NAME = b"HWB2"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Basis:
-    """What a text's vector depends on beside the text.
+    """Everything that a vector depends on besides the text.
 
     `weights`: uint8 (3, COUNTERS) by kind of term (word, n-gram, pair) and its hash; `projection`: int16 (WIDTH, 384),
-    its columns orthogonal but for rounding. Both None in the unfitted basis. `fitted_on`: distinct texts looked at.
+    its columns orthogonal up to rounding. Both None in the unfitted basis. `fitted_on`: the number of distinct texts in
+    the fit.
     """
 
     basis_id: str = UNFITTED_ID
@@ -82,7 +84,7 @@ class Basis:
     projection: NDArray[np.int16] | None = None
 
     def to_bytes(self) -> bytes:
-        """All that the basis is but its name, little-endian: 1.8 MB; nothing for the unfitted one."""
+        """Return everything but the name, little-endian: 1.8 MB; empty for the unfitted basis."""
         if self.weights is None or self.projection is None:
             return b""
         head = _MAGIC.pack(_MAGIC_NAME, self.fitted_on)
@@ -90,10 +92,10 @@ class Basis:
 
     @classmethod
     def from_bytes(cls, data: bytes, basis_id: str | None = None) -> Self:
-        """The basis in bytes.
+        """Parse a basis from bytes.
 
         Raises:
-            ValueError: they are no basis, or not the one of that name.
+            ValueError: they are not a basis, or not the one with that name.
         """
         if not data:
             basis = cls()
@@ -114,7 +116,9 @@ UNFITTED = Basis()
 
 
 def should_fit(corpus: int, fitted_on: int | None) -> bool:
-    """Whether a corpus of this many insights is due for a basis; `fitted_on`: its size at the last fit, None before the first."""
+    """Return whether a corpus of this many insights is due for a fit; `fitted_on`: its size at the last fit, None
+    before the first.
+    """
     return corpus >= (FIT_TEXTS_MIN if fitted_on is None else FIT_GROWTH * fitted_on)
 
 
@@ -127,11 +131,11 @@ def terms_of(text: str | None) -> list[str]:
 
 
 def fit_basis(texts: Iterable[str | None]) -> Basis | None:
-    """The basis of a corpus, from its first distinct texts up to the bounds above; None when they are too few.
+    """Fit a basis to a corpus, from its first distinct texts up to the limits above; None if they are too few.
 
-    Texts of the same words count once, or a bot's thousand identical lines would own the basis. So give texts in an
-    order that has nothing to do with what they say. The same texts in the same order give a basis of the same quality
-    on any machine and the same bytes on machines whose linear algebra rounds alike; it is stored, never computed again.
+    Texts with the same words count once, or a bot's thousand identical lines would dominate. So pass texts in an order
+    that is independent of their contents. The same texts in the same order give a basis of the same quality on any
+    machine and the same bytes on machines with the same rounding of linear algebra; it is stored, never computed again.
     """
     from scipy.linalg import eigh  # noqa: PLC0415 - only who fits a basis needs it
 
@@ -149,13 +153,13 @@ def fit_basis(texts: Iterable[str | None]) -> Basis | None:
 
 
 def word_code(word: str) -> int:
-    """The 32-bit hash of a whole word; its low half gives the place in the wide space, the high half the counter."""
+    """Return the 32-bit hash of a whole word; its low half gives the coordinate in the wide space, the high half the counter."""
     encoded = word.encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(encoded, digest_size=4, person=b"highwater").digest(), "little")
 
 
 def gram_codes(word: str) -> list[int]:
-    """The hashes of a word's character n-grams, its ends marked; at most 64 of each size, repeats kept."""
+    """Return the hashes of a word's character n-grams, its ends marked; at most 64 of each size, repeats kept."""
     marked = f"<{word[:TEXT_CHARACTERS_MAX]}>"
     grams = [marked[i : i + size] for size in GRAM_SIZES for i in range(min(GRAMS_MAX, len(marked) - size + 1))]
     return [_gram_code(gram) for gram in grams]
@@ -167,36 +171,36 @@ def _gram_code(gram: str) -> int:
 
 
 def pair_codes(before: CodeArray, after: CodeArray) -> CodeArray:
-    """The hashes of pairs of neighbouring words, in their order, from the words' hashes."""
+    """Return the hashes of pairs of neighbouring words, in order, from the words' hashes."""
     mixed = before.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + after.astype(np.uint64)
     mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
     return cast("CodeArray", (mixed >> np.uint64(32)).astype(np.uint32))
 
 
 def place_of(codes: CodeArray) -> IntArray:
-    """The coordinates in the wide space that hashes fall on."""
+    """Return the coordinates in the wide space for hashes."""
     return ((codes >> 1) % WIDTH).astype(np.int64)
 
 
 def sign_of(codes: CodeArray) -> IntArray:
-    """The signs with which they do, so that what shares a coordinate by chance cancels on average."""
+    """Return the signs for hashes, so that accidental collisions cancel on average."""
     return 1 - 2 * (codes & 1).astype(np.int64)
 
 
 def counter_of(codes: CodeArray) -> IntArray:
-    """The counters of documents that hashes fall on."""
+    """Return the counters of documents for hashes."""
     return cast("IntArray", (codes >> 16).astype(np.int64))
 
 
 def wide_terms(codes: CodeArray, is_whole: NDArray[np.bool_], weights: NDArray[np.uint8]) -> IntArray:
-    """Signed steps of whole words and n-grams in the wide space, one a hash."""
+    """Return signed steps of whole words and n-grams in the wide space, one per hash."""
     steps = np.where(is_whole, WORD_STEP, GRAM_STEP)
     kinds = np.where(is_whole, 0, 1)
     return cast("IntArray", sign_of(codes) * steps * weights[kinds, counter_of(codes)])
 
 
 def wide_pairs(codes: CodeArray, weights: NDArray[np.uint8]) -> IntArray:
-    """Signed steps of pairs in the wide space."""
+    """Return signed steps of pairs in the wide space."""
     return cast("IntArray", sign_of(codes) * PAIR_STEP * weights[2, counter_of(codes)])
 
 
@@ -238,7 +242,7 @@ class _Corpus:
         return len(self._texts)
 
     def _counts(self, first: int, last: int) -> tuple["csr_array", IntArray, CodeArray, IntArray]:
-        """Of a batch: how often each word is in each text, and per distinct pair of a text its text, hash and count."""
+        """Return for a batch: how often each word is in each text, and per distinct pair of a text its text, hash and count."""
         texts = self._texts[first:last]
         word = np.concatenate(texts).astype(np.int64)
         text_of = np.repeat(np.arange(len(texts)), [len(text) for text in texts])
@@ -251,7 +255,7 @@ class _Corpus:
         return counts, keys >> 32, (keys & 0xFFFFFFFF).astype(np.uint32), sublinear(times)
 
     def weights(self) -> NDArray[np.uint8]:
-        """How much each counter's terms tell, uint8 (3, COUNTERS)."""
+        """Return the weight of each counter's terms, uint8 (3, COUNTERS)."""
         documents = np.zeros((3, COUNTERS), dtype=np.int64)
         grams = np.flatnonzero(~self._is_whole)
         owner = np.repeat(np.arange(len(self._codes)), np.diff(self._starts))[grams]
@@ -268,7 +272,7 @@ class _Corpus:
         )
 
     def wide_rows(self, first: int, last: int, weights: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """Unit vectors of a batch in the wide space, float32 (n, WIDTH)."""
+        """Return unit vectors of a batch in the wide space, float32 (n, WIDTH)."""
         counts, text_of, codes, times = self._counts(first, last)
         steps = wide_terms(self._terms, self._is_whole, weights)
         spelled = sparse_rows((steps, place_of(self._terms), self._starts), shape=(len(self._codes), WIDTH))

@@ -1,17 +1,18 @@
-"""Owns the clusters of a window. Its law: they are a function of the set of distinct vectors alone.
+"""The clusters of a window. Invariant: they are a function of the set of distinct vectors alone.
 
-So permuting the insights permutes the labels, a copy of an insight follows it and moves nothing else, and what was
-known of an earlier window saves time without changing a result. The steps (R0.3, R0.36):
+So permuting the insights permutes the labels, a copy of an insight gets its label and changes nothing else, and data of
+an earlier window saves time without changing a result. The steps (R0.3, R0.36):
 
-1. Distinct vectors; the exact nearest neighbours of each (`neighbours`), taken over from the last version where they hold.
+1. Distinct vectors; the exact nearest neighbours of each (`neighbours`), reused from the last version where they are
+   still valid.
 2. The graph of their ties, and the vectors averaged over it (`graph`).
 3. HDBSCAN's condensed tree (Campello, Moulavi and Sander 2013) over the graph's edges, by the `hdbscan` package itself:
-   single linkage, excess of mass. What is in no stable branch is noise, and what is in one has a membership.
-4. Fragments of one topic joined by modularity, and within each cluster again with closer ties and then of smaller branches, which
-   gives its parts. A text that repeats often enough is a cluster even when nothing is like it.
+   single linkage, excess of mass. A point in no stable branch is noise, and a point in one has a membership.
+4. Fragments of one topic joined by modularity, and within each cluster again with closer ties and then of smaller
+   branches, which gives its parts. A text that repeats often enough is a cluster even if nothing is similar.
 
-A point whose membership is below `MEMBERSHIP_MIN` counts as noise. What is noise may still lean towards a cluster; that
-is said beside it with its confidence, and never counted as membership.
+A point whose membership is below `MEMBERSHIP_MIN` counts as noise. Noise may still lean towards a cluster; that is
+reported with its confidence, and never counted as membership.
 """
 
 from __future__ import annotations
@@ -44,16 +45,16 @@ NOISE = NOBODY
 MEMBERSHIP_MIN = 0.3
 CLUSTER_SIZE_MIN, CLUSTER_SIZE_MAX = 4, 15
 NEIGHBOURS_MIN = 5
-# Averaged vectors nearer than this are as good as equal: without it a core of near copies would take the scale of
-# membership and make all else of its topic noise.
+# Averaged vectors nearer than this count as equal: otherwise a core of near copies would set the scale of membership
+# and turn the rest of its topic into noise.
 DISTANCE_MIN = 0.05
-# 1.5 MB of differences at 384 coordinates, which stay in a core's caches.
+# 1.5 MB of differences at 384 coordinates, which fit a core's caches.
 EDGES_AT_ONCE = 1 << 10
-# Parts of a cluster, ever closer: of branches of this share of the smallest cluster's size, with so many times as many ties
-# within as chance would make. What the first do not tell apart, as half of some windows in the local model, the second do
-# (docs/benchmarks/labels.md). Of branches of half that size less is mixed still, and ids live half as long.
+# Parts of a cluster, ever closer: of branches of this share of the smallest cluster's size, with this many times as
+# many ties within as by chance. What the first cannot separate, as half of some windows with the local model, the
+# second can (docs/benchmarks/labels.md). With branches of half that size even less is mixed, but ids last half as long.
 PARTS = ((1.0, 3.0), (0.75, 9.0))
-# Parts of the graph without a tie are joined far outside the range of distances (0..2), where no branch survives.
+# Components of the graph without a tie are joined far outside the range of distances (0..2), where no branch survives.
 APART = 1e3
 
 
@@ -62,11 +63,11 @@ class Clustering:
     """The clusters of n points.
 
     `labels` int (n,): cluster from 0, or `NOISE`. `memberships` float64 (n,): strength in 0..1, at least
-    `MEMBERSHIP_MIN` in a cluster; of noise, what it had in the branch that it left too early, else 0. `leanings` int
-    (n,): of noise, the cluster that most of its ties go to, `NOISE` when none does; `confidences` float64 (n,): the
-    share of its ties that do. `distinct` and `neighbours`: what the map is drawn from. `kept`: what the next version starts from,
-    which holds more neighbours the more of them were known. `graph`: the ties of the distinct points. `parts` int (n,) each:
-    clusters in ever closer parts (`division`), every part within one of those before; what is in none is `NOISE`.
+    `MEMBERSHIP_MIN` in a cluster; for noise, that in the branch that it left too early, else 0. `leanings` int (n,):
+    for noise, the cluster of most of its ties, `NOISE` without any; `confidences` float64 (n,): the share of those
+    ties. `distinct` and `neighbours`: the input of the map. `kept`: the start of the next version, with more neighbours
+    where more were known. `graph`: the ties of the distinct points. `parts` int (n,) each: clusters in ever closer
+    parts (`division`), every part within one of those before; `NOISE` for points in none.
     """
 
     labels: IntArray
@@ -81,14 +82,14 @@ class Clustering:
 
     @property
     def cluster_count(self) -> int:
-        """How many clusters there are, noise not counted."""
+        """Return the number of clusters, without noise."""
         return int(self.labels.max(initial=NOISE)) + 1
 
     def regrouped(self, labels: IntArray) -> Clustering:
-        """The same points in other clusters: int (n,) from 0 without a gap, equal for rows of one direction.
+        """Return the same points in other clusters: int (n,) from 0 without a gap, equal for rows of one direction.
 
-        What comes into a cluster from outside is a member by the share of its ties that go there; what is put out has no
-        membership.
+        The membership of a point that joins a cluster is the share of its ties to that cluster; a removed point has
+        none.
         """
         nodes = np.full(len(self.distinct), NOISE, dtype=np.intp)
         is_told = self.distinct.node_of_row != NOBODY
@@ -110,8 +111,8 @@ def cluster_embeddings(
 ) -> Clustering:
     """Cluster the rows of float32 (n, d), by direction (cosine).
 
-    `known`: neighbours in an earlier window of the same basis. `min_cluster_size`: distinct points that make a cluster,
-    by default `cluster_size_for`. Rows of zeros say nothing and are noise. Source: R0.3, R0.36.
+    `known`: neighbours in an earlier window of the same basis. `min_cluster_size`: distinct points that form a cluster,
+    by default `cluster_size_for`. Rows of zeros have no direction and are noise. Source: R0.3, R0.36.
 
     Raises:
         ValueError: a value is not finite, or the array is not float32 (n, d).
@@ -141,23 +142,26 @@ def cluster_embeddings(
 
 
 def cluster_size_for(distinct_count: int) -> int:
-    """How many distinct points make a cluster: a third of the root of their number, from 4 to 15.
+    """Return how many distinct points form a cluster: a third of the root of their number, from 4 to 15.
 
-    A user of a hundred insights has topics of a handful; one of ten thousand is not helped by hundreds of clusters.
+    A user with a hundred insights has topics of a handful; one with ten thousand does not need hundreds of clusters.
     """
     return max(CLUSTER_SIZE_MIN, min(CLUSTER_SIZE_MAX, round(math.sqrt(distinct_count) / 3)))
 
 
 def neighbours_for(distinct_count: int) -> int:
-    """How many neighbours tie a point: 0.55 of the root of their number, from 5 to 15, which 744 points reach.
+    """Return the number of neighbours that a point is tied to: 0.55 of the root of their number, from 5 to 15, which
+    744 points reach.
 
-    With 15 in a window of a hundred points everything is near everything, and one cluster swallows all topics.
+    With 15 in a window of a hundred points everything is near everything, and one cluster absorbs all topics.
     """
     return max(NEIGHBOURS_MIN, min(NEIGHBOURS, round(0.55 * math.sqrt(distinct_count))))
 
 
 def _tree(vectors: Float32Array, graph: csr_array) -> FloatArray:
-    """The single linkage of float32 (u, d) over the graph's edges, float64 (u - 1, 4); of less than two points no rows."""
+    """Return the single linkage of float32 (u, d) over the graph's edges, float64 (u - 1, 4); no rows for fewer than
+    two points.
+    """
     if len(vectors) < 2:
         return np.zeros((0, 4))
     tree: FloatArray = single_linkage_of(_spanning_edges(vectors, graph))
@@ -165,7 +169,7 @@ def _tree(vectors: Float32Array, graph: csr_array) -> FloatArray:
 
 
 def _branches(tree: FloatArray, u: int, min_cluster_size: int) -> tuple[IntArray, FloatArray]:
-    """The stable branches of the condensed tree: label int (u,) and membership float64 (u,)."""
+    """Return the stable branches of the condensed tree: label int (u,) and membership float64 (u,)."""
     if u < max(min_cluster_size, 2):
         return np.full(u, NOISE, dtype=np.intp), np.zeros(u)
     with np.errstate(all="ignore"):
@@ -174,11 +178,11 @@ def _branches(tree: FloatArray, u: int, min_cluster_size: int) -> tuple[IntArray
 
 
 def _parts(tree: FloatArray, graph: csr_array, min_cluster_size: int, joint: IntArray) -> Iterator[IntArray]:
-    """Groups (u,) in ever closer parts, as `PARTS` says."""
+    """Yield groups (u,) in ever closer parts, as `PARTS` defines."""
     within = joint
     for share, resolution in PARTS:
         branch, strength = _branches(tree, len(joint), max(CLUSTER_SIZE_MIN, round(share * min_cluster_size)))
-        # A branch that lies in two groups is cut.
+        # A branch across two groups is split.
         is_inside = (branch != NOISE) & (strength >= MEMBERSHIP_MIN) & (within != NOISE)
         pairs = branch[is_inside] * (int(within.max(initial=NOISE)) + 1) + within[is_inside]
         fragments = np.full(len(branch), NOISE, dtype=np.intp)
@@ -188,9 +192,11 @@ def _parts(tree: FloatArray, graph: csr_array, min_cluster_size: int, joint: Int
 
 
 def _spanning_edges(vectors: Float32Array, graph: csr_array) -> FloatArray:
-    """The minimum spanning tree over the graph's edges, lightest first: float64 (u - 1, 3) of (point, point, distance).
+    """Return the minimum spanning tree over the graph's edges, shortest first: float64 (u - 1, 3) of (point, point,
+    distance).
 
-    Lengths are distances of the averaged vectors. Ties are in the order of the points. Parts are strung together at `APART`.
+    Lengths are distances of the averaged vectors. Ties are in the order of the points. Components are joined at
+    `APART`.
     """
     u = len(vectors)
     pairs = coo_array(graph)
@@ -214,7 +220,7 @@ def _spanning_edges(vectors: Float32Array, graph: csr_array) -> FloatArray:
 def _with_repeats(
     labels: IntArray, strength: FloatArray, copies: IntArray, min_cluster_size: int
 ) -> tuple[IntArray, FloatArray]:
-    """A point in no cluster with as many copies as make one is a cluster of its own."""
+    """Turn an unclustered point with enough copies into a cluster of its own."""
     alone = np.flatnonzero((labels == NOISE) & (copies >= min_cluster_size))
     labels, strength = labels.copy(), strength.copy()
     labels[alone] = np.arange(len(alone)) + labels.max(initial=NOISE) + 1
@@ -223,7 +229,7 @@ def _with_repeats(
 
 
 def _leanings(labels: IntArray, graph: csr_array, distinct: Distinct) -> tuple[IntArray, FloatArray]:
-    """What each row of noise leans to, and how much."""
+    """Return the cluster that each row of noise leans to, and its confidence."""
     nearest, confidence = leanings(labels, graph)
     is_noise = labels == NOISE
     return (
@@ -233,7 +239,7 @@ def _leanings(labels: IntArray, graph: csr_array, distinct: Distinct) -> tuple[I
 
 
 def _spread(values: NDArray[Any], distinct: Distinct, otherwise: float) -> NDArray[Any]:
-    """What holds of the distinct points, for every row; `otherwise` for rows without a direction."""
+    """Return values of the distinct points for every row; `otherwise` for rows without a direction."""
     if not len(values):
         return np.full(len(distinct.node_of_row), otherwise, dtype=values.dtype)
     return np.where(distinct.node_of_row == NOBODY, values.dtype.type(otherwise), values[distinct.node_of_row])

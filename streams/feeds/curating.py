@@ -1,12 +1,12 @@
-"""Owns how the clusters of a version follow what their reader said of them.
+"""Applies a reader's curations to the clusters of a version.
 
-Its invariant: every insight stays in exactly one cluster or outside, insights that are alike to the last digit stay together,
-and the same clusters with the same curations are the same groups, in whatever order the curations are given: they count in the
-order of the log. Said twice is said once.
+Invariant: every insight stays in exactly one cluster or outside, insights with equal vectors stay together, and the
+same clusters with the same curations give the same groups, in whatever order the curations are passed: they apply in
+the order of the log. A repeat changes nothing.
 
-Clusters are found and matched with those of the last version as if nobody had said anything, and curations are applied to
-what was found; so both sides of a merge, and the whole of a split, keep an identity that can be matched again. A curation
-whose clusters are not in a version rests, and counts again in a version that has them.
+Clusters are found and matched with those of the last version without curations, which are applied to the result; so
+both sides of a merge, and the whole of a split, keep an identity that can be matched again. A curation whose clusters
+are not in a version is inactive, and applies again in a version that has them.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from highwater.streams.feeds.labels import ClusterDescription
 from highwater.streams.feeds.neighbours import Float32Array, IntArray
 from highwater.streams.feeds.versions import Homes, LastVersion
 
-# Closeness to a part is compared to this many digits, so that the order of a sum does not matter.
+# Closeness to a part is compared to this many digits, so that the order of summation does not matter.
 _DIGITS = 6
-# A point that nothing says the part of.
+# A point without a known part.
 _OPEN = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Curated:
-    """Clusters after curations: `found` with other labels and leanings, the id of each number, and what the reader calls them.
+    """Clusters after curations: `found` with other labels and leanings, the id of each number, and the reader's labels.
 
-    `homes` by the id of each split: who is in its rest and in its parts. `is_regrouped`: whether anything is in another cluster,
-    or under another id, than it was found in.
+    `homes` by the id of each split: the members of its rest and its parts. `is_regrouped`: whether anything is in
+    another cluster, or under another id, than before.
     """
 
     found: Clustering
@@ -87,9 +87,9 @@ def curate(
 def renamed(
     described: Sequence[ClusterDescription], cluster_ids: Sequence[str], labels: Mapping[str, str]
 ) -> list[ClusterDescription]:
-    """Descriptions of clusters with these ids, under the labels that their reader gave them.
+    """Return the descriptions of clusters with their reader's labels.
 
-    A theme of one cluster is called as the cluster is, unless another theme is called so.
+    A theme of one cluster gets the cluster's label, unless another theme has it.
     """
     themes = Counter(one.theme for one in described)
     taken = {theme.casefold() for theme in themes}
@@ -108,7 +108,7 @@ def renamed(
 class _Groups:
     """The clusters while curations are applied to them, over the distinct points.
 
-    `labels` and `leanings` int (u,) are numbers of clusters or `NOISE`; `number_of` has the clusters that hold anything.
+    `labels` and `leanings` int (u,) are numbers of clusters or `NOISE`; `number_of` has the clusters with any member.
     """
 
     def __init__(
@@ -128,26 +128,26 @@ class _Groups:
 
     @property
     def is_regrouped(self) -> bool:
-        """Whether anything is in another cluster, or under another id, than it was found in."""
+        """Return whether anything is in another cluster, or under another id, than before."""
         labels, number_of = self._found
         return self.number_of != number_of or not np.array_equal(self.labels, labels)
 
     def _of_nodes(self, values: IntArray) -> IntArray:
-        """What the rows say, for the distinct points, whose rows all say the same."""
+        """Return row values for the distinct points, whose rows all have the same value."""
         nodes = np.full(len(self._vectors), NOISE, dtype=np.intp)
         is_somewhere = self._node_of_row != NOISE
         nodes[self._node_of_row[is_somewhere]] = values[is_somewhere]
         return nodes
 
     def spread(self, nodes: IntArray, numbers: Sequence[int]) -> IntArray:
-        """For the rows, with the numbers counted from 0 in this order."""
-        place = np.full(self._count + 1, NOISE, dtype=np.intp)  # the last entry is what noise reads
+        """Return values for the rows, with the numbers counted from 0 in this order."""
+        place = np.full(self._count + 1, NOISE, dtype=np.intp)  # the last entry is for noise
         place[list(numbers)] = np.arange(len(numbers))
-        placed = np.append(place[nodes], NOISE)  # likewise of rows without a direction
+        placed = np.append(place[nodes], NOISE)  # the same for rows without a direction
         return placed[self._node_of_row]
 
     def merge(self, into: str, others: Collection[str]) -> None:
-        """All of these under one id; where that one is gone, under its id all the same."""
+        """Merge all of these under one id, even if that cluster is gone."""
         sources = [self.number_of.pop(one) for one in (into, *others) if one in self.number_of]
         if not sources:
             return
@@ -157,7 +157,7 @@ class _Groups:
         self.number_of[into] = first
 
     def split(self, one: Curation) -> None:
-        """Divide a cluster: members of a part stay in it, and new insights go to the nearest part."""
+        """Split a cluster: members of a part stay in it, and new insights join the nearest part."""
         if one.curation_id in self.homes:
             return
         known = None if self._last.found is None else self._last.found.homes.get(one.curation_id)
@@ -175,21 +175,22 @@ class _Groups:
         self._note(one, targets, members)
 
     def _named(self, one: Curation) -> Homes:
-        """The homes of a split that is new: the parts as they were named, and what else its reader saw in the cluster."""
+        """Return the homes of a new split: the named parts, and the rest that its reader saw in the cluster."""
         named = {insight_id for part in one.parts for insight_id in part.insight_ids}
-        # A cluster that was merged or split off since the last version has no members there: then all it has is the rest.
+        # A cluster that was merged or split off since the last version has no members there: then all of it is the
+        # rest.
         seen = next((c.insight_ids for c in self._last.clusters if c.cluster_id == one.cluster_id), self._insight_ids)
         rest = tuple(insight_id for insight_id in seen if insight_id not in named)
         return (rest, *(part.insight_ids for part in one.parts))
 
     def _rest(self, one: Curation, known: Homes) -> None:
-        """Its cluster is not here: what is still in the window is remembered for when it is."""
+        """Remember the members that are still in the window of a cluster that is absent, for when it returns."""
         left = tuple(tuple(insight_id for insight_id in home if insight_id in self._row_of) for home in known)
         if any(left):
             self.homes[one.curation_id] = left
 
     def _note(self, one: Curation, targets: Sequence[int], members: IntArray) -> None:
-        """Remember who is where, and which of the clusters hold anything."""
+        """Store the members of each home, and which of the clusters have any."""
         rows_of: dict[int, list[str]] = {target: [] for target in targets}
         for row in np.flatnonzero(np.isin(self._node_of_row, members)).tolist():
             rows_of[int(self.labels[self._node_of_row[row]])].append(self._insight_ids[row])
@@ -200,9 +201,9 @@ class _Groups:
                 self.number_of[cluster_id] = target
 
     def _anchors(self, homes: Homes, number: int) -> IntArray:
-        """For each point of a cluster the home that its insights have, of several the first part; else `_OPEN`: int (u,)."""
+        """Return for each point of a cluster the home of its insights, of several the first part; else `_OPEN`: int (u,)."""
         anchors = np.full(len(self._vectors), _OPEN, dtype=np.intp)
-        for home in (0, *range(len(homes) - 1, 0, -1)):  # what is said later counts
+        for home in (0, *range(len(homes) - 1, 0, -1)):  # later statements count
             rows = [self._row_of[one] for one in homes[home] if one in self._row_of]
             nodes = self._node_of_row[np.array(rows, dtype=np.intp)]
             nodes = nodes[nodes != NOISE]
@@ -210,7 +211,9 @@ class _Groups:
         return anchors
 
     def _homes_of(self, nodes: IntArray, anchors: IntArray) -> IntArray:
-        """The home of each of these points: its own, else the one whose centre is nearest; the rest where nothing is known."""
+        """Return the home of each of these points: its own, else the one with the nearest centre; the rest if nothing
+        is known.
+        """
         chosen = anchors[nodes]
         is_open = chosen == _OPEN
         known = [home for home in range(int(anchors.max(initial=_OPEN)) + 1) if (anchors == home).any()]

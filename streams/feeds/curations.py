@@ -1,8 +1,9 @@
-"""Owns what a reader says of the clusters: a curation renames one, merges several or splits one, and holds until it is undone.
+"""A reader's curations of clusters: one renames a cluster, merges several or splits one, and is active until it is
+undone.
 
-Its invariant: what a reader holds follows from the reader's events in the order of the log, and an event that comes again
-changes nothing. A curation is known by what it does, so the same one said twice is one; a cluster has one name, the last that
-was said.
+Invariant: a reader's curations follow from the reader's events in the order of the log, and a repeated event changes
+nothing. A curation is identified by what it does, so a repeat is the same one; a cluster has one name, the last one
+given.
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.feeds import ClustersCurated
 from highwater.streams.checks import check_id, check_name, check_not_blank
 
-# A reader looks through what was said, and every rebuild applies all of it; a hundred are more than a version has clusters.
+# A reader reviews them, and every rebuild applies all of them; a hundred are more than a version has clusters.
 CURATIONS_MAX = 100
 # A line of a list, in any script: 240 bytes are 60 to 240 characters.
 LABEL_BYTES_MAX = 240
-# Clusters of a version that are merged at once: fifty are what a reader takes for a long list.
+# Clusters that one merge may name: fifty are a long list for a reader.
 MERGED_MAX = 50
-# Parts that one split names; what is split further is split again.
+# Parts that one split names; for further ones the parts are split again.
 PARTS_MAX = 10
-# Insights that a split names over all parts: they say where the others belong, and a thousand say it.
+# Insights that a split names over all parts: they decide where the others belong, and a thousand are enough.
 NAMED_MAX = 1_000
 CURATION_ID_CHARACTERS = 12
-# Who gave a cluster its label, where it is no label of `naming`.
+# Who labelled a cluster, if not `naming`.
 READER = "reader"
 
-# When the broker took an event, and where it stands: (ms since 1970, partition, offset).
+# When the broker received an event, and its position: (ms since 1970, partition, offset).
 Order = tuple[int, int, int]
 
 
@@ -54,7 +55,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Curation:
-    """What a reader said of `cluster_id`: its `label`; or that `cluster_ids` belong to it; or that `parts` do not.
+    """A reader's curation of `cluster_id`: its `label`; or that `cluster_ids` belong to it; or that `parts` do not.
 
     An undo names a curation instead, by `curation_id`.
     """
@@ -69,27 +70,29 @@ class Curation:
 
     @property
     def part_ids(self) -> tuple[str, ...]:
-        """The ids of the clusters that a split makes: from the cluster and what was named, so that they never change."""
+        """Return the ids of the clusters that a split creates: from the cluster and the named insights, so that they
+        never change.
+        """
         return tuple(_id_of("part", self.cluster_id, *sorted(part.insight_ids)) for part in self.parts)
 
     def is_resting(self, cluster_ids: Iterable[str]) -> bool:
-        """Whether it does nothing in a version with these clusters: none of those that it is about is there."""
+        """Return whether it is inactive in a version with these clusters: none of its clusters is there."""
         about = self.part_ids if self.kind is CurationKind.SPLIT else (self.cluster_id,)
         return set(about).isdisjoint(cluster_ids)
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A reader's curations after some events, by id, and those of the events that were beyond `CURATIONS_MAX`."""
+class CurationState:
+    """A reader's curations after some events, by id, and the events beyond `CURATIONS_MAX`."""
 
     curations: Mapping[str, Curation]
     refused: tuple[Curation, ...] = ()
 
 
 def curation_of(event: ClustersCurated, order: Order) -> Curation:
-    """The curation that a checked event says.
+    """Return the curation in a checked event.
 
-    Its id is that of what it does: labels do not count, nor does the order of ids.
+    Its id is derived from what it does: labels do not count, nor does the order of ids.
     """
     kind = CurationKind(event["kind"])
     parts = tuple(Part(tuple(one["insight_ids"]), one["label"] or "") for one in event["parts"])
@@ -104,8 +107,10 @@ def curation_of(event: ClustersCurated, order: Order) -> Curation:
     )
 
 
-def fold_curations(held: Mapping[str, Curation], said: Iterable[Curation]) -> Held:
-    """What a reader holds after these: a later name replaces the one before, an undo takes away, a repeat changes nothing."""
+def fold_curations(held: Mapping[str, Curation], said: Iterable[Curation]) -> CurationState:
+    """Return a reader's curations after these events: a later name replaces the earlier one, an undo removes, a repeat
+    changes nothing.
+    """
     after, refused = dict(held), []
     for one in sorted(said, key=lambda one: one.order):
         before = after.get(one.curation_id)
@@ -115,14 +120,14 @@ def fold_curations(held: Mapping[str, Curation], said: Iterable[Curation]) -> He
             refused.append(one)
         elif before is None or (one.kind is CurationKind.RENAME and one.order > before.order):
             after[one.curation_id] = one
-    return Held(after, tuple(refused))
+    return CurationState(after, tuple(refused))
 
 
 def check_curated(event: ClustersCurated) -> None:
     """Check an event of `feeds.clusters-curated` beyond its schema.
 
     Raises:
-        InvalidEventError: with the field at fault and a reason a program can rely on.
+        InvalidEventError: names the field at fault and a machine-readable reason.
     """
     kind = event["kind"]
     if kind not in list(CurationKind):
@@ -183,7 +188,7 @@ def _check_once(name: str, ids: Sequence[str]) -> None:
 
 
 def curation_from(stored: Mapping[str, Any], curation_id: str, order: Order) -> Curation:
-    """A curation as `curation_json` wrote it."""
+    """Parse a curation from `curation_json`."""
     parts = tuple(Part(tuple(one["insight_ids"]), one["label"]) for one in stored["parts"])
     kind = CurationKind(stored["kind"])
     return Curation(
@@ -192,7 +197,7 @@ def curation_from(stored: Mapping[str, Any], curation_id: str, order: Order) -> 
 
 
 def curation_json(one: Curation) -> dict[str, Any]:
-    """A curation as it is stored and served, without its id and its place."""
+    """Return a curation as it is stored and served, without its id and its place."""
     parts = [{"insight_ids": list(part.insight_ids), "label": part.label} for part in one.parts]
     return {
         "kind": one.kind.value,
@@ -204,7 +209,7 @@ def curation_json(one: Curation) -> dict[str, Any]:
 
 
 def _id_of(*words: str) -> str:
-    """Of these words in this order; no id holds a zero byte, so none can be taken for two."""
+    """Hash these words in this order; no id contains a zero byte, so the boundaries are unambiguous."""
     digest = hashlib.sha256()
     for word in words:
         digest.update(word.encode("utf-8", "surrogatepass") + b"\0")

@@ -1,9 +1,9 @@
-"""Owns the clusters as their texts have them: which are told in parts, and what else belongs to one.
+"""Adjusts clusters by their texts: which are shown in parts, and what else belongs to one.
 
-Its law: a cluster whose members share a subject keeps them all. One without is taken apart (`clustering.Clustering.parts`):
-parts that have a subject become clusters where they hold enough of its members, and the rest stays together, so that less is
-"Mixed". What leans to a cluster and says its subject belongs to it. All follows from the vectors and texts of the window alone,
-and rows of one direction stay together.
+Invariant: a cluster whose members share a subject keeps them all. One without is divided
+(`clustering.Clustering.parts`): parts with a subject become clusters if they hold enough of its members, and the rest
+stays together, so that fewer clusters are "Mixed". Insights that lean to a cluster and contain its subject join it.
+Everything follows from the vectors and texts of the window alone, and rows of one direction stay together.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from highwater.streams.feeds.neighbours import IntArray
 from highwater.streams.feeds.phrases import BoolArray, Reading
 from highwater.streams.feeds.roots import Roots
 
-# The share of a cluster's members that is in parts with a subject, for these to be clusters.
+# The share of a cluster's members in parts with a subject that makes these clusters.
 TOLD_SHARE_MIN = 0.2
 
 
 def divide(found: Clustering, texts: Sequence[str | None]) -> Clustering:
-    """The clusters after their texts were read; numbers count from 0 in the order of the old ones. Pure.
+    """Return the clusters adjusted by their texts; numbers count from 0 in the order of the old ones. Pure.
 
     `texts`: of the rows.
     """
@@ -40,13 +40,13 @@ def divide(found: Clustering, texts: Sequence[str | None]) -> Clustering:
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """What is said in a window; `number_of_row` int (n,): which text a row has, -1 for none."""
+    """The texts of a window; `number_of_row` int (n,): the text of each row, -1 for none."""
 
     roots: Roots
     number_of_row: IntArray
 
     def names(self, labels: IntArray, chosen: Iterable[int]) -> dict[int, Name]:
-        """What the chosen clusters are called, by their numbers."""
+        """Return the names of the chosen clusters, by number."""
         numbers = list(chosen)
         members = []
         for cluster in numbers:
@@ -56,7 +56,7 @@ class _Window:
         return dict(zip(numbers, name_clusters(self.roots, members), strict=True))
 
     def holds(self, rows: IntArray, roots: frozenset[int]) -> BoolArray:
-        """Which of the rows say all of these roots."""
+        """Return which of the rows contain all of these roots."""
         numbers = self.number_of_row[rows]
         said: BoolArray = np.zeros(len(rows), dtype=bool)
         is_read = numbers >= 0
@@ -65,7 +65,7 @@ class _Window:
 
 
 def _divided(found: Clustering, window: _Window) -> tuple[IntArray, dict[int, Name]]:
-    """The labels with parts in place of clusters without a subject, and what all are called then."""
+    """Return the labels with parts in place of clusters without a subject, and all names."""
     least = max(CLUSTER_SIZE_MIN, round(PARTS[-1][0] * cluster_size_for(len(found.distinct))))
     labels, count = found.labels, found.cluster_count
     names = window.names(labels, range(count))
@@ -98,12 +98,12 @@ def _divided(found: Clustering, window: _Window) -> tuple[IntArray, dict[int, Na
 
 
 def _parts_in(parts: IntArray, sizes: IntArray, least: int) -> list[int]:
-    """The parts of a cluster's members that are large enough to be clusters."""
+    """Return the parts of a cluster's members that are large enough to be clusters."""
     return [part for part in np.unique(parts).tolist() if part != NOISE and sizes[part] >= least]
 
 
 def _renumbered(before: IntArray, labels: IntArray, names: dict[int, Name]) -> tuple[IntArray, list[Name]]:
-    """Numbers from 0 without a gap, in the order of the clusters that they were in, and the names in that order."""
+    """Return numbers from 0 without a gap, in the order of the original clusters, and the names in that order."""
     numbers, rows = np.unique(labels, return_index=True)
     order = sorted(
         (int(before[row]), number) for number, row in zip(numbers.tolist(), rows, strict=True) if number >= 0
@@ -114,13 +114,13 @@ def _renumbered(before: IntArray, labels: IntArray, names: dict[int, Name]) -> t
 
 
 def _grown(found: Clustering, names: Sequence[Name], window: _Window) -> IntArray:
-    """The labels with what leans to each cluster that has a subject and says it."""
+    """Return the labels after insights joined the cluster that they lean to and whose subject they contain."""
     labels, node_of_row = found.labels.copy(), found.distinct.node_of_row
     for cluster, name in enumerate(names):
         if is_mixed(name.head) or not name.roots:
             continue
         leaning = np.flatnonzero(found.leanings == cluster)
-        # Rows of one direction come in together.
+        # Rows of one direction join together.
         nodes = node_of_row[leaning[window.holds(leaning, name.roots)]]
         labels[leaning[np.isin(node_of_row[leaning], nodes)]] = cluster
     return labels

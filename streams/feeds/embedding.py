@@ -1,12 +1,12 @@
-"""Owns the built-in embedder and the check of embeddings from outside. Its law: a text's vector depends on the text
-and on the basis alone: no download, the same bits on every machine and in every process.
+"""The built-in embedder and the check of embeddings from outside. Invariant: a text's vector depends only on the text
+and on the basis: no download, the same bits on every machine and in every process.
 
 A text is the sum of its words' vectors and of hashed word pairs (feature hashing, Weinberger et al. 2009). A word's
 vector is the sum of signed hashed coordinates of the word and of its character n-grams, so that `partition` and
 `partitions` are near each other. Repeats count less than linearly; function words do not count unless nothing else is
 there. In a fitted basis terms count by their rarity in the corpus and are projected (`basis`); as that is linear, a
-word is projected once and kept. In the unfitted one words that any change note uses count little, longer words a
-little more, as rarer ones do.
+word is projected once and kept. In the unfitted one words that any change note uses count little, longer words a little
+more, as rarer ones do.
 
 Everything up to the root is whole numbers small enough to be held exactly (float32 unfitted, float64 fitted: a word's
 numbers stay below 2^33, a text's below 2^50), so no order of summing and no fused multiply-add changes a bit.
@@ -49,7 +49,7 @@ WORDS_CACHED_MAX = 16_384
 BATCH_CHARACTERS_MAX = 16_384
 BATCH_TEXTS_MAX = 1_024
 
-# Of the unfitted basis.
+# For the unfitted basis.
 WORD_COORDINATES = 6
 WORD_STEP = 40  # each coordinate of the whole word: +-40, together a length of 98
 GRAMS_LENGTH = 80.0  # all n-grams of a word together: two fifths of its squared length
@@ -58,12 +58,12 @@ WEIGHT, WEIGHT_FAINT, WEIGHT_SHORT, WEIGHT_LONG = 16, 5, 10, 20
 LONG_WORD_CHARACTERS = 7
 PAIR_STEP = 26  # each of a pair's two coordinates, times the lesser of the two weights
 
-# A text's numbers are cut to this many bits before they are squared: 384 squares then add up to less than 2^53, exactly.
+# A text's numbers are cut to this many bits before they are squared: then 384 squares sum to less than 2^53, exactly.
 _SQUARED_BITS = 22
 
 
 class TextEmbedder:
-    """Texts to unit vectors of one basis. Holds beside it only a cache of word vectors; threads take turns."""
+    """Converts texts to unit vectors of one basis. Its only state is a cache of word vectors; threads take turns."""
 
     dimensions = DIMENSIONS
 
@@ -112,7 +112,7 @@ class TextEmbedder:
 
 
 class _Rows(dict[str, int]):
-    """Words to rows: one that is asked for and not here gets the next row."""
+    """Maps words to rows: an unknown word gets the next row."""
 
     def __missing__(self, word: str) -> int:
         row = self[word] = len(self)
@@ -120,7 +120,7 @@ class _Rows(dict[str, int]):
 
 
 class _HashedWords:
-    """The words of the unfitted basis: their vectors are hashed, their weights rules of thumb."""
+    """The words of the unfitted basis: their vectors are hashed, their weights are rules of thumb."""
 
     def __init__(self) -> None:
         self.vectors = np.empty((WORDS_CACHED_MAX + BATCH_CHARACTERS_MAX, DIMENSIONS), dtype=np.float32)
@@ -128,14 +128,14 @@ class _HashedWords:
         self._codes = np.empty(len(self.vectors), dtype=np.uint64)
 
     def learn(self, first: int, words: Sequence[str]) -> None:
-        """Keep what is to be known of words, in rows from `first` on."""
+        """Store the data of words, in rows from `first` on."""
         rows = slice(first, first + len(words))
         self.vectors[rows] = word_vectors(words)
         self.weights[rows] = [word_weight(word) for word in words]
         self._codes[rows] = [crc32(word.encode("utf-8", "surrogatepass")) for word in words]
 
     def pair_sums(self, word: IntArray, text_of: IntArray, count: int) -> FloatArray:
-        """What a batch's word pairs add to its texts' vectors, whole numbers (count, 384)."""
+        """Return what a batch's word pairs add to its texts' vectors, integers (count, 384)."""
         within = np.flatnonzero(text_of[1:] == text_of[:-1])
         before, after, owner = word[within], word[within + 1], text_of[within].astype(np.uint64)
         mixed = (self._codes[before] * np.uint64(0x9E3779B1) + self._codes[after]) % np.uint64(1 << 32)
@@ -150,7 +150,7 @@ class _HashedWords:
 
 
 class _ProjectedWords:
-    """The words of a fitted basis: their rarity is in their vectors, so each weighs one."""
+    """The words of a fitted basis: their vectors include their rarity, so each has weight one."""
 
     def __init__(self, weights: NDArray[np.uint8], projection: NDArray[np.int16]) -> None:
         self.vectors = np.empty((WORDS_CACHED_MAX + BATCH_CHARACTERS_MAX, DIMENSIONS))
@@ -160,7 +160,7 @@ class _ProjectedWords:
         self._projection = projection.astype(np.float64)
 
     def learn(self, first: int, words: Sequence[str]) -> None:
-        """Keep what is to be known of words, in rows from `first` on."""
+        """Store the data of words, in rows from `first` on."""
         terms = [[word_code(word), *gram_codes(word)] for word in words]
         starts = np.cumsum([0, *map(len, terms)])
         codes = np.fromiter(chain.from_iterable(terms), dtype=np.uint32, count=starts[-1])
@@ -172,7 +172,7 @@ class _ProjectedWords:
         self._codes[rows] = codes[starts[:-1]]
 
     def pair_sums(self, word: IntArray, text_of: IntArray, count: int) -> FloatArray:
-        """What a batch's word pairs add to its texts' vectors, whole numbers (count, 384)."""
+        """Return what a batch's word pairs add to its texts' vectors, integers (count, 384)."""
         within = np.flatnonzero(text_of[1:] == text_of[:-1])
         codes = pair_codes(self._codes[word[within]], self._codes[word[within + 1]]).astype(np.int64)
         keys, times = np.unique((text_of[within] << 32) + codes, return_counts=True)
@@ -184,7 +184,7 @@ class _ProjectedWords:
 
 
 def word_vectors(words: Sequence[str]) -> FloatArray:
-    """The coordinates of words in the unfitted basis, whole numbers (n, 384): of each the word, and its n-grams."""
+    """Return the coordinates of words in the unfitted basis, integers (n, 384): the word and its n-grams."""
     encoded = [word.encode("utf-8", "surrogatepass") for word in words]
     digests = [blake2b(one, digest_size=4 * WORD_COORDINATES, person=b"highwater").digest() for one in encoded]
     grams = [gram_codes(word) for word in words]
@@ -201,14 +201,14 @@ def word_vectors(words: Sequence[str]) -> FloatArray:
 
 
 def _sums_at(places: IntArray, steps: IntArray, count: int) -> FloatArray:
-    """The sums of whole numbers by their places in an array of (count, 384)."""
+    """Return the sums of integers by their places in an array of (count, 384)."""
     sums = np.bincount(places, weights=steps, minlength=count * DIMENSIONS)
-    # Of no numbers NumPy gives whole ones.
+    # For an empty input NumPy returns integers.
     return cast("FloatArray", sums.astype(np.float64, copy=False).reshape(count, DIMENSIONS))
 
 
 def word_weight(word: str) -> int:
-    """The weight of a word without a corpus, in sixteenths."""
+    """Return the weight of a word without a corpus, in sixteenths."""
     if word in FAINT_WORDS:
         return WEIGHT_FAINT
     if len(word) <= 2 and word.isascii():
@@ -220,13 +220,13 @@ def validate_embedding(embedding: bytes, dimensions: int) -> None:
     """Check an embedding from outside: little-endian float32, finite, not all zero.
 
     Raises:
-        ValueError: one line that says what is wrong; the sink dead-letters with it.
+        ValueError: one line with the reason; the sink dead-letters with it.
     """
     vector_from_bytes(embedding, dimensions)
 
 
 def vector_from_bytes(embedding: bytes, dimensions: int) -> Float32Array:
-    """The vector float32 (dimensions,) in native order that the bytes hold; not rescaled.
+    """Return the vector float32 (dimensions,) in native order from bytes; not rescaled.
 
     Raises:
         ValueError: the length is wrong, a value is not finite, or the vector has no direction.
@@ -243,7 +243,7 @@ def vector_from_bytes(embedding: bytes, dimensions: int) -> Float32Array:
 
 
 def _batches(texts: Sequence[str | None]) -> Iterator[tuple[int, int]]:
-    """Consecutive (first, last) of at most `BATCH_TEXTS_MAX` texts and `BATCH_CHARACTERS_MAX` characters."""
+    """Yield consecutive (first, last) of at most `BATCH_TEXTS_MAX` texts and `BATCH_CHARACTERS_MAX` characters."""
     first, characters = 0, 0
     for i, text in enumerate(texts):
         length = min(len(text or ""), TEXT_CHARACTERS_MAX)
@@ -256,7 +256,7 @@ def _batches(texts: Sequence[str | None]) -> Iterator[tuple[int, int]]:
 
 
 def _unit(sums: FloatArray) -> Float32Array:
-    """Rows of whole numbers scaled to length 1, zero rows left as they are: float32 (n, 384)."""
+    """Scale rows of integers to length 1, zero rows unchanged: float32 (n, 384)."""
     greatest = np.maximum(sums.max(axis=1, initial=0.0), -sums.min(axis=1, initial=0.0))
     _, exponents = np.frexp(greatest)
     if exponents.max(initial=0) > _SQUARED_BITS:

@@ -1,13 +1,14 @@
-"""Owns the identity of clusters over versions: which cluster of this version is one of the last, and what became of each.
+"""The identity of clusters over versions: which cluster of this version continues one of the last, and what happened to
+each.
 
-Its invariant: every cluster of the last version is continued by exactly one of this version or died, every cluster of this
-version continues exactly one or was born, and neither depends on the order in which clusters and members are given.
+Invariant: every cluster of the last version is continued by exactly one of this version or ended, every cluster of this
+version continues exactly one or is new, and neither depends on the order in which clusters and members are given.
 
-Two clusters are compared by the Jaccard index over *shared* insights, those that both data sets held: an insight that was
-not there before cannot have been in the cluster, and one that left the window is no loss. Pairs are chosen by an optimal
-assignment (Kuhn 1955). A cluster whose insights have all left the window shares nothing with anything: it died, and a
-cluster on the same subject that comes after it is another one. What became of the rest follows MONIC (Spiliopoulou et al.
-2006): shares of a cluster's surviving insights tell a merge and a split.
+Two clusters are compared by the Jaccard index over *shared* insights, those that both data sets held: an insight that
+did not exist before cannot have been in the cluster, and one that left the window is no loss. Pairs are chosen by an
+optimal assignment (Kuhn 1955). A cluster whose insights have all left the window shares nothing with anything: it died,
+and a cluster on the same subject that comes after it is another one. How the rest is classified follows MONIC
+(Spiliopoulou et al. 2006): shares of a cluster's surviving insights distinguish a merge from a split.
 """
 
 import hashlib
@@ -23,20 +24,22 @@ from scipy.sparse.csgraph import connected_components
 
 from highwater.streams.feeds.tracking import ChangeKind, ClusterChange, TrackedCluster
 
-# From this Jaccard index on, two clusters are the same. A cluster that swapped half of its insights for others has 1/3,
-# as has each third of an equal split: one of the three goes on. A quarter (1/4) is a part of a cluster and not the cluster.
+# From this Jaccard index on, two clusters are the same. A cluster that exchanged half of its insights has 1/3, as has
+# each third of an equal split: one of the three continues it. A quarter (1/4) is a part of a cluster and not the
+# cluster.
 SAME_JACCARD_MIN = 0.3
-# Of a cluster that does not go on, the share of its surviving insights that must be in one place for a merge: where most
-# of it is now, or one of two halves. And the share of all it had: one whose insights have nearly all left the window
-# died of that, wherever the last few are.
+# For a cluster that is not continued, the share of its surviving insights that must be in one place for a merge: most
+# of it, or one of two halves. And the share of all it had: one whose insights have nearly all left the window ended for
+# that reason, wherever the last few are.
 MERGE_SHARE_MIN = 0.5
 MERGE_SHARE_OF_ALL_MIN = 0.25
-# Each part of a split holds this share, so that at most four are reported; and two insights, since a single one is a stray.
+# Each part of a split holds this share, so that at most four are reported; and two insights, since a single one is a
+# stray.
 SPLIT_SHARE_MIN = 0.25
 SPLIT_INSIGHTS_MIN = 2
 CLUSTER_ID_CHARACTERS = 12
-# The assignment adds up whole numbers, which doubles do exactly below 2**53: 500 indices of at most 2**43 and the ranks
-# that break their ties. So the choice is that of exact arithmetic on every machine.
+# The assignment sums integers, which doubles do exactly below 2**53: 500 indices of at most 2**43 and the ranks that
+# break ties. So the choice equals exact arithmetic on every machine.
 _JACCARD_UNIT = 2**43
 
 
@@ -62,12 +65,12 @@ def match_clusters(
 ) -> Evolution:
     """Find the clusters of the last version in this one: `version`, with `present` as lists of insight ids.
 
-    `previous_ids` and `present_ids` are all insights of the two data sets, in a cluster or not. The chosen pairs have the
-    greatest possible sum of Jaccard indices, each at least `SAME_JACCARD_MIN`. Of two that could equally be continued by
-    a cluster the one born earlier is (then the lower id); of two that could equally continue it the larger does (then the
-    one with the lowest insight id). A version without clusters, also the first, is an empty sequence.
-    `cluster_ids`, parallel to `present`: nothing is chosen, for a reader has said which cluster is which.
-    Source: Kuhn 1955; Spiliopoulou et al. 2006.
+    `previous_ids` and `present_ids` are all insights of the two data sets, in a cluster or not. The chosen pairs have
+    the greatest possible sum of Jaccard indices, each at least `SAME_JACCARD_MIN`. If two could equally be continued by
+    a cluster, the older one is (then the lower id); if two could equally continue it, the larger does (then the one
+    with the lowest insight id). A version without clusters, also the first, is an empty sequence. `cluster_ids`,
+    parallel to `present`: nothing is chosen, since a reader has decided the identities. Source: Kuhn 1955; Spiliopoulou
+    et al. 2006.
 
     Raises:
         ValueError: a cluster is empty, an insight is in two clusters or not in its data set, a cluster id occurs twice,
@@ -75,7 +78,7 @@ def match_clusters(
     """
     before, now = frozenset(previous_ids), frozenset(present_ids)
     _check_input(previous, before, present, now, version)
-    # Everything is done in an order that follows from the content, so that the input's cannot matter.
+    # Everything is processed in an order derived from the content, so that the input's order cannot matter.
     old = sorted(previous, key=lambda one: (one.born_version, one.cluster_id))
     places = sorted(range(len(present)), key=lambda place: (-len(present[place]), min(present[place])))
     new = [present[place] for place in places]
@@ -102,7 +105,7 @@ class _Shared:
     """How many insights clusters share. Clusters are numbers: p of the last version, q of this one.
 
     `previous_sizes` and `sizes` count all members, `kept[p]` those still in the data set, `known[q]` those that were in
-    the last one, `both[p, q]` those in both clusters; only pairs that share something are there.
+    the last one, `both[p, q]` those in both clusters; only pairs that share something are present.
     """
 
     previous_sizes: list[int]
@@ -131,12 +134,12 @@ class _Shared:
         )
 
     def jaccard(self, p: int, q: int) -> float:
-        """The index of two clusters; 0 where they share no insight, which only those do that a reader has called one."""
+        """Return the index of two clusters; 0 if they share no insight, which only happens by a reader's decision."""
         both = self.both[p, q]
         return both / (self.kept[p] + self.known[q] - both) if both else 0.0
 
     def places(self) -> dict[int, dict[int, int]]:
-        """For each p that shares insights: in which clusters q they are now, and how many in each."""
+        """Return for each p that shares insights: in which clusters q they are now, and how many in each."""
         places: dict[int, dict[int, int]] = defaultdict(dict)
         for (p, q), both in self.both.items():
             places[p][q] = both
@@ -172,7 +175,7 @@ def _check_groups(which: str, groups: Sequence[Sequence[str]], ids: frozenset[st
 
 
 def _assign(shared: _Shared) -> dict[int, int]:
-    """The cluster q that continues p, for each p that is continued."""
+    """Return the cluster q that continues p, for each continued p."""
     same = [pair for pair in shared.both if shared.jaccard(*pair) >= SAME_JACCARD_MIN]
     heirs: dict[int, int] = {}
     for pairs in _components(same, len(shared.previous_sizes), len(shared.sizes)):
@@ -181,7 +184,7 @@ def _assign(shared: _Shared) -> dict[int, int]:
 
 
 def _components(pairs: list[tuple[int, int]], p_count: int, q_count: int) -> Iterator[list[tuple[int, int]]]:
-    """The pairs of each connected component: few and small, so that one matrix of all clusters is never needed."""
+    """Yield the pairs of each connected component: few and small, so that one matrix of all clusters is never needed."""
     if not pairs:
         return
     rows, columns = np.array(pairs).T
@@ -195,7 +198,7 @@ def _components(pairs: list[tuple[int, int]], p_count: int, q_count: int) -> Ite
 
 
 def _best_pairs(shared: _Shared, pairs: list[tuple[int, int]]) -> dict[int, int]:
-    """The assignment of one component with the greatest sum; where sums are equal, by ranks, which are far below a unit."""
+    """Return the assignment of one component with the greatest sum; ties are broken by ranks, which are far below a unit."""
     rows, columns = (sorted(set(numbers)) for numbers in zip(*pairs, strict=True))
     row_of, column_of = ({number: place for place, number in enumerate(numbers)} for numbers in (rows, columns))
     weights = np.zeros((len(rows), len(columns)))
@@ -204,16 +207,16 @@ def _best_pairs(shared: _Shared, pairs: list[tuple[int, int]]) -> dict[int, int]
         rank = (len(rows) - row) * (len(columns) - column)
         weights[row, column] = round(shared.jaccard(p, q) * _JACCARD_UNIT) + rank
     chosen = zip(*linear_sum_assignment(weights, maximize=True), strict=True)
-    # A pair of weight 0 shares nothing: it only fills the assignment up.
+    # A pair of weight 0 shares nothing: it only completes the assignment.
     return {rows[int(row)]: columns[int(column)] for row, column in chosen if weights[row, column]}
 
 
 def _ids_of(new: Sequence[Sequence[str]], continued: dict[int, str], taken: set[str], version: int) -> list[str]:
-    """The id of each cluster: the one it continues, or a new one from the version and the members.
+    """Return the id of each cluster: the one it continues, or a new one from the version and the members.
 
-    Without the version, a cluster that reappears with its former members would get the id of one that died. The
-    mark opens with a zero byte, which no insight id holds, so it sorts first and cannot be taken for a member. Chance makes
-    two ids equal once in 2**48 pairs; among those alive the mark is then counted up.
+    Without the version, a cluster that reappears with its former members would get the id of one that ended. The mark
+    begins with a zero byte, which no insight id contains, so it sorts first and cannot be mistaken for a member. Two
+    ids collide once in 2**48 pairs; then the mark is incremented.
     """
     ids = []
     for q, members in enumerate(new):
@@ -227,7 +230,7 @@ def _ids_of(new: Sequence[Sequence[str]], continued: dict[int, str], taken: set[
 
 
 def cluster_id_of(insight_ids: Sequence[str]) -> str:
-    """An id from the content alone: 12 hex characters of SHA-256 over the sorted ids, each ended by a zero byte."""
+    """Return an id from the content alone: 12 hex characters of SHA-256 over the sorted ids, each ended by a zero byte."""
     digest = hashlib.sha256()
     for insight_id in sorted(insight_ids):
         digest.update(insight_id.encode("utf-8", "surrogatepass") + b"\0")
@@ -240,7 +243,7 @@ def _tracked(
     if origin is None:
         return TrackedCluster(cluster_id, tuple(members), (version,) * len(members), version, version)
     since_of = dict(zip(origin.insight_ids, origin.since, strict=True))
-    # Equal once the insights that left the data set are put aside: nothing joined, and nothing left for elsewhere.
+    # Equal without the insights that left the data set: nothing joined, and nothing moved elsewhere.
     is_unchanged = set(members) == {insight_id for insight_id in origin.insight_ids if insight_id in now}
     return TrackedCluster(
         cluster_id,
@@ -254,7 +257,7 @@ def _tracked(
 def _changes(
     shared: _Shared, heirs: dict[int, int], old_ids: Sequence[str], new_ids: Sequence[str]
 ) -> list[ClusterChange]:
-    """All that happened, in the order of `Evolution.changes`."""
+    """Return all changes, in the order of `Evolution.changes`."""
     parts, halves = _destinations(shared, heirs)
     origins = {heir: origin for origin, heir in heirs.items()}
     sources: dict[int, set[int]] = defaultdict(set)
@@ -286,7 +289,9 @@ def _changes(
 
 
 def _destinations(shared: _Shared, heirs: dict[int, int]) -> tuple[dict[int, set[int]], dict[int, set[int]]]:
-    """The parts of each p that split, and for each p that is not continued the clusters that hold half of what is left of it."""
+    """Return the parts of each p that split, and for each p that is not continued the clusters that hold half of the
+    rest of it.
+    """
     parts: dict[int, set[int]] = {}
     halves: dict[int, set[int]] = {}
     for p, places in shared.places().items():
@@ -303,7 +308,7 @@ def _destinations(shared: _Shared, heirs: dict[int, int]) -> tuple[dict[int, set
 def _change(
     shared: _Shared, kind: ChangeKind, cluster_id: str, p: int | None, q: int | None, related: Sequence[str]
 ) -> ClusterChange:
-    """The numbers of p that became q; without p it was born, without q it died."""
+    """Return the change of p to q; without p it is new, without q it ended."""
     both = 0 if p is None or q is None else shared.both[p, q]
     size, known = (0, 0) if q is None else (shared.sizes[q], shared.known[q])
     previous_size, kept = (0, 0) if p is None else (shared.previous_sizes[p], shared.kept[p])

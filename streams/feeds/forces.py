@@ -1,8 +1,8 @@
-"""Owns the two forces of the map: the pull along the edges of the neighbour graph, the push between all pairs.
+"""The two forces of the map: the attraction along the edges of the neighbour graph, the repulsion between all pairs.
 
-They are t-SNE's (van der Maaten and Hinton 2008); the push is read from a grid by a Fourier transform (Linderman et al.
-2019), so that a step costs what the edges cost. Places are complex numbers. Law: no BLAS product, so the same bits for
-any number of threads.
+They are t-SNE's (van der Maaten and Hinton 2008); the repulsion is read from a grid by a Fourier transform (Linderman
+et al. 2019), so that a step costs what the edges cost. Places are complex numbers. Invariant: no BLAS product, so the
+same bits for any number of threads.
 """
 
 import math
@@ -52,12 +52,12 @@ class Graph:
         return Graph(targets, weights, both_ways, np.asarray(both_ways.sum(axis=1), dtype=np.float64).ravel())
 
     def mean_of_neighbours(self, values: Floats) -> Floats:
-        """Of `values` (u,) or (u, m) over each point's neighbours in either direction, 0 where there is none."""
+        """Return the means of `values` (u,) or (u, m) over each point's neighbours in either direction, 0 without any."""
         sums = self.both_ways @ values
         return np.asarray((sums.T / np.maximum(self.degrees, 1e-12)).T, dtype=np.float64)
 
     def pull(self, at: Complex) -> Complex:
-        """t-SNE's attraction: along every edge, less over long ones, half for either end."""
+        """Return t-SNE's attraction: along every edge, less over long ones, half for either end."""
         apart = at[self.targets] - at[:, None]
         force = apart * (self.weights / (1 + apart.real**2 + apart.imag**2))
         pulled: Complex = force.sum(axis=1) - sums_of(self.targets.ravel(), force.ravel(), len(at))
@@ -77,7 +77,7 @@ class Field:
         self.kernel = fft.rfft2(1 / (1 + squares[:, None] + squares))
 
     def push(self, at: Complex) -> Complex:
-        """The repulsion on every point from all others, scaled so that all pairs' closeness sums to their number."""
+        """Return the repulsion on every point from all others, scaled so that all pairs' closeness sums to their number."""
         cells = self.cells
         x = np.clip((at.real + self.half) / self.cell - 0.5, 0, cells - 1.001)
         y = np.clip((at.imag + self.half) / self.cell - 0.5, 0, cells - 1.001)
@@ -99,5 +99,5 @@ class Field:
 
 
 def sums_of(groups: Ints, values: Complex, count: int) -> Complex:
-    """The sum of the values of each group."""
+    """Return the sum of the values of each group."""
     return np.bincount(groups, values.real, count) + 1j * np.bincount(groups, values.imag, count)

@@ -1,14 +1,15 @@
-"""Owns the graph of a window's vectors: how strongly near ones are tied, what that makes of them, which groups belong together.
+"""The graph of a window's vectors: the ties of near ones, the averaged vectors, and which groups belong together.
 
-Its invariant: everything is a function of the neighbour lists, so it is linear in the window and independent of its order.
+Invariant: everything is a function of the neighbour lists, so it is linear in the window and independent of its order.
 
-- Ties are scaled locally, as in UMAP (McInnes et al. 2018): a point's nearest neighbour is certain, and its ties add up
-  to the same whether it lies in a crowd or far out. Without that, a dense topic swallows a sparse one.
+- Ties are scaled locally, as in UMAP (McInnes et al. 2018): a point's nearest neighbour is certain, and its ties have
+  the same sum whether it lies in a crowd or far out. Without that, a dense topic absorbs a sparse one.
 - Averaging over the graph (mean shift along it; simple graph convolution, Wu et al. 2019) draws the vectors of a topic
-  together and leaves what belongs nowhere where it was. Raw text vectors are nearly all equally far apart: 80 % of real
+  together and leaves isolated ones where they were. Raw text vectors are nearly all equally far apart: 80 % of real
   commits were noise to HDBSCAN before it, 30 % after.
-- Fragments of a topic are joined while that raises the modularity (Newman 2004): more ties between them than chance. Asking
-  for twice as many gives more and smaller clusters, which are easier to name and further from the digits' true classes.
+- Fragments of a topic are joined while that raises the modularity (Newman 2004): more ties between them than chance.
+  Requiring twice as many gives more and smaller clusters, which are easier to name and further from the digits' true
+  classes.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ FloatArray = NDArray[np.float64]
 
 # Two give nearly the same clusters, eight blur neighbouring topics (measured on commits and on the digits).
 AVERAGING_STEPS = 4
-# Coordinates averaged at once: 10,000 points with 128 of them are 5 MB, which stay in a core's caches while the ties of all
+# Coordinates averaged at once: 10,000 points with 128 of them are 5 MB, which fit a core's caches while the ties of all
 # points are followed; with all 384 it takes twice as long.
 COLUMNS = 128
-# Halvings of the search for a point's scale: 2^-40 of its range is below float32's rounding.
+# Halvings in the search for a point's scale: 2^-40 of its range is below float32's rounding.
 SCALE_STEPS = 40
 
 
 def ties(neighbours: Neighbours) -> csr_array:
-    """The symmetric graph: weights in 0..1 of float32, (u, u).
+    """Return the symmetric graph: weights in 0..1 of float32, (u, u).
 
     A point's weight to a neighbour at distance d is exp(-(d - r) / s), r being the distance of its nearest and s such
-    that its weights add up to log2 of their number; two directions unite as a + b - ab.
+    that its weights sum to log2 of their number; two directions combine as a + b - ab.
     """
     u, k = neighbours.others.shape
     is_tie = neighbours.others != NOBODY
@@ -51,7 +52,7 @@ def ties(neighbours: Neighbours) -> csr_array:
 
 
 def _scales(beyond: FloatArray, is_tie: NDArray[np.bool_]) -> FloatArray:
-    """Per point the s for which its weights add up to log2 of their number, by bisection; float64 (u,)."""
+    """Return per point the s for which its weights sum to log2 of their number, by bisection; float64 (u,)."""
     wanted = np.log2(np.maximum(is_tie.sum(axis=1), 1))
     low, high = np.zeros(len(beyond)), np.full(len(beyond), 4.0)
     for _ in range(SCALE_STEPS):
@@ -63,7 +64,7 @@ def _scales(beyond: FloatArray, is_tie: NDArray[np.bool_]) -> FloatArray:
 
 
 def averaged(vectors: Float32Array, graph: csr_array) -> Float32Array:
-    """Vectors (u, d) after `AVERAGING_STEPS` averagings with their neighbours, each of unit length: float32 (u, d)."""
+    """Return vectors (u, d) after `AVERAGING_STEPS` averagings with their neighbours, each of unit length: float32 (u, d)."""
     with_self = csr_array(graph + eye_array(len(vectors), dtype=np.float32, format="csr"))
     sums = np.asarray(with_self.sum(axis=1)).ravel()
     step = csr_array(diags_array((1.0 / sums).astype(np.float32)) @ with_self)
@@ -74,7 +75,7 @@ def averaged(vectors: Float32Array, graph: csr_array) -> Float32Array:
 
 
 def _product(graph: csr_array, vectors: Float32Array) -> Float32Array:
-    """The same numbers as of `graph @ vectors`."""
+    """Return the same numbers as `graph @ vectors`."""
     found = np.empty_like(vectors)
     for first in range(0, vectors.shape[1], COLUMNS):
         part = slice(first, first + COLUMNS)
@@ -88,11 +89,11 @@ def _unit(vectors: Float32Array) -> Float32Array:
 
 
 def joined(labels: IntArray, graph: csr_array, *, resolution: float = 1.0, within: IntArray | None = None) -> IntArray:
-    """Groups (u,), -1 for none, after joining the pair that raises modularity most until none does.
+    """Return groups (u,), -1 for none, after joining the pair that raises modularity most until none does.
 
-    `resolution`: how many times as many ties as chance would make are asked for (Reichardt and Bornholdt 2006). `within`: groups
-    (u,) that are not left: fragments of two of them stay apart. Equal gains are taken in the order of the labels. New labels
-    count from 0 in the order of the old.
+    `resolution`: how many times as many ties as by chance are required (Reichardt and Bornholdt 2006). `within`: groups
+    (u,) that are not left: fragments of two of them stay apart. Equal gains are taken in the order of the labels. New
+    labels count from 0 in the order of the old.
     """
     count = int(labels.max(initial=-1)) + 1
     if count < 2:
@@ -102,7 +103,7 @@ def joined(labels: IntArray, graph: csr_array, *, resolution: float = 1.0, withi
     total = degrees.sum()
     between = (member.T @ graph @ member).toarray() / total
     share = (member.T @ degrees) / total
-    # Half of the modularity gained by joining two groups: the share of ties between them above what chance would tie.
+    # Half of the modularity gained by joining two groups: the share of ties between them above that by chance.
     gains = between - resolution * np.outer(share, share)
     np.fill_diagonal(gains, -np.inf)
     if within is not None:
@@ -134,9 +135,9 @@ def _membership(labels: IntArray, count: int) -> csr_array:
 
 
 def leanings(labels: IntArray, graph: csr_array) -> tuple[IntArray, FloatArray]:
-    """For every point the group that most of its ties go to, and the share of its ties that do.
+    """Return for every point the group of most of its ties, and the share of those.
 
-    int (u,), -1 where no tie goes to any, and float64 (u,) in 0..1. Equal shares: the lower label.
+    int (u,), -1 without a tie to any group, and float64 (u,) in 0..1. Equal shares: the lower label.
     """
     count = int(labels.max(initial=-1)) + 1
     if count == 0:

@@ -1,11 +1,11 @@
-"""Owns how a cluster is described to a reader: its keywords, a label, the insight that represents it.
+"""Describes a cluster for a reader: its keywords, its label, and the insight that represents it.
 
-Its invariant: the same clusters read the same in whatever order their insights come, every cluster has a label and a keyword
-whatever its texts hold, and both are made of what the texts themselves contain.
+Invariant: the same clusters have the same descriptions in whatever order their insights come, every cluster has a label
+and a keyword whatever its texts contain, and both consist of words of the texts.
 
-Keywords are weighed by class-based TF-IDF (Grootendorst 2022) with shares of texts as frequencies, so that a window that
-moves on by a week changes them little, and chosen by maximal marginal relevance (Carbonell and Goldstein 1998). What a
-cluster is called is decided in `naming`; what it was called in the last version stays while it is about as true as the best.
+Keywords are weighed by class-based TF-IDF (Grootendorst 2022) with shares of texts as frequencies, so that a window
+that moves on by a week changes them little, and chosen by maximal marginal relevance (Carbonell and Goldstein 1998).
+`naming` chooses labels; the label of the last version stays while it is about as accurate as the best.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from highwater.streams.feeds.roots import Roots
 from highwater.streams.feeds.themes import group_clusters
 from highwater.streams.feeds.tokens import TEXT_CHARACTERS_MAX, root_of
 
-# What a reader takes in at a glance; measures of coherence ask for ten.
+# What a reader takes in at a glance; measures of coherence use ten.
 KEYWORDS_MAX = 6
-# Of each cluster this many terms are compared with each other: no list of ten gets past them.
+# Terms of each cluster that are compared with each other: no list of ten needs more.
 CANDIDATES_MAX = 40
-# A keyword stands in two texts and in 4 % of them; a term that is in one text only is that text's.
+# A keyword is in two texts and in 4 % of them; a term in only one text belongs to that text.
 TEXTS_MIN = 2
 TERM_SHARE_MIN = 0.04
 # Below a tenth of the best score a term is chance.
 SCORE_SHARE_MIN = 0.1
-# Powers of the factors of a score, measured on real windows: a full IDF prefers what two texts share to what the cluster
-# is about, and without the peak factor one word is a keyword of ten clusters.
+# Exponents of the factors of a score, measured on real windows: a full IDF prefers what two texts share to the
+# cluster's subject, and without the peak factor one word is a keyword of ten clusters.
 IDF_POWER = 0.7
 PEAK_POWER = 0.7
-# Relevance against redundancy (MMR), and the bonus of standing in texts together with the keywords chosen before.
+# Relevance against redundancy (MMR), and the bonus for co-occurrence with earlier keywords.
 RELEVANCE = 0.9
 TOGETHER_BONUS = 0.5
-# A keyword shares a text with this share of those before it: the list is one topic, not a word from each corner.
+# A keyword shares a text with this share of those before it: the list is one topic, not a word of each corner.
 TOGETHER_MIN = 0.7
-# A word that stands in a longer term in half of its texts is said by it ("consumer group").
+# A word that occurs within a longer term in half of its texts is covered by it ("consumer group").
 LONGER_SHARE_MIN = 0.5
-# Memberships become whole numbers of this unit, so that sums do not depend on the order of rows.
+# Memberships become integers of this unit, so that sums do not depend on the order of rows.
 MEMBERSHIP_UNIT = 1_000
 # Scores are compared to nine digits, for the same reason.
 _DIGITS = 9
@@ -56,7 +56,8 @@ _DIGITS = 9
 class ClusterDescription:
     """One cluster as a reader gets it.
 
-    `insight_ids` are in the order of the input; `keywords` best first; `theme` is what it and the clusters like it are called.
+    `insight_ids` are in the order of the input; `keywords` best first; `theme` is the name of the group of similar
+    clusters.
     """
 
     label: str
@@ -81,9 +82,9 @@ def describe_clusters(
     """Describe every cluster, the largest first, then by representative id.
 
     `labels` int (n,) with -1 for noise, `probabilities` float64 (n,) in 0..1, `vectors` float32 (n, d), `texts` and
-    `insight_ids` of length n. `keywords_max`: keywords of each, at most. `former`: labels of the last version, each with
-    the ids of its insights, as `former_themes` those of its themes. Without one readable word the keyword is the beginning of
-    the representative's text, or its id. Two clusters never share a label. Source: R0.36; Grootendorst 2022.
+    `insight_ids` of length n. `keywords_max`: maximum keywords of each. `former`: labels of the last version, each with
+    the ids of its insights, `former_themes` those of its themes. Without a readable word the keyword is the beginning
+    of the representative's text, or its id. Two clusters never share a label. Source: R0.36; Grootendorst 2022.
 
     Raises:
         ValueError: the lengths differ.
@@ -127,7 +128,7 @@ def describe_clusters(
 
 @dataclass(frozen=True, slots=True)
 class _Former:
-    """What themes were called in the last version, by the ids of their insights; and all that are in this one."""
+    """The names of themes in the last version, by the ids of their insights; and all ids in this one."""
 
     insight_ids: Sequence[str]
     called: Mapping[str, Collection[str]]
@@ -140,9 +141,9 @@ def _with_themes(
     roots: Roots,
     former: _Former,
 ) -> list[ClusterDescription]:
-    """With what their themes are called: by the same rule, over the members of all clusters of each."""
+    """Return the descriptions with the names of their themes: by the same rule, over the members of all clusters of each."""
     places = [[place for place, number in enumerate(themes) if number == theme] for theme in sorted(set(themes))]
-    # The largest theme first, so that of two that are called the same the smaller one gets the number.
+    # The largest theme first, so that of two with the same name the smaller one gets the number.
     places.sort(
         key=lambda own: (
             -sum(described[place].size for place in own),
@@ -178,10 +179,10 @@ def _numbered(label: str) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Topic:
-    """What can be said of one cluster.
+    """The term statistics of one cluster.
 
-    `terms` int (t,), best first, with `scores` (t,). `together` (t, t): in how many of
-    its texts two terms stand; the diagonal says it of one.
+    `terms` int (t,), best first, with `scores` (t,). `together` (t, t): in how many of its texts two terms occur; the
+    diagonal counts one.
     """
 
     reading: Reading
@@ -190,7 +191,7 @@ class _Topic:
     together: FloatArray
 
     def keywords(self, limit: int) -> list[int]:
-        """Up to `limit` terms that belong together and do not repeat each other, best first."""
+        """Return up to `limit` terms that belong together and do not repeat each other, best first."""
         return self._chosen(limit)
 
     def _chosen(self, limit: int) -> list[int]:
@@ -223,9 +224,9 @@ class _Topic:
 class _Tally:
     """The distinct texts of a cluster by number, ascending: int (t,).
 
-    Parallel to them float64 (t,), all whole numbers: how many members hold each (`copies`), how close these are to the centre
-    (`closeness`), and what it counts (`weights`): mean membership by the root of its copies, from 1. So a hundred copies count
-    ten times, and one that comes or goes moves little.
+    Parallel to them float64 (t,), all integers: how many members have each (`copies`), how close these are to the
+    centre (`closeness`), and their weight (`weights`): mean membership by the root of its copies, from 1. So a hundred
+    copies count ten times, and one more or fewer changes little.
     """
 
     numbers: IntArray
@@ -258,7 +259,7 @@ def _tallied(
 
 
 def _topics(reading: Reading, tallies: Sequence[_Tally]) -> list[_Topic]:
-    """The best terms of each cluster by share * ln(1 + 1 / share in the window) * nearness to its peak in any cluster."""
+    """Return the best terms of each cluster by share * ln(1 + 1 / share in the window) * nearness to its peak in any cluster."""
     bounds = np.cumsum([0, *(len(own.numbers) for own in tallies)])
     numbers = np.concatenate([np.zeros(0, dtype=np.int64), *(own.numbers for own in tallies)])
     units = np.concatenate([np.zeros(0), *(own.weights for own in tallies)])
@@ -297,7 +298,7 @@ def _topic(reading: Reading, numbers: IntArray, term: IntArray, score: FloatArra
 def _called(
     owned: Sequence[Sequence[str]], insight_ids: Sequence[str], former: Mapping[str, Collection[str]]
 ) -> list[str | None]:
-    """The former label of each cluster: of the one that most of it was in, and most of whose remaining insights it has."""
+    """Return the former label of each cluster: of the one that most of it was in, and most of whose remaining insights it has."""
     here = frozenset(insight_ids)
     label_of = {insight_id: label for label, ids in former.items() for insight_id in ids if insight_id in here}
     remaining = Counter(label_of.values())
@@ -311,21 +312,22 @@ def _called(
 
 
 def _is_repeated(stems: frozenset[str], said: frozenset[str]) -> bool:
-    """Whether a term says a stem again, or all of it in one word (`GitHub` after `github`)."""
+    """Return whether a term repeats a stem, or all of it in one word (`GitHub` after `github`)."""
     return any(_is_form(stem, other) for stem in (*stems, "".join(sorted(stems))) for other in said)
 
 
 def _is_form(word: str, other: str) -> bool:
-    """Whether two words are forms of one: `update`, `updates`, `updated`."""
+    """Return whether two words are forms of one: `update`, `updates`, `updated`."""
     shorter, longer = sorted((word, other), key=len)
     return word == other or (len(shorter) > 3 and longer.startswith(shorter[:-1]) and len(longer) - len(shorter) <= 3)
 
 
 @dataclass(frozen=True, slots=True)
 class _Centre:
-    """The row that stands for a cluster, its centre as a `point`, float64 (d,), and how close each of its rows is to that.
+    """The representative row of a cluster, its centre as a `point`, float64 (d,), and how close each of its rows is to
+    that.
 
-    `closeness` are cosines in `CLOSENESS_UNIT`, whole numbers, float64 (rows,).
+    `closeness` are cosines in `CLOSENESS_UNIT`, integers, float64 (rows,).
     """
 
     representative: int
@@ -336,8 +338,8 @@ class _Centre:
     def of(
         cls, rows: NDArray[np.intp], strengths: FloatArray, vectors: NDArray[np.float32], insight_ids: Sequence[str]
     ) -> _Centre:
-        """Of the row closest to the centroid, which counts each row by its membership; ties by insight id."""
-        # Summed in the order of the ids: floats added in another order are other floats.
+        """Choose the row closest to the centroid, which weighs each row by its membership; ties by insight id."""
+        # Summed in the order of the ids: floats added in another order give another sum.
         order = sorted(range(len(rows)), key=lambda place: insight_ids[int(rows[place])])
         own = vectors[rows[order]].astype(np.float64)
         weights = strengths[rows[order]] if strengths[rows[order]].sum() > 0 else np.ones(len(order))
@@ -353,12 +355,12 @@ class _Centre:
 
 
 def _plain(text: str | None) -> str:
-    """The beginning of a text on one line, without how it is filed."""
+    """Return the beginning of a text on one line, without its filing prefix."""
     return cut(" ".join(unfiled((text or "")[:TEXT_CHARACTERS_MAX]).split()))
 
 
 def _told_apart(described: list[ClusterDescription]) -> list[ClusterDescription]:
-    """The same descriptions with distinct labels: a later namesake adds its own keyword, else a number."""
+    """Return the descriptions with distinct labels: a later namesake adds its own keyword, else a number."""
     seen: dict[str, frozenset[str]] = {}
     result = []
     for one in described:

@@ -1,19 +1,19 @@
-"""Owns the map of a window: a place in the plane for every point and every cluster. Its law: who reads version n finds
-on the map of version n + 1 insights that stayed keep their place; the map is never turned, mirrored or redrawn.
+"""The map of a window: a place in the plane for every point and every cluster. Invariant: on the map of version n + 1,
+insights that stayed keep their place from version n; the map is never rotated, mirrored or redrawn.
 
-Near points are near each other by t-SNE's forces (van der Maaten and Hinton 2008) on the graph of nearest neighbours:
-every edge pulls, every pair pushes. The pushing is read from a grid by a Fourier transform (Linderman et al. 2019), so
-that a step costs what the edges cost. It begins with coordinates smoothed over the graph, which come close to its
-spectral drawing (Koren 2005): what is related is on the same side.
+Similar points are placed near each other by t-SNE's forces (van der Maaten and Hinton 2008) on the graph of nearest
+neighbours: every edge attracts, every pair repels. The repulsion is read from a grid by a Fourier transform (Linderman
+et al. 2019), so that a step costs what the edges cost. It begins with coordinates smoothed over the graph, which
+approximate its spectral drawing (Koren 2005): related points are on the same side.
 
-A cluster is a disc whose area is its share of the points. Discs that overlap push each other apart, members are kept
-inside, points of no cluster outside. Any discs of half a round map's area fit into it (Fekete et al. 2019).
+A cluster is a disc whose area is its share of the points. Overlapping discs repel each other, members are kept inside,
+unclustered points outside. Any discs of half a round map's area fit into it (Fekete et al. 2019).
 
 The next version starts from the last one (Frishman and Tal 2008, pinning weights): a new point starts at the mean of
-its neighbours and is free; one that stayed moves only as far as its own neighbours are new; a cluster that stayed
-moves only where another one grew into it; a new one takes the nearest free room. So nothing new means nothing moves.
+its neighbours and is free; one that stayed moves only as far as its own neighbours are new; a cluster that stayed moves
+only where another one grew into it; a new one takes the nearest free space. So if nothing is new nothing moves.
 
-Points are taken in the order of their ids and start from a hash of them, so the order of the rows changes nothing,
+Points are processed in the order of their ids and start from a hash of them, so the order of the rows changes nothing,
 and no BLAS product is used, whose bits depend on the number of threads.
 """
 
@@ -28,36 +28,35 @@ from numpy.typing import NDArray
 from highwater.streams.feeds.forces import CELL, Complex, Field, Floats, Graph, Ints, sums_of
 
 DECIMALS = 4  # a ten-thousandth of the half width: below a pixel, and short as JSON
-# Discs cover this part of the map together: below the half that always fits, with room for points in no cluster.
+# Discs cover this part of the map together: below the half that always fits, with space for unclustered points.
 DISC_SHARE = 0.45
-DISC_GAP = 0.1  # of two radii together, when first placed: room to grow before anybody has to move
-RIM = 1.04  # a point of no cluster is kept this many radii away from a disc's centre
+DISC_GAP = 0.1  # of two radii together, when first placed: space to grow before any disc has to move
+RIM = 1.04  # an unclustered point is kept this many radii away from a disc's centre
 
 # A map's half width in units of t-SNE's kernel, per root of the number of points: t-SNE's own maps are about as wide.
 WIDTH = 0.8
-REACH = 1.25  # half widths a point may stray while the first map unfolds
+REACH = 1.25  # half widths that a point may move while the first map unfolds
 SMOOTHINGS = 60
-PULL_FIRST = 3.0  # early exaggeration: the first steps gather what belongs together
+PULL_FIRST = 3.0  # early exaggeration: the first steps gather related points
 COHESION = 0.3
-CENTRING = 0.1  # at a disc's edge; without it related points of two discs pile up where the discs are nearest
+CENTRING = 0.1  # at a disc's edge; otherwise related points of two discs collect where the discs are nearest
 SPEED, MOMENTUM = 2.0, 0.8
 STEP_MAX = 0.05  # of the half width, so that nothing is thrown across the map
 # Steps of one relaxation: as many as small maps gain from; from 2,200 points on as few as 0.3 s allow for 10,000.
 STEPS_MIN, STEPS_MAX, STEPS_POINTS = 20, 100, 220_000
-PACKINGS_MAX, PACKING_PAIRS = 400, 8_000_000  # the second holds 200 clusters to a tenth of a second
-PINNED = 0.1  # how readily a disc that stayed makes way, against a new one
-YIELDING = 0.3  # how far a point that stayed follows, whose neighbours are all new
-DRIFT_MAX = 0.08  # and how far at most in one version: a twenty-fifth of the map's diameter
-ROOMS = 48  # places a side that are looked at for a new disc
-SLACK = 2e-4  # twice the rounding: what is outside a disc by less is inside
+PACKINGS_MAX, PACKING_PAIRS = 400, 8_000_000  # the second limits 200 clusters to a tenth of a second
+PINNED = 0.1  # how easily a disc that stayed moves, compared with a new one
+YIELDING = 0.3  # how far a point that stayed follows when all its neighbours are new
+DRIFT_MAX = 0.08  # and its limit in one version: a twenty-fifth of the map's diameter
+ROOMS = 48  # places per side that are tried for a new disc
+SLACK = 2e-4  # twice the rounding: a point outside a disc by less counts as inside
 
 
 @dataclass(frozen=True, slots=True)
 class Previous:
-    """Where things were in the version before.
+    """The places in the previous version.
 
-    `positions` float64 (u, 2): those of this version's points, NaN where a point is new. `clusters`: position by
-    cluster id.
+    `positions` float64 (u, 2): those of this version's points, NaN for a new point. `clusters`: position by cluster id.
     """
 
     positions: Floats
@@ -88,8 +87,8 @@ def lay_out(
     """Place u distinct points and c clusters.
 
     `point_ids`: unique, of length u. `labels` int (u,): index into `cluster_ids`, -1 for a point in no cluster; every
-    cluster has a point. `neighbours` int (u, k): rows of the nearest others, -1 where there are fewer;
-    `similarities` float (u, k) in 0..1. `previous` None draws a first map. Source: the module's docstring.
+    cluster has a point. `neighbours` int (u, k): rows of the nearest others, -1 if there are fewer; `similarities`
+    float (u, k) in 0..1. `previous` None draws a first map. Source: the module's docstring.
 
     Raises:
         ValueError: shapes differ, an id repeats, a cluster is empty, an index or a similarity is out of range.
@@ -142,7 +141,7 @@ def _check(
 
 @dataclass(frozen=True, slots=True)
 class _Members:
-    """Which points are in a cluster (`rows`, of the cluster `of_row`), which are in none (`others`), and sizes (c,)."""
+    """The clustered points (`rows`, of the cluster `of_row`), the unclustered ones (`others`), and sizes (c,)."""
 
     rows: Ints
     of_row: Ints
@@ -158,17 +157,17 @@ class _Members:
         return _Members(rows, of_row, np.flatnonzero(labels < 0), sizes)
 
     def means(self, at: Complex) -> Complex:
-        """The mean place of every cluster's points."""
+        """Return the mean place of every cluster's points."""
         return sums_of(self.of_row, at[self.rows], len(self.sizes)) / self.sizes
 
     def per_point(self, values: Floats) -> Floats:
-        """Each point's cluster's value, infinite for a point in none."""
+        """Return each point's cluster's value, infinite for an unclustered point."""
         read = np.full(len(self.rows) + len(self.others), np.inf)
         read[self.rows] = values[self.of_row]
         return read
 
     def radii(self) -> Floats:
-        """Of discs whose areas are the clusters' shares of all points."""
+        """Return the radii of discs whose areas are the clusters' shares of all points."""
         return np.sqrt(DISC_SHARE * self.sizes / max(1, len(self.rows) + len(self.others)))
 
 
@@ -181,7 +180,7 @@ class _Discs:
     members: _Members
 
     def gathered(self, at: Complex) -> Complex:
-        """Every cluster's points around its disc's centre as they lay around their mean, spread evenly over it."""
+        """Return every cluster's points around its disc's centre as they lay around their mean, spread evenly over it."""
         rows, of_row, sizes = self.members.rows, self.members.of_row, self.members.sizes
         around = at[rows] - self.members.means(at)[of_row]
         distance = np.abs(around)
@@ -194,11 +193,11 @@ class _Discs:
         return placed
 
     def inward(self, at: Complex) -> Complex:
-        """From every member to its disc's centre, 1 long at the edge."""
+        """Return the vector from every member to its disc's centre, with length 1 at the edge."""
         return (self.centres[self.members.of_row] - at[self.members.rows]) / self.radii[self.members.of_row]
 
     def kept_in(self, at: Complex) -> Complex:
-        """Members outside their disc are brought to its edge."""
+        """Move members outside their disc to its edge."""
         rows, of_row = self.members.rows, self.members.of_row
         around = at[rows] - self.centres[of_row]
         distance, radius = np.abs(around), self.radii[of_row]
@@ -209,7 +208,7 @@ class _Discs:
         return placed
 
     def kept_out(self, at: Complex, mobility: Floats) -> Complex:
-        """Mobile points of no cluster that lie in a disc are brought to just outside of it."""
+        """Move mobile unclustered points in a disc to just outside of it."""
         rows = self.members.others[mobility[self.members.others] > 0]
         if not len(self.radii) or not len(rows):
             return at
@@ -227,7 +226,7 @@ class _Discs:
 
 
 def _first(graph: Graph, members: _Members, start: Complex) -> tuple[Complex, _Discs]:
-    """A map from nothing: smooth, unfold, pack the clusters, then settle inside and around them."""
+    """Draw a first map: smooth, unfold, pack the clusters, then settle inside and around them."""
     everyone = np.ones(len(start))
     at = _relaxed(_smoothed(graph, members, start), graph, everyone, members=members)
     if len(at):
@@ -242,7 +241,7 @@ def _first(graph: Graph, members: _Members, start: Complex) -> tuple[Complex, _D
 def _next(
     graph: Graph, members: _Members, start: Complex, were: Complex, known: list[tuple[float, float] | None]
 ) -> tuple[Complex, _Discs]:
-    """The map that follows one: see the module's docstring."""
+    """Draw a following map: see the module's docstring."""
     radii = members.radii()
     stayed = np.array([place is not None for place in known], dtype=bool)
     before = np.array([complex(*place) if place is not None else 0j for place in known], dtype=np.complex128)
@@ -252,21 +251,21 @@ def _next(
     shift = np.where(stayed, discs.centres - before, 0)
     at[members.rows] += shift[members.of_row]
     placed = discs.kept_in(at)
-    # Who came from far outside of its disc is as free as who is new: there is nothing left of its old place to keep.
+    # A point that came from far outside of its disc is as free as a new one: nothing is left of its old place.
     free = is_new | (np.abs(placed - at) > members.per_point(radii))
     mobility = np.where(free, 1.0, YIELDING * graph.mean_of_neighbours(free.astype(np.float64)))
     return (_relaxed(placed, graph, mobility, discs=discs) if mobility.any() else placed), discs
 
 
 def _hashed(ids: Sequence[str]) -> Complex:
-    """A place in the unit circle from each id, evenly spread."""
+    """Return a place in the unit circle for each id, evenly spread."""
     digests = b"".join(blake2b(one.encode("utf-8", "surrogatepass"), digest_size=8).digest() for one in ids)
     halves = np.frombuffer(digests, dtype="<u4").reshape(-1, 2) / 2.0**32
     return np.asarray(np.sqrt(halves[:, 0]) * np.exp(2j * np.pi * halves[:, 1]), dtype=np.complex128)
 
 
 def _smoothed(graph: Graph, members: _Members, start: Complex) -> Complex:
-    """Coordinates averaged over neighbours and clusters many times, then spread evenly over the unit circle."""
+    """Return coordinates averaged over neighbours and clusters many times, then spread evenly over the unit circle."""
     degrees = graph.degrees
     total = max(float(degrees.sum()), 1e-12)
     at = start.copy()
@@ -294,7 +293,7 @@ def _relaxed(
     members: _Members | None = None,
     discs: _Discs | None = None,
 ) -> Complex:
-    """The points moved by t-SNE's forces, each as far as its mobility lets it.
+    """Move the points by t-SNE's forces, each as far as its mobility allows.
 
     With `members` clusters are drawn together, freely over the map and more strongly at first; with `discs` they are
     kept in theirs.
@@ -326,14 +325,14 @@ def _relaxed(
 def _joined(
     graph: Graph, members: _Members, start: Complex, were: Complex, centres: Complex
 ) -> tuple[Complex, NDArray[np.bool_]]:
-    """Where everyone starts, and who is new: at the mean of neighbours that have a place, wave by wave.
+    """Return where every point starts, and which are new: at the mean of placed neighbours, wave by wave.
 
-    Who has no such neighbour starts at its cluster's centre, who has neither at its hash's place near the edge.
+    A point without such a neighbour starts at its cluster's centre, one with neither at its hash's place near the edge.
     """
     has_place = ~np.isnan(were)
     is_new = ~has_place
     at = np.where(has_place, were, 0)
-    # A little apart: on one place the forces cannot tell them apart.
+    # Slightly apart: forces cannot separate points at the same place.
     apart = start * (0.5 / math.sqrt(max(1, len(at))))
     while True:
         known = has_place.astype(np.float64)
@@ -352,7 +351,7 @@ def _joined(
 
 
 def _in_free_room(centres: Complex, radii: Floats, stayed: NDArray[np.bool_]) -> Complex:
-    """New discs, large ones first, each at the free place nearest to where its points are."""
+    """Place new discs, large ones first, each at the nearest free place to its points."""
     side = (np.arange(ROOMS) + 0.5) / ROOMS * 2 - 1
     rooms = (side[:, None] + 1j * side).ravel()
     taken = stayed.copy()
@@ -361,7 +360,7 @@ def _in_free_room(centres: Complex, radii: Floats, stayed: NDArray[np.bool_]) ->
         wish = _held(placed[[new]], 1 - radii[new])
         choices = np.concatenate([wish, rooms[np.abs(rooms) + radii[new] <= 1]])
         gaps = np.abs(choices[:, None] - placed[taken]) - (1 + DISC_GAP) * (radii[new] + radii[taken])
-        # Overlap counts ten times what distance does: a disc goes to the next gap, across the map only if it must.
+        # Overlap counts ten times as much as distance: a disc goes to the next gap, across the map only if necessary.
         costs = 10 * np.maximum(-gaps, 0).sum(axis=1) + np.abs(choices - wish)
         placed[new] = choices[np.round(costs, 9).argmin()]
         taken[new] = True
@@ -369,19 +368,19 @@ def _in_free_room(centres: Complex, radii: Floats, stayed: NDArray[np.bool_]) ->
 
 
 def _packed(centres: Complex, radii: Floats, mobility: Floats, gap: float) -> Complex:
-    """The discs pushed apart until none overlaps, the more mobile and smaller one farther; rounded as they are published."""
+    """Push the discs apart until none overlaps, the more mobile and smaller one farther; rounded as they are published."""
     c = len(centres)
 
     def inside(x: Floats, y: Floats) -> tuple[Floats, Floats]:
         inward = np.minimum(1.0, (1 - radii) / np.maximum(np.sqrt(x * x + y * y), 1e-9))
         return x * inward, y * inward
 
-    # A nudge below the rounding: discs on one place have no direction to part in.
+    # A shift below the rounding: discs at one place have no direction to separate in.
     x, y = inside(centres.real + 1e-7 * np.cos(np.arange(c)), centres.imag + 1e-7 * np.sin(np.arange(c)))
     wanted = (radii[:, None] + radii) * (1 + gap)
     steps = min(PACKINGS_MAX, PACKING_PAIRS // max(1, c * c))
     for step in range(steps):
-        if step in {0, steps // 2}:  # halfway, what still overlaps is jammed: now all make way alike
+        if step in {0, steps // 2}:  # halfway through, remaining overlaps are jammed: now all move equally
             weight = (mobility if step < steps // 2 else 1.0) / radii
             share = weight[:, None] / (weight[:, None] + weight)
         across, along = x[:, None] - x, y[:, None] - y
@@ -396,10 +395,10 @@ def _packed(centres: Complex, radii: Floats, mobility: Floats, gap: float) -> Co
 
 
 def _held(values: Complex, length_max: float) -> Complex:
-    """Each value shortened to at most `length_max`."""
+    """Shorten each value to at most `length_max`."""
     return values * np.minimum(1.0, length_max / np.maximum(np.abs(values), 1e-12))
 
 
 def _rounded(places: Complex) -> Floats:
-    """Rows (x, y); adding 0 makes -0.0 a 0.0."""
+    """Return rows (x, y); adding 0 turns -0.0 into 0.0."""
     return np.asarray(np.round(np.stack([places.real, places.imag], axis=1), DECIMALS) + 0.0, dtype=np.float64)

@@ -1,15 +1,17 @@
-"""Owns what a cluster is called. Its invariant: a label says of a cluster what at least half of its members say, or "Mixed".
+"""Labels of clusters. Invariant: a label says what at least half of the members say, or "Mixed".
 
-- A *root* is what the forms of a word have in common (`tokens.root_of`). Its *coverage* is the share of a cluster's members
-  that hold it in any form; a label's coverage is the share of members that hold all its roots.
-- A *subject* is a run of roots that stands in half of the members. Its words are those that the texts write, and verbs count:
-  89 dependency bumps are "Bump". A faint word (`fix`, `add`) is a subject only where it is far commoner than elsewhere.
-- Subjects are chosen as KeyBERT does (Grootendorst 2020): by coverage, by how much the cluster says it more than the window
-  (class-based TF-IDF), by the closeness of its members to the cluster's centre; a second subject adds a root to the first,
-  and both together still cover half. What a text is filed under stands before it, as the texts have it: "Deps: update actions".
-- What less than half of the members say is an example and marked as one: "Bump, e.g. ruff, mypy". Examples follow a subject of
-  one word, and one that several clusters of the window share.
-- Without a subject a label is "Mixed: " and up to three words that most of the members hold between them.
+- A *root* is what the forms of a word have in common (`tokens.root_of`). Its *coverage* is the share of a cluster's
+  members that contain it in any form; a label's coverage is the share of members that contain all its roots.
+- A *subject* is a run of roots that half of the members contain. Its words are spelled as in the texts, and verbs
+  count: 89 dependency bumps are "Bump". A faint word (`fix`, `add`) is a subject only where it is far more common than
+  elsewhere.
+- Subjects are chosen as KeyBERT does (Grootendorst 2020): by coverage, by how much more the cluster says it than the
+  window (class-based TF-IDF), by the closeness of its members to the cluster's centre; a second subject adds a root to
+  the first, and both together still cover half. A filing prefix of the texts comes first, as they have it: "Deps:
+  update actions".
+- What less than half of the members say is an example and marked as one: "Bump, e.g. ruff, mypy". Examples follow a
+  subject of one word, and one that several clusters of the window share.
+- Without a subject a label is "Mixed: " and up to three words that together cover most of the members.
 """
 
 from __future__ import annotations
@@ -30,39 +32,41 @@ LABEL_CHARACTERS_MAX = 72
 MIXED, EXAMPLES = "Mixed", ", e.g. "
 # The rule: what half of the members say.
 COVERAGE_MIN = 0.5
-# A faint word (`kind_of`) is a subject if this many say it, this many times as often as elsewhere, or if nearly all say it
-# alone. What is done may be done in several clusters of a window (bump, update).
+# A faint word (`kind_of`) is a subject if this many say it, this many times as often as elsewhere, or if nearly all say
+# only it. The same action may occur in several clusters of a window (bump, update).
 FAINT_LIFT_MIN = 3.0
 FAINT_SHARE_MIN = 0.6
 ACTION_LIFT_MIN = 1.5
 FAINT_COVERAGE_MIN = 0.9
-# A run of w telling roots (a faint one counts half) scores w ** LENGTH_POWER times its coverage: a pair in 60 % beats a word
-# in all.
+# A run of w telling roots (a faint one counts half) scores w ** LENGTH_POWER times its coverage: a pair in 60 % beats a
+# word in all.
 LENGTH_POWER = 0.75
 FAINT_WEIGHT = 0.5
-# A root that the cluster says eight times as often as the rest is as distinctive as it gets; one as common as there is half.
+# A root that the cluster says eight times as often as the rest is maximally distinctive; one that is equally common is
+# half.
 LIFT_FULL = 8.0
 SUBJECTS_MAX = 3
 # With three telling roots a label says enough.
 TELLING_ENOUGH = 3.0
 EXAMPLES_MAX = 2
 MIXED_MAX = 3
-# A run that holds the best one is said instead where it has this share of its members ("release notes" for "release").
+# A run that contains the best one replaces it if it has this share of its members ("release notes" for "release").
 LONGER_SHARE_MIN = 0.6
-# An example, and a word of a mixed label, stands in this share of the members and in two, none of which hold the words before it.
+# An example, and a word of a mixed label, is in this share of the members and in two, none of which contain the words
+# before it.
 EXAMPLE_SHARE_MIN = 0.08
 MIXED_SHARE_MIN = 0.1
-# Namesakes have no choice.
+# Clusters with the same name have no choice.
 NAMESAKE_SHARE_MIN = 0.03
-# Of namesakes, an example of one stands in it this many times as often as in any other.
+# An example of one of several namesakes occurs in it this many times as often as in any other.
 NAMESAKE_LIFT_MIN = 1.5
-# A former label stays while what it says is worth this share of what the new one does.
+# A former label stays while its score is this share of the new one's.
 FORMER_WORTH_MIN = 0.5
-# Of a cluster that is joined with others this many terms, and of all of them this many, may be examples.
+# For a joined cluster, this many terms of each, and of all together, may be examples.
 JOINED_TERMS, JOINED_TERMS_MAX = 10, 60
 # Closeness is counted in whole units, so that sums do not depend on the order of rows.
 CLOSENESS_UNIT = 1_000
-# Of a phrase's places this many decide how it is written.
+# This many occurrences of a phrase decide its spelling.
 PLACES_SEEN_MAX = 100
 _DIGITS = 9
 _NUMBERED = re.compile(r" \(\d+\)$")
@@ -72,8 +76,8 @@ _NUMBERED = re.compile(r" \(\d+\)$")
 class Members:
     """The `size` members of a cluster by their distinct texts: `numbers` int (t,), ascending.
 
-    Parallel to them float64 (t,), whole numbers: how many members hold each (`copies`), and the sum of their cosines with the
-    cluster's centre, in `CLOSENESS_UNIT`. `terms` are what may be an example, best first. `former`: the label before.
+    Parallel to them float64 (t,), integers: how many members have each (`copies`), and the sum of their cosines with
+    the cluster's centre, in `CLOSENESS_UNIT`. `terms` are possible examples, best first. `former`: the previous label.
     """
 
     size: int
@@ -96,17 +100,17 @@ class Name:
 
     @property
     def label(self) -> str:
-        """The label as it is shown; "" where nothing can be said."""
+        """Return the label as it is shown; "" if there is none."""
         return f"{self.head}{EXAMPLES if self.examples else ''}{', '.join(self.examples)}"
 
 
 def is_mixed(head: str) -> bool:
-    """Whether a label says that its cluster has no subject."""
+    """Return whether a label says that its cluster has no subject."""
     return head == MIXED or head.startswith(f"{MIXED}: ")
 
 
 def joined(parts: Sequence[Members], former: str | None) -> Members:
-    """The members of several clusters together, whose best terms take turns."""
+    """Return the members of several clusters together, whose best terms alternate."""
     numbers, place = np.unique(np.concatenate([part.numbers for part in parts]), return_inverse=True)
     copies: FloatArray = np.zeros(len(numbers))
     closeness: FloatArray = np.zeros(len(numbers))
@@ -119,9 +123,9 @@ def joined(parts: Sequence[Members], former: str | None) -> Members:
 
 
 def name_clusters(roots: Roots, members: Sequence[Members]) -> list[Name]:
-    """The name of each cluster, made distinct by examples where possible; two may still be equal. Pure.
+    """Return the name of each cluster, made distinct by examples where possible; two may still be equal. Pure.
 
-    A name of a cluster whose texts hold no word has no head.
+    The name of a cluster whose texts contain no word has no head.
     """
     everywhere = roots.says.sum(axis=0)
     said = _heard(roots, members, [one.copies for one in members])
@@ -142,14 +146,14 @@ def name_clusters(roots: Roots, members: Sequence[Members]) -> list[Name]:
 
 
 def _elsewhere(roots: Roots, holding: FloatArray, own: int) -> FloatArray:
-    """The share of the window's other texts that hold each root; half a text more, so that none is 0."""
+    """Return the share of the window's other texts with each root; half a text more, so that none is 0."""
     others = len(roots.reading.texts) - own
-    # Without another text everything is the cluster's own.
+    # Without other texts everything is the cluster's own.
     return (holding + 0.5) / (others + 1.0) if others else np.full(len(holding), 1.0 / LIFT_FULL)
 
 
 def _heard(roots: Roots, members: Sequence[Members], counts: Sequence[FloatArray]) -> FloatArray:
-    """What is counted of the texts that hold each root: float64 (clusters, roots)."""
+    """Sum `counts` over the texts with each root: float64 (clusters, roots)."""
     bounds = np.cumsum([0, *(len(one.numbers) for one in members)])
     numbers = np.concatenate([np.zeros(0, dtype=np.int64), *(one.numbers for one in members)])
     own = sparse_rows((np.concatenate([np.zeros(0), *counts]), numbers, bounds), (len(members), roots.says.shape[0]))
@@ -158,7 +162,7 @@ def _heard(roots: Roots, members: Sequence[Members], counts: Sequence[FloatArray
 
 
 def _with_examples(name: Name, views: Sequence[_View], place: int, siblings: Sequence[int]) -> Name:
-    """With what this one of several namesakes says more than the others."""
+    """Return the name with examples that this one of several namesakes says more often than the others."""
     if name.is_kept and name.examples:
         return name
     others = [views[other] for other in siblings if other != place]
@@ -167,7 +171,7 @@ def _with_examples(name: Name, views: Sequence[_View], place: int, siblings: Seq
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """A run of roots, the parts at which it begins, and which texts of the cluster hold it."""
+    """A run of roots, the parts at which it begins, and the texts of the cluster that contain it."""
 
     run: tuple[int, ...]
     starts: Sequence[int]
@@ -180,7 +184,7 @@ class _View:
     """A cluster as its texts show it. Arrays are parallel to its distinct texts."""
 
     def __init__(self, roots: Roots, copies: FloatArray, elsewhere: FloatArray, members: Members) -> None:
-        """`copies`: members that hold each root. `elsewhere`: the share of the window's other texts that do. Both (roots,)."""
+        """`copies`: members with each root. `elsewhere`: the share of the window's other texts with it. Both (roots,)."""
         self._roots, self._members = roots, members
         self._numbers, self._copies, self._close = members.numbers, members.copies, members.closeness
         self.coverage: FloatArray = np.round(copies / max(1, members.size), _DIGITS)
@@ -190,7 +194,7 @@ class _View:
         self._worth = weight * distinct
 
     def name(self) -> Name:
-        """The former label while it is about as true as the best, else the best."""
+        """Return the former label while it is about as accurate as the best, else the best."""
         best = self._best()
         former = self._former()
         if former is None or not best.head:
@@ -201,7 +205,7 @@ class _View:
         return former if worth >= FORMER_WORTH_MIN * new > 0 else best
 
     def examples(self, said: frozenset[int], others: Sequence[_View] = ()) -> tuple[str, ...]:
-        """Up to `EXAMPLES_MAX` terms that members hold beside the roots `said`, more than any of `others` does."""
+        """Return up to `EXAMPLES_MAX` terms besides the roots `said`, each more frequent here than in any of `others`."""
         least = max((NAMESAKE_SHARE_MIN if others else EXAMPLE_SHARE_MIN) * self._members.size, 2)
         return tuple(self._diverse(said, least, EXAMPLES_MAX, others))
 
@@ -218,7 +222,7 @@ class _View:
         return Name(cut(f"{MIXED}: {', '.join(words)}") if words else MIXED, roots)
 
     def _chosen(self) -> list[_Subject]:
-        """The subjects, best first: each new one adds roots, and all of them together cover half."""
+        """Return the subjects, best first: each new one adds roots, and all of them together cover half."""
         kinds = self._roots.kinds
         is_common = self.coverage >= COVERAGE_MIN
         lift_min = np.where(self._roots.is_action, ACTION_LIFT_MIN, FAINT_LIFT_MIN)
@@ -257,7 +261,7 @@ class _View:
         return chosen
 
     def _subjects(self, is_common: BoolArray, is_edge: BoolArray) -> list[_Subject]:
-        """The runs of roots that half of the members hold, best first."""
+        """Return the runs of roots that half of the members contain, best first."""
         found = self._roots.runs(self._numbers, is_common, is_edge)
         text_of = self._roots.reading.parts.text
         order = np.argsort(self._numbers)
@@ -282,7 +286,7 @@ class _View:
         return float((kinds > FAINT).sum() + FAINT_WEIGHT * (kinds == FAINT).sum())
 
     def _head(self, subjects: Sequence[_Subject]) -> str:
-        """The subjects in words: those that the texts are filed under first, with a colon."""
+        """Return the subjects in words: filing prefixes first, with a colon."""
         filed: list[str] = []
         said: list[str] = []
         for one in sorted(subjects, key=lambda one: (self._offset(one), one.run)):
@@ -294,12 +298,12 @@ class _View:
         return f"{', '.join(filed)}: {_plain_word(told)}" if told else ", ".join(filed)
 
     def _offset(self, subject: _Subject) -> float:
-        """Where in its texts a subject stands, on average."""
+        """Return the average place of a subject in its texts."""
         starts = np.asarray(subject.starts)
         return float(np.mean(starts - self._roots.bounds[self._roots.reading.parts.text[starts]]))
 
     def _written(self, subject: _Subject) -> str:
-        """As the texts mostly write it; an abbreviation in capitals."""
+        """Return the most common spelling in the texts; an abbreviation in capitals."""
         reading = self._roots.reading
         starts = np.asarray(subject.starts)
         places = starts[:: 1 + len(starts) // PLACES_SEEN_MAX]
@@ -311,7 +315,7 @@ class _View:
         return (len(subject.run) == 1 and reading.capitals(int(starts[0]))) or written
 
     def _diverse(self, said: frozenset[int], least: float, limit: int, others: Sequence[_View] = ()) -> list[str]:
-        """Terms that hold the most members that no term before them holds, each at least `least` of them."""
+        """Return terms that cover the most members without an earlier term, each at least `least` of them."""
         reading, terms = self._roots.reading, list(self._members.terms)
         if not terms or not len(self._numbers):
             return []
@@ -338,7 +342,7 @@ class _View:
         return [reading.shown(terms[i]) for i in chosen]
 
     def _is_said(self, roots: frozenset[int], said: frozenset[int]) -> bool:
-        """Whether a root was said, or another form of it (connect, connector)."""
+        """Return whether a root, or another form of it (connect, connector), was said."""
         names = self._roots.roots
         return any(root in said or any(_is_form(names[root], names[other]) for other in said) for root in roots)
 
@@ -352,7 +356,7 @@ class _View:
         return bool(own >= NAMESAKE_LIFT_MIN * its)
 
     def _former(self) -> Name | None:
-        """The former label, where it still keeps the rule."""
+        """Return the former label if it still satisfies the rule."""
         if not self._members.former:
             return None
         plain = _NUMBERED.sub("", self._members.former)
@@ -388,19 +392,19 @@ def _is_form(root: str, other: str) -> bool:
 
 
 def _plain_word(written: str) -> str:
-    """A phrase that does not begin a label: without a capital that only begins it."""
+    """Return a phrase that does not begin a label: without a capital that only marks a beginning."""
     first, space, rest = written.partition(" ")
     return f"{first.lower() if first[1:] == first[1:].lower() else first}{space}{rest}"
 
 
 def cut(label: str) -> str:
-    """A label of at most `LABEL_CHARACTERS_MAX` characters, cut at a word where there is one."""
+    """Return a label of at most `LABEL_CHARACTERS_MAX` characters, cut at a word if possible."""
     if len(label) <= LABEL_CHARACTERS_MAX:
         return label
     return (label[: LABEL_CHARACTERS_MAX + 1].rsplit(" ", 1)[0])[:LABEL_CHARACTERS_MAX].rstrip(" ,:")
 
 
 def capitalised(label: str) -> str:
-    """A label with a capital at its beginning, unless its first word is an identifier."""
+    """Return a label with an initial capital, unless its first word is an identifier."""
     first = label.partition(" ")[0].rstrip(",:")
     return label[:1].upper() + label[1:] if first.isalpha() and first.islower() else label

@@ -1,13 +1,13 @@
-"""Owns who is near whom: the distinct vectors of a window and each one's nearest others, by cosine.
+"""The distinct vectors of a window and each one's nearest others, by cosine.
 
-Its invariant: the lists are exact, and the same whatever the machine's BLAS, the order of the rows and what was known before.
-Unit vectors are rounded to whole numbers so short that every product of two is a whole number below 2^24: float32 holds
-it and all its partial sums exactly, in any order of summing. Equal similarities are ordered by the vectors' content.
+Invariant: the lists are exact, and do not depend on the machine's BLAS, the order of the rows and earlier lists. Unit
+vectors are rounded to integers so short that every product of two is an integer below 2^24: float32 represents it and
+all its partial sums exactly, in any order of summation. Equal similarities are ordered by the vectors' content.
 
-Lists of an earlier window are taken over as far as they are known (`known`), so that a window in which little is new costs
-little. What is left of a list when members leave is still exact as far as it goes, and newcomers nearer than its end take
-their places in it. So a list is found a little longer than it is used: with one member in a hundred leaving and as many coming,
-a list of 15 would be searched again in one window of seven, one of 24 in one of hundreds.
+Lists of an earlier window are reused where possible (`known`), so that a window with little news costs little. The rest
+of a list after members left is still exact as far as it goes, and newcomers nearer than its end are inserted. So a list
+is found slightly longer than it is used: with one member in a hundred leaving and as many coming, a list of 15 would be
+searched again in one window of seven, one of 24 in one of hundreds.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 IntArray = NDArray[np.intp]
 Float32Array = NDArray[np.float32]
 
-NEIGHBOURS = 15  # as UMAP's default, of a window of hundreds: enough to connect a topic, few enough to keep it apart
+NEIGHBOURS = 15  # as UMAP's default, for a window of hundreds: enough to connect a topic, few enough to keep it apart
 NOBODY = -1
-# So many more are found and kept, against those that leave.
+# This many more are found and kept, to replace those that leave.
 SPARES = 9
 # The product beside `NOBODY` where a list is known no further.
 _UNKNOWN = -1
@@ -37,7 +37,7 @@ KEY_BYTES = 16
 BLOCK_ROWS = 512
 # The maxima of this many slices of a row bound its k-th best from below: a fraction of the cost of sorting it.
 SLICES = 32
-# A row with more candidates than this many times k ties massively and is treated on its own.
+# A row with more candidates than this many times k has many ties and is handled separately.
 CANDIDATES_PER_NEIGHBOUR = 8
 
 _HEADER = struct.Struct("<II")
@@ -47,9 +47,9 @@ _HEADER = struct.Struct("<II")
 class Distinct:
     """The different directions among n vectors, in the order of their content.
 
-    `keys` S16 (u,): hash of each, ascending; `rounded` float32 (u, d): whole numbers, length about `LENGTH`;
-    `copies` int (u,): rows that point this way; `node_of_row` int (n,): which one a row is, `NOBODY` for a row without
-    a direction (all zero).
+    `keys` S16 (u,): hash of each, ascending; `rounded` float32 (u, d): integers, length about `LENGTH`; `copies` int
+    (u,): rows with this direction; `node_of_row` int (n,): the direction of a row, `NOBODY` for a row without one (all
+    zero).
     """
 
     keys: NDArray[np.bytes_]
@@ -62,7 +62,7 @@ class Distinct:
 
     @classmethod
     def of(cls, vectors: Float32Array) -> Distinct:
-        """The distinct directions of float32 (n, d).
+        """Return the distinct directions of float32 (n, d).
 
         Raises:
             ValueError: not float32 (n, d) with d up to `DIMENSIONS_MAX`, or a value is not finite.
@@ -94,9 +94,9 @@ class Distinct:
 class Neighbours:
     """The nearest others of u distinct vectors.
 
-    `others` int32 (u, k): places, nearest first, `NOBODY` where fewer have a positive similarity; `products` int32
-    (u, k): the exact whole-number product with each, 0 beside `NOBODY`. `keys` as in `Distinct`. Where a list is known no
-    further than it goes, negative products stand behind it.
+    `others` int32 (u, k): indexes, nearest first, `NOBODY` where fewer have a positive similarity; `products` int32 (u,
+    k): the exact integer product with each, 0 beside `NOBODY`. `keys` as in `Distinct`. Negative products mark the end
+    of a list that is known no further.
     """
 
     keys: NDArray[np.bytes_]
@@ -105,27 +105,27 @@ class Neighbours:
 
     @property
     def similarities(self) -> Float32Array:
-        """Cosines (u, k), 0 beside `NOBODY`; rounding of the vectors may lift one above 1, which is cut."""
+        """Return cosines (u, k), 0 beside `NOBODY`; rounding of the vectors may lift one above 1, which is cut."""
         return np.minimum(self.products / np.float32(LENGTH * LENGTH), np.float32(1.0)).astype(np.float32)
 
     def first(self, count: int) -> Neighbours:
-        """The `count` nearest of each, if they were found by this count."""
+        """Return the `count` nearest of each, if they were found with this count."""
         return Neighbours(
             self.keys, np.ascontiguousarray(self.others[:, :count]), np.ascontiguousarray(self.products[:, :count])
         )
 
     def to_bytes(self) -> bytes:
-        """For storage beside the version; read by `from_bytes`."""
+        """Serialize for storage beside the version; read by `from_bytes`."""
         count, k = self.others.shape
         parts = (self.keys.tobytes(), self.others.astype("<i4").tobytes(), self.products.astype("<i4").tobytes())
         return _HEADER.pack(count, k) + b"".join(parts)
 
     @classmethod
     def from_bytes(cls, stored: bytes) -> Neighbours:
-        """What `to_bytes` wrote.
+        """Parse what `to_bytes` wrote.
 
         Raises:
-            ValueError: it is cut off or something else.
+            ValueError: it is truncated or something else.
         """
         if len(stored) < _HEADER.size:
             raise ValueError("stored neighbours are cut off")
@@ -141,9 +141,10 @@ class Neighbours:
 
 
 def find_neighbours(distinct: Distinct, *, known: Neighbours | None = None, count: int = NEIGHBOURS) -> Neighbours:
-    """The `count` nearest others of every distinct vector (`first`), by exact products, ties in the order of the keys.
+    """Return the `count` nearest others of every distinct vector (`first`), by exact products, ties in the order of the
+    keys.
 
-    Behind them stand up to `SPARES` more, as far as they are known. `known`: the neighbours in an earlier window of the same
+    Up to `SPARES` more follow, as far as they are known. `known`: the neighbours in an earlier window of the same
     basis; the `count` nearest are the same with it and without it.
     """
     u = len(distinct)
@@ -158,12 +159,12 @@ def find_neighbours(distinct: Distinct, *, known: Neighbours | None = None, coun
 
 
 def _rounded(vectors: Float32Array) -> NDArray[np.int16]:
-    """Whole numbers int16 (n, d) in the direction of each row; zero rows stay zero."""
+    """Return integers int16 (n, d) in the direction of each row; zero rows stay zero."""
     rounded = np.zeros(vectors.shape, dtype=np.int16)
     height = max(1, BLOCK_ROWS * 1024 // max(vectors.shape[1], 1))
     for first in range(0, len(vectors), height):
         block = vectors[first : first + height].astype(np.float64)
-        # Scaled first by the largest, so that squares neither overflow nor vanish.
+        # Scaled first by the largest, so that squares neither overflow nor underflow.
         block /= np.maximum(np.abs(block).max(axis=1, initial=0.0, keepdims=True), np.finfo(np.float64).tiny)
         lengths = np.sqrt((block * block).sum(axis=1, keepdims=True))
         rounded[first : first + height] = np.rint(block * (LENGTH / np.maximum(lengths, 1.0)))
@@ -171,7 +172,7 @@ def _rounded(vectors: Float32Array) -> NDArray[np.int16]:
 
 
 def _take_over(result: Neighbours, distinct: Distinct, known: Neighbours, count: int) -> IntArray:
-    """Fill in the lists as far as they are known; the places (m,) of those of which less than `count` are."""
+    """Fill in the lists as far as they are known; return the indexes (m,) of those with fewer than `count`."""
     u, width = result.others.shape
     if not known.others.size:
         return np.arange(u)
@@ -179,13 +180,13 @@ def _take_over(result: Neighbours, distinct: Distinct, known: Neighbours, count:
     old_place[old_place == len(known.keys)] = 0
     stays = known.keys[old_place] == distinct.keys
     stayed, newcomers = np.flatnonzero(stays), np.flatnonzero(~stays)
-    new_place = np.full(len(known.keys) + 1, NOBODY, dtype=np.int32)  # the last stands for NOBODY
+    new_place = np.full(len(known.keys) + 1, NOBODY, dtype=np.int32)  # the last entry stands for NOBODY
     new_place[old_place[stayed]] = stayed
     lists, products = new_place[known.others[old_place[stayed]]], known.products[old_place[stayed]]
     row, column = np.nonzero(lists != NOBODY)
     lengths = np.zeros(u, dtype=np.intp)
     lengths[stayed] = np.bincount(row, minlength=len(stayed))
-    # A list that ends before its room does names all others there are.
+    # A list that ends before its capacity names all others.
     has_all = np.zeros(u, dtype=bool)
     has_all[stayed] = (products[:, -1] == 0) & (lengths[stayed] <= width)
     _write(result, stayed[row], lists[row, column], products[row, column])
@@ -204,9 +205,10 @@ def _let_in(
     lengths: IntArray,
     has_all: NDArray[np.bool_],
 ) -> IntArray:
-    """Insert newcomers into lists of `lengths` (u,) where they rank before the end; the number inserted in each (u,).
+    """Insert newcomers into lists of `lengths` (u,) where they rank before the end; return the number inserted in each
+    (u,).
 
-    Behind the end of a list that does not have all others (`has_all`, (u,)), somebody unknown may stand before a newcomer.
+    After the end of a list that does not have all others (`has_all`, (u,)), an unknown one may precede a newcomer.
     """
     came = np.zeros(len(lengths), dtype=np.intp)
     if not len(newcomers):
@@ -243,13 +245,13 @@ def _let_in(
 def _write_sorted(
     result: Neighbours, rows: IntArray, others: NDArray[np.integer], products: NDArray[np.integer]
 ) -> None:
-    """Write lists given as (row, other, product), sorted as they stand in the lists, as far as there is room."""
+    """Write lists given as (row, other, product), sorted as in the lists, up to their capacity."""
     order = np.lexsort((others, -products, rows))
     _write(result, rows[order], others[order], products[order])
 
 
 def _write(result: Neighbours, rows: IntArray, others: NDArray[np.integer], products: NDArray[np.integer]) -> None:
-    """The same of what is in this order already: those of a list together, the nearest first."""
+    """Write lists that are in this order already: those of a list together, the nearest first."""
     rank = np.arange(len(rows)) - np.searchsorted(rows, rows)
     chosen = rank < result.others.shape[1]
     result.others[rows[chosen], rank[chosen]] = others[chosen]
@@ -263,7 +265,7 @@ def _search(result: Neighbours, distinct: Distinct, places: IntArray) -> None:
     u, k = result.others.shape
     slices = max(1, min(SLICES, u // (2 * k)))
     width = -(-u // slices)
-    # Padded with zero vectors, whose product with any is 0 and counts for nothing.
+    # Padded with zero vectors, whose product with any is 0 and has no effect.
     everybody = np.zeros((distinct.rounded.shape[1], slices * width), dtype=np.float32)
     everybody[:, :u] = distinct.rounded.T
     for first in range(0, len(places), BLOCK_ROWS):
@@ -284,7 +286,7 @@ def _search(result: Neighbours, distinct: Distinct, places: IntArray) -> None:
 
 
 def _best_of_many(row: Float32Array, k: int) -> IntArray:
-    """The k best columns of a row with many ties: all above the k-th value, then the first that equal it."""
+    """Return the k best columns of a row with many ties: all above the k-th value, then the first that equal it."""
     limit = np.partition(row, len(row) - k)[len(row) - k]
     above = np.flatnonzero(row > limit)
     equal = np.flatnonzero(row == limit)[: k - len(above)] if limit > 0 else above[:0]

@@ -1,6 +1,6 @@
 """How much is new to a user (R0.11, R0.12), and what to do about it.
 
-The invariant: pending is the sum over current subscriptions of head minus high-water mark, never below 0 for a channel.
+Invariant: pending is the sum over current subscriptions of head minus high-water mark, never below 0 for a channel.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from highwater.streams.feeds.state import FORGET_AFTER_MS, User
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """The sum of a user, and how many channels had a mark above their head and were taken as 0."""
+    """The sum for a user, and how many channels had a mark above their head and counted as 0."""
 
     total: int
     clamped: int
@@ -23,12 +23,12 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """The row has no living user and its time is up: delete it."""
+    """The row has no live user and its time is up: delete it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remember:
-    """The row has no living user: note when it may be deleted."""
+    """The row has no live user: note when it may be deleted."""
 
     until_ms: int
 
@@ -37,12 +37,12 @@ Verdict = Decision | Forget | Remember
 
 
 def pending_in_channel(head: int, hwm: int) -> int:
-    """Insights of a channel that never took part in a clustering of this user (R0.12), at least 0."""
+    """Return the insights of a channel that never took part in a clustering of this user (R0.12), at least 0."""
     return max(0, head - hwm)
 
 
 def pending_of(user: User) -> Pending:
-    """Pending over the current subscriptions."""
+    """Return the pending insights over the current subscriptions."""
     total = clamped = subscriptions = 0
     for view in user.channels.values():
         if view.is_subscribed:
@@ -54,7 +54,7 @@ def pending_of(user: User) -> Pending:
 
 
 def facts_of(user: User, pending: Pending) -> UserFacts:
-    """What the rules look at."""
+    """Return the facts for the rules."""
     return UserFacts(
         plan=user.plan,
         pending=pending.total,
@@ -70,12 +70,12 @@ def facts_of(user: User, pending: Pending) -> UserFacts:
 
 
 def may_ask_at(user: User, now: int) -> bool:
-    """Whether the tick of `now` has not asked for a rebuild of this user yet: it would otherwise ask twice."""
+    """Return whether the tick of `now` has not requested a rebuild of this user yet: it would otherwise request twice."""
     return user.last_enqueued_at is None or user.last_enqueued_at < now
 
 
 def judge(user: User, pending: Pending, policy: Policy, now: int) -> Verdict:
-    """What to do about a row at `now`."""
+    """Decide what to do about a row at `now`."""
     if user.is_known:
         return should_rebuild(facts_of(user, pending), policy, now)
     if user.forget_at is None:

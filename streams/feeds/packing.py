@@ -1,4 +1,4 @@
-"""Packs the subscribers of a channel into records, one target partition each, bounded in bytes."""
+"""Packs the subscribers of a channel into records, one target partition each, limited in bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LENGTH_BYTES = 3
 def pack_users(
     users: Iterable[str], *, partition_of: Callable[[str], int], bytes_max: int = RECORD_BYTES_MAX
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield (partition, users) with at most `bytes_max` of ids in each, in the order given within a partition."""
+    """Yield (partition, users) with at most `bytes_max` of ids in each, in the given order within a partition."""
     waiting: dict[int, list[str]] = defaultdict(list)
     size: dict[int, int] = defaultdict(int)
     for user_id in users:

@@ -1,10 +1,10 @@
-"""Owns the reading of a window's texts: each once, for the terms that can be keywords and the phrases that can be labels.
+"""Reads a window's texts, each once, for the terms that can be keywords and the phrases that can be labels.
 
-Its invariant: what it gives stands in the texts as they write it, and depends on the set of texts alone, not on their order.
+Invariant: the result uses the texts' own spelling, and depends on the set of texts alone, not on their order.
 
-A *word* is what stands between spaces, without punctuation: `KafkaConsumer`, `@types/node`. Its *parts* are the words in
-it, told from each other as in `tokens`. A *term* is a part, two parts in a row, or all parts of a word: `topicId`, `topic_id`
-and `topic id` hold the same three. Counting goes by stems; what is shown is how the window's texts mostly write it.
+A *word* is the text between spaces, without punctuation: `KafkaConsumer`, `@types/node`. Its *parts* are the words in
+it, split as in `tokens`. A *term* is a part, two parts in a row, or all parts of a word: `topicId`, `topic_id` and
+`topic id` contain the same three. Counting uses stems; what is shown is the window's most common spelling.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ from highwater.streams.feeds.tokens import (
     stem_of,
 )
 
-# Words read of one text: what it is about stands at its beginning. A headline has a dozen, a paragraph a hundred.
+# Words read of one text: its beginning shows its subject. A headline has a dozen, a paragraph a hundred.
 TEXT_WORDS_MAX = 100
-# Characters read for them, at ten a word with its space.
+# Characters read for them, at ten per word with its space.
 TEXT_CHARACTERS_READ_MAX = 1_000
-# A word of more parts than this is a path or an expression: its parts and pairs say it shorter.
+# A word of more parts than this is a path or an expression: its parts and pairs are shorter.
 WORD_PARTS_MAX = 5
 
-# Of texts and words that a process remembers: two windows of the largest size, about 100 MB with all that belongs to them.
+# Texts and words that a process remembers: two windows of the largest size, about 100 MB with all their data.
 LEXICON_WORDS_MAX = 100_000
 LEXICON_CHARACTERS_MAX = 8_000_000
 
-# Places of a term that decide how it is shown, evenly spread: the commonest spelling is settled by then.
+# Occurrences of a term that decide its spelling, evenly spread: enough to find the most common one.
 PLACES_SEEN_MAX = 100
-# A word of so few letters that a tenth of its places have in capitals is an abbreviation (UI, CI, DLQ).
+# A word of so few letters that a tenth of its occurrences have in capitals is an abbreviation (UI, CI, DLQ).
 CAPITALS_MAX = 4
 CAPITALS_SHARE_MIN = 0.1
 
-# "feat(api)!: ...", "MINOR: ...", "[ci] ...": how a change note is filed, not what it says.
+# "feat(api)!: ...", "MINOR: ...", "[ci] ...": the filing prefix of a change note, not its content.
 _FILED = r"build|chore|ci|docs?|feat|feature|fix|hotfix|minor|misc|perf|refactor|revert|style|tests?|trivial|wip"
 _FILING = re.compile(
     rf"^\W*(?:(?P<kind>{_FILED})(?:\((?P<scope>[^)]*)\))?!?\s*:|\[(?P<tag>{_FILED})\]:?)\s*", re.IGNORECASE
 )
-# The kinds among them that say what a note is about. A scope always does: fix(ui), chore(deps).
+# The kinds among them that name the subject of a note. A scope always does: fix(ui), chore(deps).
 _SUBJECT_KINDS = frozenset(("build", "ci", "doc", "docs", "perf", "revert", "test", "tests"))
-# "...; reviewed by A and B": who signed it, not what it says.
+# "...; reviewed by A and B": the signature, not the content.
 _SIGNED = re.compile(
     r"[\s;,.(-]*\b(?:(?:patch(?:ed)?|reviewed|authored|co-authored|signed-off)[ -]by\b|reviewers?:|author:)",
     re.IGNORECASE,
@@ -61,11 +61,11 @@ _SIGNED = re.compile(
 _EDGES = "()[]{}<>\"'`\u201c\u201d\u2018\u2019.,;:!?*#~=|\u2026-_/\\"
 _BREAK = re.compile(r"[;:,.!?)\]}\u2014\u2013]$")
 _OPENING = ("(", "[", "{")
-# What stands between the parts of one word; anything else makes two words of it.
+# What joins the parts of one word; anything else separates two words.
 _JOINTS = frozenset(("", "-", "_", ".", "/", "::", "'", "\u2019"))
 
 STOP, FAINT, TELLING = 0, 1, 2
-# Numbers of words that are none: what stands between two words that are not in a row, and the end of how a text is filed.
+# Numbers that are not words: the break between two words that are not adjacent, and the end of a filing prefix.
 BREAK, FILED = 0, 1
 Stems = tuple[str, ...]
 IntArray = NDArray[np.int64]
@@ -74,7 +74,7 @@ FloatArray = NDArray[np.float64]
 
 
 def kind_of(stem: str) -> int:
-    """Whether a stem is a function word (`STOP`), says how and not what (`FAINT`), or says something (`TELLING`)."""
+    """Return whether a stem is a function word (`STOP`), says how and not what (`FAINT`), or says something (`TELLING`)."""
     if stem in STOP_WORDS or not stem:
         return STOP
     return FAINT if stem in _FAINT_STEMS else TELLING
@@ -84,7 +84,7 @@ _FAINT_STEMS = frozenset(chain.from_iterable((word, stem_of(word)) for word in F
 
 
 def unfiled(text: str) -> str:
-    """A text without how it is filed and signed, unless nothing else is in it."""
+    """Return a text without its filing prefix and signature, unless nothing else is in it."""
     told = _FILING.sub("", text)
     signed = _SIGNED.search(told)
     told = told[: signed.start()] if signed else told
@@ -92,7 +92,7 @@ def unfiled(text: str) -> str:
 
 
 def filed_as(text: str) -> str:
-    """What a text's filing says of its subject: "ui" of `fix(ui): …`, "docs" of `docs: …`, "" of `chore: …`."""
+    """Return what a text's filing prefix says about its subject: "ui" of `fix(ui): …`, "docs" of `docs: …`, "" of `chore: …`."""
     found = _FILING.match(text)
     if found is None:
         return ""
@@ -101,21 +101,21 @@ def filed_as(text: str) -> str:
 
 
 def stems_in(written: str) -> list[str]:
-    """The telling stems of a label, in order, without single letters (the K of KRaft)."""
+    """Return the telling stems of a label, in order, without single letters (the K of KRaft)."""
     stems = (stem_of(written[first:last].lower()) for first, last in spelled_words_of(written))
     return [stem for stem in stems if len(stem) > 1 and kind_of(stem) == TELLING]
 
 
 @dataclass(frozen=True, slots=True)
 class _Word:
-    """A word as `written`, where its parts stand in it, and their stems."""
+    """A word as `written`, the places of its parts, and their stems."""
 
     written: str
     spans: tuple[tuple[int, int], ...]
     stems: Stems
 
     def shown(self, first: int, last: int) -> str:
-        """Parts `first` to `last` (included) as written; a capital that only begins a word is made small."""
+        """Return parts `first` to `last` (included) as written; a capital that only begins a word becomes lower case."""
         written = self.written[self.spans[first][0] if first else 0 : self.spans[last][1]]
         return written if written[1:] != written[1:].lower() else written.lower()
 
@@ -125,9 +125,10 @@ _END_OF_FILING = _Word("\0", ((0, 0),), ("",))
 
 
 class _Lexicon:
-    """What was read before, in any window: words by number, and the numbers of a text's words. It saves time and decides nothing.
+    """Everything read before, in any window: words by number, and the numbers of a text's words. It saves time and
+    affects no result.
 
-    A window takes on average one text in a hundred that the one before did not have, and users share channels.
+    A window has on average one new text in a hundred, and users share channels.
     """
 
     def __init__(self) -> None:
@@ -139,7 +140,7 @@ class _Lexicon:
 
     @property
     def is_full(self) -> bool:
-        """Whether it holds so much that another is begun."""
+        """Return whether it is so large that another is begun."""
         return (
             len(self.words) > LEXICON_WORDS_MAX
             or len(self._codes_of) > LEXICON_WORDS_MAX
@@ -147,9 +148,9 @@ class _Lexicon:
         )
 
     def line(self, text: str) -> tuple[int, ...]:
-        """The numbers of a text's words in order, `BREAK` where punctuation, a number or an id stands between them.
+        """Return the numbers of a text's words in order, `BREAK` where punctuation, a number or an id is between them.
 
-        What it is filed under comes first, before `FILED`.
+        The filing prefix comes first, before `FILED`.
         """
         found = self._lines.get(text)
         if found is None:
@@ -172,7 +173,7 @@ class _Lexicon:
         return codes
 
     def _numbered(self, raw: str) -> list[int]:
-        """The words in what stands between two spaces: one, or several around what is no joint."""
+        """Return the words between two spaces: one, or several if something other than a joint separates them."""
         stripped = raw.strip(_EDGES)
         if stripped == raw and raw.isalpha() and raw.islower() and raw.isascii() and is_word(raw):
             return [self._number(raw, [(0, len(raw))])]
@@ -193,7 +194,7 @@ class _Lexicon:
         begin -= stripped[:begin].endswith(("@", "."))  # @types/node, .github
         written = stripped[begin : spans[-1][1]]
         inside = tuple((first - begin, last - begin) for first, last in spans)
-        # What stands around a word may cut it otherwise (`99fooACLs`), so both together are one word.
+        # The surroundings of a word may split it differently (`99fooACLs`), so both together are one word.
         number = self._numbers.get((written, inside))
         if number is None:
             number = self._numbers[written, inside] = len(self.words)
@@ -206,7 +207,7 @@ _lexicon = _Lexicon()
 
 
 def _current_lexicon() -> _Lexicon:
-    """The one of this process, or a new one where that is full. Whoever reads by the old one keeps it."""
+    """Return the lexicon of this process, or a new one if that is full. Users of the old one keep it."""
     global _lexicon  # noqa: PLW0603 - a memory of this process; what is read is the same without it
     if _lexicon.is_full:
         _lexicon = _Lexicon()
@@ -214,22 +215,22 @@ def _current_lexicon() -> _Lexicon:
 
 
 class Reading:
-    """What texts hold.
+    """What texts contain.
 
-    `texts`: the distinct ones that are not empty, sorted; `number_of` tells where one stands. `holds` csr (texts, terms),
-    1 where a text holds a term; terms are numbered from the longest to the shortest, each kind in the order of the
-    alphabet. `is_telling` and `is_single` bool (terms,): it can be a keyword; it is a part. `parts`: all that stands in them;
-    `is_filing` bool (parts,): how its text is filed.
+    `texts`: the distinct ones that are not empty, sorted; `number_of` gives the index of one. `holds` csr (texts,
+    terms), 1 where a text contains a term; terms are numbered from the longest to the shortest, each kind
+    alphabetically. `is_telling` and `is_single` bool (terms,): it can be a keyword; it is a part. `parts`: all their
+    parts; `is_filing` bool (parts,): it belongs to a filing prefix.
     """
 
     def __init__(self, texts: Iterable[str | None]) -> None:
-        """Read texts of any number and size; of each at most `TEXT_CHARACTERS_READ_MAX` characters."""
+        """Read texts of any number and size; at most `TEXT_CHARACTERS_READ_MAX` characters of each."""
         self.texts = tuple(sorted({text for text in texts if text}))
         self.number_of = {text: number for number, text in enumerate(self.texts)}
         lexicon = _current_lexicon()
         lines = [lexicon.line(text) for text in self.texts]
         lengths = np.array([len(line) + 1 for line in lines], dtype=np.int64)
-        # Each begins with a break: words of two texts are never in a row.
+        # Each begins with a break: words of two texts are never adjacent.
         codes = np.fromiter(chain.from_iterable((BREAK, *line) for line in lines), np.int64, int(lengths.sum()))
         known, codes = np.unique(np.append(codes, (BREAK, FILED)), return_inverse=True)
         self._words: list[_Word] = [lexicon.words[number] for number in known.tolist()]
@@ -249,11 +250,11 @@ class Reading:
         self._term_of, self._at = term_of[order], at[order]
 
     def stems_of(self, term: int) -> Stems:
-        """The stems of a term's parts."""
+        """Return the stems of a term's parts."""
         return self._terms[term]
 
     def shown(self, term: int) -> str:
-        """A term as the texts mostly write it; of equally common spellings the first of the alphabet."""
+        """Return a term in the texts' most common spelling; of equally common ones the first alphabetically."""
         forms = self._forms(term)
         return min(forms, key=lambda form: (-forms[form], form))
 
@@ -262,7 +263,7 @@ class Reading:
             return known
         first, last = np.searchsorted(self._term_of, [term, term + 1])
         at = self._at[first:last]
-        said = at[~self.is_filing[at]]  # who files under `ui` writes UI
+        said = at[~self.is_filing[at]]  # texts filed under `ui` write UI
         at = said if len(said) else at
         at = at[:: 1 + len(at) // PLACES_SEEN_MAX]
         word, place = self.parts.word, self.parts.place
@@ -275,14 +276,14 @@ class Reading:
         return forms
 
     def capitals(self, at: int) -> str:
-        """How a part is written in capitals (`UI`) where the texts do so often enough, else ""."""
+        """Return the spelling of a part in capitals (`UI`) if the texts use it often enough, else ""."""
         term = len(self._terms) - len(self.parts.stems) + int(self.parts.stem[at])
         forms = self._forms(term)
         written = next((form for form in sorted(forms) if form.isupper() and len(form) <= CAPITALS_MAX), "")
         return written if forms[written] >= CAPITALS_SHARE_MIN * forms.total() else ""
 
     def written(self, first: int, last: int) -> str:
-        """The parts from `first` to `last` (included), which stand in a row, as they are written there."""
+        """Return the adjacent parts from `first` to `last` (included), as they are written there."""
         said: list[str] = []
         at = first
         while at <= last:
@@ -295,7 +296,7 @@ class Reading:
         return " ".join(said)
 
     def _form(self, own: int, place: int, following: int, size: int) -> str:
-        """How a term of `size` parts is written that begins at this part of a word and may end in the one following."""
+        """Return the spelling of a term of `size` parts that begins at this part of a word and may end in the next one."""
         word = self._words[own]
         if place + size <= len(word.spans):
             return word.shown(place, place + size - 1)
@@ -306,8 +307,8 @@ class Reading:
 class Parts:
     """Every part of every word of every text, in order, a break before each text: int (parts,) each.
 
-    `text` and `word`: which; `place`: in its word; `stem`: its number among `stems`, which are sorted. `is_dotted`: a dot or
-    slash stands before it in its word. `word_size`: parts of its word.
+    `text` and `word`: which; `place`: in its word; `stem`: its number among `stems`, which are sorted. `is_dotted`: a
+    dot or slash precedes it in its word. `word_size`: parts of its word.
     """
 
     stems: tuple[str, ...]
@@ -320,7 +321,7 @@ class Parts:
 
     @classmethod
     def of(cls, words: Sequence[_Word], codes: IntArray, lengths: IntArray) -> Parts:
-        """Of the words of texts, one text after the other, and how many each text has, with its break."""
+        """Return the parts of the words of texts, one text after the other, and how many each text has, with its break."""
         stems = tuple(sorted({stem for word in words for stem in word.stems}))
         number = {stem: i for i, stem in enumerate(stems)}
         sizes = np.array([len(word.stems) for word in words], dtype=np.int64)
@@ -337,7 +338,7 @@ class Parts:
 
 
 def _terms(words: Sequence[_Word], parts: Parts) -> tuple[IntArray, IntArray, list[Stems]]:
-    """Every occurrence of a term, as its number and where its first part stands, and the stems of all terms by number."""
+    """Return every occurrence of a term, as its number and the place of its first part, and the stems of all terms by number."""
     long = sorted({word.stems for word in words if _is_long_term(word.stems)})
     long_number = {stems: number for number, stems in enumerate(long)}
     number_of_word = np.array([long_number.get(word.stems, -1) for word in words], dtype=np.int64)
@@ -361,7 +362,7 @@ def _terms(words: Sequence[_Word], parts: Parts) -> tuple[IntArray, IntArray, li
 
 
 def _is_filing(words: Sequence[_Word], parts: Parts, texts: int) -> BoolArray:
-    """Which parts stand before the end of filing of their text: bool (parts,)."""
+    """Return which parts precede the end of their text's filing prefix: bool (parts,)."""
     code = next((number for number, word in enumerate(words) if word is _END_OF_FILING), -1)
     ends = np.flatnonzero(parts.word == code)
     end_of_text = np.full(max(1, texts), -1, dtype=np.int64)
@@ -371,7 +372,7 @@ def _is_filing(words: Sequence[_Word], parts: Parts, texts: int) -> BoolArray:
 
 
 def distinct(numbers: IntArray) -> IntArray:
-    """Different numbers in order; `np.unique` hashes them, which takes a hundred times as long where they are nearly in order."""
+    """Return distinct numbers in order; `np.unique` hashes them, which takes a hundred times as long for nearly sorted ones."""
     ordered = np.sort(numbers)
     return np.concatenate([ordered[:1], ordered[1:][ordered[1:] != ordered[:-1]]])
 
@@ -381,10 +382,10 @@ def _is_long_term(stems: Stems) -> bool:
 
 
 def _is_pair(parts: Parts) -> BoolArray:
-    """Whether a part and the next one make a term: bool (parts - 1,).
+    """Return whether a part and the next one form a term: bool (parts - 1,).
 
-    Across a space two telling words do, where each is one part. Within a word of two parts one that tells is enough
-    (`pre-commit`), and in a longer one both must, with no dot or slash between.
+    Across a space two telling words do, if each is one part. Within a word of two parts one telling part is enough
+    (`pre-commit`), and in a longer one both must be, with no dot or slash between.
     """
     kind = np.array([kind_of(stem) for stem in parts.stems], dtype=np.int8)[parts.stem]
     weaker, stronger = np.minimum(kind[:-1], kind[1:]), np.maximum(kind[:-1], kind[1:])

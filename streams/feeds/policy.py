@@ -1,6 +1,6 @@
-"""The plans: how much novelty, how much time, who counts as active, and how often at most (R0.10).
+"""The plans: how much novelty, how much time, who counts as active, and the minimum interval (R0.10).
 
-A policy is read once, is frozen, and has a hash, so that a recorded decision names the numbers it was made with.
+A policy is read once, is frozen, and has a hash, so that a recorded decision identifies its numbers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from highwater.streams.toml_files import read_plan_tables
 FALLBACK_PLAN = "free"
 
 _DEFAULT_FILE = Path(__file__).with_name("default_policy.toml")
-# A century; beyond it a sum with a time in milliseconds means a typing error, not a wish.
+# A century; a larger value is a typing error.
 _SECONDS_MAX = 100 * 366 * 86_400
 _COUNT_MAX = 10**9
 
@@ -54,19 +54,19 @@ _KEYS = tuple(field.name for field in fields(PlanPolicy))
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """All plans, and the hash that stands for their numbers."""
+    """All plans, and the hash that identifies their numbers."""
 
     plans: Mapping[str, PlanPolicy]
     hash: str
 
     def plan(self, name: str | None) -> PlanPolicy:
-        """The plan of that name; an unknown one, or none, counts as `free` (R0.10)."""
+        """Return the plan with that name; an unknown one, or none, counts as `free` (R0.10)."""
         found = self.plans.get(name) if name is not None else None
         return found if found is not None else self.plans[FALLBACK_PLAN]
 
 
 def make_policy(plans: Mapping[str, PlanPolicy]) -> Policy:
-    """A policy of these plans. Hash: first 16 hex digits of the SHA-256 of the canonical JSON of all numbers.
+    """Return a policy of these plans. Hash: first 16 hex digits of the SHA-256 of the canonical JSON of all numbers.
 
     Raises:
         ConfigurationError: the plan that stands in for unknown ones is missing.
@@ -82,12 +82,12 @@ def make_policy(plans: Mapping[str, PlanPolicy]) -> Policy:
 
 
 def load_policy(path: Path | None = None) -> Policy:
-    """The default plans, overridden key by key by a TOML file with one table `[plans.<name>]` a plan.
+    """Return the default plans, overridden key by key by a TOML file with one table `[plans.<name>]` per plan.
 
-    A plan that the defaults do not know takes the keys it leaves out from `free`.
+    A new plan takes missing keys from `free`.
 
     Raises:
-        ConfigurationError: the file, a plan, a key or a value cannot be used; the message names all of them.
+        ConfigurationError: the file, a plan, a key or a value is invalid; the message names all of them.
     """
     plans = _read_plans(_DEFAULT_FILE, {})
     if path is not None:

@@ -1,9 +1,9 @@
-"""Owns one version of a user's clusters: how it is made from a window of insights and from the version before it.
+"""Builds one version of a user's clusters from a window of insights and the previous version.
 
-Its invariant: the same window after the same version, with the same curations, gives the same version. Clusters as they are
-found, memberships and keywords are functions of the window alone; what the reader said of them is applied to them (`curating`).
-Identity (which cluster is which, since when), places on the map and a label that is still about as true as the best come from
-the version before, so that what a reader knows stays where, what and as it was called.
+Invariant: the same window, previous version and curations give the same version. Found clusters, memberships and
+keywords are functions of the window alone; the reader's curations are applied to them (`curating`). Identity (which
+cluster continues which, since when), places on the map and labels that are still about as accurate as the best come
+from the previous version, so that what a reader knows keeps its place, identity and label.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from highwater.streams.feeds.summary import summarise
 from highwater.streams.feeds.tracking import TrackedCluster
 from highwater.streams.feeds.versions import (
     Cluster,
-    Found,
+    FoundBeforeCuration,
     FoundCluster,
     LastVersion,
     NewVersion,
@@ -40,10 +40,10 @@ DIGITS = 3
 
 
 def recluster(window: Window) -> NewVersion:
-    """Make a version. Pure. Source: R0.35, R0.36.
+    """Build a version. Pure. Source: R0.35, R0.36.
 
     Raises:
-        ValueError: the window is not well formed, or a value is not finite.
+        ValueError: the window is malformed, or a value is not finite.
     """
     last = window.last or LastVersion((), Outside())
     ids = window.insight_ids
@@ -98,7 +98,7 @@ def _described(found: Clustering, window: Window, last: LastVersion) -> list[Clu
 
 
 def _matched(found: Clustering, window: Window, last: LastVersion) -> Evolution:
-    """The clusters as they were found, by number, as those that the last version was made of."""
+    """Match the found clusters, by number, with those of the last version."""
     members: list[list[str]] = [[] for _ in range(found.cluster_count)]
     for row in np.flatnonzero(found.labels != NOISE).tolist():
         members[found.labels[row]].append(window.insight_ids[row])
@@ -114,7 +114,7 @@ def _tracked(clusters: Sequence[Cluster]) -> list[TrackedCluster]:
 
 
 def _as_tracked(one: FoundCluster) -> TrackedCluster:
-    """For the match alone, which asks when a cluster was born and who was in it."""
+    """Return a cluster for matching only, which needs its first version and its members."""
     since = (one.born_version,) * len(one.insight_ids)
     return TrackedCluster(one.cluster_id, one.insight_ids, since, one.born_version, one.born_version)
 
@@ -123,9 +123,9 @@ def _insights_of(last: LastVersion) -> set[str]:
     return {*last.outside.insight_ids, *(insight_id for one in last.clusters for insight_id in one.insight_ids)}
 
 
-def _found_in(natural: Evolution, curated: Curated) -> Found:
+def _found_in(natural: Evolution, curated: Curated) -> FoundBeforeCuration:
     clusters = (FoundCluster(one.cluster_id, one.insight_ids, one.born_version) for one in natural.clusters)
-    return Found(tuple(clusters), curated.homes)
+    return FoundBeforeCuration(tuple(clusters), curated.homes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ def _cluster(
 
 
 def _themes_of(last: LastVersion) -> dict[str, list[str]]:
-    """The insights of each theme of a version; one that is called by its reader is not."""
+    """Return the insights of each theme of a version, except themes that their reader named."""
     themes: dict[str, list[str]] = {}
     for one in last.clusters:
         if one.theme and not (one.label_by and one.theme == one.label):
@@ -202,10 +202,10 @@ def _draw(
     clusters: Sequence[TrackedCluster],
     last: LastVersion,
 ) -> Layout:
-    """The map of the distinct points, begun from where their insights were."""
+    """Draw the map of the distinct points, starting from the previous places of their insights."""
     rows_of_node = _first_rows(found)
     place_of_number = np.full(len(numbers) + 1, NOISE, dtype=np.intp)
-    place_of_number[list(numbers)] = np.arange(len(numbers))  # the last entry is what noise reads
+    place_of_number[list(numbers)] = np.arange(len(numbers))  # the last entry is for noise
     labels = place_of_number[found.labels[rows_of_node]]
     previous = None
     if last.clusters or last.outside.insight_ids:
@@ -228,7 +228,7 @@ def _draw(
 
 
 def _first_rows(found: Clustering) -> NDArray[np.intp]:
-    """The first row of each distinct point, int (u,)."""
+    """Return the first row of each distinct point, int (u,)."""
     rows = np.empty(len(found.distinct), dtype=np.intp)
     node_of_row = found.distinct.node_of_row
     told = np.flatnonzero(node_of_row != NOISE)[::-1]

@@ -1,8 +1,9 @@
-"""Owns what is left of clusters once insights in them were retracted. Its invariant: no word is shown that only these say.
+"""The rest of clusters after insights in them were retracted. Invariant: no word is shown that only retracted insights
+contain.
 
-A version of a user's clusters is stored once and shown for as long as it is kept. What was retracted since is taken out when it
-is read: the ids with all that stands beside them, and of the words (label, keywords, title, summary) those that none of the
-remaining texts holds.
+A version of a user's clusters is stored once and served while it is kept. Later retractions are applied when it is
+read: the ids with their parallel values are removed, and words (label, keywords, title, summary) that none of the
+remaining texts contains.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ from highwater.streams.feeds.phrases import unfiled
 from highwater.streams.feeds.summary import summarise
 from highwater.streams.feeds.tokens import stem_of
 
-# What a label says in place of words that were retracted, where no others are left.
+# The label in place of retracted words, if no others remain.
 RETRACTED_LABEL = "(retracted)"
 # As many terms as a label has at most (`labels.LABEL_TERMS_MAX`), and as many characters.
 _TERMS_MAX, _CHARACTERS_MAX = 3, 72
 # Lists of a stored cluster that are parallel to another: the ids first.
 _MEMBERS = ("insight_ids", "confidences", "since", "positions")
 _NEARBY = ("nearby_ids", "nearby_confidences")
-# A label is a phrase, terms beside it, and a mark that distinguishes two of one name: "Update dependency: css, theme (kafka)".
+# A label is a phrase, terms beside it, and a mark that distinguishes two with one name: "Update dependency: css, theme
+# (kafka)".
 _PARTS = re.compile(r"[:,()]+(?:\s+|$)|\s+\(")
 _NUMBER = re.compile(r" \(\d+\)$")
 _TOKEN = re.compile(r"[^\W_]+")
@@ -31,13 +33,13 @@ _CASE_CHANGE = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 def parts_of(label: str) -> list[str]:
-    """The phrases and terms that a label is made of, in order; what `naming` adds to them is none."""
+    """Return the phrases and terms of a label, in order, without what `naming` adds to them."""
     told = label[len(MIXED) :] if is_mixed(_NUMBER.sub("", label)) else label
     return [part for part in (one.strip() for one in _PARTS.split(told.replace(EXAMPLES, ", "))) if part]
 
 
-class Said:
-    """What texts say, to be asked for phrases; words count by their stems and however they are spelled."""
+class SearchedTexts:
+    """What texts contain, to be searched for phrases; words match by their stems and in any spelling."""
 
     def __init__(self, texts: Iterable[str | None]) -> None:
         told = [text for text in texts if text]
@@ -45,7 +47,7 @@ class Said:
         self._words = [_spelled(text) for text in told]
 
     def __contains__(self, phrase: str) -> bool:
-        """Whether one of the texts holds all words of a phrase in a row."""
+        """Return whether one of the texts contains all words of a phrase in a row."""
         plain, words = phrase.casefold(), _spelled(phrase)
         if any(plain in text for text in self._plain):
             return True
@@ -58,7 +60,7 @@ def _spelled(text: str) -> str:
 
 
 def label_without(label: str, gone: Collection[str]) -> str:
-    """A label without those of its parts; `RETRACTED_LABEL` when nothing is left. What were examples are still no subject."""
+    """Return a label without those of its parts; `RETRACTED_LABEL` if nothing is left. Examples never become a subject."""
     head, _, examples = label.partition(EXAMPLES)
     left = [part for part in parts_of(head) if part not in gone]
     beside = [part for part in parts_of(examples) if part not in gone]
@@ -70,12 +72,12 @@ def label_without(label: str, gone: Collection[str]) -> str:
 def redact_words(
     stored: Mapping[str, Any], texts: Mapping[str, str | None], retracted: Collection[str]
 ) -> dict[str, Any]:
-    """A stored cluster that lost members to retractions, in words that the others hold; its lists of ids stay as they are.
+    """Return a stored cluster that lost members to retractions, in words of the others; its lists of ids are unchanged.
 
-    `texts`: those of its remaining members, or of enough of them, by id. The title is the label again and the summary is made
-    of these texts, since what a model wrote may tell what was retracted without quoting it.
+    `texts`: those of its remaining members, or of enough of them, by id. The title becomes the label again and the
+    summary is extracted from these texts, since a model may have paraphrased what was retracted.
     """
-    said = Said(texts.values())
+    said = SearchedTexts(texts.values())
     keywords = [keyword for keyword in stored.get("keywords") or () if keyword in said]
     is_own = bool(stored.get("label_by"))  # the reader's words, not those of a text
     label = str(stored["label"]) if is_own else _label(stored, said, keywords, texts, retracted)
@@ -88,12 +90,12 @@ def redact_words(
 
 def _label(
     stored: Mapping[str, Any],
-    said: Said,
+    said: SearchedTexts,
     keywords: Sequence[str],
     texts: Mapping[str, str | None],
     retracted: Collection[str],
 ) -> str:
-    """The label while the remaining texts hold all of it, else the best keywords, else the beginning of a text."""
+    """Return the label while the remaining texts contain all of it, else the best keywords, else the beginning of a text."""
     label = str(stored.get("label") or "")
     if label and all(part in said for part in parts_of(label)):
         return label
@@ -111,9 +113,9 @@ def _label(
 def redact_clusters(
     stored: Iterable[Mapping[str, Any]], retracted: frozenset[str], texts: Mapping[str, str | None]
 ) -> list[dict[str, Any]]:
-    """The clusters of a version without retracted insights; one that held nothing else is gone.
+    """Return the clusters of a version without retracted insights; one without other members is removed.
 
-    `texts`: those of remaining members of the clusters that lost some, by id.
+    `texts`: those of remaining members of the affected clusters, by id.
     """
     kept: list[dict[str, Any]] = []
     names: set[str] = set()
@@ -133,11 +135,11 @@ def redact_clusters(
 
 
 def _redact_theme(theme: str, clusters: Iterable[dict[str, Any]], texts: Mapping[str, str | None]) -> None:
-    """Take out of a theme what neither the given texts nor the words of its clusters, which are redacted, say."""
+    """Remove from a theme what neither the given texts nor the redacted words of its clusters contain."""
     own = [one for one in clusters if one.get("theme") == theme]
     ids = {insight_id for one in own for insight_id in one["insight_ids"]}
     words = (word for one in own for word in (str(one["label"]), *one.get("keywords", ())))
-    said = Said([*(text for insight_id, text in texts.items() if insight_id in ids), *words])
+    said = SearchedTexts([*(text for insight_id, text in texts.items() if insight_id in ids), *words])
     gone = {part for part in parts_of(theme) if part not in said}
     if gone:
         for one in own:
@@ -155,25 +157,25 @@ def _redacted(cluster: Mapping[str, Any], retracted: frozenset[str], texts: Mapp
 
 
 def redact_outside(stored: Mapping[str, Any], retracted: frozenset[str]) -> dict[str, Any]:
-    """What is in no cluster, without retracted insights."""
+    """Return the unclustered insights, without retracted ones."""
     return _without(stored, ("insight_ids", "positions"), retracted)
 
 
 def _without(stored: Mapping[str, Any], lists: Sequence[str], retracted: Collection[str]) -> dict[str, Any]:
-    """With the places of retracted ids taken out of these lists, the first of which holds the ids."""
+    """Remove the entries of retracted ids from these lists, the first of which holds the ids."""
     kept = [place for place, insight_id in enumerate(stored[lists[0]]) if insight_id not in retracted]
     return {**stored, **{name: [stored[name][place] for place in kept] for name in lists if name in stored}}
 
 
 def _surest(cluster: Mapping[str, Any]) -> str:
-    """The member that belongs to a cluster most; of equals the first by id."""
+    """Return the member with the highest membership; ties by id."""
     ids: list[str] = cluster["insight_ids"]
     sure = cluster.get("confidences") or [1.0] * len(ids)
     return min(zip(sure, ids, strict=True), key=lambda pair: (-pair[0], pair[1]))[1]
 
 
 def _named_apart(cluster: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
-    """Under a label that no cluster before it has."""
+    """Return the cluster with a label that no earlier one has."""
     label, number = str(cluster["label"]), 2
     while label.lower() in names:
         label, number = f"{cluster['label']} ({number})", number + 1

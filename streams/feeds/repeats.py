@@ -1,6 +1,7 @@
-"""Whether a repeated insight has other content: a known id changes nothing, so the conflict is reported to its producer.
+"""Whether a repeated insight has other content: a known id changes nothing, so the conflict is reported to its
+producer.
 
-A vector is not compared: the stored vector may have been computed again in another basis.
+Vectors are not compared: the stored vector may have been recomputed with another embedding model version.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from highwater.schemas.positions import Position
 
 
 class Content(NamedTuple):
-    """What an insight says: its channel, its event time in ms since 1970, its URL, and its text by its SHA-256 in hex."""
+    """The content of an insight: its channel, its event time in ms since 1970, its URL, and its text by its SHA-256 in hex."""
 
     channel_id: str
     ts: int
@@ -23,14 +24,14 @@ class Content(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """What is known under an id, and the event that said it."""
+    """What is stored under an id, and the event that wrote it."""
 
     content: Content
     position: Position
 
 
 class Conflict(NamedTuple):
-    """An event that says something else under a known id: which event of a batch, the first one, and the fields that differ."""
+    """An event with different content for a known id: which event of a batch, the first one, and the fields that differ."""
 
     place: int
     first: Position
@@ -38,7 +39,7 @@ class Conflict(NamedTuple):
 
 
 def content_of(event: InsightIngested) -> Content:
-    """What an event says."""
+    """Return the content of an event."""
     text = event["text"]
     hashed = None if text is None else sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     return Content(event["channel_id"], event["ts"], event["url"], hashed)
@@ -53,12 +54,13 @@ def differing(first: Content, repeat: Content) -> tuple[str, ...]:
 def find_conflicts(
     events: Sequence[tuple[InsightIngested, Position]], stored: Mapping[str, Stored]
 ) -> tuple[Conflict, ...]:
-    """The events of a batch, in the order of the log, that say something else than the first one of their id.
+    """Return the events of a batch, in the order of the log, whose content differs from the first one with their id.
 
     Args:
-        events: what is said, and where in the log.
-        stored: what is known of the ids of the batch; one that is not in it is new with its first event here. What is stored by
-            an event of the batch itself is no repeat.
+        events: the contents, and their positions.
+        stored: what is stored of the ids of the batch; a missing one is new with its first event here. What an event of
+            the
+            batch itself stored is not a repeat.
     """
     known = dict(stored)
     conflicts = []

@@ -1,6 +1,6 @@
-"""Owns what a window's texts say, by roots: what the forms of a word have in common (`tokens.root_of`).
+"""What a window's texts contain, by roots: the common part of a word's forms (`tokens.root_of`).
 
-Its invariant: that of `phrases`: it depends on the set of texts alone.
+Invariant: that of `phrases`: it depends on the set of texts alone.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from highwater.streams.feeds.phrases import FAINT, STOP, BoolArray, IntArray, Re
 from highwater.streams.feeds.sparse import sparse_rows
 from highwater.streams.feeds.tokens import ACTION_WORDS, root_of, spelled_words_of, stem_of
 
-# A phrase has up to this many parts ("auto fixes from pre-commit.com hooks" has seven).
+# The maximum number of parts of a phrase ("auto fixes from pre-commit.com hooks" has seven).
 PHRASE_PARTS_MAX = 7
 
 
 class Roots:
-    """What texts say, by roots.
+    """What texts contain, by roots.
 
-    `kinds` int8 (roots,): `STOP`, `FAINT` or telling; `is_action` bool (roots,): a faint one that is done. `says` csr
-    (texts, roots): 1 where a text holds a root.
+    `kinds` int8 (roots,): `STOP`, `FAINT` or telling; `is_action` bool (roots,): a faint one that is an action. `says`
+    csr (texts, roots): 1 where a text contains a root.
     """
 
     def __init__(self, reading: Reading) -> None:
@@ -46,7 +46,7 @@ class Roots:
         self.bounds: IntArray = np.searchsorted(parts.text, np.arange(len(reading.texts) + 1))
 
     def numbers_of(self, written: str) -> list[int | None]:
-        """The roots of a label's words but function words, None for one that no text says."""
+        """Return the roots of a label's words except function words, None for one that no text contains."""
         stems = (stem_of(written[first:last].lower()) for first, last in spelled_words_of(written))
         return [self._number.get(root_of(stem)) for stem in stems if _kind(stem) != STOP]
 
@@ -55,7 +55,7 @@ class Roots:
         return frozenset(self._number[root_of(stem)] for stem in stems)
 
     def runs(self, numbers: IntArray, is_common: BoolArray, is_edge: BoolArray) -> dict[tuple[int, ...], list[int]]:
-        """Where runs of common roots begin in texts: up to `PHRASE_PARTS_MAX` different ones, edges at both ends, once a text."""
+        """Return the roots of stems that were read."""
         lengths = self.bounds[numbers + 1] - self.bounds[numbers]
         starts = np.repeat(self.bounds[numbers] - (np.cumsum(lengths) - lengths), lengths)
         parts = starts + np.arange(int(lengths.sum()))
@@ -86,7 +86,9 @@ _ACTIONS = frozenset(map(root_of, ACTION_WORDS))
 
 
 def _kind(stem: str) -> int:
-    """As `kind_of`; a single letter says nothing, a single character of another script little."""
+    """Return where runs of common roots begin in texts: up to `PHRASE_PARTS_MAX` different ones, edges at both ends,
+    once per text.
+    """
     if len(stem) == 1:
         return STOP if stem.isascii() else FAINT
     return kind_of(stem)

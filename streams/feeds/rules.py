@@ -1,11 +1,11 @@
 """When a user's clusters are rebuilt (R0.5 to R0.10): pure rules over facts, a policy and a `now`.
 
-The invariant: a user is queued only while active, with enough novelty or enough time, after the cooldown, and never while an
-earlier request is still in flight. Every answer says until when it holds, so nobody is polled.
+Invariant: a user is queued only while active, with enough novelty or enough time, after the cooldown, and never while
+an earlier request is in flight. Every answer says until when it is valid, so nobody is polled.
 
-What a rebuild would change is one notion for all who ask (agent, `/pending`, worker): insights that were never clustered
-(`pending`), and what is shown being no longer what is to be shown (`is_changed`). The agent and `/pending` know of the second by
-the set of channels and by counts of retractions; the worker, which reads the data set, also by what fell out of the window.
+What a rebuild would change is defined once for all callers (agent, `/pending`, worker): insights that were never
+clustered (`pending`), and outdated contents (`is_changed`). The agent and `/pending` detect the second by the set of
+channels and by counts of retractions; the worker, which reads the data set, also by insights that left the window.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from highwater.streams.feeds.policy import PlanPolicy, Policy
 
 # Reasons of skips.
 NOTHING_NEW, VECTORS_MISSING, BELOW_THRESHOLD, NOT_DUE = "nothing_new", "vectors_missing", "below_threshold", "not_due"
-# Of a demand: the insights are those of the last version, and only the basis that compares them is another.
+# For a demand: the insights are those of the last version, and only the embedding model version differs.
 ONLY_BASIS_CHANGED = "only_basis_changed"
-# These also count as a look at the user (R0.34).
+# These also count as a check of the user (R0.34).
 LOOKS = frozenset({NOTHING_NEW, ONLY_BASIS_CHANGED})
-# After these there is nothing that the answer did not account for: what is pending waits for more of it, or for its time.
+# After these nothing is left that the answer did not account for: pending insights wait for more, or for their time.
 ACCOUNTED_FOR = LOOKS | {BELOW_THRESHOLD, NOT_DUE}
-# A time so much later than now was noted by a clock that was wrong, and counts as never: nobody waits for it. Not less, for a
-# worker that is behind applies a tick minutes late, when later answers have been noted already.
+# A time this much later than now was recorded by a wrong clock, and counts as never: nobody waits for it. Not less,
+# since a worker that is behind applies a tick minutes late, when later answers have been recorded already.
 WRONG_AHEAD_MS = 600_000
 
 
 class Trigger(StrEnum):
-    """Why a rebuild is asked for; it travels with the request, since skipping depends on it (R0.29, R0.34)."""
+    """Why a rebuild is requested; it travels with the request, since skipping depends on it (R0.29, R0.34)."""
 
     NOVELTY = "novelty"
     TIME = "time"
@@ -38,13 +38,13 @@ class Trigger(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class UserFacts:
-    """All that the rules look at. Times are milliseconds since 1970; None means never.
+    """All inputs of the rules. Times are milliseconds since 1970; None means never.
 
     `pending` is the sum over the current subscriptions (R0.12); for the worker, of those that can be clustered now, and
-    `held_back` counts those that still wait for their vectors. `is_changed`: what the last answer accounted for has changed by
-    anything else: another set of channels, or something that is shown was retracted (for the worker: also left the window).
-    `is_subscribed` says whether there are subscriptions; `in_flight_until` is the deadline of a request that has not been
-    answered, None when there is none.
+    `held_back` counts those that still wait for their vectors. `is_changed`: anything else that the last answer
+    accounted for has changed: another set of channels, or a retraction among the shown insights (for the worker: also
+    one that left the window). `is_subscribed`: whether there are subscriptions; `in_flight_until`: the deadline of an
+    unanswered request, None without one.
     """
 
     plan: str
@@ -62,21 +62,21 @@ class UserFacts:
 
 @dataclass(frozen=True, slots=True)
 class Rebuild:
-    """Ask for a rebuild now."""
+    """Request a rebuild now."""
 
     trigger: Trigger
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing to do before this time, unless an event of the user arrives earlier."""
+    """Do nothing before this time, unless an event of the user arrives earlier."""
 
     until_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Nothing to do until an event of the user comes."""
+    """Do nothing until an event of the user comes."""
 
     reason: str
 
@@ -85,12 +85,12 @@ Decision = Rebuild | Wait | Idle
 
 
 def should_rebuild(facts: UserFacts, policy: Policy, now: int) -> Decision:
-    """What to do about a user at `now` (R0.8).
+    """Decide what to do about a user at `now` (R0.8).
 
-    Whoever subscribes to nothing, and has been answered since, could only be skipped (R0.34): idle, not due.
-    A demand by an operator ignores activity, cooldown and pending, but waits for a request in flight.
-    A change counts as novelty however little is pending: what a reader has left, or its author has taken back, should go soon.
-    Novelty wins over time when both hold, since a time request may be skipped and a novelty one has work.
+    A user without subscriptions, and answered since, could only be skipped (R0.34): idle, not due. A demand by an
+    operator ignores activity, cooldown and pending, but waits for a request in flight. A change counts as novelty
+    however little is pending: what a reader has unsubscribed, or its author has retracted, should disappear soon.
+    Novelty wins over time if both apply, since a time request may be skipped and a novelty one has work.
     """
     plan, facts = policy.plan(facts.plan), without_wrong_times(facts, now)
     if facts.in_flight_until is not None and now < facts.in_flight_until:
@@ -113,10 +113,10 @@ def should_rebuild(facts: UserFacts, policy: Policy, now: int) -> Decision:
 def reason_to_skip(
     trigger: Trigger, facts: UserFacts, policy: Policy, now: int, *, is_forced: bool = True
 ) -> str | None:
-    """Why the worker skips a request, decided with its own numbers (R0.33 to R0.35); None = do it.
+    """Return why the worker skips a request, decided with its own numbers (R0.33 to R0.35); None = do it.
 
-    Cooldown and being in flight are not asked again: they were set by this very request. A manual request is always met when
-    `is_forced`, else where it would change anything.
+    Cooldown and in-flight state are not checked again: this very request set them. A manual request is always served if
+    `is_forced`, else if it would change anything.
     """
     is_manual = trigger is Trigger.MANUAL
     if is_manual and is_forced:
@@ -134,7 +134,7 @@ def reason_to_skip(
 
 
 def without_wrong_times(facts: UserFacts, now: int) -> UserFacts:
-    """The facts without times that lie so far ahead that only a wrong clock can have noted them."""
+    """Return the facts without times so far ahead that only a wrong clock can have recorded them."""
 
     def right(at: int | None) -> int | None:
         return None if at is not None and at > now + WRONG_AHEAD_MS else at
@@ -143,7 +143,7 @@ def without_wrong_times(facts: UserFacts, now: int) -> UserFacts:
     clustered, checked, enqueued = map(right, times)
     if (clustered, checked, enqueued) == times:
         return facts
-    # The deadline of a request follows from when it was made.
+    # The deadline of a request follows from its time.
     in_flight_until = facts.in_flight_until if enqueued == facts.last_enqueued_at else None
     return replace(
         facts,
@@ -155,11 +155,11 @@ def without_wrong_times(facts: UserFacts, now: int) -> UserFacts:
 
 
 def is_active(facts: UserFacts, plan: PlanPolicy, now: int) -> bool:
-    """Whether the user was seen within A (R0.7); never seen counts as inactive."""
+    """Return whether the user was seen within A (R0.7); never seen counts as inactive."""
     return facts.last_active_at is not None and now - facts.last_active_at <= plan.active_within_ms
 
 
 def _time_due_at(facts: UserFacts, plan: PlanPolicy, now: int) -> int:
-    """When time alone makes the user due (R0.6); a skip counts as a look (R0.34), never clustered is due at once."""
+    """Return when time alone makes the user due (R0.6); a skip counts as a check (R0.34), never clustered is due at once."""
     looked_at = [at for at in (facts.last_clustered_at, facts.last_checked_at) if at is not None]
     return max(looked_at) + plan.rebuild_interval_ms if looked_at else now

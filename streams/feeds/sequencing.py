@@ -1,4 +1,4 @@
-"""Gives insights their numbers: dense per channel, in the order of the log, once per insight (R0.11 to R0.14)."""
+"""Assigns numbers to insights: dense per channel, in the order of the log, once per insight (R0.11 to R0.14)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import Enum
 
 
 class Fate(Enum):
-    """What becomes of an insight that does not get a number."""
+    """Why an insight does not get a number."""
 
     KNOWN = "known"
     OTHER_CHANNEL = "insight_id_in_other_channel"
@@ -16,7 +16,7 @@ class Fate(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """A batch decided: `seqs[i]` is the number of insight i or its fate; `heads` the new head of each moved channel."""
+    """The result for a batch: `seqs[i]` is the number of insight i or its fate; `heads` the new head of each advanced channel."""
 
     seqs: tuple[int | Fate, ...]
     heads: Mapping[str, int]

@@ -1,4 +1,4 @@
-"""SciPy's sparse matrices for those who may never need one: loaded with the first.
+"""SciPy's sparse matrices, imported with the first one, since many processes never need one.
 
 With httpx it was a fifth of the processor time that a role of `connect` took to load, and 27 of its 105 MB.
 """
@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 
 def sparse_rows(values: tuple[Any, ...], shape: tuple[int, int]) -> csr_array:
-    """A matrix in compressed rows, of `values` as `csr_array` takes them: numbers with their columns and bounds, or places."""
+    """Return a matrix in compressed rows, from `values` as `csr_array` accepts them: numbers with their columns and
+    bounds, or places.
+    """
     from scipy.sparse import csr_array  # noqa: PLC0415 - see above
 
     return csr_array(values, shape=shape)

@@ -20,21 +20,21 @@ from highwater.schemas.positions import parse_position
 from highwater.streams.feeds.policy import FALLBACK_PLAN
 from highwater.streams.feeds.rules import Trigger
 
-# How long a row is kept that has no living user: an erasure's mark, or heads that came before the user did. Redelivery
+# How long a row without a live user is kept: an erasure's mark, or heads that came before the user did. Redelivery
 # spans seconds; a day also covers an operator who resets a consumer and replays its morning.
 FORGET_AFTER_MS = 86_400_000
 
 _ROW_VERSION = 3
-# Version 2 had no retractions, and no set of channels that was answered for: its fields are the first of each list.
+# Version 2 had no retractions, and no set of accounted channels: its fields are the first of each list.
 _ROW_VERSION_BEFORE = 2
 
 
 @dataclass(slots=True)
 class ChannelView:
-    """A channel as one user sees it; `revision` is that of the subscription change, 0 when none was seen yet.
+    """A channel as one user sees it; `revision` is that of the subscription change, 0 if none was seen yet.
 
-    `retractions`: how many of its insights were retracted; `retractions_hwm`: up to which the user's clusters account for them;
-    `shown_offset`: the newest answer whose set of channels it was in.
+    `retractions`: how many of its insights were retracted; `retractions_hwm`: up to which the user's clusters account
+    for them; `shown_offset`: the newest answer whose set of channels contained it.
     """
 
     head: int = 0
@@ -74,7 +74,7 @@ class User:
 
     @property
     def is_changed(self) -> bool:
-        """Whether the channels are others than the last answer accounted for, or something of them was retracted since."""
+        """Return whether the channels differ from those of the last answer, or one of them has a newer retraction."""
         if self.shown_offset < 0:
             return False
         return any(
@@ -85,32 +85,32 @@ class User:
 
     @property
     def is_known(self) -> bool:
-        """Whether an own event of the user was seen that no erasure has voided."""
+        """Return whether an own event of the user was seen that no erasure has voided."""
         return self.revision > self.erased_revision
 
     @property
     def is_erased(self) -> bool:
-        """Whether the user was erased and nothing newer was seen."""
+        """Return whether the user was erased and nothing newer was seen."""
         return 0 < self.erased_revision >= self.revision
 
     @property
     def is_demanded(self) -> bool:
-        """Whether an operator's demand for a rebuild waits to be served."""
+        """Return whether an operator's demand for a rebuild waits to be served."""
         return self.demanded_revision > self.served_revision
 
     @property
     def is_forced(self) -> bool:
-        """Whether a waiting demand wants a rebuild even when nothing is new."""
+        """Return whether a waiting demand requires a rebuild even if nothing is new."""
         return self.forced_revision > self.served_revision
 
     @property
     def in_flight_until(self) -> int | None:
-        """The deadline of the newest request while nothing has answered it or a later one; else None."""
+        """Return the deadline of the newest request while nothing has answered it or a later one; else None."""
         return self.requested_until if self.requested_offset > self.finished_offset else None
 
 
 def apply_changed(user: User, event: UserChanged) -> None:
-    """Merge a change that the sink stored. Within a revision the sink says each thing once."""
+    """Merge a change that the sink stored. Within a revision the sink publishes each fact once."""
     revision = event["revision"]
     if revision <= user.erased_revision:
         return
@@ -145,10 +145,10 @@ def apply_head(user: User, channel_id: str, head: int, retractions: int = 0) -> 
 
 
 def apply_finished(user: User, event: RebuildFinished) -> None:
-    """Merge what became of a request: marks and times only grow, and the request it answers is no longer in flight.
+    """Merge the outcome of a request: marks and times only grow, and the answered request is no longer in flight.
 
     Raises:
-        InvalidEventError: the position of the request cannot be read.
+        InvalidEventError: the position of the request is invalid.
     """
     offset = parse_position(event["request_position"]).offset
     if user.is_erased:
@@ -178,7 +178,7 @@ def apply_requested(user: User, trigger: Trigger, *, offset: int, now: int, dead
 
 
 def encode_user(user: User) -> bytes:
-    """The row as JSON: a list, since names would be most of the bytes of a changelog record."""
+    """Return the row as JSON: a list, since names would be most of the bytes of a changelog record."""
     channels = {
         channel_id: [
             view.head, view.hwm, view.revision, int(view.is_subscribed), view.retractions, view.retractions_hwm,
@@ -190,10 +190,10 @@ def encode_user(user: User) -> bytes:
 
 
 def decode_user(row: bytes | None) -> User:
-    """The user in a row; a fresh one when there is none.
+    """Return the user in a row; a new one without a row.
 
     Raises:
-        ValueError: the row was written by a version of this module that is neither this one nor the one before.
+        ValueError: the row was written by a version of this module other than this one and the one before.
     """
     if row is None:
         return User()
@@ -218,7 +218,7 @@ def _subscribe(user: User, channel_id: str, revision: int, *, is_subscribed: boo
 
 
 def _erase(user: User, revision: int) -> None:
-    """Void what came up to `revision`; what a later life of the user has set already stays."""
+    """Void everything up to `revision`; what the user set after returning stays."""
     if user.revision <= revision:
         fresh = User(erased_revision=revision)
         for name in User.__dataclass_fields__:

@@ -1,7 +1,7 @@
-"""Owns the built-in summary: sentences taken from the texts as they stand. Law: it invents nothing.
+"""The built-in summary: sentences of the texts, unchanged. Invariant: it invents nothing.
 
-Used for feed items when no language model is configured. Sentences are chosen by maximal marginal relevance
-(Carbonell and Goldstein 1998): typical of the texts, and not a repetition of a sentence already chosen.
+Used for feed items when no language model is configured. Sentences are chosen by maximal marginal relevance (Carbonell
+and Goldstein 1998): typical of the texts, and not a repetition of an earlier sentence.
 """
 
 from collections import Counter
@@ -12,22 +12,22 @@ from highwater.streams.feeds.tokens import STOP_WORDS, clean, words_of
 
 SENTENCES_MAX = 3
 SENTENCE_CHARACTERS_MAX = 240
-# Distinct texts weighed; a cluster can hold thousands that say the same.
+# Distinct texts weighed; a cluster can contain thousands that say the same.
 TEXTS_MAX = 500
-# Share of a sentence's words that an earlier one may hold already.
+# Share of a sentence's words that an earlier one may contain already.
 OVERLAP_MAX = 0.6
 KEYWORD_BONUS = 2.0
-# Lines whose words a process remembers, about 1 KB each: a window takes one in a hundred that the one before did not have.
+# Lines whose words a process remembers, about 1 KB each: a window has one new line in a hundred.
 BAGS_MAX = 16_384
-# A sentence below this many words says little; above it, length is no merit.
+# A shorter sentence says little; a longer one is no better.
 TELLING_WORDS = 5
 
 
 def summarise(texts: Sequence[str | None], keywords: Sequence[str] = (), *, sentences_max: int = SENTENCES_MAX) -> str:
-    """Up to `sentences_max` texts that are most typical and different, in their given order, one per line.
+    """Return up to `sentences_max` texts that are most typical and different, in their given order, one per line.
 
     `texts` are a cluster's, `keywords` its keywords. A text is cut at `SENTENCE_CHARACTERS_MAX` characters, at a word.
-    "" when no text holds anything but spaces. The same input gives the same summary. Source: R0.40 (the feed's text).
+    "" if all texts are blank. The same input gives the same summary. Source: R0.40 (the feed's text).
     """
     lines = list(dict.fromkeys(line for text in texts if (line := _one_line(text))))[:TEXTS_MAX]
     bags = [_bag(line) for line in lines]
@@ -46,12 +46,12 @@ def summarise(texts: Sequence[str | None], keywords: Sequence[str] = (), *, sent
 
 @lru_cache(BAGS_MAX)
 def _bag(line: str) -> frozenset[str]:
-    """The words of a line that say something."""
+    """Return the words of a line that say something."""
     return frozenset(word for word in words_of(clean(line)) if word not in STOP_WORDS)
 
 
 def _typicality(bag: frozenset[str], shares: Counter[str], keywords: frozenset[str]) -> float:
-    """Mean number of texts that share a word of this one; keywords count double, short texts are held back."""
+    """Return the mean number of texts that share a word of this one; keywords count double, short texts less."""
     if not bag:
         return 0.0
     weight = sum(shares[word] * (KEYWORD_BONUS if word in keywords else 1.0) for word in sorted(bag))

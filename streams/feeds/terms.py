@@ -1,8 +1,10 @@
-"""The terms of many texts at once. Its law: of each text exactly the terms that `basis.terms_of` gives, in the same order.
+"""Finds the terms of many texts at once. Invariant: for each text exactly the terms of `basis.terms_of`, in the same
+order.
 
-A regular expression costs a microsecond to begin and many nanoseconds per character, so a batch of short texts is cut by array
-operations on its characters instead: one look-up gives the kind of every character of the batch, differences of neighbours the
-edges of words. What that cannot decide (other scripts, an apostrophe beside a digit, a text without words) goes text by text.
+A regular expression costs a microsecond to begin and many nanoseconds per character, so a batch of short texts is split
+by array operations on its characters instead: one look-up gives the kind of every character of the batch, differences
+of neighbours the edges of words. Texts that this cannot decide (other scripts, an apostrophe beside a digit, a text
+without words) are processed one by one.
 """
 
 from __future__ import annotations
@@ -29,8 +31,9 @@ _KINDS[list(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ")] = _UPPER
 _KINDS[list(b"0123456789")] = _DIGIT
 _KINDS[list(b"_")] = _UNDERSCORE
 _KINDS[list(b"abcdef0123456789")] |= _HEX
-# What is counted of characters, each in 20 bits of one number, so that one running sum counts all: digits, hexadecimal digits,
-# and what the first part of an issue key does not have. A batch of the embedder has far fewer than 2^20 characters.
+# Counts of characters, each in 20 bits of one number, so that one running sum counts all: digits, hexadecimal digits,
+# and characters that the first part of an issue key cannot have. A batch of the embedder has far fewer than 2^20
+# characters.
 _COUNT_BITS = 20
 _COUNT_MAX = (1 << _COUNT_BITS) - 1
 _DIGITS, _HEX_DIGITS, _NOT_OF_KEYS = 0, _COUNT_BITS, 2 * _COUNT_BITS
@@ -47,7 +50,7 @@ _HASH_CHARACTERS_MIN, _HASH_CHARACTERS_MAX = 7, 64
 def terms_of_all(texts: Sequence[str | None]) -> tuple[list[str], Places]:
     """The terms of each text, those of one text together and in order, and beside each term the number of its text.
 
-    The texts themselves are in any order. Together they have at most 1 Mi of characters.
+    The texts are in any order. Together they have at most 1 Mi of characters.
     """
     cut = [without_addresses(text) for text in texts]
     plain = [i for i, text in enumerate(cut) if text.isascii()]
@@ -68,7 +71,7 @@ def terms_of_all(texts: Sequence[str | None]) -> tuple[list[str], Places]:
 
 
 def _words_of_plain(texts: Sequence[str]) -> tuple[list[str], Places, Places]:
-    """The words of ASCII texts, the number of each word's text, and the numbers of texts that are not decided here."""
+    """Return the words of ASCII texts, the number of each word's text, and the numbers of texts that are not decided here."""
     joined = "\n".join(texts)
     begins = np.cumsum([0, *(len(text) + 1 for text in texts)])[:-1]
     character = np.frombuffer(
@@ -96,7 +99,7 @@ def _words_of_plain(texts: Sequence[str]) -> tuple[list[str], Places, Places]:
 
 
 def _blank_names(character: NDArray[np.uint8], kind: NDArray[np.uint8], counted: Places) -> None:
-    """Take issue keys and hashes (`tokens._ISSUE_KEY`, `tokens._HASH`) out of the kinds of the characters."""
+    """Remove issue keys and hashes (`tokens._ISSUE_KEY`, `tokens._HASH`) from the kinds of the characters."""
     edges = np.flatnonzero(np.diff(kind & _WORD != 0)) + 1
     starts, ends = edges[::2], edges[1::2]
     counts, length = counted[ends - 1] - counted[starts - 1], ends - starts
@@ -115,14 +118,14 @@ def _blank_names(character: NDArray[np.uint8], kind: NDArray[np.uint8], counted:
 
 
 def _apostrophes(character: NDArray[np.uint8], kind: NDArray[np.uint8]) -> Places:
-    """Where an apostrophe stands within a word: a letter or digit before it, a letter behind."""
+    """Return where an apostrophe is within a word: a letter or digit before it, a letter after it."""
     found: Places = np.flatnonzero(character == _APOSTROPHE)
     is_within: Flags = ((kind[found - 1] & _ALNUM) != 0) & ((kind[found + 1] & _LETTER) != 0)
     return np.compress(is_within, found)
 
 
 def _segments(kind: NDArray[np.uint8], glue: Places) -> tuple[Places, Places]:
-    """Where runs of letters and digits begin and end, cut where the case changes (`tokens._CASE_CHANGE`)."""
+    """Return where runs of letters and digits begin and end, split at case changes (`tokens._CASE_CHANGE`)."""
     is_lower, is_upper, is_run = (kind & _LOWER) != 0, (kind & _UPPER) != 0, (kind & _ALNUM) != 0
     is_run[glue] = True
     # At i: a cut between i and i + 1.

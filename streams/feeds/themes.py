@@ -1,8 +1,9 @@
-"""Owns the themes of a version: which clusters are read together, so that fifty can be read as eight.
+"""The themes of a version: groups of similar clusters, so that fifty can be read as eight.
 
-Its invariant: a function of the clusters' centres alone, whatever order they come in; every cluster is in one theme.
+Invariant: a function of the clusters' centres alone, in any order; every cluster is in one theme.
 
-Clusters are joined from the bottom up, those first whose union is spread least (Ward 1963), by the directions of their centres.
+Clusters are joined from the bottom up, first those whose union is spread least (Ward 1963), by the directions of their
+centres.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.cluster.hierarchy import fcluster, linkage
 
-# Up to this many clusters can be read as they are.
+# Up to this many clusters need no themes.
 CLUSTERS_READ = 4
-# Themes for n clusters: this times the root of n, so eight for fifty. As many are read as each of them has clusters.
+# Themes for n clusters: this times the root of n, so eight for fifty. There are about as many themes as clusters in
+# each.
 THEMES_FACTOR = 1.13
-# Directions are rounded, so that what is equal but for the order of a sum is equal.
+# Directions are rounded, so that sums in different orders are equal.
 _DIGITS = 6
 
 

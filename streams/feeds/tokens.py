@@ -1,8 +1,8 @@
-"""Owns how text becomes words. Its law: bounded work per text, any script, the same words on every machine.
+"""Splits text into words. Invariant: bounded work per text, any script, the same words on every machine.
 
-Text is NFKC-normalised; identifiers are split at case changes, underscores, dots and slashes (`topicId`,
-`topic_id` and `topic/id` all give topic, id); words are lower-cased. What names one thing only (numbers, versions,
-hashes, issue keys) is no word: it would keep two texts about the same thing apart.
+Text is NFKC-normalised; identifiers are split at case changes, underscores, dots and slashes (`topicId`, `topic_id` and
+`topic/id` all give topic, id); words are lower-cased. Unique names (numbers, versions, hashes, issue keys) are not
+words: they would keep two texts about the same subject apart.
 """
 
 import re
@@ -14,7 +14,7 @@ from itertools import pairwise
 TEXT_CHARACTERS_MAX = 8_192
 # Longer runs are encoded data, not words.
 WORD_CHARACTERS_MAX = 40
-# A word of three letters that ends in s is no plural (css, dns, tls).
+# A word of three letters that ends in s is not a plural (css, dns, tls).
 STEM_CHARACTERS_MIN = 3
 
 # A name that changes its case within so few letters each time is one word to a reader.
@@ -23,7 +23,7 @@ PIECE_CHARACTERS_MAX = 2
 # Words of two windows of the largest size, a megabyte.
 ROOTS_MAX = 16_384
 
-# Function words of English that join any two texts; kept short on purpose, for a longer list decides meaning.
+# Function words of English that join any two texts; kept short on purpose, since a longer list decides meaning.
 STOP_WORDS = frozenset(
     """a about above after again all also am an and any are as at be because been before being below between both but by
     can could did do does doing down during each few for from further had has have having he her here hers him his how
@@ -32,7 +32,7 @@ STOP_WORDS = frozenset(
     use used using very via was we were what when where which while who whom why will with would you your s t d ll re ve
     don doesn isn let etc""".split()  # noqa: SIM905 prose reads better than 150 quotes
 )
-# Words that most change notes share whatever they are about. They say how, not what.
+# Words that most change notes share whatever their subject. They say how, not what.
 FAINT_WORDS = frozenset(
     """add added adding adds allow avoid bug bump change changed changes chore ci clean cleanup commit ensure enable
     feat feature fix fixed fixes fixing fixup handle hotfix implement improve improved improvement improvements
@@ -41,7 +41,7 @@ FAINT_WORDS = frozenset(
     small some style support tweak update updated updates updating wip work""".split()  # noqa: SIM905 prose reads better than 150 quotes
 )
 
-# Of these, what is done in a note and can be all that it is about.
+# Those among them that are actions and can be the whole subject of a note.
 ACTION_WORDS = frozenset(
     (
         "bump",
@@ -59,7 +59,7 @@ ACTION_WORDS = frozenset(
     )
 )
 
-# What a reader learns nothing from when it stands alone: manner, amount and order. Never a keyword beside another word.
+# Words that say nothing alone: manner, amount and order. Never a keyword beside another word.
 HOLLOW_WORDS = frozenset(
     """according actual actually additional already always another appropriate based better cannot case cases certain
     close closed closes com common correct correctly current currently default different due either else existing
@@ -87,7 +87,7 @@ _JOINERS = "\u200c\u200d"
 
 
 def without_addresses(text: str | None) -> str:
-    """The bounded, NFKC-normalised text without web addresses; "" for None."""
+    """Return the truncated, NFKC-normalised text without web addresses; "" for None."""
     if not text:
         return ""
     cut = text[:TEXT_CHARACTERS_MAX]
@@ -97,7 +97,7 @@ def without_addresses(text: str | None) -> str:
 
 
 def clean(text: str | None) -> str:
-    """The bounded, NFKC-normalised text without web addresses, issue keys and hashes; "" for None."""
+    """Return the truncated, NFKC-normalised text without web addresses, issue keys and hashes; "" for None."""
     cut = without_addresses(text)
     if "-" in cut:
         cut = _ISSUE_KEY.sub(" ", cut)
@@ -113,7 +113,7 @@ def words_of(cleaned: str) -> list[str]:
 
 
 def spelled_words_of(cleaned: str) -> list[tuple[int, int]]:
-    """Where the words of a `clean` text begin and end in it, so that they can be shown; the cuts are those of `words_of`.
+    """Return where the words of a `clean` text begin and end in it, so that they can be shown; split as by `words_of`.
 
     But a mark stays with the letter that it belongs to, as a vowel of an Indic script does: what `words_of` takes apart there is
     compared and never shown. A script without spaces is cut into its letters, whose pairs are what can be read.
@@ -138,7 +138,9 @@ def spelled_words_of(cleaned: str) -> list[tuple[int, int]]:
 
 
 def _case_cuts(written: str) -> list[int]:
-    """Where the case changes from one word to the next: not in a plural (ACLs), nor in a name of short pieces (ReST, iOS)."""
+    """Return where the case changes from one word to the next: not in a plural (ACLs), nor in a name of short pieces
+    (ReST, iOS).
+    """
     if written[1:].islower() or written[:-1].isupper():
         return []
     cuts = [cut.start() for cut in _CASE_CHANGE.finditer(written)]
@@ -167,9 +169,9 @@ def _run_with_marks() -> re.Pattern[str]:
 
 
 def stem_of(word: str) -> str:
-    """A lower-case word without the ending of a plural or possessive, so that `offsets` counts as `offset`.
+    """Return a lower-case word without a plural or possessive ending, so that `offsets` counts as `offset`.
 
-    No more than that: a reader tells `commit` from `committed`, and deeper stems join what has nothing in common.
+    No more than that: a reader distinguishes `commit` and `committed`, and deeper stems join unrelated words.
     """
     word = word.partition("'")[0].partition("\u2019")[0] or word
     if len(word) <= STEM_CHARACTERS_MIN or not word.endswith("s") or word.endswith(("ss", "us", "is", "as", "os")):
@@ -181,10 +183,10 @@ def stem_of(word: str) -> str:
 
 @lru_cache(ROOTS_MAX)
 def root_of(stem: str) -> str:
-    """What the forms of a word have in common: `update`, `updated` and `updating`; `docs` and `documentation`.
+    """Return the common part of a word's forms: `update`, `updated` and `updating`; `docs` and `documentation`.
 
-    Deeper than `stem_of`, and only to count how many texts say a word in one of its forms: a reader takes them for one word.
-    At least four letters are left, so that `string` and `speed` stay what they are.
+    Deeper than `stem_of`, and only for counting the texts with a word in any of its forms: a reader considers them one
+    word. At least four letters remain, so that `string` and `speed` stay unchanged.
     """
     if not stem.isascii():
         return stem
@@ -198,7 +200,7 @@ def root_of(stem: str) -> str:
     return root[:-1] if root.endswith("e") and len(root) > _ROOT_CHARACTERS_MIN else root
 
 
-# What English writes of a word that has been bent, longest first. None that makes another word of it (consume, consumer).
+# Endings of inflected English words, longest first. None that makes another word (consume, consumer).
 _ENDINGS = ("ations", "ation", "ings", "ates", "ated", "ing", "ate", "ed", "es")
 _ROOT_CHARACTERS_MIN = 4
 _SHORT_FORMS = {
@@ -209,7 +211,7 @@ _SHORT_FORMS = {
 
 
 def is_word(run: str) -> bool:
-    """Whether a run of letters and digits names something shared: not a number, a version (v2, 0b1) or an id."""
+    """Return whether a run of letters and digits is a shared name: not a number, a version (v2, 0b1) or an id."""
     if len(run) > WORD_CHARACTERS_MAX or not _HAS_LETTER.search(run):
         return False
     if run.isalpha():

@@ -1,7 +1,7 @@
-"""Owns what is known of a cluster over versions, and what of it a reader has not seen. Law: `since` and `changed_version`
-alone tell what is new, so that a reader needs no history.
+"""What is known of a cluster over versions, and which changes of it a reader has not seen. Invariant: `since` and
+`changed_version` alone decide what is new, so that a reader needs no history.
 
-Apart from `evolution`, which finds it out: who only reads it needs none of what finding it takes.
+Separate from `evolution`, which computes it: readers of it need none of those dependencies.
 """
 
 from collections.abc import Iterable
@@ -12,9 +12,9 @@ from enum import StrEnum
 class ChangeKind(StrEnum):
     """What happened to a cluster between two versions.
 
-    A cluster that changed has exactly one of `BORN`, `GREW`, `SHRANK`, `DIED`, and the numbers of these add up.
-    `MERGED` and `SPLIT` are reported beside it, with the same numbers. `GREW`: it is not smaller than before and other insights
-    came in, so an even exchange is reported too, with the size it had. `SHRANK`: it is smaller.
+    A changed cluster has exactly one of `BORN`, `GREW`, `SHRANK`, `DIED`, and their numbers add up. `MERGED` and
+    `SPLIT` are reported in addition, with the same numbers. `GREW`: it is not smaller than before and other insights
+    entered, so an even exchange is reported too, with an equal size. `SHRANK`: it is smaller.
     """
 
     BORN = "born"
@@ -29,9 +29,9 @@ class ChangeKind(StrEnum):
 class TrackedCluster:
     """A cluster of one version with its past.
 
-    `insight_ids` are its members in the order given; `since`, parallel, the version in which each entered this cluster
-    (one that left and came back entered when it came back). `changed_version` is the last version in which its members
-    changed by anything else than insights leaving the data set: it is at least every `since`.
+    `insight_ids` are its members in the given order; `since`, parallel, the version in which each entered this cluster
+    (one that left and returned entered when it returned). `changed_version` is the last version in which its members
+    changed for any reason other than insights leaving the data set: it is at least every `since`.
     """
 
     cluster_id: str
@@ -43,13 +43,13 @@ class TrackedCluster:
 
 @dataclass(frozen=True, slots=True)
 class ClusterChange:
-    """One thing that happened to one cluster; all numbers but `jaccard` count insights.
+    """One change of one cluster; all numbers except `jaccard` count insights.
 
-    `size` is 0 for one that died and `previous_size` for one that was born; size = previous_size + joined - left.
-    Of those that `joined`, `arrived` were not in the last data set; of those that `left`, `expired` are not in this one.
-    `jaccard` in 0..1 compares it with itself over shared insights, 0 when born or died. `related`, sorted: merged: the
-    clusters that it took in; split: those that its parts are in now; died: those that hold half of what is left of it or
-    a part of its split; born: those that it took over or is a part of.
+    `size` is 0 for one that ended and `previous_size` for a new one; size = previous_size + joined - left. Of those
+    that `joined`, `arrived` were not in the last data set; of those that `left`, `expired` are not in this one.
+    `jaccard` in 0..1 compares it with itself over shared insights, 0 if new or ended. `related`, sorted: merged: the
+    clusters that it absorbed; split: those that its parts are in now; died: those that hold half of its rest or a part
+    of its split; born: those that it absorbed or is a part of.
     """
 
     cluster_id: str
@@ -66,7 +66,7 @@ class ClusterChange:
 
 @dataclass(frozen=True, slots=True)
 class UnreadCluster:
-    """A cluster that changed since a reader's version: whether it is new to them, and the insights that entered it."""
+    """A cluster that changed since a reader's version: whether it is new to the reader, and the insights that entered it."""
 
     cluster_id: str
     is_new: bool
@@ -74,9 +74,10 @@ class UnreadCluster:
 
 
 def new_since(clusters: Iterable[TrackedCluster], version: int) -> tuple[UnreadCluster, ...]:
-    """The clusters of a version that changed after `version`, which the reader read last; in the order given.
+    """Return the clusters of a version that changed after `version`, which the reader read last; in the given order.
 
-    One that only lost insights to others or to noise is there with no insight. Version 0 is that of who never read.
+    One that only lost insights to others or to noise is included without insights. Version 0 is for a reader who never
+    read.
     """
     return tuple(
         UnreadCluster(

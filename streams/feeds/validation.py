@@ -1,7 +1,7 @@
-"""What an event of the feeds must satisfy beyond its schema, the same at the API, in `publish` and in the sinks.
+"""Rules for events of the feeds beyond their schema, the same at the API, in `publish` and in the sinks.
 
-Decided from the event alone, never from the clock: a time of 1970 or 2100 is stored as it is (a rebuild's window looks no further
-ahead than a day).
+Decided from the event alone, never from the clock: a time of 1970 or 2100 is stored unchanged (a rebuild's window
+extends at most a day ahead).
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from highwater.streams.feeds.embedding import validate_embedding
 TEXT_BYTES_MAX = 1 << 20
 URL_BYTES_MAX = 8 << 10
 PLAN_BYTES_MAX = 64
-# A user's subscriptions travel in one event and are summed at each decision.
+# A user's subscriptions are one event and are summed at each decision.
 CHANNELS_MAX = 1_000
 
 _IDS = ("insight_id", "user_id")
-# What shells, Redis and people write for "all that begin so": a name with one in it is a pattern that somebody took for a name.
+# Wildcards of shells, Redis and people: a name with one in it was probably meant as a pattern.
 _WILDCARDS = ("*", "?")
 
 
 def check_channel(name: str, value: str) -> None:
-    """A channel's name is an id that is no pattern, and no path of dots, which no URL can name.
+    """Check that a channel's name is an id that is not a pattern, and not a path of dots, which no URL can name.
 
     Raises:
         InvalidEventError: it is not.
@@ -54,10 +54,10 @@ def check_feeds_event(topic: str, event: Mapping[str, Any], *, embedding_dimensi
     Args:
         topic: name of the topic, for topics with rules of their own.
         event: the event as the codec decodes it; times in ms since 1970.
-        embedding_dimensions: length of a vector.
+        embedding_dimensions: dimension of a vector.
 
     Raises:
-        InvalidEventError: with the field at fault and a reason a program can rely on.
+        InvalidEventError: names the field at fault and a machine-readable reason.
     """
     for name in _IDS:
         if name in event:
@@ -76,14 +76,16 @@ def check_feeds_event(topic: str, event: Mapping[str, Any], *, embedding_dimensi
 
 
 def are_plain_insights(events: Sequence[InsightIngested]) -> bool:
-    """Whether `check_feeds_event` passes each of many insights for sure, found out at once; False says nothing of any of them."""
+    """Return whether `check_feeds_event` certainly accepts each of many insights, checked at once; False says nothing
+    about any of them.
+    """
     if not events:
         return True
     ids, names = [event["insight_id"] for event in events], {event["channel_id"] for event in events}
     try:
         for name in names:
             check_channel("channel_id", name)
-        # A character takes at most four bytes, and what all ids together do not hold no id holds.
+        # A character takes at most four bytes, and a character that the joined ids do not contain is in no id.
         check_name("insight_id", "".join(ids), len(ids) * ID_BYTES_MAX)
         for name, texts, bytes_max in (
             ("text", [event["text"] or "" for event in events], TEXT_BYTES_MAX),

@@ -1,7 +1,7 @@
-"""Owns what a version of a user's clusters is: the window it is made of, its clusters, and what is outside them.
+"""The data of a version of a user's clusters: its window, its clusters, and the unclustered insights.
 
-Apart from `recluster`, which makes it: who only stores or writes about it needs none of what making it takes (HDBSCAN and what
-that brings: a second, and 60 MB).
+Separate from `recluster`, which builds it: code that only stores or describes it needs none of those dependencies
+(HDBSCAN and what it imports: a second, and 60 MB).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Homes = tuple[tuple[str, ...], ...]
 class Cluster:
     """A cluster as it is stored and served.
 
-    `insight_ids` in the order of the window; parallel to them `confidences` (membership, 0.3..1), `since` (the version in
-    which each entered this cluster) and `positions` on the map. `nearby_ids` are noise that leans towards it, most
+    `insight_ids` in the order of the window; parallel to them `confidences` (membership, 0.3..1), `since` (the version
+    in which each entered this cluster) and `positions` on the map. `nearby_ids` are noise that leans towards it, most
     confident first, with the share of their ties that do; they are not members. `changed_version`: the last version in
-    which its members changed by anything else than leaving the window. `title` and `summary` are a language model's when
-    `written_version`, the version for which it wrote them, is above 0; else the label and sentences of the texts. `theme`: what
-    it and the clusters that are read with it are called; "" in versions from before there were themes.
-    `label_by`: "reader" where the label, and with it the title, is the reader's own.
+    which its members changed for any reason other than leaving the window. `title` and `summary` are a language model's
+    if `written_version`, the version for which it wrote them, is above 0; else the label and sentences of the texts.
+    `theme`: the name of the group of clusters that it belongs to; "" in versions from before themes. `label_by`:
+    "reader" if the label, and with it the title, is the reader's own.
     """
 
     cluster_id: str
@@ -57,7 +57,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class FoundCluster:
-    """A cluster as it was found, before its reader's curations were applied."""
+    """A found cluster, before its reader's curations were applied."""
 
     cluster_id: str
     insight_ids: tuple[str, ...]
@@ -65,9 +65,9 @@ class FoundCluster:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What a curated version was made of, for the next one: the clusters as they were found, and by the id of each split who is
-    in which part.
+class FoundBeforeCuration:
+    """The input of a curated version, for the next one: the clusters as they were found, and by the id of each split
+    the members of its parts.
     """
 
     clusters: tuple[FoundCluster, ...]
@@ -76,7 +76,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """Insights of the window in no cluster, with their places; None: its vector says nothing, so it is on no map."""
+    """Unclustered insights of the window, with their places; None: its vector has no direction, so it is not on the map."""
 
     insight_ids: tuple[str, ...] = ()
     positions: tuple[Place | None, ...] = ()
@@ -84,20 +84,20 @@ class Outside:
 
 @dataclass(frozen=True, slots=True)
 class LastVersion:
-    """The version before. `neighbours`: what it stored to save work, None when it was of another basis or kept none.
-    `found`: None where its clusters are those that were found.
+    """The previous version. `neighbours`: stored to save work, None if it had another embedding model version or kept
+    none. `found`: None if no curation changed its clusters.
     """
 
     clusters: tuple[Cluster, ...]
     outside: Outside
     neighbours: bytes | None = None
-    found: Found | None = None
+    found: FoundBeforeCuration | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The insights that a version is made of: `vectors` float32 (n, d) of one basis, `texts` and `insight_ids` of length n;
-    and what the reader said of the clusters.
+    """The insights of a version: `vectors` float32 (n, d) of one embedding model version, `texts` and `insight_ids` of
+    length n; and the reader's curations.
     """
 
     version: int
@@ -116,9 +116,9 @@ class NewVersion:
     outside: Outside
     changes: tuple[ClusterChange, ...]
     neighbours: bytes
-    found: Found | None = None
+    found: FoundBeforeCuration | None = None
 
     @property
     def noise_count(self) -> int:
-        """Insights in no cluster."""
+        """Return the number of unclustered insights."""
         return len(self.outside.insight_ids)

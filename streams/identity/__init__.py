@@ -1,1 +1,1 @@
-"""What is decided about users and organizations: folds of what they say, plans, rates of requests."""
+"""Decisions about users and organizations: folds of their events, plans, rate limits."""

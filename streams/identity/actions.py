@@ -17,7 +17,7 @@ def action_record(
     by: str | None = None,
     count: int = 1,
 ) -> ActionRecorded:
-    """A record of nobody yet; the caller adds the principal, if one was recognized.
+    """Return a record without a principal; the caller adds it, if one was recognized.
 
     Args:
         action: method and route template, or the command without its values.
@@ -25,7 +25,7 @@ def action_record(
         request_id: one per request or command.
         source: api or cli.
         now_ms: the product's clock, ms since 1970.
-        resource: what the action is about; never a secret.
+        resource: the object of the action; never a secret.
         address: of the client.
         by: user and host of a terminal.
         count: how many actions it stands for.

@@ -1,7 +1,7 @@
-"""The plans of organizations: what each may in a month, and which limit stands in the way of what it wants (R2.32, R2.33).
+"""The plans of organizations: what each allows per month, and which limit blocks a request (R2.32, R2.33).
 
-Invariant: whether an organization may is decided from its plan, its subscription and what it used, and from nothing else, so
-that the API, which answers at once, and the sink, which has the last word, say the same of the same numbers.
+Invariant: the decision depends only on the plan, the subscription and the usage of an organization, so that the API,
+which answers at once, and the sink, whose decision is final, agree on the same numbers.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ PLAN_NAMES = ("free", "pro", "team", "enterprise")
 FALLBACK_PLAN = "free"
 BRAND_KIT = "brand_kit"
 FEATURES = (BRAND_KIT, "api_access", "webhooks")
-# How a limit that is none is written, in Redis and JSON (R2.32).
+# The value of an unlimited limit, in Redis and JSON (R2.32).
 UNLIMITED: Final = "unlimited"
 MEBIBYTE, GIBIBYTE = 1 << 20, 1 << 30
 
 _DEFAULT_FILE = Path(__file__).with_name("default_plans.toml")
-# Its sums fit the bigint of PostgreSQL and what JSON readers take for exact.
+# Its sums fit PostgreSQL's bigint and are exact in JSON readers.
 _NUMBER_MAX = 10**12
 
 
 class Subscription(StrEnum):
-    """How it stands with what an organization pays."""
+    """The payment status of an organization."""
 
     ACTIVE = "active"
     TRIALING = "trialing"
@@ -41,7 +41,7 @@ SUBSCRIPTIONS = tuple(Subscription)
 
 
 class Limit(StrEnum):
-    """What can stand in the way; the names are those of `plan_limits` and of a refusal's `limit`."""
+    """The possible limits; the names are those of `plan_limits` and of a refusal's `limit`."""
 
     SUSPENDED = "suspended"
     PAST_DUE = "past_due"
@@ -54,7 +54,7 @@ class Limit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a plan allows; None: without limit."""
+    """The limits of a plan; None: unlimited."""
 
     name: str
     max_presentations_per_month: int | None
@@ -66,21 +66,21 @@ class Plan:
 
     @property
     def file_bytes_max(self) -> int:
-        """Bytes of the largest document."""
+        """Return the bytes of the largest document."""
         return self.max_file_size_mb * MEBIBYTE
 
     @property
     def storage_bytes_max(self) -> int:
-        """Bytes of all that is stored."""
+        """Return the bytes of everything stored."""
         return self.storage_gb * GIBIBYTE
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What an organization used of a month when it wants something more, and how large that is.
+    """The usage of an organization in a month at a new request, and the size of the request.
 
-    `presentations`: decks made in the month or being made; `file_bytes`: the largest document named; `stored_bytes`: all
-    documents of the organization, with what is to be added.
+    `presentations`: decks built in the month or in progress; `file_bytes`: the largest document named; `stored_bytes`:
+    all documents of the organization, including the new ones.
     """
 
     presentations: int = 0
@@ -99,10 +99,10 @@ def refusal(
     is_upload: bool = False,
     features: Collection[str] = (),
 ) -> Limit | None:
-    """The limit that stands in the way of one more job, of a query, or of an upload; None: go ahead.
+    """Return the limit that blocks one more job, a query, or an upload; None: it is allowed.
 
-    A suspended organization may nothing; one whose payment is past due has no language model called for it, and goes on with what
-    it has (R2.33). What is used up may not be begun; what began under the limit is never stopped by it.
+    A suspended organization may do nothing; one whose payment is past due gets no language-model calls, but keeps
+    everything else (R2.33). Used-up limits block new work; work that began within the limit is never stopped by it.
     """
     calls_model = is_new_deck or is_query
     stands_in_the_way = {
@@ -122,7 +122,7 @@ def _is_reached(limit: int | None, used: int) -> bool:
 
 
 def refusal_text(limit: Limit, organization_id: str, plan: Plan) -> str:
-    """A refusal for people; it names the organization and the limit."""
+    """Return a refusal for people; it names the organization and the limit."""
     if limit is Limit.SUSPENDED:
         return f"the organization {organization_id} is suspended"
     if limit is Limit.PAST_DUE:
@@ -138,10 +138,10 @@ _MAY_BE_UNLIMITED = (Limit.PRESENTATIONS, Limit.TOKENS)
 
 
 def load_plans(path: Path | None = None) -> Mapping[str, Plan]:
-    """The default plans, overridden key by key by a TOML file with one table `[plans.<name>]` a plan.
+    """Return the default plans, overridden key by key by a TOML file with one table `[plans.<name>]` per plan.
 
     Raises:
-        ConfigurationError: the file, a plan, a key or a value cannot be used; the message names all of them.
+        ConfigurationError: the file, a plan, a key or a value is invalid; the message names all of them.
     """
     plans = _read_plans(_DEFAULT_FILE, {})
     return plans if path is None else _read_plans(path, plans)
@@ -169,7 +169,7 @@ def _checked(path: Path, plan: str, key: str, value: Any) -> Any:
         return tuple(dict.fromkeys(value))
     if key in _MAY_BE_UNLIMITED and value == UNLIMITED:
         return None
-    # A key that may ask nothing can be revoked; 0 decks or tokens are a plan of their own.
+    # To block a key, revoke it; 0 decks or tokens are a valid plan.
     least = 0 if key in _MAY_BE_UNLIMITED else 1
     if type(value) is not int or not least <= value <= _NUMBER_MAX:
         raise ConfigurationError(f"{where} = {value!r} is not a whole number of at least {least}")
@@ -180,6 +180,6 @@ PLANS: Mapping[str, Plan] = load_plans()
 
 
 def plan_of(name: str | None, plans: Mapping[str, Plan] = PLANS) -> Plan:
-    """The plan of that name; an unknown one, or none, counts as free."""
+    """Return the plan with that name; an unknown one, or none, counts as free."""
     found = plans.get(name) if name is not None else None
     return found if found is not None else plans[FALLBACK_PLAN]

@@ -1,7 +1,7 @@
 """How many refused requests are recorded one by one, and what is recorded of the others.
 
-Invariant: whatever comes, a minute leaves at most `EACH_MAX + SUMMARIES_MAX + 1` records of a process, and no refusal goes
-uncounted.
+Invariant: in any case a minute leaves at most `EACH_MAX + SUMMARIES_MAX + 1` records per process, and every refusal is
+counted.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address, ip_network
 
 MINUTE_MS = 60_000
-# Of one address: enough to see what it tries.
+# Per address: enough to see what it tries.
 ADDRESS_MAX = 20
-# Of all addresses together: 300 records of 300 bytes a minute are 130 MB a day, also under an attack that does not end.
+# For all addresses together: 300 records of 300 bytes per minute are 130 MB per day, also under an attack that does not
+# end.
 EACH_MAX = 300
-# Addresses that have a summary of their own, those with the most refusals; the rest share one.
+# Addresses with a summary of their own, those with the most refusals; the rest share one.
 SUMMARIES_MAX = 50
-# Addresses counted within a minute; past it new ones are counted together. About 1 MB.
+# Addresses counted within a minute; beyond it new ones are counted together. About 1 MB.
 ADDRESSES_MAX = 10_000
-# IPv6 gives each customer a /64 at least, so addresses within one are one client.
+# IPv6 gives each customer at least a /64, so addresses within one are one client.
 _IPV6_PREFIX_BITS = 64
 
 
@@ -32,7 +33,7 @@ class Suppressed:
 
 
 def client_of(address: str) -> str:
-    """What refusals are counted by: the address, of IPv6 its /64; text that is no address counts as it is."""
+    """Return what refusals are counted by: the address, for IPv6 its /64; other text unchanged."""
     try:
         found = ip_address(address)
     except ValueError:
@@ -53,11 +54,11 @@ class Refusals:
 
     @property
     def has_suppressed(self) -> bool:
-        """Whether the minute will leave a summary."""
+        """Return whether the minute will leave a summary."""
         return bool(self._suppressed)
 
     def admit(self, address: str, now_ms: int) -> bool:
-        """Whether a refusal is recorded by itself; else it is counted. Call `close` before, when a minute has passed."""
+        """Return whether a refusal is recorded separately; else it is counted. Call `close` before, when a minute has passed."""
         self._minute = now_ms // MINUTE_MS
         client: str | None = client_of(address)
         if client not in self._seen and len(self._seen) >= ADDRESSES_MAX:
@@ -71,11 +72,11 @@ class Refusals:
         return False
 
     def is_over(self, now_ms: int) -> bool:
-        """Whether the minute of what was counted has passed (a clock that was moved back ends it too)."""
+        """Return whether the counted minute has passed (a clock that was set back ends it too)."""
         return now_ms // MINUTE_MS != self._minute
 
     def close(self) -> list[Suppressed]:
-        """End the minute: what was counted and not recorded, the most frequent addresses first."""
+        """End the minute: return what was counted and not recorded, the most frequent addresses first."""
         rest = self._suppressed.pop(None, 0)
         named = self._suppressed.most_common()
         found = [Suppressed(address, count) for address, count in named[:SUMMARIES_MAX]]

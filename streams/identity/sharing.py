@@ -1,9 +1,9 @@
-"""How slots are shared out between organizations: round robin, with a cap (R2.39).
+"""Distributes slots among organizations: round robin, with a cap (R2.39).
 
-Invariant. A free slot goes to the organization that holds the fewest of those that wait, and of equals to the one that has waited
-longest; within an organization what was begun comes first, then what was asked for first. No organization has more in progress
-than the cap, whatever is free, except those that are not capped; what waits for a person does not count. So forty jobs of one
-organization hold up another's one for a job at most. Slots of jobs and of queries are shared out alike.
+Invariant. A free slot goes to the waiting organization that holds the fewest, and on a tie to the one that has waited
+longest; within an organization begun work comes first, then by order of request. No organization has more in progress
+than the cap, however many slots are free, except uncapped ones; work that waits for a person does not count. So forty
+jobs of one organization delay another's one by at most one job. Slots of jobs and of queries are distributed alike.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 
 class Waiting(NamedTuple):
-    """A job or a query that waits for a slot; `is_begun`: it was put aside until its next attempt, which is due."""
+    """A job or a query that waits for a slot; `is_begun`: it waited for its next attempt, which is due."""
 
     work_id: str
     organization_id: str
@@ -24,9 +24,9 @@ class Waiting(NamedTuple):
 
 
 class InProgress(NamedTuple):
-    """Work of an organization in all processes: what holds a slot, and what was begun and has not ended.
+    """The work of an organization in all processes: what holds a slot, and what was begun and has not ended.
 
-    `awaiting`: of that, what waits for a person; it is begun, and takes nobody's place.
+    `awaiting`: the part that waits for a person; it is begun, and takes no slot.
     """
 
     held: int = 0
@@ -42,12 +42,12 @@ def share_out(
     begun_max: int,
     uncapped: Collection[str] = (),
 ) -> list[str]:
-    """The ids of the work that gets the free slots, in the order in which it gets them.
+    """Return the ids of the work that gets the free slots, in order.
 
     Args:
-        waiting: what waits, what has waited longest first.
+        waiting: waiting work, longest wait first.
         in_progress: by organization.
-        slots: how many are free.
+        slots: the number of free slots.
         begun_max: how much one organization may have in progress.
         uncapped: organizations that may have any number in progress.
     """
@@ -70,7 +70,7 @@ def share_out(
 
 
 def _queues(waiting: Iterable[Waiting], left: Mapping[str, int], begun_max: int) -> dict[str, deque[str]]:
-    """What each organization may have next, organizations in the order in which they wait; `left`: how much each may begin."""
+    """Return what each organization may have next, organizations in order of waiting; `left`: how much each may begin."""
     of: dict[str, list[Waiting]] = defaultdict(list)
     for one in waiting:
         of[one.organization_id].append(one)

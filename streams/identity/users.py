@@ -1,7 +1,7 @@
-"""Folds a user's own events (plan, activity, subscriptions, erasure) into what is stored of the user.
+"""Folds a user's own events (plan, activity, subscriptions, erasure) into the stored state of the user.
 
 Order is by broker time within one user, never by a client's `ts`: two clients may write to two partitions, and within a
-partition broker time follows the offset. What was said later wins; a repeat changes nothing.
+partition broker time follows the offset. The later event wins; a repeat changes nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from highwater.schemas.topic_names import EventT, TopicName, event_of
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Whether a channel is subscribed, and the broker time (ms) of the event that said so."""
+    """Whether a channel is subscribed, and the broker time (ms) of the event that set this."""
 
     subscribed: bool
     changed_ms: int
@@ -39,7 +39,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """What is stored of a user; times in ms since 1970, None = never."""
+    """The stored state of a user; times in ms since 1970, None = never."""
 
     revision: int = 0
     plan: str = "free"
@@ -49,7 +49,7 @@ class User:
     subscriptions: Mapping[str, Subscription] = field(default_factory=dict)
 
     def is_subscribed(self, channel_id: str) -> bool:
-        """Whether the user subscribes to a channel."""
+        """Return whether the user subscribes to a channel."""
         known = self.subscriptions.get(channel_id)
         return known is not None and known.subscribed
 
@@ -75,13 +75,13 @@ class UserStep:
     place: tuple[int, int] = (0, 0)
 
     def of(self, topic: TopicName[EventT]) -> EventT | None:
-        """The value as an event of a topic; None where it is one of another."""
+        """Return the value as an event of a topic; None if it belongs to another one."""
         return event_of(topic, self.topic, self.value)
 
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """A user after a batch, and what of it others must hear; `curated`: its curations that no erasure has voided."""
+    """A user after a batch, and what is to be published; `curated`: curations that no erasure has voided."""
 
     user: User
     touched: frozenset[str] = frozenset()  # channels whose subscription row is to be stored
@@ -99,17 +99,17 @@ _ABOUT_KNOWN = frozenset({REBUILD_DEMANDED, CLUSTERS_CURATED})
 
 
 def creates_user(topic: str) -> bool:
-    """Whether an event of this topic makes a user known; a demand or a curation concerns a user known from other events."""
+    """Return whether an event of this topic creates a user; a demand or a curation concerns a user known from other events."""
     return topic not in _ABOUT_KNOWN
 
 
 def fold_user(user: User | None, steps: Iterable[UserStep], *, now_ms: int) -> Folded:
-    """Apply a user's events in the order of broker time (stable, so offsets keep theirs).
+    """Apply a user's events in the order of broker time (stable, so offsets keep their order).
 
     `user` None: the user is unknown so far; a demand as the first event changes nothing.
 
-    An event that only says again what is known moves the time of what it says, so that an older one that comes later
-    cannot undo it; it is stored and not told.
+    An event that repeats known facts moves their time, so that a later older event cannot undo them; it is stored and
+    not published.
     """
     folded = Folded(user or User())
     is_known = user is not None
@@ -134,7 +134,7 @@ def _visible(folded: Folded) -> tuple[object, ...]:
 def _apply(folded: Folded, step: UserStep, now_ms: int) -> Folded:
     at = step.arrived_ms
     if active := step.of(USER_ACTIVE):
-        # A client's clock may run ahead; nobody was active later than now.
+        # A client's clock may be ahead; nobody was active later than now.
         return _activate(folded, min(active["ts"], now_ms))
     if plan := step.of(PLAN_CHANGED):
         return _change_plan(folded, plan["plan"], at)
@@ -153,9 +153,9 @@ def _apply(folded: Folded, step: UserStep, now_ms: int) -> Folded:
 def _demand(folded: Folded, step: UserStep) -> Folded:
     demand = step.of(REBUILD_DEMANDED)
     if demand is None:
-        # The worker finds that the clusters are to be others; a curation that changes nothing is skipped.
+        # The worker decides whether the clusters change; a curation without effect is skipped.
         return replace(folded, rebuild_demanded=True, curated=(*folded.curated, step))
-    # Whoever does not say otherwise is always met (R0.35).
+    # Without an explicit choice a demand is always served (R0.35).
     forced = folded.rebuild_forced or demand.get("force", False) or not demand.get("if_new", False)
     return replace(folded, rebuild_demanded=True, rebuild_forced=forced)
 
@@ -173,7 +173,7 @@ def _change_plan(folded: Folded, plan: str, at: int) -> Folded:
 
 
 def _subscribe(folded: Folded, wanted: Mapping[str, bool], at: int) -> Folded:
-    """Leaving a channel never subscribed to is remembered too: an older subscription may still come."""
+    """Unsubscribing from an unknown channel is stored too: an older subscription may still come."""
     user = folded.user
     if at < user.replaced_ms:
         return folded

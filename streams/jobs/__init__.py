@@ -1,1 +1,1 @@
-"""Jobs: decks made step by step, documents cut into chunks, files written; their progress, limits and usage."""
+"""Jobs: decks made slide by slide, documents cut into chunks, files written; their progress, limits and usage."""

@@ -1,7 +1,8 @@
-"""The agent of usage: it keeps the totals of each organization and month, and publishes changed ones each quarter of an hour.
+"""The usage agent: it keeps the totals of each organization and month, and publishes changed ones every quarter of an
+hour.
 
-The invariant is that of `streams/agents.py`: send, await the acknowledgements, then write the rows. Totals are absolute, so an
-event that is repeated after a crash changes nothing.
+The invariant is that of `streams/agents.py`: send, await the acknowledgements, then write the rows. Totals are
+absolute, so an event that is repeated after a crash changes nothing.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from highwater.streams.jobs.usage import (
 )
 from highwater.streams.telemetry import DECISIONS
 
-# Rows published in one partition at one tick: all organizations with usage fall due together. At about 50 us each that is a
-# tenth of a second; rows that are left over come first at the next tick.
+# # Rows published per partition and tick: all organizations with usage fall due together. At about 50 us each that is a
+# tenth of a second; remaining rows come first at the next tick.
 ROWS_PER_TICK_MAX = 2_000
 
 
@@ -47,7 +48,7 @@ class UsageAgent(TableAgent):
     async def _on_recorded(self, event: UsageRecorded, record: Record) -> None:
         held = decode_row(self._rows.get(row_key(event["organization_id"], event["period"])))
         row = count(held, event, self._newest_now(record.partition))
-        # Written even when nothing changed: a redelivery may be there because the changelog lost the first write.
+        # # Written even if nothing changed: this may be a redelivery because the changelog lost the first write.
         self._rows[row.key] = encode_row(row)
         self._schedule(row, record.partition)
 
@@ -72,7 +73,7 @@ class UsageAgent(TableAgent):
         await self._note(told, left, record.partition)
 
     async def _note(self, told: Iterable[Totals], left: Iterable[Totals], partition: int) -> None:
-        """Write what was told, and have what waits looked at again."""
+        """Write the published rows, and schedule a check of the waiting ones."""
         for number, row in enumerate(told, start=1):
             self._rows[row.key] = encode_row(flushed(row))
             if number % ROWS_PER_TURN == 0:

@@ -1,7 +1,7 @@
-"""What a job is told to make: the fields of its args by kind, as one JSON object.
+"""The arguments of a job: the fields of its args by kind, as one JSON object.
 
-Invariant: what is not asked for by the kind is refused, so that a misspelt field never passes for its default. Equal args are
-equal values, however their JSON was written.
+Invariant: a field that the kind does not have is refused, so that a misspelt field never passes for its default. Equal
+args are equal values, however their JSON was written.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ import orjson
 
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.jobs import JobSubmitted
-from highwater.streams.checks import ID_BYTES_MAX, check_name, check_said, check_text, check_uuid
+from highwater.streams.checks import ID_BYTES_MAX, check_name, check_text, check_user_text, check_uuid
 from highwater.streams.identity.plans import BRAND_KIT
 from highwater.streams.jobs.approval import TIMEOUT_SECONDS_DEFAULT, TIMEOUT_SECONDS_MAX, TIMEOUT_SECONDS_MIN
 from highwater.streams.jobs.decks import BadDeckError, Outline, read_outline
 from highwater.streams.jobs.states import Kind
 
-# A deck that nobody sits through; each slide is a call that somebody pays for.
+# # More slides than an audience sits through; each slide is a paid model call.
 SLIDES_MIN, SLIDES_MAX, SLIDES_DEFAULT = 1, 50, 10
-# Some three pages: what is longer is a document, and is put as a blob.
+# # Some three pages: a longer text is a document, and is uploaded as a blob.
 QUERY_BYTES_MAX = 16 << 10
-# All of them are read for each deck; more belong into an ingestion each.
+# # All of them are read for each deck; further ones belong in another ingestion.
 DOCUMENTS_MAX = 20
-# The longest query with every second character escaped; documents are named, so nothing else is long.
+# # The longest query with every second character escaped; documents are named, so nothing else is long.
 ARGS_BYTES_MAX = 64 << 10
 GOOGLE_SLIDES = "google_slides"
 FORMATS = ("pptx", "pdf", GOOGLE_SLIDES)
@@ -38,12 +38,12 @@ _COLOUR = re.compile("#[0-9a-fA-F]{6}")
 
 @dataclass(frozen=True, slots=True)
 class GenerationArgs:
-    """A deck of so many slides on a query, out of documents named by SHA-256.
+    """The number of slides of a deck, its query, and its documents by SHA-256.
 
-    `cache` False: it is made anew, also when one to the same query is there. `outline_only`: the outline is made, to be looked
-    at and changed, and no slide is. `outline`: the deck is made of it. `remake`: numbers of slides of the deck `presentation_id`
-    that are made anew; the others are taken over. `await_approval`: no slide is made before somebody has approved the outline;
-    where nobody does in `approval_timeout_seconds`, the job fails.
+    `cache` False: the deck is made again even if one for the same query exists. `outline_only`: only the outline is
+    made, to be reviewed and changed. `outline`: the deck is made from it. `remake`: numbers of slides of the deck
+    `presentation_id` that are made again; the others are reused. `await_approval`: no slide is made before the outline
+    is approved; without approval within `approval_timeout_seconds`, the job fails.
     """
 
     query: str
@@ -59,17 +59,17 @@ class GenerationArgs:
 
     @property
     def is_of_query(self) -> bool:
-        """Whether the whole deck is made of the query and its documents alone, so that it may be given again."""
+        """Return whether the whole deck depends only on the query and its documents, so that it may be reused."""
         return not (self.outline_only or self.outline is not None or self.remake or self.await_approval)
 
     @property
     def documents(self) -> tuple[str, ...]:
-        """The documents that the job reads."""
+        """Return the documents that the job reads."""
         return self.source_document_ids
 
     @property
     def features(self) -> tuple[str, ...]:
-        """What the plan of its organization must have switched on: nothing."""
+        """Return the features that the organization's plan must include: none."""
         return ()
 
 
@@ -83,18 +83,18 @@ class IngestionArgs:
 
     @property
     def documents(self) -> tuple[str, ...]:
-        """The documents that the job reads."""
+        """Return the documents that the job reads."""
         return self.document_ids
 
     @property
     def features(self) -> tuple[str, ...]:
-        """What the plan of its organization must have switched on: nothing."""
+        """Return the features that the organization's plan must include: none."""
         return ()
 
 
 @dataclass(frozen=True, slots=True)
 class BrandKit:
-    """How a deck is to look: colours as `RRGGBB`, a logo as the SHA-256 of a PNG or JPEG; None: as shipped."""
+    """The look of a deck: colours as `RRGGBB`, a logo as the SHA-256 of a PNG or JPEG; None: the default."""
 
     primary: str | None = None
     accent: str | None = None
@@ -111,12 +111,12 @@ class ExportArgs:
 
     @property
     def documents(self) -> tuple[str, ...]:
-        """The documents that the job reads: none."""
+        """Return the documents that the job reads: none."""
         return ()
 
     @property
     def features(self) -> tuple[str, ...]:
-        """What the plan of its organization must have switched on."""
+        """Return the features that the organization's plan must include."""
         return () if self.brand_kit == BrandKit() else (BRAND_KIT,)
 
 
@@ -124,12 +124,12 @@ Args = GenerationArgs | IngestionArgs | ExportArgs
 
 
 def is_sha256(value: str) -> bool:
-    """Whether a document's id is the SHA-256 of its bytes in lower-case hexadecimal."""
+    """Return whether a document's id is the SHA-256 of its bytes in lower-case hexadecimal."""
     return _SHA256.fullmatch(value) is not None
 
 
 class Submission(NamedTuple):
-    """What two submissions of one job must have in common."""
+    """The fields that must be equal in two submissions of one job."""
 
     kind: Kind
     organization_id: str
@@ -139,16 +139,17 @@ class Submission(NamedTuple):
 
 
 def submission_of(event: JobSubmitted) -> Submission:
-    """What an event submits; errors as of `parse_args`."""
+    """Return what an event submits. Raises the errors of `parse_args`."""
     args = parse_args(event["kind"], event["args"])
     return Submission(Kind(event["kind"]), event["organization_id"], event["user_id"], args, event["expires_at"])
 
 
 def parse_args(kind: Kind | str, text: str) -> Args:
-    """The args of a job of this kind.
+    """Return the args of a job of this kind.
 
     Raises:
-        InvalidEventError: the kind is unknown, the text is not JSON, or a field is unknown, missing or wrong; fields of the
+        InvalidEventError: the kind is unknown, the text is not JSON, or a field is unknown, missing or wrong; fields of
+            the
             args are named `args.<field>`.
     """
     if kind not in _PARSERS:
@@ -156,7 +157,7 @@ def parse_args(kind: Kind | str, text: str) -> Args:
     return _PARSERS[Kind(kind)](_fields(text, _FIELDS[Kind(kind)]))
 
 
-# Of each kind its fields, and whether one must be given.
+# # For each kind its fields, and whether one is required.
 _FIELDS: Mapping[Kind, Mapping[str, bool]] = {
     Kind.GENERATION: {
         "query": True,
@@ -195,7 +196,7 @@ def _fields(text: str, fields: Mapping[str, bool]) -> dict[str, Any]:
 
 def _generation(args: Mapping[str, Any]) -> GenerationArgs:
     query = _text(args, "query")
-    check_said("args.query", query, QUERY_BYTES_MAX)
+    check_user_text("args.query", query, QUERY_BYTES_MAX)
     slides = args.get("slides", SLIDES_DEFAULT)
     if type(slides) is not int or not SLIDES_MIN <= slides <= SLIDES_MAX:
         raise InvalidEventError("bad_slides", f"slides is not {SLIDES_MIN} to {SLIDES_MAX}", field="args.slides")
@@ -249,13 +250,13 @@ def check_outline(name: str, text: str) -> None:
     """Check that a field of an event is an outline as JSON.
 
     Raises:
-        InvalidEventError: it is none; the message says what is wrong with it.
+        InvalidEventError: it is not; the message gives the reason.
     """
     outline_from_text(name, text)
 
 
 def outline_from_text(name: str, text: str) -> Outline:
-    """The outline in a field of an event; errors as of `check_outline`."""
+    """Return the outline in a field of an event. Raises the errors of `check_outline`."""
     check_text(name, text, ARGS_BYTES_MAX)
     try:
         value = orjson.loads(text)
@@ -265,7 +266,7 @@ def outline_from_text(name: str, text: str) -> Outline:
 
 
 def _outline(value: Any, field: str) -> Outline:
-    """An outline as a job with `outline_only` gives it."""
+    """Parse an outline in the form that a job with `outline_only` returns."""
     slides = value.get("slides") if isinstance(value, dict) else None
     count = len(slides) if isinstance(slides, list) else 0
     if not SLIDES_MIN <= count <= SLIDES_MAX:
@@ -278,7 +279,7 @@ def _outline(value: Any, field: str) -> Outline:
 
 
 def _remake(args: Mapping[str, Any]) -> tuple[str | None, tuple[int, ...]]:
-    """The deck whose slides are made anew, and their numbers; nothing where none is named."""
+    """Return the deck whose slides are made again, and their numbers; None and nothing if none is named."""
     if ("presentation_id" in args) != ("remake" in args):
         detail = "presentation_id and remake are given together: the deck, and the numbers of its slides"
         raise InvalidEventError("missing_field", detail, field="args.remake")
@@ -325,7 +326,7 @@ def _brand_kit(value: Any) -> BrandKit:
 
 
 def _colour(kit: Mapping[str, Any], name: str) -> str | None:
-    """A colour of a brand kit as `RRGGBB`."""
+    """Return a colour of a brand kit as `RRGGBB`."""
     value = kit.get(name)
     if value is None:
         return None
@@ -349,7 +350,7 @@ def _text(args: Mapping[str, Any], name: str) -> str:
 
 
 def _part_of_key(args: Mapping[str, Any], name: str) -> str:
-    """A part of a chunk's key, whose parts are joined by `|` (R3.2)."""
+    """Return a component of a chunk's key; components are joined by `|` (R3.2)."""
     value = _text(args, name)
     check_name(f"args.{name}", value, ID_BYTES_MAX)
     if "|" in value:
@@ -360,7 +361,7 @@ def _part_of_key(args: Mapping[str, Any], name: str) -> str:
 
 
 def _documents(args: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    """Documents in the order given, each once."""
+    """Return documents in the given order, without duplicates."""
     value = args.get(name, [])
     if not isinstance(value, list) or not all(isinstance(item, str) and is_sha256(item) for item in value):
         detail = f"{name} is not a list of SHA-256 in lower-case hexadecimal"

@@ -1,7 +1,7 @@
-"""The direction of text: which letters of a line run from right to left, and in which order they stand (Unicode TR 9).
+"""The direction of text: which letters of a line run from right to left, and their display order (Unicode TR 9).
 
-Invariant: levels are those of the Unicode Bidirectional Algorithm for a paragraph without explicit embeddings, overrides and
-isolates. Such marks are read as if they were not there: texts of decks have none but by accident.
+Invariant: levels are those of the Unicode Bidirectional Algorithm for a paragraph without explicit embeddings,
+overrides and isolates. Such marks are ignored: texts of decks contain them only by accident.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from unicodedata import bidirectional, category, mirrored, normalize
 
-# Brackets open at once beyond which pairs are no longer looked for (BD16).
+# # Brackets open at once beyond which pairs are no longer matched (BD16).
 _OPEN_MAX = 63
 _STRONG = {"L": "L", "R": "R", "AL": "R"}
-# What stands for a direction beside neutral letters (N1).
+# # The direction beside neutral letters (N1).
 _SIDES = {"L": "L", "R": "R", "EN": "R", "AN": "R"}
 _NEUTRAL = frozenset(("B", "S", "WS", "ON"))
 _LEFT_OUT = frozenset(("BN", "LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"))
 
 
 def base_level(text: str) -> int:
-    """1 for a paragraph whose first letter with a direction runs from right to left, else 0 (P2, P3)."""
+    """Return 1 for a paragraph whose first letter with a direction runs from right to left, else 0 (P2, P3)."""
     return next((int(_STRONG[kind] == "R") for kind in map(bidirectional, text) if kind in _STRONG), 0)
 
 
 def levels_of(text: str, base: int) -> list[int]:
-    """The level of each letter of a paragraph; odd ones run from right to left. `base`: see `base_level`."""
+    """Return the level of each letter of a paragraph; odd ones run from right to left. `base`: see `base_level`."""
     kept = [place for place, letter in enumerate(text) if bidirectional(letter) not in _LEFT_OUT]
     own = "R" if base else "L"
     kinds = [bidirectional(text[place]) or "L" for place in kept]
@@ -35,16 +35,16 @@ def levels_of(text: str, base: int) -> list[int]:
     levels = [-1] * len(text)
     for place, kind in zip(kept, kinds, strict=True):
         levels[place] = base + _raised(kind, base)
-    for place, level in enumerate(levels):  # what is left out has the level before it
+    for place, level in enumerate(levels):  # # an ignored character has the level of the one before it
         if level < 0:
             levels[place] = levels[place - 1] if place else base
     return levels
 
 
 def shown_runs(text: str, levels: Sequence[int], base: int) -> list[tuple[int, int, int]]:
-    """A line's runs of one level from left to right, as (start, end, level) (L1, L2)."""
+    """Return a line's runs of one level from left to right, as (start, end, level) (L1, L2)."""
     levels = list(levels)
-    for place in range(len(text) - 1, -1, -1):  # spaces that end a line stand behind it
+    for place in range(len(text) - 1, -1, -1):  # # spaces at the end of a line come after it
         if bidirectional(text[place]) not in ("WS", "S", "B", *_LEFT_OUT):
             break
         levels[place] = base
@@ -69,14 +69,14 @@ def _runs(levels: Sequence[int]) -> Iterator[tuple[int, int, int]]:
 
 
 def _raised(kind: str, base: int) -> int:
-    """How far a letter stands above the paragraph (I1, I2)."""
+    """Return how many levels a letter is above the paragraph (I1, I2)."""
     if base:
         return int(kind != "R")
     return {"R": 1, "L": 0}.get(kind, 2)
 
 
 def _resolve_weak(kinds: list[str], own: str) -> None:
-    """W1 to W7."""
+    """Apply W1 to W7."""
     for place, kind in enumerate(kinds):
         if kind == "NSM":
             kinds[place] = kinds[place - 1] if place else own
@@ -95,7 +95,7 @@ def _resolve_weak(kinds: list[str], own: str) -> None:
 
 
 def _resolve_numbers(kinds: list[str], own: str, *, after: str, as_kind: str) -> None:
-    """European numbers behind a letter of a direction are of another kind (W2, W7)."""
+    """Change the kind of European numbers after a letter of a direction (W2, W7)."""
     strong = own
     for place, kind in enumerate(kinds):
         if kind in _STRONG:
@@ -105,7 +105,7 @@ def _resolve_numbers(kinds: list[str], own: str, *, after: str, as_kind: str) ->
 
 
 def _resolve_brackets(kinds: list[str], letters: Sequence[str], own: str) -> None:
-    """N0: both brackets of a pair have the direction of what is in them, or of what is before."""
+    """Apply N0: both brackets of a pair get the direction of their contents, or of the text before them."""
     for start, end in _pairs(kinds, letters):
         inner = {_SIDES[kind] for kind in kinds[start + 1 : end] if kind in _SIDES}
         if not inner:
@@ -143,7 +143,7 @@ def _pairs(kinds: Sequence[str], letters: Sequence[str]) -> list[tuple[int, int]
 
 @cache
 def _closing(letter: str) -> str | None:
-    """The bracket that closes this one; Unicode has them one or two places apart."""
+    """Return the bracket that closes this one; Unicode has them one or two code points apart."""
     if category(letter) != "Ps":
         return None
     after = (chr(ord(letter) + step) for step in (1, 2))
@@ -151,7 +151,7 @@ def _closing(letter: str) -> str | None:
 
 
 def _resolve_neutral(kinds: list[str], own: str) -> None:
-    """N1, N2."""
+    """Apply N1 and N2."""
     for start, end in _stretches(kinds, _NEUTRAL):
         before = _SIDES[kinds[start - 1]] if start else own
         after = _SIDES[kinds[end]] if end < len(kinds) else own
@@ -159,7 +159,7 @@ def _resolve_neutral(kinds: list[str], own: str) -> None:
 
 
 def _stretches(kinds: Sequence[str], wanted: frozenset[str]) -> Iterator[tuple[int, int]]:
-    """Where letters of these kinds stand, as (start, end)."""
+    """Yield the ranges of letters of these kinds, as (start, end)."""
     end = 0
     while end < len(kinds):
         start = end

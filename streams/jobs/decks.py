@@ -1,8 +1,8 @@
-"""How a deck is asked for and what an answer must be: the outline, then slide by slide.
+"""The prompts for a deck and the checks of the answers: the outline, then slide by slide.
 
-Invariant: the deck has the slides that were asked for, no more, and fewer only where its sources do not hold enough for them;
-each has a title and something to say. An answer that is otherwise is refused. What documents say is data, and travels as values
-of a JSON object.
+Invariant: the deck has exactly the requested number of slides, and fewer only if its sources do not contain enough;
+each has a title and content. Any other answer is refused. Texts of documents are data, and are passed as values of a
+JSON object.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from highwater.streams.documents.chunking import Block
 from highwater.streams.documents.prose import COLUMNS_MAX, ROWS_MAX, unmarked
 
 OUTLINE = "outline"
-# A title fits a line of a slide, a point or bullet two, notes what is said in a minute or two.
+# # A title fits a line of a slide, a point or bullet two, notes what is said in a minute or two.
 TITLE_CHARACTERS_MAX, LINE_CHARACTERS_MAX, NOTES_CHARACTERS_MAX = 160, 400, 2_000
-# More than this nobody reads on a slide.
+# # Nobody reads more than this on a slide.
 POINTS_MAX, BULLETS_MAX = 8, 8
-# Where a document has no parts, an insight has none.
+# # A document without parts, such as an insight, has no place.
 NO_PLACE = -1
-# Between the headings above a passage, the outermost first, as in titles of chunks.
+# # Between the headings above a passage, the outermost first, as in titles of chunks.
 HEADING_BETWEEN = " > "
-# Passages of a document: a paragraph or some, so that what is found is understood by itself.
+# # Passages of a document: one paragraph or several, so that a passage can be understood by itself.
 PASSAGE_CHARACTERS = 800
-# A table without its header says nothing: one of up to so many characters is a passage, longer ones are cut behind a row.
+# # A table is useless without its header: one of up to this many characters is one passage, a longer one is cut after a
+# row.
 TABLE_CHARACTERS_MAX = 6_000
-# What a call is told of the documents: some 6,000 tokens for the outline, which sees the whole, and a third for a slide.
+# # Characters of documents in a call: some 6,000 tokens for the outline, which sees the whole, and a third for a slide.
 OUTLINE_CHARACTERS_MAX, SLIDE_CHARACTERS_MAX = 24_000, 8_000
 
 _OUTLINE_PROMPT = """You plan slide decks. You get one JSON object:
@@ -86,9 +87,10 @@ class Outline:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a bullet is from: a document by its SHA-256 and name, the headings above the passage, and its place, from 0.
+    """The source of a bullet: a document by its SHA-256 and name, the headings above the passage, and its place, from
+    0.
 
-    Of an insight: its id, its day, its channel, and `NO_PLACE`.
+    For an insight: its id, its day, its channel, and `NO_PLACE`.
     """
 
     document: str
@@ -99,7 +101,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Slide:
-    """A slide as it is stored; `number` from 1. `sources`: of each bullet, None where it is from none. `table`: see `Table`."""
+    """A slide as it is stored; `number` from 1. `sources`: one per bullet, None if it has none. `table`: see `Table`."""
 
     slide_id: str
     number: int
@@ -112,9 +114,10 @@ class Slide:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A part of a document, in its place among all, with the headings above it (`A > B`).
+    """A part of a document, its place in the document, and the headings above it (`A > B`).
 
-    `group`: what it is a part of beside the document, as an insight is of a channel. A document of one part has `NO_PLACE`.
+    `group`: what it belongs to besides the document, such as the channel of an insight. A document of one part has
+    `NO_PLACE`.
     """
 
     document: str
@@ -126,33 +129,33 @@ class Passage:
 
     @property
     def source(self) -> Source:
-        """What is told of it."""
+        """Return its source, without the text."""
         return Source(self.document, self.name, self.heading, self.place)
 
 
 def slide_stage(number: int) -> str:
-    """The stage in which a slide is made."""
+    """Return the stage in which a slide is made."""
     return f"slide-{number}"
 
 
 def slide_id(number: int) -> str:
-    """What a slide is known by in its deck."""
+    """Return the id of a slide in its deck."""
     return f"s{number}"
 
 
 def outline_prompt(query: str, slides: int, passages: Sequence[Passage]) -> tuple[str, str]:
-    """System and user message that ask for an outline."""
+    """Return the system and user messages that request an outline."""
     told = _told(relevant(query, passages, OUTLINE_CHARACTERS_MAX))
     return _OUTLINE_PROMPT, _json({"query": query, "slides": slides, "sources": told})
 
 
 def slide_sources(query: str, outline: Outline, number: int, passages: Sequence[Passage]) -> list[Passage]:
-    """What a slide is told of the documents, in their order; the n-th of them is `S<n>`."""
+    """Return the passages for a slide, in their order; the n-th is `S<n>`."""
     return relevant(slide_wanted(query, outline, number), passages, SLIDE_CHARACTERS_MAX)
 
 
 def slide_wanted(query: str, outline: Outline, number: int) -> str:
-    """What is searched for, for a slide."""
+    """Return the search text for a slide."""
     planned = outline.slides[number - 1]
     return " ".join((planned.title, *planned.points)) or query
 
@@ -160,7 +163,7 @@ def slide_wanted(query: str, outline: Outline, number: int) -> str:
 def slide_prompt(
     query: str, outline: Outline, number: int, sources: Sequence[Passage], said: Sequence[str] = ()
 ) -> tuple[str, str]:
-    """System and user message that ask for a slide of an outline. `said`: the bullets of slides before it."""
+    """Return the system and user messages that request a slide of an outline. `said`: the bullets of earlier slides."""
     planned = outline.slides[number - 1]
     user = {
         "query": query,
@@ -175,10 +178,10 @@ def slide_prompt(
 
 
 def read_outline(found: Mapping[str, Any], slides: int) -> Outline:
-    """The outline in an answer.
+    """Parse the outline in an answer.
 
     Raises:
-        BadDeckError: it has not so many slides, nor fewer because its sources are exhausted, or one has no title.
+        BadDeckError: it has more slides than requested, or fewer although its sources have more, or one has no title.
     """
     planned = found.get("slides")
     fewest = 1 if found.get("is_exhausted") is True else slides
@@ -189,10 +192,10 @@ def read_outline(found: Mapping[str, Any], slides: int) -> Outline:
 
 
 def read_slide(found: Mapping[str, Any], number: int, sources: Sequence[Passage] = ()) -> Slide:
-    """The slide in an answer; `sources` are those that it was asked with.
+    """Parse the slide in an answer; `sources` are those of the prompt.
 
     Raises:
-        BadDeckError: it has no title or no bullets, or a table that is none.
+        BadDeckError: it has no title, no bullets, or an invalid table.
     """
     given = found.get("bullets")
     bullets = [one for one in given if _text_of(one)] if isinstance(given, list) else []
@@ -216,7 +219,7 @@ def read_slide(found: Mapping[str, Any], number: int, sources: Sequence[Passage]
 
 
 def _text_of(bullet: Any) -> str:
-    """The text of a bullet: given alone, or with its source."""
+    """Return the text of a bullet, which is given alone or with its source."""
     text = bullet.get("text") if isinstance(bullet, Mapping) else bullet
     if not isinstance(text, str):
         raise BadDeckError("bullets is not a list of texts")
@@ -240,21 +243,21 @@ def _table(found: Any) -> Mapping[str, Any] | None:
 
 
 def outline_of(held: Mapping[str, Any]) -> Outline:
-    """The outline in a checkpoint."""
+    """Return the outline in a checkpoint."""
     return Outline(held["title"], tuple(Planned(one["title"], tuple(one["points"])) for one in held["slides"]))
 
 
 def as_json(value: Outline | Slide) -> dict[str, Any]:
-    """How an outline or slide stands in a checkpoint and in the store."""
+    """Return an outline or slide as it is stored and as a checkpoint contains it."""
     return asdict(value)
 
 
 def passages_of(
     document: str, text: str, heading: str = "", *, name: str | None = None, first: int = 0
 ) -> list[Passage]:
-    """A part of a document in its paragraphs, short ones together and long ones cut, in order.
+    """Split a part of a document into paragraphs, short ones joined and long ones cut, in order.
 
-    `heading`: of those above it; `first`: the place of the first passage.
+    `heading`: the headings above it; `first`: the place of the first passage.
     """
     parts, held = [], ""
     for paragraph in _BLANK_LINES.split(text.replace("\r\n", "\n")):
@@ -273,9 +276,9 @@ def passages_of(
 
 
 def _cut_at(text: str, bound: int) -> int:
-    """Where a text that is longer than its bound is cut: before an item of a list or behind a sentence, a line or a word.
+    """Return where to cut a text that is longer than its limit: before a list item, or after a sentence, line or word.
 
-    A table behind a row.
+    A table is cut after a row.
     """
     ends = (
         []
@@ -292,14 +295,14 @@ def _cut_at(text: str, bound: int) -> int:
 
 
 def passages_of_blocks(document: str, blocks: Iterable[Block], *, name: str | None = None) -> list[Passage]:
-    """A document of blocks (`streams/documents`), section by section."""
+    """Return the passages of a document of blocks (`streams/documents`), section by section."""
     return passages_of_sections(document, _sections(blocks), name=name)
 
 
 def passages_of_sections(
     document: str, sections: Iterable[tuple[str, str]], *, name: str | None = None
 ) -> list[Passage]:
-    """A document of sections: of each the headings above it, and its text."""
+    """Return the passages of a document of sections, each with the headings above it and its text."""
     passages: list[Passage] = []
     for heading, text in sections:
         passages += passages_of(document, text, heading, name=name, first=len(passages))
@@ -321,7 +324,8 @@ def _sections(blocks: Iterable[Block]) -> Iterator[tuple[str, str]]:
 
 
 def relevant(wanted: str, passages: Sequence[Passage], characters_max: int) -> list[Passage]:
-    """The passages that share most with what is wanted, rare words weighing more, in their order; the first ones where none does.
+    """Return the passages that share the most words with the request, rare words weighing more, in their order; the
+    first ones if none shares any.
 
     Together at most `characters_max` characters.
     """
@@ -340,7 +344,9 @@ def relevant(wanted: str, passages: Sequence[Passage], characters_max: int) -> l
 
 
 def sources_hash(source_document_ids: Iterable[str], slides: int) -> str:
-    """What decks are made from (R2.26): other documents, or another number of slides, make another deck of the same query."""
+    """Return the hash of a deck's sources (R2.26): other documents or another number of slides make another deck of the
+    same query.
+    """
     return sha256(orjson.dumps([sorted(source_document_ids), slides])).hexdigest()[:32]
 
 

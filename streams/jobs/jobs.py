@@ -1,7 +1,7 @@
-"""A job and the moves it makes, as values: what a worker stores is decided here.
+"""A job and its moves as values: this decides what a worker stores.
 
-What a job has in common with a run of a query, and the moves that are the same for both, are in `streams/engines/work.py`.
-Invariant: progress never goes back (R2.15).
+The fields that a job shares with a query run, and the moves that are the same for both, are in
+`streams/engines/work.py`. Invariant: progress never goes back (R2.15).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from highwater.streams.jobs.states import JobMove, JobRequested, JobStatus, Kind
 
 @dataclass(frozen=True, slots=True)
 class Job(Work):
-    """A row of `jobs`. `args` is the JSON text as it was submitted; `seq` is the last progress told.
+    """A row of `jobs`. `args` is the JSON text as it was submitted; `seq` is the last published progress.
 
-    `checkpoint` is what its steps left for the next one, None before the first. `attempts_before`: those calls of its present
-    step that were made before the job was restarted; they are never made again.
-    `approval_until_ms`: until when it waits for somebody's approval, None = it does not.
+    `checkpoint` contains the results of its steps for the next one, None before the first. `attempts_before`: the calls
+    of its current step before the job was restarted; they are never repeated. `approval_until_ms`: the deadline for
+    approval, None if it does not wait for one.
     """
 
     id: str
@@ -45,27 +45,27 @@ class Job(Work):
 
     @property
     def tries(self) -> int:
-        """Calls of the present step since the job was submitted or restarted; they are what is limited (R1.32)."""
+        """Return the calls of the current step since the job was submitted or restarted, which are limited (R1.32)."""
         return self.attempt - self.attempts_before
 
     @property
     def is_used(self) -> bool:
-        """Whether its calls used anything."""
+        """Return whether its calls consumed anything."""
         return self.tokens > 0 or self.cost_usd > 0
 
 
 def is_expired(job: Job, now_ms: int) -> bool:
-    """Whether nobody began it in time (R2.40). One that was begun is brought to its end, however long that takes."""
+    """Return whether no worker began it in time (R2.40). A job that was begun is finished, however long that takes."""
     return job.epoch == 0 and job.expires_ms is not None and job.expires_ms <= now_ms
 
 
 def taken(job: Job, *, worker: int, lease_ms: int, now_ms: int, command: str | None = None) -> Job:
-    """The job in the hands of a worker; `command` is the position of the event that asked for it."""
+    """Return the job claimed by a worker; `command` is the position of the event that requested it."""
     return taken_by(_moved(job, JobMove.TAKE, now_ms), worker=worker, lease_ms=lease_ms, now_ms=now_ms, command=command)
 
 
 def stepped(job: Job, checkpoint: Mapping[str, Any], done: int, total: int, *, lease_until_ms: int, now_ms: int) -> Job:
-    """With one more step made; what failed in it before no longer counts."""
+    """Return the job after one more step; earlier failures of the step no longer count."""
     return replace(
         job,
         checkpoint=checkpoint,
@@ -82,7 +82,7 @@ def stepped(job: Job, checkpoint: Mapping[str, Any], done: int, total: int, *, l
 
 
 def finished(job: Job, result: Mapping[str, Any], now_ms: int, *, steps: int | None = None) -> Job:
-    """At its end, with what it made; its checkpoint goes (R2.13). `steps`: how many it was in all, if only now that is known."""
+    """Return the completed job with its result, without its checkpoint (R2.13). `steps`: their total, if it is known only now."""
     total = job.steps_total if steps is None else steps
     return _ended(
         replace(job, result=result, progress_pct=100, steps_done=total, steps_total=total, checkpoint=None),
@@ -92,22 +92,24 @@ def finished(job: Job, result: Mapping[str, Any], now_ms: int, *, steps: int | N
 
 
 def failed(job: Job, error: str, now_ms: int) -> Job:
-    """At its end without what it was to give; how far it came stays to be seen."""
+    """Return the failed job; its progress stays visible."""
     return _ended(replace(job, error=error), JobMove.FAIL, now_ms)
 
 
 def expired(job: Job, now_ms: int) -> Job:
-    """At its end before anybody began it (R2.40)."""
+    """Return the job that expired before a worker began it (R2.40)."""
     return _ended(replace(job, error="it expired before it was begun"), JobMove.EXPIRE, now_ms)
 
 
 def revoked(job: Job, reason: str, now_ms: int) -> Job:
-    """At its end because somebody said so; the epoch fences a worker that has it (R2.40)."""
+    """Return the job that a caller ended; the epoch fences a worker that holds it (R2.40)."""
     return _ended(replace(job, error=reason, epoch=job.epoch + 1, checkpoint=None), JobMove.REVOKE, now_ms)
 
 
 def restarted(job: Job, now_ms: int) -> Job:
-    """A failed job that is to go on from its checkpoint: what was made and paid stays, its calls are limited anew (R2.15)."""
+    """Return a failed job that continues from its checkpoint: paid results are kept, and its calls are limited again
+    from zero (R2.15).
+    """
     return replace(
         _moved(job, JobMove.RESTART, now_ms),
         epoch=job.epoch + 1,
@@ -120,7 +122,7 @@ def restarted(job: Job, now_ms: int) -> Job:
 
 
 def returned(job: Job, now_ms: int, *, is_counted: bool) -> Job:
-    """Given back, to be asked for again. Not counted when its worker gives it back in order."""
+    """Return the job released for another worker. Not counted as an attempt if its worker releases it in order."""
     return given_back(_moved(job, JobMove.RETURN, now_ms), is_counted=is_counted)
 
 
@@ -133,7 +135,7 @@ def _moved(job: Job, move: JobMove, now_ms: int) -> Job:
 
 
 def request_event(job: Job, now_ms: int) -> JobRequested:
-    """The command to work on a job."""
+    """Return the command to work on a job."""
     return {
         "job_id": job.id,
         "organization_id": job.organization_id,
@@ -145,10 +147,10 @@ def request_event(job: Job, now_ms: int) -> JobRequested:
 
 
 def cents(cost_usd: Decimal) -> int:
-    """Cents of an exact sum in dollars, half a cent up (R2.36): 0.29 is 29, which a float would make 28."""
+    """Return the cents of an exact sum in dollars, half a cent rounded up (R2.36): 0.29 is 29, which a float would make 28."""
     return int((cost_usd * 100).quantize(Decimal(1), ROUND_HALF_UP))
 
 
 def period_of(now_ms: int) -> str:
-    """The month of a time in ms since 1970, as YYYY-MM in UTC (R2.36)."""
+    """Return the month of a time in ms since 1970, as YYYY-MM in UTC (R2.36)."""
     return f"{to_datetime(now_ms):%Y-%m}"

@@ -1,8 +1,8 @@
-"""How a deck is laid out on pages, whatever writes them: sizes of letters, lines, and pages that go on.
+"""The layout of a deck on pages, for every writer: font sizes, lines, and continuation pages.
 
-Invariant: no title or point of a deck is lost. Letters get smaller down to what can be read from the back of a room; what does
-not fit then goes on on another page of the same title. A table has a page of its own, as a chart where its columns are numbers.
-The measure of letters is an argument, so that each writer lays out with its own.
+Invariant: no title or point of a deck is lost. Letters shrink to the smallest size that can be read from the back of a
+room; the rest continues on another page with the same title. A table has a page of its own, as a chart if its columns
+are numbers. The measure of letters is an argument, so each writer measures with its own fonts.
 """
 
 from __future__ import annotations
@@ -15,38 +15,38 @@ from itertools import accumulate
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.jobs.letters import letters_of, pieces_of
 
-# Pixels of a logo: a picture of a few bytes may unpack to gigabytes.
+# # Pixels of a logo: a picture of a few bytes may unpack to gigabytes.
 LOGO_PIXELS_MAX = 16_000_000
-# (text, size) -> width, both in points of 1/72 inch.
+# # (text, size) -> width, both in points of 1/72 inch.
 Measure = Callable[[str, float], float]
 
-# 13.33 by 7.5 inches, 16:9, in points: the page of every writer.
+# # 13.33 by 7.5 inches, 16:9, in points: the page of every writer.
 PAGE_WIDTH, PAGE_HEIGHT = 960.0, 540.0
 MARGIN = 54.0
 TEXT_WIDTH = PAGE_WIDTH - 2 * MARGIN
-# A point begins after its bullet.
+# # The indent of a point after its bullet.
 INDENT = 24.0
 TITLE_TOP, BODY_GAP, BODY_BOTTOM = 40.0, 18.0, 62.0
-# Sources stand in two small lines at most; all are in the notes.
+# # Sources take at most two small lines; all of them are in the notes.
 FOOT_TOP, FOOT_SIZE, FOOT_LINES = PAGE_HEIGHT - 50.0, 9.0, 2
 NUMBER_TOP, NUMBER_SIZE = PAGE_HEIGHT - 24.0, 12.0
 TABLE_SIZE = 14.0
-# A table that does not fit gets smaller letters, then loses its last rows; a cell has at most this many lines.
+# # A table that does not fit gets smaller letters, then loses its last rows; a cell has at most this many lines.
 TABLE_SIZES, CELL_LINES_MAX = (TABLE_SIZE, 12.0, 11.0), 3
 CELL_PADDING, COLUMN_WIDTH_MIN = 6.0, 60.0
-# Nearly black and grey on white: printed as it is.
+# # Nearly black and grey on white, for printing.
 INK, FAINT = "1C2129", "737A85"
-# A band in the accent colour at the left edge of each page, and the logo at the right of its head.
+# # A band in the accent colour at the left edge of each page, and the logo at the top right.
 BAND_WIDTH, LOGO_HEIGHT, LOGO_WIDTH_MAX, LOGO_TOP = 10.0, 26.0, 120.0, 12.0
-# From the back of a room 14 points are read, less is not; a title stands out from 20 on.
+# # 14 points are the smallest that can be read from the back of a room; a title stands out from 20 on.
 TITLE_SIZES = (32.0, 28.0, 24.0, 20.0)
 BODY_SIZES = (24.0, 20.0, 18.0, 16.0, 14.0)
-# A title takes two lines before its letters get smaller.
+# # A title takes two lines before its letters shrink.
 TITLE_LINES = 2
 LEADING = 1.25
-POINT_GAP = 0.5  # of a line, between points
+POINT_GAP = 0.5  # # of a line, between points
 
-# Controls, halves of letters, and places that each font fills as it likes: none has a meaning outside of where it was written.
+# # Control characters, surrogates, and private-use characters: none has a meaning outside the original document.
 _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ue000-\uf8ff\ufffe\uffff\U000f0000-\U0010ffff]"
 )
@@ -54,7 +54,7 @@ _UNPRINTABLE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under a header, each as long as it. `rows_total`: of the whole table, where these are its first; else 0."""
+    """Rows under a header, each of its length. `rows_total`: of the whole table if these are only its first rows; else 0."""
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -63,8 +63,8 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A table as it is drawn: the size of its letters, the widths of columns, and of each row its height and the lines of its
-    cells, the header first.
+    """A table as it is drawn: font size, column widths, and for each row its height and the lines of its cells, the
+    header first.
     """
 
     size: float
@@ -75,7 +75,7 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Numbers by category: of each series its name and a number for each category."""
+    """Numbers by category: each series has a name and one number per category."""
 
     categories: tuple[str, ...]
     series: tuple[tuple[str, tuple[float, ...]], ...]
@@ -83,9 +83,9 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Slide:
-    """A slide as it was made; `notes` are what its speaker says, for formats that have a place for them.
+    """A slide as it was made; `notes` are the speaker's notes, for formats that support them.
 
-    `sources`: of each point where it is from, as it is shown; None, or nothing behind the last, where nothing is known.
+    `sources`: the source of each point as it is shown; None, or a shorter list, if unknown.
     """
 
     title: str
@@ -105,7 +105,7 @@ class Deck:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The file of a deck, and the symbols that it is without, since no font has them."""
+    """The file of a deck, and the symbols missing from it because no font has them."""
 
     content: bytes
     left_out: frozenset[str] = frozenset()
@@ -121,7 +121,7 @@ class MissingFontError(HighwaterError):
 
 @dataclass(frozen=True, slots=True)
 class Theme:
-    """How a deck looks: two colours as `RRGGBB`, and a logo as PNG or JPEG. `brand_kit` of an export sets it."""
+    """The look of a deck: two colours as `RRGGBB`, and a logo as PNG or JPEG. `brand_kit` of an export sets it."""
 
     primary: str = "1F3A5F"
     accent: str = "C8641B"
@@ -129,12 +129,14 @@ class Theme:
 
     @property
     def on_primary(self) -> str:
-        """Black or white, whichever is read better on the primary colour (WCAG 2.2, contrast ratio)."""
-        return "FFFFFF" if luminance(self.primary) < 0.179 else "000000"  # the luminance at which both contrast alike
+        """Return black or white, whichever is more readable on the primary colour (WCAG 2.2, contrast ratio)."""
+        return (
+            "FFFFFF" if luminance(self.primary) < 0.179 else "000000"
+        )  # # the luminance at which both have the same contrast
 
 
 def luminance(colour: str) -> float:
-    """The relative luminance of `RRGGBB`, 0 to 1 (WCAG 2.2)."""
+    """Return the relative luminance of `RRGGBB`, 0 to 1 (WCAG 2.2)."""
     parts = (int(colour[place : place + 2], 16) / 255 for place in (0, 2, 4))
     red, green, blue = (one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
@@ -142,20 +144,20 @@ def luminance(colour: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
-    """A point, or what goes on of one, in lines with the spaces that end them. `is_begun`: its bullet stands on a page before."""
+    """A point or its continuation, in lines with their trailing spaces. `is_begun`: its bullet is on an earlier page."""
 
     lines: tuple[str, ...]
     is_begun: bool = False
 
     @property
     def text(self) -> str:
-        """What stands in its lines."""
+        """Return the text of its lines."""
         return "".join(self.lines).rstrip()
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page; sizes in points. `part` of `parts`: a slide on several pages."""
+    """A page; sizes in points. `part` of `parts`: for a slide on several pages."""
 
     title: str
     title_lines: tuple[str, ...]
@@ -170,40 +172,40 @@ class Page:
 
     @property
     def body_top(self) -> float:
-        """Where its points begin, from the top of the page."""
+        """Return where its points begin, from the top of the page."""
         return TITLE_TOP + len(self.title_lines) * self.title_size * LEADING + BODY_GAP
 
     @property
     def shown_title(self) -> str:
-        """Its title; of a slide on several pages with the number of the page."""
+        """Return its title, with the page number if the slide has several pages."""
         return self.title if self.parts == 1 else f"{self.title} ({self.part}/{self.parts})"
 
 
 def plain(text: str) -> str:
-    """A text in one line: no file format takes control characters, and line breaks are the layout's."""
+    """Return a text in one line: no file format accepts control characters, and the layout breaks lines."""
     return " ".join(_UNPRINTABLE.sub(" ", text).split())
 
 
 def wide_measure(text: str, size: float) -> float:
-    """About as wide as the commonest letters make a text, erring on the wide side; for writers that know no letters."""
+    """Estimate the width of a text from common letters, on the wide side; for writers without font metrics."""
     return size * sum(1.0 if ord(letter) >= 0x1100 else 0.56 for letter in text)
 
 
 def lay_out_title(deck: Deck, measure: Measure) -> Page:
-    """The first page."""
+    """Return the first page."""
     title = plain(deck.title)
     size, lines = _title_lines(title, measure)
     return Page(title, lines, size)
 
 
 def lay_out(slide: Slide, measure: Measure) -> list[Page]:
-    """The pages of a slide, at least one; its table has one of its own behind them."""
+    """Return the pages of a slide, at least one; its table has one of its own after them."""
     title = plain(slide.title)
     title_size, title_lines = _title_lines(title, measure)
     sources = sources_of(slide)
     foot = _foot(sources, measure)
     empty = Page(title, title_lines, title_size, foot=foot)
-    # However long its title, a page has room for a line.
+    # # However long its title, a page has room for a line.
     height = max(PAGE_HEIGHT - empty.body_top - BODY_BOTTOM, BODY_SIZES[-1] * LEADING)
     points = [plain(point) + _mark(slide, place, sources) for place, point in enumerate(slide.points) if plain(point)]
     bodies, size = _fit(points, measure, height)
@@ -223,7 +225,7 @@ def lay_out(slide: Slide, measure: Measure) -> list[Page]:
 
 
 def grid_of(table: Table, measure: Measure, height: float) -> Grid:
-    """A table in the largest letters in which all of it fits a height; in the smallest its first rows that do."""
+    """Return a table in the largest letters in which all of it fits a height; in the smallest, with the first rows that fit."""
     rows = tuple(tuple(map(plain, row)) for row in (table.header, *table.rows))
     for size in TABLE_SIZES:
         widths = _widths(rows, size, measure)
@@ -239,7 +241,7 @@ def grid_of(table: Table, measure: Measure, height: float) -> Grid:
 
 
 def _widths(rows: Sequence[Sequence[str]], size: float, measure: Measure) -> tuple[float, ...]:
-    """The widths of columns, together that of the text: what their longest cells ask for, wide ones by the root of it."""
+    """Return column widths that add up to the width of the text: by their longest cells, wide ones by the square root."""
     wants = [max(measure(row[place], size) for row in rows) + 2 * CELL_PADDING for place in range(len(rows[0]))]
     if sum(wants) > TEXT_WIDTH:
         wants = [max(COLUMN_WIDTH_MIN, min(want, (want * TEXT_WIDTH / 4) ** 0.5)) for want in wants]
@@ -247,7 +249,7 @@ def _widths(rows: Sequence[Sequence[str]], size: float, measure: Measure) -> tup
 
 
 def _cell(text: str, size: float, width: float, measure: Measure) -> tuple[str, ...]:
-    """The lines of a cell; one that has more ends with an ellipsis."""
+    """Return the lines of a cell; a longer one ends with an ellipsis."""
     lines = [line.rstrip() for line in wrap(text, size, width, measure)]
     if len(lines) > CELL_LINES_MAX:
         last = lines[CELL_LINES_MAX - 1]
@@ -258,7 +260,7 @@ def _cell(text: str, size: float, width: float, measure: Measure) -> tuple[str, 
 
 
 def sources_of(slide: Slide) -> list[str]:
-    """The sources of a slide in the order of its points, each once; the n-th is marked `[n]`."""
+    """Return the distinct sources of a slide in the order of its points; the n-th is marked `[n]`."""
     return list(dict.fromkeys(plain(one) for one in slide.sources if one))
 
 
@@ -268,7 +270,7 @@ def _mark(slide: Slide, place: int, sources: Sequence[str]) -> str:
 
 
 def _foot(sources: Sequence[str], measure: Measure, note: str = "") -> tuple[str, ...]:
-    """A note and the sources, in the lines that there are for them."""
+    """Return a note and the sources, in the available lines."""
     text = note + "   ".join(f"[{number}] {source}" for number, source in enumerate(sources, start=1))
     lines = wrap(text, FOOT_SIZE, TEXT_WIDTH - 60, measure)
     if len(lines) > FOOT_LINES:
@@ -276,17 +278,17 @@ def _foot(sources: Sequence[str], measure: Measure, note: str = "") -> tuple[str
     return tuple(line.rstrip() for line in lines)
 
 
-# What a cell may have around its number; the header names a unit or currency.
+# # What a cell may have around its number; the header names a unit or currency.
 _NUMBER = re.compile(r"[-+\u2212]?\d{1,3}(?:[ ,\u00a0\u202f]\d{3})*(?:\.\d+)?|[-+\u2212]?\d+(?:\.\d+)?")
-# Nobody can distinguish more bars or series than this.
+# # Nobody can distinguish more bars or series than this.
 CATEGORIES_MAX, SERIES_MAX = 12, 4
-# Beside a column that is this many times as high, one is a line.
+# # A column that is this many times as high makes the others lines.
 SCALE_MAX = 20
 _UNIT = re.compile(r"\(([^)]*)\)")
 
 
 def chart_of(table: Table) -> Chart | None:
-    """A table as a chart: its first column names categories, each once, and the others are numbers; None where they are not."""
+    """Return a table as a chart: its first column contains distinct categories, the others numbers; None if they do not."""
     categories = tuple(row[0] for row in table.rows)
     if not 2 <= len(categories) <= CATEGORIES_MAX or len(set(categories)) < len(categories):
         return None
@@ -297,14 +299,14 @@ def chart_of(table: Table) -> Chart | None:
         if len(told) < len(numbers):
             return None
         series.append((name, told))
-    # Numbers of other units have no axis in common.
+    # # Numbers of other units have no axis in common.
     if len({tuple(_UNIT.findall(name)) for name, _ in series}) > 1 or (series and _is_dwarfed(series)):
         return None
     return Chart(categories, tuple(series)) if 1 <= len(series) <= SERIES_MAX else None
 
 
 def _is_dwarfed(series: Sequence[tuple[str, tuple[float, ...]]]) -> bool:
-    """Whether one series, or most columns of one, would be too small beside another to be seen."""
+    """Return whether one series, or most columns of one, would be too small to be seen beside another."""
     highest = [max(map(abs, numbers)) for _, numbers in series]
     columns = [abs(number) for _, numbers in series for number in numbers if number]
     small = sum(SCALE_MAX * number < max(highest) for number in columns)
@@ -340,7 +342,7 @@ def _height(paragraphs: Sequence[Paragraph], size: float) -> float:
 
 
 def _pages(paragraphs: Sequence[Paragraph], size: float, height: float) -> Iterator[tuple[Paragraph, ...]]:
-    """Paragraphs on as many pages as they need; one is broken only if it fills more than a page by itself."""
+    """Split paragraphs into as many pages as they need; a paragraph is split only if it alone fills more than a page."""
     room = max(1, int(height / (size * LEADING)))
     page: list[Paragraph] = []
     for paragraph in (part for whole in paragraphs for part in _parts(whole, room)):
@@ -357,7 +359,7 @@ def _parts(paragraph: Paragraph, lines_max: int) -> Iterator[Paragraph]:
 
 
 def wrap(text: str, size: float, width: float, measure: Measure) -> list[str]:
-    """A text of one line in lines that fit a width, each with the spaces that end it; a piece that is wider is broken."""
+    """Break a text into lines that fit a width, each with its trailing spaces; a piece that is wider is split."""
     lines = [""]
     for piece in pieces_of(text):
         if measure((lines[-1] + piece).rstrip(), size) <= width:
@@ -370,7 +372,7 @@ def wrap(text: str, size: float, width: float, measure: Measure) -> list[str]:
 
 
 def _broken(line: str, size: float, width: float, measure: Measure) -> list[str]:
-    """A line in parts that fit, at least a letter each."""
+    """Split a line into parts that fit, each of at least one letter."""
     parts = [""]
     for letter in letters_of(line):
         if parts[-1] and measure((parts[-1] + letter).rstrip(), size) > width:
@@ -380,6 +382,6 @@ def _broken(line: str, size: float, width: float, measure: Measure) -> list[str]
 
 
 def logo_size(width: int, height: int) -> tuple[float, float]:
-    """The width and height at which a logo of this many pixels is drawn, in points: as it is, within the available space."""
+    """Return the width and height at which a logo of this many pixels is drawn, in points, within the available space."""
     scale = min(LOGO_HEIGHT / height, LOGO_WIDTH_MAX / width)
     return width * scale, height * scale

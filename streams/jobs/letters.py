@@ -1,8 +1,8 @@
-"""Text in pieces that belong together: what a reader takes for one letter, and what a line may not be broken within.
+"""Splits text into pieces that belong together: what a reader sees as one letter, and what must stay on one line.
 
-Invariant: pieces put together are the text. Letters are nearly Unicode's grapheme clusters (TR 29): marks, joined emoji, flags,
-and syllables of Indic scripts stay whole. Lines break at spaces, and between Chinese and Japanese letters (TR 14), where no
-line begins with a mark that closes.
+Invariant: the pieces joined are the text. Letters are nearly Unicode's grapheme clusters (TR 29): marks, joined emoji,
+flags, and syllables of Indic scripts stay whole. Lines break at spaces, and between Chinese and Japanese letters (TR
+14), where no line begins with a closing mark.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from unicodedata import category, combining
 
 _ZERO_WIDTH_JOINER = 0x200D
 _VIRAMA_CLASS = 9
-# Vowels of Thai and Lao that are letters to Unicode and hang on the one before.
+# # Thai and Lao vowels that are letters to Unicode and attach to the one before.
 _HANGING = frozenset((0x0E33, 0x0EB3))
 _FLAG_LETTERS = range(0x1F1E6, 0x1F200)
 _SKIN_TONES = range(0x1F3FB, 0x1F400)
-# Vowels and finals of Hangul that is written in its parts.
+# # Vowels and finals of decomposed Hangul.
 _HANGUL_PARTS = range(0x1160, 0x1200)
 
 _HAN = (
@@ -32,7 +32,7 @@ _PIECE = re.compile(
 
 
 def letters_of(text: str) -> Iterator[str]:
-    """The letters of a text, in order."""
+    """Yield the letters of a text, in order."""
     start = flags = 0
     for place in range(1, len(text)):
         number, before = ord(text[place]), ord(text[place - 1])
@@ -55,5 +55,7 @@ def letters_of(text: str) -> Iterator[str]:
 
 
 def pieces_of(text: str) -> list[str]:
-    """The pieces between which a line may be broken, each with the spaces that end it; spaces that begin a text are left out."""
+    """Return the pieces between which a line may be broken, each with its trailing spaces; leading spaces of the text
+    are dropped.
+    """
     return _PIECE.findall(text)

@@ -1,11 +1,11 @@
-"""The built-in model for decks: what stands in for a language model when no service is configured. Law: it invents nothing.
+"""The built-in model for decks, used when no language model is configured. Invariant: it invents nothing.
 
-It answers in the form that the prompts of `decks` ask for. An outline has a slide for each section of the sources, named by its
-heading. Where slides are more, sections are divided; where they are fewer, neighbours that one title names are put together, and
-of the rest those are left out that say least of the query. A part without a heading is named by the claim of its first sentence.
-A slide quotes the sentences of its part, none that another slide quotes. Sources that hold fewer sentences than there are to be
-slides make fewer slides. Without sources it says so. No clock, chance or state:
-the same message always gets the same answer.
+It answers in the form that the prompts of `decks` request. An outline has a slide for each section of the sources,
+named by its heading. If more slides are requested, sections are divided; if fewer, neighbours that one title covers are
+joined, and of the rest the least relevant to the query are dropped. A part without a heading is named by the claim of
+its first sentence. A slide quotes sentences of its part, never one that another slide quotes. If the sources contain
+fewer sentences than slides, there are fewer slides. Without sources it answers that there are none. It uses no clock,
+chance or state: the same message always gets the same answer.
 """
 
 from __future__ import annotations
@@ -22,57 +22,58 @@ from highwater.streams.jobs.decks import HEADING_BETWEEN, OUTLINE, POINTS_MAX
 
 NO_SOURCES = "No document was given for this."
 NOTHING_MORE = "The sources say no more about this."
-# Points and bullets fill a slide and no more; what else a part says is for the speaker.
+# # Points and bullets that fill a slide; the rest of a part is for the speaker.
 POINTS, BULLETS, NOTES = 3, 5, 3
 SENTENCE_CHARACTERS_MIN, SENTENCE_CHARACTERS_MAX = 20, 240
 POINT_CHARACTERS_MAX = 120
-# A title is read at a glance: some eight words.
+# # A title is read at a glance: some eight words.
 TITLE_CHARACTERS_MAX, TITLE_CHARACTERS_MIN = 64, 20
-# Between headings of one title: a sign, since the deck may be in any language.
+# # Between headings of one title: a sign, since the deck may be in any language.
 _TITLE_BETWEEN = " \u00b7 "
 _TITLE_HEADINGS_MAX = 3
-# Sections that an outline is chosen from; each is compared with all others.
+# # Sections that an outline is chosen from; each is compared with all others.
 _SECTIONS_MAX = 200
 _CLAUSE_END = re.compile(
     r"[,;:(\u2013\u2014、，；：]|\s(?:because|which|that|but|while|when|where|if|since|so|after|before)\s"  # noqa: RUF001
 )
 _WORD = re.compile(r"[^\W\d_][\w-]*")
-# Where a sentence could have ended.
+# # Where a sentence could have ended.
 _STOP = re.compile(r"[;:](?=\s)")
 _CLAUSE_CHARACTERS_MIN = 60
-# What ends a sentence, and what may stand behind that.
+# # What ends a sentence, and what may follow it.
 _SENTENCE_MARKS, _CLOSING = frozenset(".!?;\u2026\u3002\uff01\uff1f\u0964\u061f\u06d4"), ")]\"'\u201d\u2019\u00bb\u300d"
-# How a change note is filed: such a line begins with a small letter and is whole.
+# # The form of a change note: such a line begins with a small letter and is complete.
 _FILED = re.compile(r"\w+(?:\([^)]*\))?!?:\s")
-# What a paragraph is about, before its first sentence.
+# # The subject of a paragraph, before its first sentence.
 _RUN_IN = re.compile(r"([^\s:][^:]{2,58}[^\s:]):\s")
-# Below this many letters a word names little: `the`, `and`, `not`.
+# # A shorter word names little: `the`, `and`, `not`.
 _WORD_CHARACTERS_MIN = 4
-# A sentence that begins so leans on the one before, and says less alone; so does one that ends with a colon, on what follows.
+# # A sentence that begins like this depends on the one before and says less alone; so does one that ends with a colon,
+# on the one after.
 _LEANING = re.compile(
     r"(?:this|that|these|those|it|its|they|them|he|she|but|and|so|or|then|thus|hence|however|therefore|also|instead|otherwise"
     r"|second|third|next|finally|here|both|neither|either|note|let.s|you can see)\b",
     re.IGNORECASE,
 )
-# Addresses, which nobody reads on a slide; `name at host.org` keeps one from robots.
+# # Addresses, which nobody reads on a slide; `name at host.org` keeps one from robots.
 _ADDRESS = re.compile(r"(?:https?://|www\.)\S+|[\w.+-]{1,64}(?:@|\sat\s)(?:[\w-]{1,64}\.){1,8}\w{2,20}")
 _EMPTY_BRACKETS = re.compile(r"\(\s*\)|\[\s*\]")
-# A line of a list of references, and a sentence that only sends elsewhere.
+# # A line of a list of references, and a sentence that only refers elsewhere.
 _REFERENCE = re.compile(r"\[\w{1,20}\]\s")
 _POINTER = re.compile(r"(?:see|refer to|for more|for details|more details)\b.{0,100}", re.IGNORECASE)
-# A mark of a list of references, behind a word.
+# # A mark of a list of references, after a word.
 _CITED = re.compile(r"(?<=\w)\[[A-Z][\w.-]{1,20}\]")
-# What is in most sentences and names nothing that a section is about.
+# # Words in most sentences that name no subject of a section.
 _COMMON = frozenset(
     "about does from have into more some than that their them then they this what when where which with".split()  # noqa: SIM905
 )
-# Below this many words a line is a name or a call, and says nothing.
+# # A line of fewer words is a name or a call, and is no statement.
 _WORDS_MIN = 4
-# Sections of so few lines stand together on a slide though no heading is above both.
+# # Sections of this few lines share a slide even without a common heading.
 _SMALL_LINES = 2
-# Letters below which a line is a number, a mark or a name.
+# # A line of fewer letters is a number, a mark or a name.
 _LETTERS_MIN, _LETTERS_SHARE_MIN = 10, 0.4
-# Numbers before headings: `1.`, `2.3`, `IV.`
+# # Numbers before headings: `1.`, `2.3`, `IV.`
 _HEADING_NUMBER = re.compile(r"^(?:\d+(?:\.\d+)*[.)]?|[IVX]+\.)\s+(?=\S)")
 
 
@@ -88,7 +89,7 @@ class _Line:
 
 @dataclass(slots=True)
 class _Part:
-    """What one slide is about. `headings`: the path of each section; `tables`: each with the place of the line before it."""
+    """The subject of one slide. `headings`: the path of each section; `tables`: each with the place of the line before it."""
 
     lines: list[_Line] = field(default_factory=list)
     headings: list[tuple[str, ...]] = field(default_factory=list)
@@ -97,7 +98,7 @@ class _Part:
 
     @property
     def points(self) -> list[str]:
-        """What its slide has to say: a line of each section at least, since a slide is known by its points."""
+        """Return the points of its slide: at least one line of each section, since a slide is identified by its points."""
         first = {line.section: line for line in reversed(self.lines)}
         chosen = list(dict.fromkeys((*first.values(), *self.lines)))[: min(max(POINTS, len(first)), POINTS_MAX)]
         lines = sorted(chosen, key=lambda line: line.place)
@@ -105,7 +106,7 @@ class _Part:
 
 
 def local_deck_answer(stage: str, user: str) -> str:
-    """The answer to the message `user` of a step of a deck."""
+    """Return the answer to the message `user` of a step of a deck."""
     try:
         asked = orjson.loads(user)
     except orjson.JSONDecodeError:
@@ -148,9 +149,10 @@ def _slide(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sections(asked: Mapping[str, Any]) -> list[_Part]:
-    """The sources section by section, each sentence once; what says nothing alone is left out where there are others.
+    """Return the sources section by section, without repeated sentences; lines that mean nothing alone are dropped if
+    there are others.
 
-    Of a section that is a table of numbers alone the header stands for it.
+    A section that is only a table of numbers is represented by its header.
     """
     parts: list[_Part] = []
     seen = set[str]()
@@ -178,7 +180,7 @@ def _sections(asked: Mapping[str, Any]) -> list[_Part]:
 
 
 def _says_something(text: str) -> bool:
-    """Whether a line can stand alone: no address, page number, reference, or mere pointer to another place."""
+    """Return whether a line is meaningful alone: no address, page number, reference, or mere pointer to another place."""
     bare, addresses = _ADDRESS.subn("", text)
     letters = sum(map(str.isalpha, bare))
     return (
@@ -187,12 +189,12 @@ def _says_something(text: str) -> bool:
         and letters >= max(_LETTERS_MIN, _LETTERS_SHARE_MIN * len(bare.replace(" ", "")))
         and not _REFERENCE.match(text)
         and not _POINTER.fullmatch(text)
-        and text[-1] not in ":\uff1a"  # what it introduces is not on the slide
+        and text[-1] not in ":\uff1a"  # # the list that it introduces is not on the slide
     )
 
 
 def _merged(parts: Sequence[_Part], count: int, query: str) -> list[_Part]:
-    """At most this many parts: neighbours with one title are joined, then the parts that say least are left out."""
+    """Return at most this many parts: neighbours with one title are joined, then the least relevant parts are dropped."""
     wanted = set(_words(query))
     parts = _worthiest(parts, _SECTIONS_MAX, wanted)
     while len(parts) > count:
@@ -207,7 +209,9 @@ def _merged(parts: Sequence[_Part], count: int, query: str) -> list[_Part]:
 
 
 def _worthiest(parts: Sequence[_Part], count: int, wanted: set[str]) -> list[_Part]:
-    """The parts that name most of what is wanted, longer ones first, in their order; an introduction is left out last."""
+    """Return the parts that contain the most requested words, longer ones first, in their order; an introduction is
+    dropped last.
+    """
 
     def worth(place: int) -> tuple[bool, int, int, int]:
         part = parts[place]
@@ -221,14 +225,14 @@ def _worthiest(parts: Sequence[_Part], count: int, wanted: set[str]) -> list[_Pa
 
 
 def _cost(parts: Sequence[_Part], start: int, end: int) -> tuple[bool, bool, int, int]:
-    """What is lost if parts are put together: least where they are small and stand under one heading."""
+    """Return the cost of joining parts: lowest if they are small and under one heading."""
     inside = parts[start:end]
     is_apart = len({part.headings[0][:-1] for part in inside}) > 1
     return len({part.document for part in inside}) > 1, is_apart, sum(len(part.lines) for part in inside), start
 
 
 def _spans(parts: Sequence[_Part], count: int) -> Iterator[tuple[int, int]]:
-    """Neighbours that may be put together, as (start, end): two small ones that fit a title, or all under one heading."""
+    """Yield neighbours that may be joined, as (start, end): two small ones that fit a title, or all under one heading."""
     for start in range(len(parts) - 1):
         both = parts[start : start + 2]
         is_small = all(len(part.lines) <= _SMALL_LINES * len(part.headings) for part in both)
@@ -246,7 +250,7 @@ def _spans(parts: Sequence[_Part], count: int) -> Iterator[tuple[int, int]]:
 
 
 def _joined(paths: Sequence[tuple[str, ...]]) -> str | None:
-    """The headings of sections as one title; empty where none has one, None where they are too many or too long for it."""
+    """Return the headings of sections as one title; empty if none has one, None if they are too many or too long for it."""
     leaves = list(dict.fromkeys(_heading(path[-1]) for path in paths if path))
     title = _TITLE_BETWEEN.join(leaves)
     fits = len(leaves) == 1 or (len(leaves) <= _TITLE_HEADINGS_MAX and len(title) <= TITLE_CHARACTERS_MAX)
@@ -254,7 +258,9 @@ def _joined(paths: Sequence[tuple[str, ...]]) -> str | None:
 
 
 def _divided(parts: list[_Part], count: int) -> list[_Part]:
-    """So many parts where there are lines enough: the longest is divided; what goes on of a section has no heading of its own."""
+    """Divide the longest parts until there are this many, if there are enough lines; the continuation of a section has
+    no heading of its own.
+    """
     parts = list(parts)
     while 0 < len(parts) < count:
         place = max(range(len(parts)), key=lambda place: (len(parts[place].lines), -place))
@@ -269,12 +275,12 @@ def _divided(parts: list[_Part], count: int) -> list[_Part]:
 
 
 def _names(part: _Part) -> Iterator[str]:
-    """What a part may be called, the best first: its headings, the one above its sections, or the claim of a sentence."""
+    """Yield possible names of a part, the best first: its headings, the one above its sections, or the claim of a sentence."""
     if joined := _joined(part.headings):
         yield joined
     if len(part.headings) > 1 and (shared := _shared(part.headings)):
         yield _heading(shared[-1])
-    # What is cut within a list, or within a clause, names it last.
+    # # A text cut within a list or a clause is the last choice.
     claims = [(_claim(line.text), len(line.text)) for line in part.lines]
     yield from (claim for claim, _ in sorted(claims, key=lambda one: (one[0].endswith("\u2026"), _is_cut_list(*one))))
 
@@ -300,7 +306,7 @@ def _heading(text: str) -> str:
 
 
 def _claim(sentence: str) -> str:
-    """What a sentence says first, as a title."""
+    """Return the first claim of a sentence, as a title."""
     text = sentence.rstrip(" .。।:;")
     if len(text) > TITLE_CHARACTERS_MAX and (run_in := _RUN_IN.match(text)):
         text = run_in[1]
@@ -312,7 +318,9 @@ def _claim(sentence: str) -> str:
 
 
 def _own(asked: Mapping[str, Any], lines: Sequence[_Line]) -> list[_Line]:
-    """The lines from the first point of a slide up to another's, of its sections; all where no point of it is a line."""
+    """Return the lines from the first point of a slide up to another's, in its sections; all of them if none of its
+    points is a line.
+    """
     slides, number = asked.get("deck", {}).get("slides", ()), asked.get("number")
     points = {
         str(point): place
@@ -333,9 +341,11 @@ def _own(asked: Mapping[str, Any], lines: Sequence[_Line]) -> list[_Line]:
 
 
 def _chosen(lines: Sequence[_Line], title: str) -> list[_Line]:
-    """The lines that stand best for themselves, in their order: whole ones that name the subject, none that leans."""
+    """Return the lines that are clearest alone, in their order: complete ones that name the subject, none that depends
+    on another.
+    """
     wanted = set(_words(title))
-    # Where most sentences end with a mark, one without is a part of one: a page ended within it.
+    # # If most sentences end with a mark, one without is a fragment: a page ended within it.
     are_marked = 2 * sum(map(_is_marked, (line.text for line in lines))) > len(lines)
 
     def worth(line: _Line) -> tuple[bool, int, int]:
@@ -352,12 +362,12 @@ def _chosen(lines: Sequence[_Line], title: str) -> list[_Line]:
 
 
 def _is_marked(text: str) -> bool:
-    """Whether it ends as a sentence does."""
+    """Return whether it ends as a sentence does."""
     return text.rstrip(_CLOSING)[-1:] in _SENTENCE_MARKS
 
 
 def _table_of(parts: Sequence[_Part], own: Sequence[_Line], wanted: str) -> Table | None:
-    """The best table beside the lines of a slide: with numbers, then with the most words of what is wanted, then the first."""
+    """Return the best table near the lines of a slide: one with numbers, then with the most requested words, then the first."""
     places, words = {line.place for line in own}, set(_words(wanted))
 
     def worth(table: Table) -> tuple[bool, int]:
@@ -369,7 +379,7 @@ def _table_of(parts: Sequence[_Part], own: Sequence[_Line], wanted: str) -> Tabl
 
 
 def _line_before(part: _Part, place: int) -> int:
-    """The last line of a part up to a place, or its first."""
+    """Return the last line of a part up to a place, or its first."""
     return next((line.place for line in reversed(part.lines) if line.place <= place), part.lines[0].place)
 
 
@@ -379,7 +389,7 @@ def _words(text: str) -> list[str]:
 
 
 def _clause(sentence: str) -> str:
-    """A sentence that fits a bullet: whole, or up to the end of a clause."""
+    """Return a sentence that fits a bullet: all of it, or up to the end of a clause."""
     line = " ".join(sentence.split())
     if len(line) <= SENTENCE_CHARACTERS_MAX:
         return line

@@ -1,6 +1,6 @@
-"""What the watchers of a job are told, and what the next worker finds (R2.11, R2.17).
+"""The progress that watchers of a job get, and what the next worker reads (R2.11, R2.17).
 
-Invariant: progress is rounded down (R2.18), never goes back, and its events are dense per job, from 1.
+Invariant: progress is rounded down (R2.18), never goes back, and its events are numbered per job without gaps, from 1.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ SLIDE_STARTED, SLIDE_COMPLETED, GENERATION_DONE, ERROR = (
     "error",
 )
 JOB_STARTED, STEP_COMPLETED, JOB_DONE = "job_started", "step_completed", "job_done"
-# A failed job goes on: what follows comes after its `error`.
+# # A failed job continues: what follows comes after its `error`.
 JOB_RESTARTED = "job_restarted"
-# The outline is made, and no slide is before somebody approves it.
+# # The outline is made, and slides wait for its approval.
 OUTLINE_READY = "outline_ready"
-# After one of these nothing more is told, unless a failed job is restarted.
+# # After one of these nothing more is published, unless a failed job is restarted.
 ENDS = frozenset({GENERATION_DONE, JOB_DONE, ERROR})
 
 
 class Told(NamedTuple):
-    """One thing that is reported to watchers; the job has the rest."""
+    """One report to watchers; the job has the rest."""
 
     event_type: str
     slide_number: int | None = None
@@ -42,12 +42,12 @@ class Told(NamedTuple):
 
 
 def done_told(kind: Kind) -> Told:
-    """That a job of this kind has what it was to make."""
+    """Return the report that a job of this kind has its result."""
     return Told(GENERATION_DONE if kind is Kind.GENERATION else JOB_DONE)
 
 
 def progress_events(job: Job, told: Sequence[Told], now_ms: int) -> list[JobProgressed]:
-    """The events that report on a job, the last ones up to its `seq`."""
+    """Return the events that report on a job, the last ones up to its `seq`."""
     first = job.seq - len(told) + 1
     return [
         {
@@ -68,7 +68,9 @@ def progress_events(job: Job, told: Sequence[Told], now_ms: int) -> list[JobProg
 
 
 def checkpoint_event(job: Job, worker: int | None, now_ms: int) -> CheckpointSaved:
-    """What the next worker goes on from. `outline` and `slide_ids` of a checkpoint stand apart, the rest is its state."""
+    """Return the state from which the next worker continues. `outline` and `slide_ids` of a checkpoint are separate
+    fields, the rest is its state.
+    """
     held = dict(job.checkpoint or {})
     outline = held.pop("outline", None)
     return {

@@ -1,4 +1,4 @@
-"""Owns what is left of a deck once parts of its documents were deleted. Its invariant: no line of it quotes what was deleted."""
+"""Redacts a deck after parts of its documents were deleted. Invariant: no line of it quotes deleted text."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _LINES = ("title", "notes")
 
 
 def redacted_slides(slides: Sequence[Mapping[str, Any]], quoted: Quotations) -> list[dict[str, Any]]:
-    """Slides with `WITHDRAWN` in the place of each title, bullet and note that quotes what was deleted."""
+    """Return slides with `WITHDRAWN` in place of each title, bullet and note that quotes deleted text."""
     return [_redacted(slide, quoted) for slide in slides]
 
 
 def redacted_title(title: str, quoted: Quotations) -> str:
-    """A title likewise."""
+    """Return a title, redacted in the same way."""
     return WITHDRAWN if title in quoted else title
 
 

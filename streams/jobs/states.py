@@ -1,7 +1,7 @@
 """The state machine of a job: one table of legal moves.
 
-Law: a status changes by a move of the table and in no other way. What has ended stays as it ended, but for a failed job that
-somebody restarts. A job that was told to stop, or that nobody began in time, is never worked on (R2.40).
+Invariant: a status changes only by a move of the table. An ended job keeps its status, except for a failed job that is
+restarted. A job that was revoked, or that no worker began in time, is never processed (R2.40).
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class JobStatus(StrEnum):
 class JobMove(StrEnum):
     """What can happen to a job."""
 
-    TAKE = "take"  # a worker begins it, or goes on with it
+    TAKE = "take"  # # a worker begins or continues it
     FINISH = "finish"
-    RETURN = "return"  # its worker ended, its lease expired, or what it waited for is there: it waits for a slot
+    RETURN = "return"  # # its worker ended, its lease expired, or its approval arrived: it waits for a slot
     FAIL = "fail"
     REVOKE = "revoke"
     EXPIRE = "expire"
-    RESTART = "restart"  # a failed job goes on from its checkpoint
+    RESTART = "restart"  # # a failed job continues from its checkpoint
 
 
 _S, _M = JobStatus, JobMove
@@ -59,9 +59,9 @@ MOVES: Moves[JobStatus, JobMove] = {
     (_S.FAILED, _M.RESTART): _S.PENDING,
 }
 ENDED = frozenset({_S.COMPLETED, _S.FAILED, _S.REVOKED, _S.EXPIRED})
-# The records of the three kinds have the same fields; the type checker says when they no longer do.
+# # The records of the three kinds have the same fields; the type checker reports if they no longer do.
 JobRequested: TypeAlias = GenerationRequested
-# The topic on which each kind is asked for; separate ones, so that none delays another (R2.39).
+# # The topic that requests each kind; separate ones, so that none delays another (R2.39).
 REQUESTED: Mapping[Kind, TopicName[JobRequested]] = {
     Kind.GENERATION: GENERATION_REQUESTED,
     Kind.INGESTION: INGESTION_REQUESTED,
@@ -70,14 +70,14 @@ REQUESTED: Mapping[Kind, TopicName[JobRequested]] = {
 
 
 def advance(status: JobStatus, move: JobMove) -> JobStatus:
-    """The status after a move.
+    """Return the status after a move.
 
     Raises:
-        IllegalMoveError: the table does not have it.
+        IllegalMoveError: the table does not have the move.
     """
     return moved(MOVES, status, move, of="a job")
 
 
 def percent(done: int, total: int) -> int:
-    """Whole percents, rounded down (R2.18): 7 of 15 is 46; 0 while nothing is known of the whole."""
+    """Return whole percents, rounded down (R2.18): 7 of 15 is 46; 0 while the total is unknown."""
     return 0 if total <= 0 else min(100, max(0, 100 * done // total))

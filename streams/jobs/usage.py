@@ -1,8 +1,8 @@
-"""What an organization used in a month, and when its totals are published (R2.35 to R2.37).
+"""The usage of an organization in a month, and when its totals are published (R2.35 to R2.37).
 
-Invariant: every usage of an organization and period counts once, by its number: numbers are dense from 1, so what comes again,
-or late, is known by them alone. Totals are absolute and only grow. Whether a row is to be told, and when, follows from the row
-and the tick, so a restarted worker publishes at the same boundary.
+Invariant: every usage of an organization and period counts once, by its number: numbers have no gaps and start from 1,
+so repeated and late ones are recognized by them. Totals are absolute and only grow. Whether and when a row is published
+follows from the row and the tick, so a restarted worker publishes at the same boundary.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.jobs import UsageFlushed, UsageRecorded
 from highwater.streams.checks import check_id
 
-# Totals reach PostgreSQL at the quarters of the hour by the product's clock in UTC: a lost Redis costs at most that (R2.37).
+# # Totals reach PostgreSQL every quarter of an hour by the product's clock in UTC: a lost Redis costs at most that
+# (R2.37).
 FLUSH_MS = 15 * 60 * 1000
-# Numbers that came before one that is missing. They come in order but for repeats, so any at all is a sign of a lost event; past
-# these the events are put aside, where they can be taken up again, rather than have a row grow without end.
+# # Numbers that arrived before a missing one. They come in order except for repeats, so any is a sign of a lost event.
+# Beyond this limit events are dead-lettered, from where they can be sent again, so that a row does not grow without
+# end.
 AHEAD_MAX = 1_000
 _PERIOD = re.compile("([0-9]{4})-(0[1-9]|1[0-2])")
-# The last year a datetime can hold has no month after its last.
+# # The last year of a datetime has no month after its last.
 _YEAR_MAX = 9_998
 _AMOUNTS: tuple[Literal["presentations", "slides", "tokens", "cost_cents"], ...] = (
     "presentations",
@@ -40,8 +42,8 @@ _SEPARATOR = b"\0"
 class Totals:
     """The row of an organization and period (YYYY-MM, UTC).
 
-    `upto_seq` is the last number of the unbroken run that is counted, `ahead` are those counted beyond a missing one, ascending.
-    `since_ms` is when the first usage that was not told yet was counted, None when all were told.
+    `upto_seq` is the last counted number of the run without gaps, `ahead` are those counted beyond a gap, ascending.
+    `since_ms` is when the first unpublished usage was counted, None if all were published.
     """
 
     organization_id: str
@@ -56,35 +58,35 @@ class Totals:
 
     @property
     def key(self) -> bytes:
-        """Its key in the table."""
+        """Return its key in the table."""
         return row_key(self.organization_id, self.period)
 
     @property
     def due_ms(self) -> int | None:
-        """The boundary at which it is published next; None if everything in it has been published."""
+        """Return the boundary at which it is published next; None if everything in it has been published."""
         return None if self.since_ms is None else next_boundary_ms(self.since_ms)
 
 
 def row_key(organization_id: str, period: str) -> bytes:
-    """The key of a row; no id holds a NUL (`streams/checks.py`)."""
+    """Return the key of a row; no id contains a NUL (`streams/checks.py`)."""
     return organization_id.encode() + _SEPARATOR + period.encode()
 
 
 def next_boundary_ms(now_ms: int) -> int:
-    """The first quarter of an hour after a time, in ms since 1970."""
+    """Return the first quarter of an hour after a time, in ms since 1970."""
     return (now_ms // FLUSH_MS + 1) * FLUSH_MS
 
 
 def count(row: Totals | None, event: UsageRecorded, now_ms: int) -> Totals:
-    """The row with a usage in it; one that is in it already changes nothing.
+    """Return the row with a usage added; a usage that it already contains changes nothing.
 
     Args:
-        row: what is known of the event's organization and period.
+        row: the current row of the event's organization and period.
         event: a usage.
-        now_ms: the newest tick known.
+        now_ms: the newest known tick.
 
     Raises:
-        InvalidEventError: a value is none that usage can have, or too many numbers before it are missing.
+        InvalidEventError: a value cannot be usage, or too many numbers before it are missing.
     """
     _check(event)
     held = row or Totals(event["organization_id"], event["period"])
@@ -113,7 +115,7 @@ def _check(event: UsageRecorded) -> None:
 
 
 def check_flushed(event: UsageFlushed) -> None:
-    """Totals name a month, and nothing in them is negative.
+    """Check that totals name a month and that none is negative.
 
     Raises:
         InvalidEventError: they do not.
@@ -132,7 +134,7 @@ def _check_totals(event: UsageRecorded | UsageFlushed) -> None:
 
 
 def month_of(period: str) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Year and month of a period, and of the one after it.
+    """Return year and month of a period, and of the one after it.
 
     Raises:
         InvalidEventError: it is not YYYY-MM.
@@ -145,7 +147,7 @@ def month_of(period: str) -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 def _with(held: Totals, seq: int) -> tuple[int, tuple[int, ...]]:
-    """The unbroken run and what is beyond it, with one number more."""
+    """Return the run without gaps and the numbers beyond it, with one number added."""
     upto, ahead = held.upto_seq, sorted({*held.ahead, seq})
     while ahead and ahead[0] == upto + 1:
         upto = ahead.pop(0)
@@ -153,7 +155,7 @@ def _with(held: Totals, seq: int) -> tuple[int, tuple[int, ...]]:
 
 
 def plan_flush(rows: Iterable[Totals], now_ms: int) -> tuple[list[Totals], list[Totals]]:
-    """Which rows to tell at a tick, and which that are due as well wait for the next one.
+    """Return the rows to publish at a tick, and the due ones that wait for the next.
 
     At most one period of an organization is published per tick, the oldest first, since the id of an event follows from
     the tick and the organization.
@@ -171,7 +173,7 @@ def plan_flush(rows: Iterable[Totals], now_ms: int) -> tuple[list[Totals], list[
 
 
 def flushed_event(row: Totals, now_ms: int) -> UsageFlushed:
-    """The totals as they are told."""
+    """Return the event with the totals."""
     return {
         "organization_id": row.organization_id,
         "period": row.period,
@@ -185,22 +187,22 @@ def flushed_event(row: Totals, now_ms: int) -> UsageFlushed:
 
 
 def flushed(row: Totals) -> Totals:
-    """The row after its totals were told."""
+    """Return the row after its totals were published."""
     return replace(row, since_ms=None)
 
 
 def encode_row(row: Totals) -> bytes:
-    """The row as JSON, with the version of its form in front."""
+    """Return the row as JSON, preceded by its format version."""
     amounts = [row.presentations, row.slides, row.tokens, row.cost_cents]
     places = [row.organization_id, row.period, row.upto_seq, row.ahead]
     return orjson.dumps([_ROW_VERSION, *places, *amounts, row.since_ms])
 
 
 def decode_row(data: bytes | None) -> Totals | None:
-    """The row of an organization and period; None when there is none.
+    """Return the row of an organization and period; None if there is none.
 
     Raises:
-        ValueError: the row has a form that this version does not know.
+        ValueError: the row has a format that this version does not support.
     """
     if data is None:
         return None

@@ -1,4 +1,4 @@
-"""What an event of the jobs must satisfy beyond its schema, the same at the API, in `publish` and in the sinks."""
+"""The rules of job events beyond their schema, the same in the API, in `publish` and in the sinks."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from highwater.streams.jobs.args import check_outline, parse_args
 
 REVOKE, REPUBLISH, RESTART, APPROVE = "revoke", "republish", "restart", "approve"
 ROLES = ("viewer", "editor", "admin")
-# A sentence or two, for people; it is shown beside the job.
+# # A sentence or two, for people; it is shown beside the job.
 REASON_BYTES_MAX = 1 << 10
-# Far above any one use, and low enough that the sum of a month of them fits a bigint.
+# # Far above any single use, and low enough that the sum of a month fits a bigint.
 AMOUNT_MAX = 10**12
 
 
@@ -37,7 +37,7 @@ def _check_reason(name: str, value: str) -> None:
     check_text(name, value, REASON_BYTES_MAX)
 
 
-# Checked in this order. A field means the same in every topic.
+# # Checked in this order. A field means the same in every topic.
 _FIELDS: Mapping[str, Check] = {
     "job_id": check_uuid,
     "presentation_id": check_uuid,
@@ -59,7 +59,7 @@ _FIELDS: Mapping[str, Check] = {
 
 
 def check_jobs_event(topic: str, event: Mapping[str, object]) -> None:
-    """Check a decoded event of a topic of the jobs; times in ms since 1970.
+    """Check a decoded event of a job topic; times in ms since 1970.
 
     Raises:
         InvalidEventError: with the field at fault and a reason a program can rely on.

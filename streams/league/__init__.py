@@ -1,1 +1,1 @@
-"""What is decided about leagues: matches, pages, match windows, and how long a page is good."""
+"""Decisions about leagues: matches, pages, match windows, and TTLs of pages."""

@@ -1,7 +1,7 @@
-"""Which documents a change of a match can alter (R4.30).
+"""Which documents a change of a match can affect (R4.30).
 
-The invariant: too many are named rather than too few, since a document that comes out the same gets no new version; but a goal
-in play names none of a season's pages that count results only, or every goal would cost their making.
+Invariant: too many are named rather than too few, since an unchanged document gets no new version; but a goal in play
+names none of a season's pages that only count results, or every goal would rebuild them.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from highwater.streams.league.resources import PREDICTION_DAYS, resource
 
 SCHEDULE, SCORE, RESULT = "schedule", "score", "result"
 
-# Pages of a season that count results and dates, never a score in play.
+# Pages of a season that show results and dates, never a score in play.
 _RESULT_PAGES = ("league_table", "league_schedule", "league_results", "league_stats", "league_bracket")
 # The first page of the rating (R4.22), and with it the others.
 _FIRST_PAGE = "1"
 
 
-class Known(Protocol):
+class EarlierMatch(Protocol):
     """What was known of a match before; a row of the agent is one."""
 
     @property
@@ -32,15 +32,15 @@ class Known(Protocol):
 
     @property
     def state(self) -> str:
-        """How far it was."""
+        """Return its progress."""
 
 
-def affected_keys(before: Known | None, event: MatchChanged) -> list[str]:
-    """Keys of the documents that may differ after a change, each once, those that people wait for first.
+def affected_keys(before: EarlierMatch | None, event: MatchChanged) -> list[str]:
+    """Return keys of the documents that may differ after a change, each once, the most urgent first.
 
     Args:
-        before: the match as the agent knew it; None when it is new. Its teams and state are compared beside what the event
-            says, in case the event between them was never seen.
+        before: the match as the agent knew it; None if it is new. Its teams and state are compared in addition to the
+            event, in case an event in between was never seen.
         event: the change. One that names nothing known counts as a change of everything.
     """
     changed = set(event["changed"])
@@ -57,10 +57,10 @@ def affected_keys(before: Known | None, event: MatchChanged) -> list[str]:
         found.append(resource("match_window"))
     teams = [event["home"], event["away"], *event["former_teams"], *((before.home, before.away) if before else ())]
     found += [resource("club_matches", team) for team in teams]
-    # With it the other ranges are made (`Kind.is_family`).
+    # The other ranges are built with it (`Kind.is_family`).
     found.append(resource("predictions_active", str(PREDICTION_DAYS)))
     if not is_score_only:
-        # Also a new date: whether a vote came before kickoff, and so counts, depends on it.
+        # Also a new date: it decides whether a vote came before kickoff, and so counts.
         found.append(resource("leaderboard", _FIRST_PAGE))
     if not is_score_only or before is None or before.state != event["state"]:
         found.append(resource("admin_stats"))

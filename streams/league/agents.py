@@ -1,8 +1,8 @@
-"""The agent of the leagues: it keeps a row of each match, reports which documents are out of date, and at ticks reports that
-a match window begins or that a live page ends.
+"""The agent of the leagues: it keeps a row of each match, reports stale documents, and at ticks reports that a match
+window begins or that a live page ends.
 
-The law is that of `streams/agents.py`: send, await the acknowledgements, then write the rows. A repeated change is reported
-again, since the first report may not have arrived; rebuilding an unchanged document costs no version.
+Invariant: that of `streams/agents.py`: send, await the acknowledgements, then write the rows. A repeated change is
+reported again, since the first report may not have arrived; rebuilding an unchanged document costs no version.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from highwater.streams.intake import Intake, Record, position_of
 from highwater.streams.league.affected import affected_keys
 from highwater.streams.league.resources import resource
 from highwater.streams.league.state import (
-    Due,
+    DueReports,
     Row,
     apply_changed,
     decode_row,
@@ -38,8 +38,9 @@ from highwater.streams.league.state import (
 from highwater.streams.league.windows import WindowOptions
 from highwater.streams.telemetry import DECISIONS
 
-# Matches looked at in one partition at one tick. At about 20 us each that is a tenth of a second, and the keys of so many live
-# pages fit into one message even with the longest ids (2.6 MB of 8); who is left over is first at the next tick.
+# Matches checked in one partition at one tick. At about 20 us each that is a tenth of a second, and the keys of this
+# many live pages fit into one message even with the longest ids (2.6 MB of 8); the remaining ones come first at the
+# next tick.
 MATCHES_PER_TICK_MAX = 5_000
 
 
@@ -61,7 +62,7 @@ class SeasonAgent(TableAgent):
         request = _match_changed(known, event, self._told_at_ms(record))
         ack = await self._send(REFRESH_REQUESTED, row.season, request, position_of(record), request["planned_at"])
         await ack
-        # Written even when nothing changed: a redelivery may be there because the changelog lost the first write.
+        # Written even if nothing changed: a redelivery may come because the changelog lost the first write.
         self._rows[row.key] = encode_row(row)
         prewarmed_ms = decode_season(self._rows.get(season_key(row.season)))
         self._schedule(row, record.partition, prewarmed_ms, self._newest_now(record.partition))
@@ -78,8 +79,8 @@ class SeasonAgent(TableAgent):
             await self._note(due, rows, prewarmed, record.partition, tick["now"])
         self._applied(tick, record, is_admitted=is_admitted)
 
-    async def _tell(self, due: Due, tick: Tick, record: Record) -> list[Awaitable[Any]]:
-        """Send what is due; the acknowledgements to wait for."""
+    async def _tell(self, due: DueReports, tick: Tick, record: Record) -> list[Awaitable[Any]]:
+        """Send what is due; return the acknowledgements to wait for."""
         cause, now = position_of(record), tick["now"]
         acks = []
         for season, _ in due.prewarms:
@@ -91,7 +92,9 @@ class SeasonAgent(TableAgent):
         DECISIONS.labels("match-over").inc(sum(map(len, due.over.values())))
         return acks
 
-    async def _note(self, due: Due, rows: list[Row], prewarmed: dict[str, int], partition: int, now_ms: int) -> None:
+    async def _note(
+        self, due: DueReports, rows: list[Row], prewarmed: dict[str, int], partition: int, now_ms: int
+    ) -> None:
         """Write what was reported, and schedule the rows for their next due time."""
         for season, start_ms in due.prewarms:
             self._rows[season_key(season)] = encode_season(start_ms)
@@ -115,12 +118,12 @@ class SeasonAgent(TableAgent):
             index.put(key, at_ms)
 
     def _prewarmed(self, seasons: Iterable[str]) -> dict[str, int]:
-        """Season -> start of the newest window it was prewarmed for, of those that were."""
+        """Return season -> start of the newest window for which it was prewarmed."""
         found = {season: decode_season(self._rows.get(season_key(season))) for season in set(seasons)}
         return {season: start_ms for season, start_ms in found.items() if start_ms is not None}
 
     def _told_at_ms(self, record: Record) -> int:
-        """When the sink reported the change, by the product's clock; the newest tick if its header says nothing readable."""
+        """Return when the sink reported the change, by the product's clock; the newest tick if its header is unreadable."""
         pairs = record.headers.items() if isinstance(record.headers, Mapping) else record.headers
         try:
             return ms_from_iso(header(pairs, "ce_time") or "")

@@ -1,7 +1,8 @@
 """The knock-out rounds of a season, recognised by their names.
 
-The invariant: a tie is all matches of two teams in one stage, over one leg or more; it has a winner only when nothing of it is
-open. A tie that goals leave level was decided by what the results do not tell (extra time, penalties): who plays on has won it.
+Invariant: a tie is all matches of two teams in one stage, over one or more legs; it has a winner only when no leg is
+open. A tie with equal goals was decided by something that the results do not contain (extra time, penalties): the team
+that plays in the next stage has won it.
 """
 
 from __future__ import annotations
@@ -43,15 +44,15 @@ _NAMED: tuple[tuple[re.Pattern[str], Stage], ...] = (
     (re.compile(rf"{_BEFORE}(?:eighth ?finals?|achtelfinale)"), Stage(16, "round of 16")),
     (re.compile(r"(?:[\w ]+ )?play ?offs?(?: round| stage)?"), PLAY_OFF),
 )
-# `Round of 16`, `Last 32`, `Top 8`: how many teams; `1/8`, `1/8 finals`, `16th finals`: how many ties.
-# A number alone after `Round` counts the rounds of a league.
+# `Round of 16`, `Last 32`, `Top 8`: the number of teams; `1/8`, `1/8 finals`, `16th finals`: the number of ties. A
+# number alone after `Round` counts the rounds of a league.
 _BY_TEAMS = re.compile(rf"{_BEFORE}(?:round of|last|top|best) (?:of )?(?:the )?(?:last )?(\d{{1,4}})")
 _BY_TIES = re.compile(rf"{_BEFORE}(?:1/(\d{{1,3}})|(\d{{1,3}})th)(?: ?finals?| ?finale)?")
 _BY_COUNT = {stage.teams: stage for stage in (FINAL, SEMI_FINAL, QUARTER_FINAL)}
 
 
 def stage_of(name: str) -> Stage | None:
-    """The stage that a round's name means, whichever leg it names; None: it is no knock-out round."""
+    """Return the stage that a round's name means, for any leg; None: it is not a knock-out round."""
     plain = _SEPARATORS.sub(" ", _LEG.sub(" ", _spaced(name))).strip()
     for pattern, stage in _NAMED:
         if pattern.fullmatch(plain):
@@ -80,7 +81,7 @@ def _names_first_leg(name: str) -> bool:
 
 
 def bracket(season: str, matches: Sequence[Match]) -> dict[str, Any]:
-    """The document: stages from the first to the final, ties in order of their first kickoff."""
+    """Return the document: stages from the first to the final, ties in order of their first kickoff."""
     stages: dict[Stage, list[Match]] = {}
     for match in by_kickoff(match for match in matches if match.is_final or match.status is not Status.CANCELLED):
         stage = stage_of(match.round)
@@ -94,7 +95,7 @@ def bracket(season: str, matches: Sequence[Match]) -> dict[str, Any]:
 
 
 def _ties(matches: Iterable[Match]) -> list[list[Match]]:
-    """The legs of each pair of teams."""
+    """Return the legs of each pair of teams."""
     found: dict[frozenset[str], list[Match]] = {}
     for match in matches:
         found.setdefault(frozenset((match.home, match.away)), []).append(match)
@@ -106,7 +107,7 @@ def _teams(stages: Iterable[Sequence[Match]]) -> set[str]:
 
 
 def _tie(legs: Sequence[Match], going_on: set[str]) -> dict[str, Any]:
-    """A tie as it is shown, from the side of the team that is at home first; goals are null before the first result."""
+    """Return a tie as it is shown, from the side of the team that is at home first; goals are null before the first result."""
     home, away = legs[0].home, legs[0].away
     goals = {home: 0, away: 0}
     results = [(leg, result_of(leg)) for leg in legs]

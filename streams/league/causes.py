@@ -1,7 +1,7 @@
-"""Which event is behind a document: the newest one among the facts that it is made from (X-Caused-By).
+"""The event behind a document: the newest one among its facts (X-Caused-By).
 
-The invariant: an event that cannot change a document is never named as its cause, so what a document leaves out is left out
-here.
+Invariant: an event that cannot change a document is never named as its cause, so facts that a document leaves out are
+left out here.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from highwater.streams.league.matches import Match
 
 
 def newest(causes: Iterable[Cause | None]) -> str:
-    """The position of the newest event, "" when there is none."""
+    """Return the position of the newest event, "" without any."""
     found = [cause for cause in causes if cause is not None]
     return max(found, key=lambda cause: cause.order).position if found else ""
 
 
 def settled(matches: Iterable[Match]) -> Iterator[Cause | None]:
-    """What a table, a schedule, results and aggregates are made from: dates and results, never a score in play."""
+    """Yield the causes of a table, a schedule, results and aggregates: dates and results, never a score in play."""
     for match in matches:
         yield match.schedule_by
         yield match.result_by
 
 
 def everything(matches: Iterable[Match]) -> Iterator[Cause | None]:
-    """What a page with scores in play is made from."""
+    """Yield the causes of a page with scores in play."""
     for match in matches:
         yield match.schedule_by
         yield match.score_by
@@ -34,6 +34,6 @@ def everything(matches: Iterable[Match]) -> Iterator[Cause | None]:
 
 
 def live(match: Match, votes_by: Cause | None) -> Iterator[Cause | None]:
-    """What the moving part of a match is made from; its date only as long as nothing moved."""
+    """Yield the causes of the live part of a match; its date only before any score or vote."""
     moved = [match.score_by, match.result_by, votes_by]
     yield from moved if any(moved) else [match.schedule_by]

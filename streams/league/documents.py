@@ -1,6 +1,6 @@
 """The documents of matches, clubs, predictions, the rating, advertisements and administrators.
 
-The invariant: a document is a function of its facts, in any order; it does not contain the time at which it was made.
+Invariant: a document is a function of its facts, in any order; it does not contain the time at which it was built.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from highwater.streams.league.matches import Match, Status
 
 # The latest comments of a match (R4.18).
 COMMENTS_MAX = 120
-# Users on a page of the rating.
+# Users per page of the rating.
 PAGE_USERS = 50
 DAY_MS = 86_400_000
 
 
 class Votes(NamedTuple):
-    """How many voted for which outcome, and the vote that came last; None before any."""
+    """The number of votes for each outcome, and the last vote; None before any."""
 
     home: int = 0
     draw: int = 0
@@ -31,7 +31,7 @@ class Votes(NamedTuple):
     caused_by: Cause | None = None
 
     def as_json(self) -> dict[str, int]:
-        """The counts."""
+        """Return the counts."""
         return {"home": self.home, "draw": self.draw, "away": self.away}
 
 
@@ -55,7 +55,7 @@ class Rated(NamedTuple):
 
 
 class Ad(NamedTuple):
-    """An advertisement; without a payload it was taken away."""
+    """An advertisement; without a payload it was deleted."""
 
     ad_id: str
     payload: str | None
@@ -63,12 +63,12 @@ class Ad(NamedTuple):
 
 
 def match_meta(match: Match) -> dict[str, Any]:
-    """What does not move while a match is played."""
+    """Return the fixed part of a match."""
     return meta(match)
 
 
 def match_live(match: Match, votes: Votes) -> dict[str, Any]:
-    """What moves: score and votes."""
+    """Return the live part: score and votes."""
     return {
         "match_id": match.match_id,
         "state": match.state.value,
@@ -80,19 +80,19 @@ def match_live(match: Match, votes: Votes) -> dict[str, Any]:
 
 
 def match_comments(match_id: str, comments: Iterable[Comment]) -> dict[str, Any]:
-    """The latest comments, as the log has them, the newest first."""
+    """Return the latest comments in the order of the log, newest first."""
     latest = sorted(comments, key=lambda comment: comment.caused_by.order, reverse=True)[:COMMENTS_MAX]
     shown = [{"user_id": c.user_id, "text": c.text, "posted_at": iso_from_ms(c.posted_ms)} for c in latest]
     return {"match_id": match_id, "comments": shown}
 
 
 def club_matches(club: str, matches: Sequence[Match]) -> dict[str, Any]:
-    """A club's matches over all seasons, the latest kickoff first."""
+    """Return a club's matches over all seasons, latest kickoff first."""
     return {"club": club, "matches": [moving(match) for match in newest_first(matches)]}
 
 
 def predictions_active(days: int, upcoming: Mapping[Match, Votes], now_ms: int) -> dict[str, Any]:
-    """What can be predicted: matches of the next days that have no result and are not cancelled, with their votes."""
+    """Return what can be predicted: matches of the next days without a result that are not cancelled, with their votes."""
     last_ms = now_ms + days * DAY_MS
     shown = by_kickoff(
         match
@@ -103,7 +103,7 @@ def predictions_active(days: int, upcoming: Mapping[Match, Votes], now_ms: int) 
 
 
 def predictions_causes(upcoming: Mapping[Match, Votes]) -> Iterator[Cause | None]:
-    """The events behind it: dates, votes, and results, for one that got its result is no longer in it."""
+    """Yield the events behind it: dates, votes, and results, since a match with a result is no longer in it."""
     for match, votes in upcoming.items():
         yield match.schedule_by
         yield match.result_by
@@ -111,12 +111,13 @@ def predictions_causes(upcoming: Mapping[Match, Votes]) -> Iterator[Cause | None
 
 
 def leaderboard(page: int, rated: Sequence[Rated], better: int) -> dict[str, Any]:
-    """A page of the rating: users by points, then exact results; equal ones share a rank, and the next is as if they had not.
+    """Return a page of the rating: users by points, then exact results; equal ones share a rank, and the next rank
+    skips accordingly.
 
     Args:
         page: its number, from 1.
         rated: its users in order of the rating, and one more if there is a next page.
-        better: how many users of all are better than the first of `rated`.
+        better: how many of all users are better than the first of `rated`.
     """
     users = []
     rank, before = better + 1, None
@@ -130,9 +131,9 @@ def leaderboard(page: int, rated: Sequence[Rated], better: int) -> dict[str, Any
 
 
 def ads(held: Iterable[Ad]) -> dict[str, Any]:
-    """All advertisements by id; a payload is the JSON that was put, as it was put.
+    """Return all advertisements by id; a payload is the submitted JSON, unchanged.
 
-    It is not parsed: JSON that nests deeper than can be written again must not take the others with it.
+    It is not parsed: too deeply nested JSON must not break the others.
     """
     shown = sorted((ad.ad_id, ad.payload) for ad in held if ad.payload is not None)
     return {"ads": [{"ad_id": ad_id, "payload": orjson.Fragment(payload)} for ad_id, payload in shown]}

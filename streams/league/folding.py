@@ -1,6 +1,6 @@
-"""What a batch of events makes of a match.
+"""Folds a batch of events into a match.
 
-The invariant: events count in the order of the broker's time, and what changes nothing is told to nobody.
+Invariant: events count in the order of the broker's time, and an event without effect is not published.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from highwater.schemas.topic_names import EventT, TopicName, event_of
 from highwater.streams.league.matches import Match, fold_finalized, fold_scheduled, fold_updated
 
 MatchEvent: TypeAlias = MatchScheduled | MatchUpdated | MatchFinalized
-# The part of a match that each topic tells, in the order in which parts are named.
+# The part of a match that each topic sets, in naming order.
 PARTS: Mapping[str, str] = {MATCH_SCHEDULED: "schedule", MATCH_UPDATED: "score", MATCH_FINALIZED: "result"}
 
 
@@ -34,13 +34,13 @@ class Step(NamedTuple):
     cause: Cause
 
     def of(self, topic: TopicName[EventT]) -> EventT | None:
-        """The value as an event of a topic; None where it is one of another."""
+        """Return the value as an event of a topic; None if it belongs to another one."""
         return event_of(topic, self.topic, self.value)
 
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """A match after some events: the parts that changed, the last event that changed one, and those that were refused."""
+    """A match after some events: the changed parts, the last event that changed one, and refused events."""
 
     match: Match | None
     changed: tuple[str, ...] = ()
@@ -49,14 +49,14 @@ class Folded:
 
 
 def fold_match(match: Match | None, steps: Iterable[Step]) -> Folded:
-    """Apply the events of one match, the oldest first. A match keeps its season: an event that names another is refused.
+    """Apply the events of one match, oldest first. A match keeps its season: an event that names another is refused.
 
     Args:
         match: the match as it is stored; None before its first schedule.
         steps: its events, in any order.
 
     Raises:
-        ValueError: a match that is not known gets a score or a result; the caller has to know of it first.
+        ValueError: an unknown match gets a score or a result; the caller has to check that first.
     """
     changed: set[str] = set()
     refused: list[Step] = []
@@ -85,7 +85,7 @@ def _apply(match: Match | None, step: Step) -> Match:
 
 
 def former_teams(before: Match | None, after: Match) -> list[str]:
-    """Teams that the schedule named before and names no more: their pages lose the match."""
+    """Return teams that the schedule no longer names: their pages lose the match."""
     if before is None:
         return []
     return [team for team in (before.home, before.away) if team not in (after.home, after.away)]

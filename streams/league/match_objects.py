@@ -1,6 +1,6 @@
-"""A match as documents show it. Times are ISO 8601 in UTC; keys stand in the order of the contract.
+"""A match as documents show it. Times are ISO 8601 in UTC; keys are in the order of the contract.
 
-The invariant: what is settled (dates and results) is shown by `settled`, which a goal in play never changes; what moves, by
+Invariant: settled facts (dates and results) are shown by `settled`, which a goal in play never changes; others by
 `moving`.
 """
 
@@ -16,7 +16,7 @@ MatchObject = dict[str, Any]
 
 
 def moving(match: Match) -> MatchObject:
-    """The match as it stands now: with the score last told, and the minute while it is in play."""
+    """Return the match as it is now: with the last reported score, and the minute while it is in play."""
     shown = _about(match, match.state)
     shown["home_goals"], shown["away_goals"] = match.home_goals, match.away_goals
     if match.state is State.LIVE:
@@ -25,7 +25,7 @@ def moving(match: Match) -> MatchObject:
 
 
 def settled(match: Match) -> MatchObject:
-    """The match without a score in play: it is scheduled until it has its result."""
+    """Return the match without a score in play: it is scheduled until it has its result."""
     shown = _about(match, State.FINAL if match.is_final else State.SCHEDULED)
     shown["home_goals"] = match.home_goals if match.is_final else None
     shown["away_goals"] = match.away_goals if match.is_final else None
@@ -33,7 +33,7 @@ def settled(match: Match) -> MatchObject:
 
 
 def meta(match: Match) -> MatchObject:
-    """What does not move while it is played, and its result once there is one."""
+    """Return the fixed part, and the result once there is one."""
     shown = _about(match, State.FINAL if match.is_final else State.SCHEDULED)
     if match.is_final:
         shown["result"] = {"home_goals": match.home_goals, "away_goals": match.away_goals}
@@ -41,12 +41,12 @@ def meta(match: Match) -> MatchObject:
 
 
 def by_kickoff(matches: Iterable[Match]) -> list[Match]:
-    """In order of kickoff, then home team; the id makes the order one of a kind."""
+    """Return matches in order of kickoff, then home team; the id makes the order unique."""
     return sorted(matches, key=lambda match: (match.kickoff_ms, match.home, match.match_id))
 
 
 def newest_first(matches: Iterable[Match]) -> list[Match]:
-    """The latest kickoff first, those of one moment as in `by_kickoff`."""
+    """Return matches with the latest kickoff first, ties as in `by_kickoff`."""
     return sorted(matches, key=lambda match: (-match.kickoff_ms, match.home, match.match_id))
 
 

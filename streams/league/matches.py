@@ -1,7 +1,7 @@
 """A match, and how events merge into it.
 
-The invariant: what the log says later counts, and what it says again changes nothing. A fold gives back the very same match
-when an event changes nothing of it. A result is never undone by a score, only corrected by another result (R4.30).
+Invariant: a later event in the log wins, and a repeat changes nothing. A fold returns the identical match if an event
+changes nothing. A result is never undone by a score, only corrected by another result (R4.30).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from highwater.schemas.positions import Cause
 
 
 class Status(StrEnum):
-    """What the schedule says of a match."""
+    """The status of a match in the schedule."""
 
     SCHEDULED = "scheduled"
     POSTPONED = "postponed"
@@ -34,7 +34,8 @@ class State(StrEnum):
 class Match:
     """A match as the log describes it; times are milliseconds since 1970 UTC.
 
-    `home_goals` and `away_goals` are the result once `result_by` is set, before that the last reported score, None before any.
+    `home_goals` and `away_goals` are the result once `result_by` is set, before that the last reported score, None
+    before any.
     """
 
     match_id: str
@@ -55,25 +56,25 @@ class Match:
 
     @property
     def state(self) -> State:
-        """How far it is."""
+        """Return its progress."""
         if self.result_by is not None:
             return State.FINAL
         return State.LIVE if self.score_by is not None else State.SCHEDULED
 
     @property
     def is_final(self) -> bool:
-        """Whether it has a result."""
+        """Return whether it has a result."""
         return self.result_by is not None
 
     @property
     def changed_by(self) -> Cause:
-        """The newest event that changed anything of it."""
+        """Return the newest event that changed it."""
         causes = (self.schedule_by, self.score_by, self.result_by)
         return max((cause for cause in causes if cause is not None), key=lambda cause: cause.order)
 
 
 def fold_scheduled(match: Match | None, event: MatchScheduled, cause: Cause) -> Match:
-    """The match after a `league.match-scheduled`; a match keeps its season and its score whatever its date becomes."""
+    """Return the match after a `league.match-scheduled`; a match keeps its season and its score whatever its new date."""
     if match is not None and cause.order < match.schedule_by.order:
         return match
     told: dict[str, Any] = {
@@ -92,7 +93,7 @@ def fold_scheduled(match: Match | None, event: MatchScheduled, cause: Cause) -> 
 
 
 def fold_updated(match: Match, event: MatchUpdated, cause: Cause) -> Match:
-    """The match after a `league.match-updated`; one that has its result is no longer in play."""
+    """Return the match after a `league.match-updated`; one with a result is no longer in play."""
     if match.is_final or (match.score_by is not None and cause.order < match.score_by.order):
         return match
     told: dict[str, Any] = {
@@ -106,7 +107,7 @@ def fold_updated(match: Match, event: MatchUpdated, cause: Cause) -> Match:
 
 
 def fold_finalized(match: Match, event: MatchFinalized, cause: Cause) -> Match:
-    """The match after a `league.match-finalized`; the same result again is no change, whenever it was told."""
+    """Return the match after a `league.match-finalized`; the same result again is not a change, at any time."""
     if match.result_by is not None and cause.order < match.result_by.order:
         return match
     if match.is_final and (match.home_goals, match.away_goals) == (event["home_goals"], event["away_goals"]):

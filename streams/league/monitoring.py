@@ -1,7 +1,7 @@
 """When the cache has outgrown its plan (R4.40, R4.41).
 
-The invariant: the verdict follows from counters as they were sampled, never from a gauge of one moment. Counters only grow; one
-that fell belongs to a source that was restarted, so all counters of that source count from 0 again and nothing is ever negative.
+Invariant: the verdict follows from sampled counters, never from a momentary gauge. Counters only grow; one that fell
+belongs to a restarted source, so all counters of that source count from 0 again and nothing is ever negative.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 SPAN_MS = 300_000
-# Below this many requests a ratio or a percentile is chance, and there is no load to speak of.
+# Below this many requests a ratio or a percentile is chance, and there is no significant load.
 REQUESTS_MIN = 100
 HIT_RATIO_MIN = 0.85
 P95_SECONDS_MAX = 1.0
@@ -21,7 +21,7 @@ _P95 = 0.95
 
 
 class Reason(NamedTuple):
-    """One thing that speaks for a larger plan: its name for programs, and a sentence for people."""
+    """One reason for a larger plan: its name for programs, and a sentence for people."""
 
     name: str
     text: str
@@ -29,10 +29,10 @@ class Reason(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Counters of one source (a Redis, a process) at one moment, each since the source began.
+    """Counters of one source (a Redis, a process) at one time, each since the source started.
 
-    `latency` maps the upper bound of a bucket in seconds, `inf` included, to the requests that took at most this long, as
-    Prometheus counts them. A source leaves at 0 what it does not count.
+    `latency` maps the upper bound of a bucket in seconds, `inf` included, to the requests that took at most this long,
+    as Prometheus counts them. A source leaves counters that it does not have at 0.
     """
 
     at_ms: int
@@ -45,7 +45,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether to upgrade and why, with the numbers of the span; a ratio or percentile of nothing is None."""
+    """Whether to upgrade and why, with the numbers of the span; a ratio or percentile without data is None."""
 
     should_upgrade: bool
     reasons: tuple[Reason, ...]
@@ -56,12 +56,13 @@ class Verdict:
 
 
 def upgrade_verdict(samples: Sequence[Sample], now_ms: int) -> Verdict:
-    """Whether the last five minutes ask for a larger Redis (R4.41).
+    """Decide whether the last five minutes require a larger Redis (R4.41).
 
     Args:
-        samples: of any number of sources, in any order. What counts is the increase between samples of the same source that
-            both lie in the five minutes before `now_ms`; a single sample of a source says nothing.
-        now_ms: now.
+        samples: of any number of sources, in any order. What counts is the increase between samples of the same source
+            that
+            both lie in the five minutes before `now_ms`; a single sample of a source has no increase.
+        now_ms: the current time.
     """
     hits = misses = evicted = 0.0
     latency: dict[float, float] = {}
@@ -92,9 +93,9 @@ def upgrade_verdict(samples: Sequence[Sample], now_ms: int) -> Verdict:
 
 
 def quantile_seconds(latency: Mapping[float, float], share: float) -> float | None:
-    """The quantile of a histogram as Prometheus' `histogram_quantile` gives it; None when nothing was counted.
+    """Return the quantile of a histogram like Prometheus' `histogram_quantile`; None if nothing was counted.
 
-    Within a bucket it is interpolated; of what lies beyond the last finite bound nothing is known but that bound.
+    It is interpolated within a bucket; beyond the last finite bound that bound is returned.
 
     Args:
         latency: upper bound in seconds -> requests that took at most this long.
@@ -114,7 +115,7 @@ def quantile_seconds(latency: Mapping[float, float], share: float) -> float | No
 
 
 def _has_begun_anew(before: Sample, after: Sample) -> bool:
-    """Whether a source was restarted between two samples; other bounds are those of another program."""
+    """Return whether a source was restarted between two samples; other bounds mean another program."""
     if before.latency and before.latency.keys() != after.latency.keys():
         return True
     pairs = [

@@ -1,6 +1,6 @@
-"""The matches of a season as they were at an earlier place in the log, from what `league.match-changed` said until then.
+"""The matches of a season at an earlier position in the log, from the `league.match-changed` events until then.
 
-The invariant: the state after some changes is a function of these alone; of each match the last change counts.
+Invariant: the state after some changes is a function of these alone; for each match the last change counts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from highwater.streams.league.matches import Match, State, Status
 
 
 class Change(NamedTuple):
-    """A match as it was stored after a change, and the event that said so."""
+    """A stored match after a change, and the event of the change."""
 
     match: MatchChanged
     by: Cause

@@ -1,8 +1,8 @@
-"""The rating of predictions (R4.22) and what users have achieved (R4.23).
+"""The rating of predictions (R4.22) and users' achievements (R4.23).
 
-The invariant: what counts was said before kickoff. Three points for the exact result, else one for the right outcome; a
-prediction says more than a vote, so where both count the prediction is judged. Points are a function of what was said and what
-came.
+Invariant: only votes and predictions before kickoff count. Three points for the exact result, else one for the right
+outcome; if both a vote and a prediction count, the prediction is judged. Points are a function of predictions and
+results.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Prediction(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """What a user gets for a match; an exact result is also a right outcome."""
+    """The points of a user for a match; an exact result is also a right outcome."""
 
     points: int
     is_exact: bool
@@ -46,7 +46,7 @@ class Judgement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Stake:
-    """What one user said of one match."""
+    """The vote and prediction of one user for one match."""
 
     match: Match
     vote: Vote | None = None
@@ -64,14 +64,14 @@ class Rating:
 
 
 def outcome(home_goals: int, away_goals: int) -> str:
-    """Who won: home, draw or away."""
+    """Return who won: home, draw or away."""
     if home_goals == away_goals:
         return "draw"
     return "home" if home_goals > away_goals else "away"
 
 
 def judge(stake: Stake) -> Judgement | None:
-    """What came of a stake; None while the match has no result, or when nothing was said in time."""
+    """Judge a vote and prediction; None while the match has no result, or without one in time."""
     result = result_of(stake.match)
     vote, prediction = _in_time(stake)
     if result is None or (vote is None and prediction is None):
@@ -91,7 +91,7 @@ def _in_time(stake: Stake) -> tuple[Vote | None, Prediction | None]:
 
 
 def rate(stakes: Iterable[Stake]) -> Rating:
-    """A user's rating from everything the user said."""
+    """Return a user's rating from all votes and predictions."""
     judged = [found for found in map(judge, stakes) if found is not None]
     return Rating(
         points=sum(found.points for found in judged),
@@ -102,7 +102,7 @@ def rate(stakes: Iterable[Stake]) -> Rating:
 
 
 def user_predictions(user_id: str, stakes: Sequence[Stake]) -> dict[str, Any]:
-    """The document: what a user said, the latest kickoff first, whether it was in time, and what came of it."""
+    """Return the document: a user's predictions, latest kickoff first, whether they were in time, and their outcomes."""
     ordered = sorted(stakes, key=lambda stake: (-stake.match.kickoff_ms, stake.match.home, stake.match.match_id))
     return {"user_id": user_id, "predictions": [_shown(stake) for stake in ordered]}
 
@@ -127,7 +127,7 @@ def _shown(stake: Stake) -> dict[str, Any]:
 
 
 def stake_causes(stakes: Iterable[Stake]) -> Iterable[Cause | None]:
-    """The events behind what a user said and what came of it; a score in play is none of them."""
+    """Yield the events behind a user's predictions and their outcomes; never a score in play."""
     for stake in stakes:
         yield stake.match.schedule_by
         yield stake.match.result_by
@@ -136,7 +136,7 @@ def stake_causes(stakes: Iterable[Stake]) -> Iterable[Cause | None]:
 
 
 def achievements(user_id: str, stakes: Sequence[Stake]) -> dict[str, Any]:
-    """The document: what a user has reached, and how far it is to the rest. Votes and predictions count whenever said."""
+    """Return the document: a user's achievements, and the progress to the others. Votes and predictions count at any time."""
     rating = rate(stakes)
     votes = sum(stake.vote is not None for stake in stakes)
     predictions = sum(stake.prediction is not None for stake in stakes)

@@ -1,4 +1,4 @@
-"""The catalogue of league documents: key, how long each is good, who may see it, which topics feed it (R4.13 to R4.26)."""
+"""The catalogue of league documents: key, TTL, access, and source topics (R4.13 to R4.26)."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from highwater.schemas.league import REFRESH_REQUESTED
 from highwater.streams.pages.kinds import DAY_SECONDS, WEEK_SECONDS, Catalogue, Kind, Resource
 from highwater.streams.pages.rules import PageRules
 
-# The range of days of predictions that is shown where no other is asked for (R4.19).
+# The default range of days of predictions (R4.19).
 PREDICTION_DAYS = 6
 
 SCHEDULE_TOPICS = frozenset({"league.match-scheduled"})
 MATCH_TOPICS = SCHEDULE_TOPICS | {"league.match-updated", "league.match-finalized"}
-# What users said ends with them, so an erasure feeds every page that shows or counts it.
+# Users' votes and comments are erased with them, so an erasure feeds every page that shows or counts these.
 ERASED_TOPICS = frozenset({USER_ERASED})
 VOTE_TOPICS = ERASED_TOPICS | {"league.vote-cast", "league.prediction-made"}
-# Comments that are not there yet are caused by the match.
+# Before the first comment the match is the cause.
 COMMENT_TOPICS = ERASED_TOPICS | SCHEDULE_TOPICS | {"league.comment-posted"}
 
 
 def _kind(
     name: str, template: str, inside: int, outside: int, topics: frozenset[str] = MATCH_TOPICS, **more: Any
 ) -> Kind:
-    """A kind with its lives inside and outside a match window, in seconds; most are fed by matches."""
+    """Return a kind with its TTLs inside and outside a match window, in seconds; most are fed by matches."""
     return Kind(
         name, template, inside, outside, topics, **more, of=_NAMED_BY.get(template.partition("{id}")[0], "page")
     )
@@ -89,16 +89,16 @@ _KINDS = (
 CATALOGUE = Catalogue(_KINDS)
 KINDS = CATALOGUE.kinds
 resource, resource_of = CATALOGUE.page, CATALOGUE.page_of
-# The pages that a prewarm makes (R4.32).
+# The pages that a prewarm builds (R4.32).
 SEASON_PAGES = ("league_table", "league_schedule", "league_results", "league_stats")
 
 
 def season_of(page: Resource) -> str | None:
-    """The season that a page is of; kinds of one season begin with `league_`, all others are of no one season."""
+    """Return the season of a page; kinds of one season begin with `league_`, all others belong to no single season."""
     return page.id if page.kind.name.startswith("league_") else None
 
 
-# What the engine of pages needs to know of these.
+# The rules for the engine of pages.
 LEAGUE_RULES = PageRules(
     catalogue=CATALOGUE,
     window=resource("match_window"),

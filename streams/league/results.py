@@ -1,6 +1,6 @@
 """The results of a season.
 
-The invariant: it holds exactly the matches that are final; a match in play is none of them.
+Invariant: it contains exactly the final matches; a match in play is not one.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from highwater.streams.league.matches import Match
 
 
 def results(season: str, matches: Sequence[Match]) -> dict[str, Any]:
-    """The document: matches with a result, the latest kickoff first."""
+    """Return the document: matches with a result, latest kickoff first."""
     final = newest_first(match for match in matches if match.is_final)
     return {"season": season, "results": [settled(match) for match in final]}
 
 
 def results_causes(matches: Iterable[Match]) -> Iterator[Cause | None]:
-    """The events behind it: dates and results of matches that have one."""
+    """Yield the events behind it: dates and results of matches with one."""
     for match in matches:
         if match.is_final:
             yield match.schedule_by

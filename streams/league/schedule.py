@@ -1,6 +1,6 @@
 """All matches of a season by round.
 
-The invariant: a goal in play does not change it; only dates and results do.
+Invariant: a goal in play does not change it; only dates and results do.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from highwater.streams.league.matches import Match
 
 
 def schedule(season: str, matches: Sequence[Match]) -> dict[str, Any]:
-    """The document: rounds in order of their first kickoff, in each the matches by kickoff, then home team."""
+    """Return the document: rounds in order of their first kickoff, in each the matches by kickoff, then home team."""
     rounds: dict[str, list[Match]] = {}
     for match in by_kickoff(matches):
         rounds.setdefault(match.round, []).append(match)

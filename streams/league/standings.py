@@ -1,7 +1,7 @@
 """The table of a season.
 
-The invariant: it is a function of the season's matches alone, whatever their order: three points for a win, one each for a
-draw, of matches that have their result. Every goal is for one team and against another, so goal differences sum to nothing.
+Invariant: it is a function of the season's matches alone, in any order: three points for a win, one each for a draw,
+from matches with a result. Every goal is for one team and against another, so goal differences sum to zero.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ WIN_POINTS, DRAW_POINTS = 3, 1
 
 @dataclass(slots=True)
 class Record:
-    """What came of a team's matches, counted."""
+    """The counted results of a team's matches."""
 
     won: int = 0
     drawn: int = 0
@@ -27,17 +27,17 @@ class Record:
 
     @property
     def played(self) -> int:
-        """Matches with a result."""
+        """Return the number of matches with a result."""
         return self.won + self.drawn + self.lost
 
     @property
     def goal_difference(self) -> int:
-        """Goals for less goals against."""
+        """Return goals for minus goals against."""
         return self.goals_for - self.goals_against
 
     @property
     def points(self) -> int:
-        """Three a win, one a draw."""
+        """Return the points: three per win, one per draw."""
         return WIN_POINTS * self.won + DRAW_POINTS * self.drawn
 
     def add(self, goals_for: int, goals_against: int) -> None:
@@ -52,7 +52,7 @@ class Record:
             self.lost += 1
 
     def as_json(self) -> dict[str, int]:
-        """The counts, in the order of the contract."""
+        """Return the counts, in the order of the contract."""
         return {
             "played": self.played,
             "won": self.won,
@@ -66,19 +66,19 @@ class Record:
 
 
 def result_of(match: Match) -> tuple[int, int] | None:
-    """Home and away goals of a match that has its result. One that has keeps it, also when the schedule cancels it later."""
+    """Return home and away goals of a match with a result, also if the schedule cancels it later."""
     if not match.is_final or match.home_goals is None or match.away_goals is None:
         return None
     return match.home_goals, match.away_goals
 
 
 def is_counted(match: Match) -> bool:
-    """Whether a match is part of its season's table: it is to be played, or was."""
+    """Return whether a match is part of its season's table: it will be played, or was."""
     return match.is_final or match.status is not Status.CANCELLED
 
 
 def records(matches: Iterable[Match]) -> dict[str, Record]:
-    """The record of every team of the matches, also of one that has not played yet."""
+    """Return the record of every team of the matches, also of one that has not played yet."""
     found: dict[str, Record] = {}
     for match in filter(is_counted, matches):
         home, away = found.setdefault(match.home, Record()), found.setdefault(match.away, Record())
@@ -90,7 +90,7 @@ def records(matches: Iterable[Match]) -> dict[str, Record]:
 
 
 def table(season: str, matches: Sequence[Match]) -> dict[str, Any]:
-    """The document: teams by points, goal difference, goals for, then name; each has a position of its own."""
+    """Return the document: teams by points, goal difference, goals for, then name; each has its own position."""
     ranked = sorted(
         records(matches).items(),
         key=lambda item: (-item[1].points, -item[1].goal_difference, -item[1].goals_for, item[0]),

@@ -1,7 +1,7 @@
 """Aggregates of a season, and its matches in play.
 
-The invariant: aggregates count matches that have their result and no others, in an order that the matches alone decide, so that
-a goal in play changes only the document of matches in play.
+Invariant: aggregates count exactly the matches with a result, in an order that depends only on the matches, so that a
+goal in play changes only the document of matches in play.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TOP_MATCHES = 5
 
 
 def stats(season: str, matches: Sequence[Match]) -> dict[str, Any]:
-    """The document. Shares are of the matches played, rounded to four digits; 0 before the first."""
+    """Return the document. Shares are of the matches played, rounded to four digits; 0 before the first."""
     final = [match for match in by_kickoff(matches) if result_of(match) is not None]
     outcomes = Record()
     for match in final:
@@ -49,7 +49,8 @@ def stats(season: str, matches: Sequence[Match]) -> dict[str, Any]:
 
 
 def is_in_play(match: Match, now_ms: int, duration_ms: int) -> bool:
-    """Told live, or begun by the clock and not yet over by it; never one that has its result or is not played.
+    """Return whether a match is reported live, or begun by the clock and not yet over by it; never one with a result or
+    one that is not played.
 
     A live match without further events is dropped after the longest duration of its window.
     """
@@ -61,18 +62,18 @@ def is_in_play(match: Match, now_ms: int, duration_ms: int) -> bool:
 
 
 def in_play(matches: Iterable[Match], now_ms: int, duration_ms: int) -> list[dict[str, Any]]:
-    """The matches in play as they are shown, in order of kickoff."""
+    """Return the matches in play as they are shown, in order of kickoff."""
     playing = by_kickoff(match for match in matches if is_in_play(match, now_ms, duration_ms))
     return [{**moving(match), "minute": match.minute} for match in playing]
 
 
 def stats_live(season: str, matches: Sequence[Match], now_ms: int, duration_ms: int) -> dict[str, Any]:
-    """The document of a season's matches in play."""
+    """Return the document of a season's matches in play."""
     return {"season": season, "matches": in_play(matches, now_ms, duration_ms)}
 
 
 def matches_live(matches: Sequence[Match], now_ms: int, duration_ms: int) -> dict[str, Any]:
-    """The document of the matches in play of all seasons."""
+    """Return the document of the matches in play of all seasons."""
     return {"matches": in_play(matches, now_ms, duration_ms)}
 
 
@@ -87,7 +88,7 @@ def _share(part: int, whole: int) -> float:
 
 
 def _top(final: Sequence[Match], measure: Callable[[int, int], tuple[int, int]]) -> list[dict[str, Any]]:
-    """The matches of the greatest measure that is above 0; of equal ones the earlier (`final` is in order of kickoff)."""
+    """Return the matches with the greatest measure above 0; ties by kickoff (`final` is in that order)."""
     found = [match for match in final if measure(*_goals(match))[0] > 0]
     return [
         settled(match) for match in sorted(found, key=lambda match: measure(*_goals(match)), reverse=True)[:TOP_MATCHES]
@@ -95,7 +96,7 @@ def _top(final: Sequence[Match], measure: Callable[[int, int], tuple[int, int]])
 
 
 def _outcomes(final: Sequence[Match]) -> dict[str, list[tuple[int, int]]]:
-    """What each team scored and conceded, match by match in order of kickoff."""
+    """Return what each team scored and conceded, match by match in order of kickoff."""
     found: dict[str, list[tuple[int, int]]] = {}
     for match in final:
         home, away = _goals(match)
@@ -105,12 +106,12 @@ def _outcomes(final: Sequence[Match]) -> dict[str, list[tuple[int, int]]]:
 
 
 def _longest(played: Sequence[tuple[int, int]], is_part: Callable[[int, int], bool]) -> int:
-    """The most matches in a row of which something is true."""
+    """Return the length of the longest run of matches with a property."""
     return max((len(list(run)) for good, run in groupby(played, key=lambda goals: is_part(*goals)) if good), default=0)
 
 
 def _runs(final: Sequence[Match]) -> dict[str, Any]:
-    """The longest runs of the season; of equal ones that of the first team by name, null before there is one."""
+    """Return the longest runs of the season; ties by team name, null before there is one."""
     played = _outcomes(final)
     found: dict[str, Any] = {}
     for name, is_part in (
@@ -123,7 +124,7 @@ def _runs(final: Sequence[Match]) -> dict[str, Any]:
 
 
 def _teams(matches: Sequence[Match], final: Sequence[Match]) -> list[dict[str, Any]]:
-    """Each team at home and away, by name."""
+    """Return each team at home and away, by name."""
     home: dict[str, Record] = {}
     away: dict[str, Record] = {}
     for match in filter(is_counted, matches):

@@ -1,4 +1,4 @@
-"""What an event of the leagues must satisfy beyond its schema, the same at the API, in `publish` and in the sinks."""
+"""Rules for events of the leagues beyond their schema, the same at the API, in `publish` and in the sinks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from highwater.streams.league.matches import Status
 
 # Teams, seasons and rounds are shown and are parts of keys.
 NAME_BYTES_MAX = 256
-# Far above any score ever played (149:0); an int of Avro and PostgreSQL holds it.
+# Far above any score ever played (149:0); it fits an int of Avro and PostgreSQL.
 GOALS_MAX = 999
 MINUTE_MAX = 999
 COMMENT_BYTES_MAX = 8 << 10
@@ -59,7 +59,7 @@ def _check_teams(event: MatchScheduled) -> None:
 
 def _check_ad(event: AdChanged) -> None:
     if event["deleted"]:
-        return  # nothing of what it shows is kept
+        return  # none of its contents is kept
     check_text("payload", event["payload"], AD_BYTES_MAX)
     try:
         orjson.loads(event["payload"])
@@ -86,7 +86,7 @@ _FIELDS: Mapping[str, Callable[[str, Any], None]] = {
     "choice": _check_choice,
     "text": _check_comment,
 }
-# What concerns several fields at once.
+# Rules about several fields at once.
 _TOPICS: Mapping[str, Callable[[Any], None]] = {
     MATCH_SCHEDULED: _check_teams,
     AD_CHANGED: _check_ad,
@@ -97,7 +97,7 @@ def check_league_event(topic: str, event: Mapping[str, Any]) -> None:
     """Check a decoded event of a topic of the leagues; times in ms since 1970.
 
     Raises:
-        InvalidEventError: with the field at fault and a reason a program can rely on.
+        InvalidEventError: names the field at fault and a machine-readable reason.
     """
     check_fields(_FIELDS, event)
     check_whole = _TOPICS.get(topic)

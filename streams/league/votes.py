@@ -1,7 +1,7 @@
-"""What users say of a match: votes and predictions (R4.33).
+"""Users' votes and predictions of matches (R4.33).
 
-The invariant: of what a user says of a match, the last in the order of the broker's time counts, whichever way it is cut into
-batches. Saying the same again is no change; it is remembered all the same, so that something older cannot undo it.
+Invariant: a user's last vote and prediction of a match in the order of the broker's time counts, however the log is
+split into batches. A repeat is not a change, but its time is stored, so that an older event cannot undo it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 
 from highwater.schemas.positions import Cause
 
-# Whose word it is: match and user.
+# The owner of a vote or prediction: match and user.
 Whose = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A vote `(choice,)` or a prediction `(home_goals, away_goals)`; `said_ms` is what its sender says of the time."""
+    """A vote `(choice,)` or a prediction `(home_goals, away_goals)`; `said_ms` is the sender's time."""
 
     match_id: str
     user_id: str
@@ -27,22 +27,22 @@ class Word:
 
     @property
     def whose(self) -> Whose:
-        """Match and user."""
+        """Return match and user."""
         return self.match_id, self.user_id
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What is to be stored after a batch, and which of it says something new."""
+    """What to store after a batch, and which of it is new."""
 
     stored: tuple[Word, ...] = ()
     changed: tuple[Word, ...] = ()
 
 
 def settle_words(held: Mapping[Whose, Word], words: Iterable[Word]) -> Settled:
-    """The last word of each user and match, against what is stored.
+    """Compare the last vote and prediction of each user and match with the stored state.
 
-    A repeat keeps the time at which it was first said: who voted before kickoff and says so again after it has voted before.
+    A repeat keeps the original time: a user who voted before kickoff and repeats it afterwards has voted before.
     """
     last = dict(held)
     for word in sorted(words, key=lambda word: word.cause.order):

@@ -1,6 +1,7 @@
 """Match windows: when the pages of a season are hot (R4.9 to R4.12).
 
-The invariant: windows follow from matches, options and `now_ms` alone. What they mean for a page: `streams/pages/windows.py`.
+Invariant: windows follow from matches, options and `now_ms` alone. Their meaning for a page:
+`streams/pages/windows.py`.
 """
 
 from __future__ import annotations
@@ -14,46 +15,47 @@ from highwater.streams.pages.kinds import STALE_SECONDS_OUTSIDE_MAX, WEEK_SECOND
 from highwater.streams.pages.windows import Window
 from highwater.streams.settings import Settings
 
-# A match not finalized counts as over after its duration; one that lasts longer (extra time, penalties, a storm) is known by
-# its result, but one entered only the next day must not make a window of a day: at most this many durations.
+# A match without a result counts as over after its duration; one that lasts longer (extra time, penalties, a storm) is
+# known by its result, but a result entered the next day must not extend the window to a day: at most this many
+# durations.
 DURATIONS_MAX = 2
-# Past windows matter for as long as a page made before them may still be read: the longest life and stale life.
+# Past windows matter for as long as a page built before them may still be read: the longest TTL and stale TTL.
 LOOK_BACK_MS = (WEEK_SECONDS + STALE_SECONDS_OUTSIDE_MAX) * 1000
 # The page of a match in play ends this long after the match (R4.17).
 LIVE_KEPT_MS = 3 * 3_600_000
-# A result may arrive long after the match; counted from then for at most a day, so that a wrong time does not keep a page.
+# A result may arrive long after the match; it counts for at most a day, so that a wrong time does not keep a page.
 _RESULT_DELAY_MS_MAX = 86_400_000
 
 _MINUTE_MS, _DAY_MS = 60_000, 86_400_000
 
 
 class Timed(Protocol):
-    """What a window needs to know of a match; `streams.league.matches.Match` is one. Times in ms since 1970."""
+    """The fields of a match that a window needs; `streams.league.matches.Match` has them. Times in ms since 1970."""
 
     @property
     def season(self) -> str:
-        """Whose pages become hot."""
+        """Return the season whose pages become hot."""
 
     @property
     def kickoff_ms(self) -> int:
-        """When it begins; the middle of its day when only the day is known."""
+        """Return when it begins; the middle of its day if only the day is known."""
 
     @property
     def status(self) -> Status:
-        """What the schedule says."""
+        """Return the status in the schedule."""
 
     @property
     def is_final(self) -> bool:
-        """Whether it has a result."""
+        """Return whether it has a result."""
 
     @property
     def finalized_ms(self) -> int | None:
-        """When it got its result, by the event."""
+        """Return when it got its result, by the event."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowOptions:
-    """How far around a match its window reaches (R4.10)."""
+    """The length of a match's window (R4.10)."""
 
     lookahead_days: float = 7.0
     prewarm_minutes: float = 45.0
@@ -62,34 +64,34 @@ class WindowOptions:
 
     @property
     def lookahead_ms(self) -> int:
-        """How far ahead windows are listed."""
+        """Return how far ahead windows are listed."""
         return int(self.lookahead_days * _DAY_MS)
 
     @property
     def prewarm_ms(self) -> int:
-        """From the start of the window to kickoff."""
+        """Return the time from the start of the window to kickoff."""
         return int(self.prewarm_minutes * _MINUTE_MS)
 
     @property
     def grace_ms(self) -> int:
-        """From the end of the match to the end of the window."""
+        """Return the time from the end of the match to the end of the window."""
         return int(self.grace_minutes * _MINUTE_MS)
 
     @property
     def duration_ms(self) -> int:
-        """Length of a match that was not finalized."""
+        """Return the assumed length of a match without a result."""
         return int(self.duration_minutes * _MINUTE_MS)
 
 
 class Prewarm(NamedTuple):
-    """A season whose pages are to be made now, and the start of the window that asks for it."""
+    """A season whose pages are to be built now, and the start of the window that requires it."""
 
     season: str
     start_ms: int
 
 
 def window_options(settings: Settings) -> WindowOptions:
-    """The options as they are set."""
+    """Return the configured options."""
     return WindowOptions(
         lookahead_days=settings.match_lookahead_days,
         prewarm_minutes=settings.match_prewarm_minutes,
@@ -99,9 +101,10 @@ def window_options(settings: Settings) -> WindowOptions:
 
 
 def match_end_ms(match: Timed, options: WindowOptions) -> int:
-    """When a match is over: with its result, at most `DURATIONS_MAX` durations after kickoff, else after its duration.
+    """Return when a match is over: with its result, at most `DURATIONS_MAX` durations after kickoff, else after its
+    duration.
 
-    In play by a score or not makes no difference: a missing result must not keep a window open forever.
+    A score in play makes no difference: a missing result must not keep a window open forever.
     """
     if match.is_final and match.finalized_ms is not None:
         return min(match.finalized_ms, match.kickoff_ms + DURATIONS_MAX * options.duration_ms)
@@ -109,9 +112,10 @@ def match_end_ms(match: Timed, options: WindowOptions) -> int:
 
 
 def live_ends_ms(match: Timed, options: WindowOptions) -> int | None:
-    """When the live page of a match ends (R4.17): three hours after its result, or after it should have ended.
+    """Return when the live page of a match ends (R4.17): three hours after its result, or after its expected end.
 
-    None for one that is not played. A result entered before kickoff counts from kickoff: people look at the page until then.
+    None for one that is not played. A result entered before kickoff counts from kickoff: people open the page until
+    then.
     """
     if match.is_final and match.finalized_ms is not None:
         told_ms = min(match.finalized_ms, match.kickoff_ms + _RESULT_DELAY_MS_MAX)
@@ -122,9 +126,9 @@ def live_ends_ms(match: Timed, options: WindowOptions) -> int | None:
 
 
 def match_window(match: Timed, options: WindowOptions) -> tuple[int, int] | None:
-    """Prewarm, match and grace as one interval (R4.9); None when there is none.
+    """Return prewarm, match and grace as one interval (R4.9); None without one.
 
-    There is none for a match that is postponed or cancelled, nor for one whose result was known well before kickoff (it was
+    There is none for a postponed or cancelled match, nor for one whose result was known well before kickoff (it was
     awarded and nobody plays).
     """
     if match.status is not Status.SCHEDULED:
@@ -135,13 +139,13 @@ def match_window(match: Timed, options: WindowOptions) -> tuple[int, int] | None
 
 
 def kickoff_range(options: WindowOptions, now_ms: int) -> tuple[int, int]:
-    """[from, until) of the kickoffs that can have a window in `season_windows`, for who reads matches from a store."""
+    """Return [from, until) of the kickoffs that can have a window in `season_windows`, for reading matches from a store."""
     reach_ms = DURATIONS_MAX * options.duration_ms + options.grace_ms
     return now_ms - LOOK_BACK_MS - reach_ms, now_ms + options.lookahead_ms + options.prewarm_ms
 
 
 def season_windows(matches: Iterable[Timed], options: WindowOptions, now_ms: int) -> dict[str, list[list[int]]]:
-    """Windows by season, both in order, overlapping and adjoining ones merged (R4.10, R4.11).
+    """Return windows by season, both in order, overlapping and adjoining ones merged (R4.10, R4.11).
 
     From those that ended after `now_ms - LOOK_BACK_MS` to those that begin before `now_ms` and the look-ahead. Seasons
     without a window are left out.
@@ -158,7 +162,7 @@ def season_windows(matches: Iterable[Timed], options: WindowOptions, now_ms: int
 
 
 def merge_windows(windows: Iterable[Window]) -> list[list[int]]:
-    """The same instants as sorted intervals that do not touch."""
+    """Return the same times as sorted intervals that do not touch."""
     merged: list[list[int]] = []
     for start_ms, end_ms in sorted((window[0], window[1]) for window in windows):
         if merged and start_ms <= merged[-1][1]:
@@ -171,15 +175,15 @@ def merge_windows(windows: Iterable[Window]) -> list[list[int]]:
 def maybe_prewarm_public_league_caches(
     windows_by_season: Mapping[str, Iterable[Window]], prewarmed: Mapping[str, int], now_ms: int
 ) -> list[Prewarm]:
-    """Seasons to prewarm now, one entry each in their order (R4.12, R4.32).
+    """Return the seasons to prewarm now, one entry each in order (R4.12, R4.32).
 
-    A season is due when a window of it is open that began later than the last one it was prewarmed for. Windows that are over
-    are ignored: an import of ten years of matches builds no pages.
+    A season is due if it has an open window that began later than the last one it was prewarmed for. Past windows are
+    ignored: an import of ten years of matches builds no pages.
 
     Args:
         windows_by_season: of each match, or merged.
         prewarmed: season -> start of the newest window it was prewarmed for.
-        now_ms: now.
+        now_ms: the current time.
     """
     found: list[Prewarm] = []
     for season in sorted(windows_by_season):

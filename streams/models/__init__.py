@@ -1,1 +1,1 @@
-"""What is decided about calls of models: retries, tokens, costs, what an answer must be."""
+"""Decisions about calls of models: retries, tokens, costs, valid answers."""

@@ -1,7 +1,7 @@
-"""Owns what any answer of a model must be before it is stored: a text that can be, a JSON object where one is asked for.
+"""What any answer of a model must be before it is stored: storable text, or a JSON object where one is required.
 
-Invariant: an answer of another form than was asked for is refused, with the one error. A text that PostgreSQL cannot store
-(U+0000, half of a surrogate pair) never leaves here.
+Invariant: an answer of another form than requested is refused, with one error class. A text that PostgreSQL cannot
+store (U+0000, a lone surrogate) never leaves this module.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import orjson
 
 from highwater.schemas.errors import HighwaterError
 
-# An object nested deeper is no answer to a prompt; JSON readers of others give up near it.
+# A more deeply nested object is not a valid answer; other JSON readers fail near this depth.
 DEPTH_MAX = 32
-# How much of an unusable answer is reported: enough to see what it was.
+# How much of an unusable answer is reported: enough to recognize it.
 _SHOWN_CHARACTERS = 120
 
 _FENCED = re.compile(r"```[ \t]*(?:json|JSON)?[ \t]*\r?\n(.*?)```", re.DOTALL)
-# Escapes that stay (an escaped backslash, a whole pair), and halves of a pair.
+# Escapes that stay (an escaped backslash, a complete pair), and lone surrogates.
 _ESCAPES = re.compile(
     r"(\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 )
@@ -31,15 +31,15 @@ class UnusableAnswerError(HighwaterError):
 
 
 def clean_text(text: str) -> str:
-    """The text without what PostgreSQL or UTF-8 cannot hold: U+0000 and halves of surrogate pairs."""
+    """Return the text without characters that PostgreSQL or UTF-8 cannot represent: U+0000 and lone surrogates."""
     return _UNSTORABLE.sub("", text)
 
 
 def json_object_in(text: str) -> dict[str, Any]:
-    """The JSON object that an answer consists of, its texts cleaned; a fenced block is accepted, prose around one too.
+    """Return the JSON object in an answer, its texts cleaned; a fenced block is accepted, with prose around it too.
 
     Raises:
-        UnusableAnswerError: there is none, or half of one, or several blocks.
+        UnusableAnswerError: there is none, or an incomplete one, or several blocks.
     """
     body = text.strip().removeprefix("\ufeff")
     if not body.startswith("{"):
@@ -64,7 +64,7 @@ def _load(body: str) -> Any:
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError:
-        # Half of a surrogate pair as an escape: what a cut emoji leaves.
+        # A lone surrogate as an escape: the rest of a cut emoji.
         whole = _ESCAPES.sub(lambda escape: escape[1] or "", body)
         if whole == body:
             raise

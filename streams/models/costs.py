@@ -1,4 +1,4 @@
-"""Owns what calls of the language model cost (R1.41). Law: money is decimal, and an unknown price is no price, never zero."""
+"""What calls of the language model cost (R1.41). Invariant: money is decimal, and an unknown price is no price, never zero."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from decimal import Decimal, InvalidOperation
 from highwater.schemas.errors import ConfigurationError
 
 _PER_TOKENS = 1_000_000
-# The scale of the column that keeps it: a hundred-millionth of a dollar, a hundredth of the cheapest token on offer.
+# The scale of the database column: a hundred-millionth of a dollar, a hundredth of the cheapest token on offer.
 _SCALE = Decimal("0.00000001")
-# A price per million tokens above this is a slip of the hand.
+# A price per million tokens above this is a typing error.
 _PRICE_USD_MAX = Decimal(100_000)
 _FORM = "model=input/output,... in USD per million tokens"
 
@@ -23,9 +23,9 @@ class Prices:
     by_model: Mapping[str, tuple[Decimal, Decimal]]
 
     def cost_usd(self, model: str, prompt_tokens: int, completion_tokens: int) -> Decimal | None:
-        """What a call cost, to eight places; None when the model has no price.
+        """Return what a call cost, to eight places; None if the model has no price.
 
-        A service may answer with a dated name (`gpt-4o-2024-08-06`): the price of the longest name that it begins with counts.
+        A service may answer with a dated name (`gpt-4o-2024-08-06`): the longest priced name that is its prefix counts.
         """
         price = self._price_of(model)
         if price is None:
@@ -35,7 +35,7 @@ class Prices:
     def _price_of(self, model: str) -> tuple[Decimal, Decimal] | None:
         if (exact := self.by_model.get(model)) is not None:
             return exact
-        # Only what a date or version follows: `gpt-4o-mini` without a price of its own does not cost what `gpt-4o` does.
+        # Only if a date or version follows: `gpt-4o-mini` without a price of its own does not cost what `gpt-4o` does.
         dated = [
             name for name in self.by_model if model.startswith(f"{name}-") and model[len(name) + 1 :][:1].isdigit()
         ]
@@ -43,14 +43,14 @@ class Prices:
 
 
 def parse_prices(text: str) -> Prices:
-    """The prices of the setting `HIGHWATER_LLM_PRICES`; a blank text is none.
+    """Parse the setting `HIGHWATER_LLM_PRICES`; a blank text has no prices.
 
     Raises:
-        ConfigurationError: a part is not `model=input/output`, a price is no number from 0, or a model has two.
+        ConfigurationError: a part is not `model=input/output`, a price is not a number from 0, or a model has two.
     """
     by_model: dict[str, tuple[Decimal, Decimal]] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
-        # A name may hold an equals sign (a fine-tuned model), a price does not.
+        # A name may contain an equals sign (a fine-tuned model), a price does not.
         model, _, prices = part.rpartition("=")
         model = model.strip()
         given = prices.split("/")

@@ -1,6 +1,6 @@
-"""Owns how an answer that a chat service sends in pieces (server-sent events, `stream: true`) is put together.
+"""Combines an answer that a chat service sends in pieces (server-sent events, `stream: true`).
 
-Invariant: the pieces together are the text that the same answer has when it comes whole. One that breaks off is no answer.
+Invariant: the pieces together equal the text of the same answer in one piece. An incomplete one is not an answer.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ _DONE = "[DONE]"
 
 
 class StreamedAnswer:
-    """Tells the pieces of an answer as the bytes come, which may be cut anywhere."""
+    """Passes on the pieces of an answer as the bytes come, which may be split anywhere."""
 
     def __init__(self, on_delta: Callable[[str], None]) -> None:
         self._on_delta = on_delta
         self._rest = b""
 
     def feed(self, part: bytes) -> None:
-        """Some bytes more."""
+        """Process more bytes."""
         *lines, self._rest = (self._rest + part).split(b"\n")
         for line in lines:
             text = clean_text(_text_of(_event_in(line)))
@@ -31,7 +31,7 @@ class StreamedAnswer:
 
 
 def completion_of(body: bytes) -> bytes:
-    """The answer as it would have come whole, as JSON; without choices if it breaks off."""
+    """Return the answer as it would have come in one piece, as JSON; without choices if it is incomplete."""
     texts: list[str] = []
     usage, has_ended = None, False
     for line in body.split(b"\n"):
@@ -45,7 +45,7 @@ def completion_of(body: bytes) -> bytes:
 
 
 def _data_of(line: bytes) -> str:
-    """What a line of the stream carries; empty for any other field or a comment."""
+    """Return the data of a line of the stream; empty for any other field or a comment."""
     name, _, value = line.partition(b":")
     return value.decode(errors="replace").strip() if name == b"data" else ""
 
@@ -53,7 +53,7 @@ def _data_of(line: bytes) -> str:
 def _event_in(line: bytes) -> dict[str, Any]:
     try:
         found = json.loads(_data_of(line) or "{}")
-    except (ValueError, RecursionError):  # the end, or a line of no answer: what then lacks shows at the end
+    except (ValueError, RecursionError):  # the end, or another line: what is missing then shows at the end
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -1,7 +1,7 @@
-"""What follows when a call of the language model gave nothing usable (R1.31 to R1.37).
+"""What follows a call of the language model without a usable answer (R1.31 to R1.37).
 
-Invariant: one count of three calls a stage, whatever went wrong with them; an answer that cannot be used is asked for once
-more. A wait is a time at which the next attempt is due, never a sleep.
+Invariant: one count of three calls per stage, whatever their failures; an unusable answer is requested once more. A
+wait is a time at which the next attempt is due, never a sleep.
 """
 
 from __future__ import annotations
@@ -11,23 +11,24 @@ from enum import StrEnum
 
 # R1.32: three calls in all, not four.
 ATTEMPTS_MAX = 3
-# R1.34: an unusable answer is asked for once more.
+# R1.34: an unusable answer is requested once more.
 UNUSABLE_MAX = 1
 # R1.32: 2^n seconds after attempt n.
 _TIMEOUT_BASE_SECONDS = 2
-# R1.33; a service that asks for more is obeyed, up to ten minutes: a run that waits longer had better fail.
+# R1.33; a longer wait requested by the service is respected, up to ten minutes: a run that waits longer should rather
+# fail.
 RATE_LIMIT_MS, RATE_LIMIT_MS_MAX = 60_000, 600_000
 EXHAUSTED = "Max retries exceeded"
 
 
 class Failure(StrEnum):
-    """What became of a call that gave no usable answer."""
+    """Why a call gave no usable answer."""
 
     TIMEOUT = "timeout"
     RATE_LIMITED = "rate_limited"
-    UNAVAILABLE = "unavailable"  # a server error or a closed connection: waited for like a timeout
-    UNUSABLE = "unusable"  # an answer of another form than was asked for
-    REFUSED = "refused"  # the service will not do it, however often it is asked
+    UNAVAILABLE = "unavailable"  # a server error or a closed connection: handled like a timeout
+    UNUSABLE = "unusable"  # an answer of another form than requested
+    REFUSED = "refused"  # the service refuses, however often it is called
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +49,14 @@ class GiveUp:
 def after_failure(
     failure: Failure, detail: str, *, attempt: int, unusable: int, retry_after_ms: int | None
 ) -> Again | GiveUp:
-    """What follows.
+    """Decide what follows.
 
     Args:
-        failure: what became of the call.
+        failure: the kind of failure.
         detail: the same in words.
         attempt: the number of this call in its stage, from 1.
         unusable: unusable answers of the stage before this one.
-        retry_after_ms: how long the service asked to wait.
+        retry_after_ms: the wait that the service requested.
     """
     if failure is Failure.REFUSED:
         return GiveUp(detail, is_alert=True)

@@ -1,8 +1,10 @@
-"""Texts to the tokens of BERT's uncased vocabulary (WordPiece, Devlin et al. 2018), and which texts a model of English reads.
+"""Converts texts to the tokens of BERT's uncased vocabulary (WordPiece, Devlin et al. 2018), and decides which texts an
+English model reads.
 
-Its law: a pure function of the text and the vocabulary. It gives the numbers that the library `tokenizers` gives for the same
-`tokenizer.json`, but for `[CLS]` and its like within a text, which are taken as the letters that they are. It is here because
-that library brings eleven packages more, a client of a model hub among them, for a thousandth of the time that the model takes.
+Invariant: a pure function of the text and the vocabulary. It returns the numbers that the library `tokenizers` returns
+for the same `tokenizer.json`, except that `[CLS]` and similar tokens within a text are ordinary letters. It exists
+because that library brings eleven more packages, including a client of a model hub, for a thousandth of the model's
+time.
 """
 
 from __future__ import annotations
@@ -17,16 +19,17 @@ import orjson
 
 # A longer word is unknown, as in the model's training.
 _WORD_CHARACTERS_MAX = 100
-# Words repeat; without this a word of 20 letters takes up to 200 looks into the vocabulary. 16,384 of them take some 3 MB.
+# Words repeat; without this cache a word of 20 letters takes up to 200 lookups in the vocabulary. 16,384 of them take
+# some 3 MB.
 _WORDS_CACHED_MAX = 1 << 14
-# Of all of Unicode at once an attacker's text would otherwise keep 50 MB.
+# Otherwise a text with all of Unicode, sent by an attacker, would keep 50 MB.
 _CHARACTERS_CACHED_MAX = 1 << 14
 _CONTINUED = "##"
-# With what a text begins and ends, a word that has no pieces; the vocabulary's names.
+# The tokens at the beginning and end of a text, and for a word without pieces; the vocabulary's names.
 _BEGIN, _END, _UNKNOWN = "[CLS]", "[SEP]", "[UNK]"
 
-# A text is read if its letters are mostly Latin and are at least a third of what is seen of it: of numbers, signs and
-# encoded data the model was shown little.
+# A text is read if its letters are mostly Latin and are at least a third of its visible characters: the model was
+# trained on few numbers, symbols and encoded data.
 _LATIN_SHARE_MIN, _LETTER_SHARE_MIN = 1 / 2, 1 / 3
 
 # Ideographs stand for words, so each is one (tokenization.py of BERT: `_is_chinese_char`).
@@ -49,7 +52,7 @@ class WordPieces:
         self._cached: dict[str, tuple[int, ...]] = {}
 
     def tokens(self, text: str) -> list[int]:
-        """The tokens of a text, without those that mark its ends."""
+        """Return the tokens of a text, without those that mark its ends."""
         found: list[int] = []
         for word in words_of(text):
             pieces = self._cached.get(word)
@@ -62,19 +65,23 @@ class WordPieces:
         return found
 
     def windows(self, text: str, *, tokens_max: int, windows_max: int) -> list[list[int]]:
-        """A text as windows of up to `tokens_max` tokens, their marked ends counted; what is behind the last is left out."""
+        """Return a text as windows of up to `tokens_max` tokens, including the end marks; the rest after the last
+        window is left out.
+        """
         tokens, inner = self.tokens(text), tokens_max - 2
         starts = range(0, min(len(tokens), inner * windows_max), inner)
         return [[self._begin, *tokens[start : start + inner], self._end] for start in starts]
 
     def pair(self, first: Sequence[int], second: Sequence[int], *, tokens_max: int) -> tuple[list[int], list[int]]:
-        """Two texts as one, their marked ends counted, the second cut to what is left; and of which text each token is."""
+        """Return two texts as one, including the end marks, the second cut to the remaining length; and which text each
+        token belongs to.
+        """
         left = [self._begin, *first, self._end]
         right = [*second[: max(0, tokens_max - len(left) - 1)], self._end]
         return [*left, *right], [0] * len(left) + [1] * len(right)
 
     def _pieces(self, word: str) -> tuple[int, ...]:
-        """The longest piece that is known, then the longest of the rest; unknown as a whole if some rest is."""
+        """Return the longest known piece, then the longest of the rest; unknown as a whole if any rest is."""
         if len(word) > _WORD_CHARACTERS_MAX:
             return (self._unknown,)
         found, first = [], 0
@@ -92,10 +99,10 @@ class WordPieces:
 
 
 def read_vocabulary(content: bytes) -> WordPieces:
-    """The vocabulary in a `tokenizer.json`.
+    """Parse the vocabulary in a `tokenizer.json`.
 
     Raises:
-        ValueError: it holds no WordPiece vocabulary of lower-cased words.
+        ValueError: it has no WordPiece vocabulary of lower-cased words.
     """
     try:
         told: dict[str, Any] = orjson.loads(content)
@@ -108,21 +115,21 @@ def read_vocabulary(content: bytes) -> WordPieces:
 
 
 def words_of(text: str) -> list[str]:
-    """Lower-cased words without accents; a sign of punctuation and an ideograph are words of their own."""
+    """Return lower-cased words without accents; a punctuation mark and an ideograph are words of their own."""
     if text.isascii():
         return _ASCII_WORDS.findall(_ASCII_CONTROL.sub("", text).lower())
     return "".join(map(_split, unicodedata.normalize("NFD", text))).split()
 
 
 def is_read(text: str) -> bool:
-    """Whether a model of English reads a text: mostly Latin letters, and not mostly numbers and signs."""
+    """Return whether an English model reads a text: mostly Latin letters, and not mostly numbers and symbols."""
     letters, latin = _letters(text)
     seen = len(_SPACES.sub("", text))
     return latin > 0 and latin >= _LATIN_SHARE_MIN * letters and letters >= _LETTER_SHARE_MIN * seen
 
 
 def _letters(text: str) -> tuple[int, int]:
-    """How many letters a text has, and how many of them are Latin."""
+    """Return how many letters a text has, and how many of them are Latin."""
     if text.isascii():
         count = len(_ASCII_LETTERS.findall(text))
         return count, count
@@ -137,7 +144,7 @@ def _is_latin(letter: str) -> bool:
 
 @lru_cache(_CHARACTERS_CACHED_MAX)
 def _split(character: str) -> str:
-    """What becomes of a character of a decomposed text: nothing, a space, a word of its own, or its lower case."""
+    """Return the result for a character of a decomposed text: nothing, a space, a word of its own, or its lower case."""
     kind = unicodedata.category(character)
     if character in "\t\n\r" or kind in ("Zs", "Zl", "Zp"):
         return " "

@@ -1,1 +1,1 @@
-"""What is decided about versioned pages: what one is, how fresh it is, and what the household that owns it has to say."""
+"""Decisions about versioned pages: their kinds, their freshness, and the rules of the slice that owns them."""

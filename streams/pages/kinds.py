@@ -1,7 +1,7 @@
-"""What a page is: its kind, how long it is good, who may see it, and which topics feed it (R4.6, R4.13).
+"""The kinds of pages: their TTL, access, and source topics (R4.6, R4.13).
 
-A page is what one key names: bytes with a version, an entity tag and the event behind it. Lives are in seconds, inside and
-outside a window in which pages are hot; a stale life of None follows the rule of R4.13.
+A page is what one key names: bytes with a version, an ETag and the causing event. TTLs are in seconds, inside and
+outside a window in which pages are hot; a stale TTL of None follows the rule of R4.13.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 DAY_SECONDS = 86_400
 WEEK_SECONDS = 7 * DAY_SECONDS
-# Stale lives that the source leaves open (R4.13): four lives inside a window, a tenth of a life and at most an hour outside.
+# Default stale TTLs (R4.13): four TTLs inside a window, a tenth of a TTL and at most an hour outside.
 STALE_LIVES_IN_WINDOW = 4
 STALE_SHARE_OUTSIDE, STALE_SECONDS_OUTSIDE_MAX = 0.1, 3_600
 LOCK_SECONDS = 10
 
 
 class CacheOptions(NamedTuple):
-    """How long a document is good, how long it is served while a newer one is made, and how long making it may take."""
+    """How long a document is fresh, how long it is served while a newer one is built, and how long a build may take."""
 
     ttl_seconds: int
     stale_while_revalidate_seconds: int
@@ -29,9 +29,9 @@ class CacheOptions(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of document. `template` is the key with `{id}` for what it is about; without it there is one document.
+    """One kind of document. `template` is the key with `{id}` for its subject; without it there is one document.
 
-    `about` says what it shows; `of` is the word for what an id names, as errors say it.
+    `about` describes it; `of` is the word for its subject in errors.
     """
 
     name: str
@@ -43,9 +43,9 @@ class Kind:
     stale_outside_seconds: int | None = None
     is_private: bool = False
     is_live: bool = False
-    is_impersonal: bool = False  # nothing of a user is in it: no erasure has to look for it outside the product
-    is_family: bool = False  # its documents come from the same facts: what makes one old makes all of them old
-    is_absence_shown: bool = False  # readers are served a page without it, so one that is back has a version of its own
+    is_impersonal: bool = False  # it contains no user data: no erasure has to check it outside the product
+    is_family: bool = False  # its documents come from the same facts: whatever makes one stale makes all of them stale
+    is_absence_shown: bool = False  # readers are served a page without it, so one that returns has a version of its own
     about: str = ""
     of: str = "page"
     pattern: re.Pattern[str] = field(init=False, repr=False, compare=False)
@@ -56,34 +56,34 @@ class Kind:
 
     @property
     def has_id(self) -> bool:
-        """Whether there are several documents of this kind."""
+        """Return whether there are several documents of this kind."""
         return "{id}" in self.template
 
 
 class Resource(NamedTuple):
-    """One document: its kind and what it is about (empty where there is only one)."""
+    """One document: its kind and its subject (empty if there is only one)."""
 
     kind: Kind
     id: str = ""
 
     @property
     def key(self) -> str:
-        """The key under which it is stored, versioned and cached."""
+        """Return the key under which it is stored, versioned and cached."""
         return self.kind.template.replace("{id}", self.id)
 
 
 class Catalogue:
-    """The kinds of pages of a household, and which page a key names."""
+    """The kinds of pages of a slice, and which page a key names."""
 
     def __init__(self, kinds: Sequence[Kind]) -> None:
         self.kinds: Mapping[str, Kind] = {kind.name: kind for kind in kinds}
 
     def page(self, kind: str, about: str = "") -> Resource:
-        """The page of a kind about something."""
+        """Return the page of a kind and subject."""
         return Resource(self.kinds[kind], about)
 
     def page_of(self, key: str) -> Resource | None:
-        """The page that a key names; None when it names none. No two templates of a catalogue match one key."""
+        """Return the page that a key names; None if it names none. No two templates of a catalogue match one key."""
         for kind in self.kinds.values():
             match = kind.pattern.fullmatch(key)
             if match is not None:
@@ -92,7 +92,7 @@ class Catalogue:
 
 
 def resolve_cache_options(kind: Kind, *, is_window_active: bool) -> CacheOptions:
-    """How long a document of this kind is good now (R4.12 to R4.14)."""
+    """Return the TTLs of a document of this kind now (R4.12 to R4.14)."""
     if is_window_active:
         ttl = kind.ttl_in_window_seconds
         stale = kind.stale_in_window_seconds

@@ -1,6 +1,6 @@
-"""How fresh a document is: whether it is served, and whether a newer one is to be made (R4.14, R4.27).
+"""The freshness of a document: whether it is served, and whether a newer one is to be built (R4.14, R4.27).
 
-The invariant: with the same windows, time only makes a document older: FRESH, then STALE, then COLD, never back. It is FRESH
+Invariant: with the same windows a document only becomes older: FRESH, then STALE, then COLD, never back. It is FRESH
 for at most its TTL outside a window, and from the start of a window for at most its TTL inside.
 """
 
@@ -13,8 +13,8 @@ from typing import NamedTuple
 from highwater.streams.pages.kinds import CacheOptions, Kind, resolve_cache_options
 from highwater.streams.pages.windows import Window, expires_at_ms, is_match_window_active, stale_until_ms
 
-# Clocks of two machines differ a little: a document made so far ahead of now counts as made now. Well below the shortest life
-# (4 s); anything beyond means that a clock was moved.
+# Clocks of two machines differ slightly: a document built this far ahead of now counts as built now. Well below the
+# shortest TTL (4 s); more means that a clock was moved.
 CLOCK_SKEW_MS_MAX = 1_000
 
 
@@ -22,13 +22,13 @@ class Freshness(StrEnum):
     """What a reader gets."""
 
     FRESH = "fresh"  # served
-    STALE = "stale"  # served while a newer one is made
-    KEPT = "kept"  # served though making a newer one failed; said by who makes them, never decided here
+    STALE = "stale"  # served while a newer one is built
+    KEPT = "kept"  # served although building a newer one failed; set by the builder, never decided here
     COLD = "cold"  # not served: there is none, or it is too old
 
 
 class Refresh(NamedTuple):
-    """The decision, the times it was made from (ms since 1970), and the lives that hold now."""
+    """The decision, its input times (ms since 1970), and the current TTLs."""
 
     freshness: Freshness
     expires_ms: int
@@ -37,16 +37,17 @@ class Refresh(NamedTuple):
 
 
 def refresh_decision(built_ms: int, kind: Kind, windows: Sequence[Window], now_ms: int) -> Refresh:
-    """How fresh a document is at `now_ms`.
+    """Decide the freshness of a document at `now_ms`.
 
     Args:
-        built_ms: when it was made.
+        built_ms: when it was built.
         kind: its kind.
-        windows: of its scope, or of all scopes where it belongs to none; as known now, back to the longest life and stale life.
-        now_ms: now.
+        windows: of its scope, or of all scopes if it belongs to none; as known now, back to the longest TTL and stale
+            TTL.
+        now_ms: the current time.
 
-    A document made in the future (a clock was moved back) is STALE until it is rebuilt: its age says nothing, and counting
-    from its time could keep it for ever.
+    A document built in the future (a clock was moved back) is STALE until it is rebuilt: its age is meaningless, and
+    counting from its time could keep it forever.
     """
     inside = resolve_cache_options(kind, is_window_active=True)
     outside = resolve_cache_options(kind, is_window_active=False)

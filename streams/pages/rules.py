@@ -1,7 +1,7 @@
-"""What a subsystem defines for the engine of pages: which pages exist, which are hot together, what a prewarm builds.
+"""What a slice defines for the engine of pages: which pages exist, which are hot together, what a prewarm builds.
 
-The invariant: the engine (`connectors/pages`, `api/pages`) knows pages by these rules alone. A household states them once, and
-one value of them applies to making, reading and refreshing its pages.
+Invariant: the engine (`connectors/pages`, `api/pages`) knows pages only by these rules. A slice declares them once, and
+one value of them applies to building, reading and refreshing its pages.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from highwater.streams.pages.windows import Window, Windows
 
 @dataclass(frozen=True, slots=True)
 class PageRules:
-    """The rules of a household's pages. A scope is what windows belong to, such as a season."""
+    """The rules of a slice's pages. A scope is what windows belong to, such as a season."""
 
     catalogue: Catalogue
-    # The page that says when which scope is hot: `{"windows": {scope: [[start, end], ...]}}`.
+    # The page with the windows of each scope: `{"windows": {scope: [[start, end], ...]}}`.
     window: Resource
-    # The scope that a page belongs to; None where it belongs to none, and is hot whenever any scope is.
+    # Returns the scope of a page; None if it belongs to none, and is hot whenever any scope is.
     scope_of: Callable[[Resource], str | None]
     # The topic on which a subsystem requests the rebuild of pages.
     refresh_topic: TopicName[RefreshRequested]
@@ -33,25 +33,25 @@ class PageRules:
     unmade: frozenset[str] = frozenset()
 
     def page_of(self, key: str) -> Resource | None:
-        """The page that a key names; None when it names none."""
+        """Return the page that a key names; None if it names none."""
         return self.catalogue.page_of(key)
 
     def prewarmed_pages(self, scope: str) -> list[Resource]:
-        """What a prewarm of a scope makes."""
+        """Return the pages that a prewarm of a scope builds."""
         return [self.catalogue.page(kind, scope) for kind in self.prewarmed]
 
     def can_be_made(self, key: str) -> bool:
-        """Whether a key names a page that has a builder; PostgreSQL holds no NUL."""
+        """Return whether a key names a page with a builder; PostgreSQL cannot store NUL."""
         found = self.page_of(key)
         return found is not None and found.kind.name not in self.unmade and "\x00" not in key
 
     def windows_of(self, page: Resource, windows: Windows) -> Sequence[Window]:
-        """The windows that count for a page: those of its scope, or all where it is of no one scope."""
+        """Return the windows of a page: those of its scope, or all if it has no scope."""
         scope = self.scope_of(page)
         if scope is not None:
             return windows.get(scope, ())
         return [window for spans in windows.values() for window in spans]
 
     def judge(self, page: Resource, built_ms: int, windows: Windows, now_ms: int) -> Refresh:
-        """How fresh a page is that was made at `built_ms` (ms since 1970), by the windows of all scopes as they are known now."""
+        """Decide the freshness of a page built at `built_ms` (ms since 1970), by the windows of all scopes as known now."""
         return refresh_decision(built_ms, page.kind, self.windows_of(page, windows), now_ms)

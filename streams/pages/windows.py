@@ -1,8 +1,8 @@
 """Windows in which pages are hot, and until when a page is fresh because of them (R4.12 to R4.14).
 
-The invariant: a page is fresh for as long as at no moment since it was made its age had reached the life that held at that
-moment: so a life of a week ends when a window begins, and nothing that was once old becomes fresh again. Windows are half-open,
-[start, end), in milliseconds since 1970.
+Invariant: a page is fresh as long as at no time since its build its age had reached the TTL of that time: so a TTL of a
+week ends when a window begins, and a stale page never becomes fresh again. Windows are half-open, [start, end), in
+milliseconds since 1970.
 """
 
 from __future__ import annotations
@@ -12,38 +12,38 @@ from typing import TypeAlias
 
 from highwater.streams.pages.kinds import CacheOptions
 
-# [start, end): a pair, or a list of two where it comes from JSON.
+# [start, end): a pair, or a list of two from JSON.
 Window = Sequence[int]
 # By scope: what becomes hot together.
 Windows: TypeAlias = Mapping[str, Sequence[Window]]
 
 
 def is_match_window_active(windows: Iterable[Window], now_ms: int) -> bool:
-    """Whether any window contains `now_ms` (R4.12)."""
+    """Return whether any window contains `now_ms` (R4.12)."""
     return any(start_ms <= now_ms < end_ms for start_ms, end_ms in windows)
 
 
 def next_window_start(windows: Iterable[Window], now_ms: int) -> int | None:
-    """The start of the next window that begins after `now_ms`; None when none is known."""
+    """Return the start of the next window that begins after `now_ms`; None if none is known."""
     return min((start_ms for start_ms, _ in windows if start_ms > now_ms), default=None)
 
 
 def first_active_ms(windows: Iterable[Window], at_ms: int) -> int | None:
-    """The first instant at or after `at_ms` that lies in a window; None when there is none."""
+    """Return the first time at or after `at_ms` that lies in a window; None if there is none."""
     return min((max(start_ms, at_ms) for start_ms, end_ms in windows if at_ms < end_ms), default=None)
 
 
 def expires_at_ms(built_ms: int, inside: CacheOptions, outside: CacheOptions, windows: Iterable[Window]) -> int:
-    """When a page made at `built_ms` stops being fresh, by the windows as they are known now (R4.14).
+    """Return when a page built at `built_ms` stops being fresh, by the windows as known now (R4.14).
 
-    The first instant at which its age has reached the life of that instant: the TTL outside a window ends it anywhere, that
-    inside ends it in a window. A page with a week to live is thus old as soon as a window has begun and the life inside has
-    passed since it was made. Windows that were learned later count, so this is asked at each read.
+    The first time at which its age has reached the TTL of that time: the TTL outside a window ends it anywhere, that
+    inside ends it in a window. A page with a TTL of a week thus becomes stale as soon as a window has begun and the TTL
+    inside has passed since its build. Windows that become known later count, so each read calls this.
 
     Args:
-        built_ms: when the page was made.
-        inside: lives inside a window; no longer than those outside.
-        outside: lives outside.
+        built_ms: when the page was built.
+        inside: TTLs inside a window; no longer than those outside.
+        outside: TTLs outside.
         windows: of the page's scope, back to `built_ms`.
     """
     lived_outside_ms = built_ms + outside.ttl_seconds * 1000
@@ -52,10 +52,10 @@ def expires_at_ms(built_ms: int, inside: CacheOptions, outside: CacheOptions, wi
 
 
 def stale_until_ms(expires_ms: int, inside: CacheOptions, outside: CacheOptions, windows: Iterable[Window]) -> int:
-    """Until when a page that expired at `expires_ms` is served while a newer one is made (R4.13, R4.27).
+    """Return until when a page that expired at `expires_ms` is served while a newer one is built (R4.13, R4.27).
 
-    The stale life is that of the instant at which it expired; if a window begins meanwhile, what is left is at most the stale
-    life inside.
+    The stale TTL is that of the time at which it expired; if a window begins meanwhile, the rest is at most the stale
+    TTL inside.
     """
     inside_ms, outside_ms = (o.stale_while_revalidate_seconds * 1000 for o in (inside, outside))
     active_ms = first_active_ms(windows, expires_ms)

@@ -11,8 +11,8 @@ from highwater.streams.checks import (
     Check,
     check_fields,
     check_id,
-    check_said,
     check_time,
+    check_user_text,
     check_uuid,
     one_of,
     unless_null,
@@ -31,7 +31,7 @@ CANCEL, RESTART = "cancel", "restart"
 
 
 def _check_query(name: str, value: str) -> None:
-    check_said(name, value, QUERY_BYTES_MAX)
+    check_user_text(name, value, QUERY_BYTES_MAX)
     tokens = count_tokens(value)
     if tokens > QUERY_TOKENS_MAX:
         raise InvalidEventError("too_long", f"{name} has {tokens} tokens, at most {QUERY_TOKENS_MAX} fit", field=name)
@@ -43,7 +43,7 @@ def check_prompt(name: str, value: str) -> None:
     Raises:
         InvalidEventError: it is not.
     """
-    check_said(name, value, PROMPT_BYTES_MAX)
+    check_user_text(name, value, PROMPT_BYTES_MAX)
 
 
 def _check_action(name: str, value: str) -> None:

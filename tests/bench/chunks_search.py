@@ -45,7 +45,7 @@ from highwater.connectors.retrieval import search as chunk_search
 from highwater.connectors.retrieval.search import search
 from highwater.deploy.local.ports import PortBook
 from highwater.deploy.local.postgres import Postgres
-from highwater.streams.chunks.scoring import DAY_MS, Mode
+from highwater.streams.chunks.scoring import DAY_MS, TEXT_SHARE, Mode
 from highwater.streams.clock import monotonic_seconds, to_datetime
 from tests.bench import data
 from tests.bench.figures import Figure, figure, point
@@ -258,9 +258,9 @@ async def _measure(part: Postgres, made: Corpus, runs: int, *, with_indexes: boo
 async def _load(pool: Any, made: Corpus, count: int, ns: str = NS) -> None:
     await pool.execute(
         "INSERT INTO chunk_namespaces (ns, half_life_days, ttl_days, ttl_mode, alpha, beta, hot_days, hot_queries_per_day, "
-        "removal, grace_days, archives_cold, is_open, dimensions, created_at) "
-        "VALUES ($1, $2, $3, 'filter', $4, $5, 14, 100, 'soft', 7, false, true, $6, 'epoch')",
-        ns, HALF_LIFE_DAYS, float(2 * YEAR_DAYS), ALPHA, BETA, made.vectors.shape[1],
+        "removal, grace_days, archives_cold, is_open, text_share, dimensions, created_at) "
+        "VALUES ($1, $2, $3, 'filter', $4, $5, 14, 100, 'soft', 7, false, true, $6, $7, 'epoch')",
+        ns, HALF_LIFE_DAYS, float(2 * YEAR_DAYS), ALPHA, BETA, TEXT_SHARE, made.vectors.shape[1],
     )  # fmt: skip
     names = (
         *("ns", "slot", "source_id", "chunk_no", "content", "content_hash", "embedding", "embedding_model"),

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import redis
 
-from highwater.connectors.identity.rate_limits import CallCounts, Whose
+from highwater.connectors.identity.rate_limits import CallCounts, RateSubject
 from highwater.connectors.redis.link import open_redis
 from highwater.deploy.local.ports import PortBook
 from highwater.deploy.local.redis import Redis
@@ -109,12 +109,12 @@ async def _systems(url: str) -> AsyncIterator[dict[str, Decide]]:
 
     async def ours(number: int) -> bool:
         now_ms = clock()
-        counted = await counts.count(Whose(f"key{number % KEYS}"), now_ms)
+        counted = await counts.count(RateSubject(f"key{number % KEYS}"), now_ms)
         return decide(counted.of_key or 0, LIMIT, now_ms).is_allowed
 
     async def ours_both(number: int) -> bool:
         now_ms = clock()
-        counted = await counts.count(Whose(f"key{number % KEYS}", f"user{number % KEYS}"), now_ms)
+        counted = await counts.count(RateSubject(f"key{number % KEYS}", f"user{number % KEYS}"), now_ms)
         verdicts = [decide(count or 0, LIMIT, now_ms) for count in (counted.of_key, counted.of_user)]
         return all(verdict.is_allowed for verdict in verdicts)
 

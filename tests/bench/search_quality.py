@@ -40,7 +40,7 @@ from highwater.connectors.postgres import vectors
 from highwater.connectors.postgres.migrate import migrate
 from highwater.connectors.postgres.pool import open_pool
 from highwater.connectors.retrieval.search import Result, search
-from highwater.streams.chunks.scoring import Mode
+from highwater.streams.chunks.scoring import TEXT_SHARE, Mode
 from highwater.streams.clock import to_datetime
 from highwater.streams.settings import environment_with_file, read_settings
 from tests.bench.chunks_search import BUILD_SECONDS_MAX, _postgres
@@ -192,9 +192,9 @@ def _share(ranks: Sequence[int], depth: int) -> float:
 async def _load(pool: Any, made: Judged, of_texts: Sequence[bytes]) -> None:
     await pool.execute(
         "INSERT INTO chunk_namespaces (ns, half_life_days, ttl_days, ttl_mode, alpha, beta, hot_days, hot_queries_per_day, "
-        "removal, grace_days, archives_cold, is_open, dimensions, created_at) "
-        "VALUES ($1, 30, 365, 'filter', 0.8, 0.2, 14, 100, 'soft', 7, false, true, $2, 'epoch')",
-        made.name, len(of_texts[0]) // 4,
+        "removal, grace_days, archives_cold, is_open, text_share, dimensions, created_at) "
+        "VALUES ($1, 30, 365, 'filter', 0.8, 0.2, 14, 100, 'soft', 7, false, true, $2, $3, 'epoch')",
+        made.name, TEXT_SHARE, len(of_texts[0]) // 4,
     )  # fmt: skip
     names = (
         *("ns", "slot", "source_id", "chunk_no", "title", "content", "content_hash", "embedding", "embedding_model"),

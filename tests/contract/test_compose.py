@@ -11,7 +11,7 @@ import pytest
 
 from highwater.api.cli.roles import HEALTH_SECONDS, health, health_address
 from highwater.api.cli.stack import ROLES
-from highwater.api.core.auth import parse_api_keys, refuse_open_door
+from highwater.api.core.auth import parse_api_keys, refuse_public_address_without_keys
 from highwater.connectors.run import CONNECTORS, resolve_names
 from highwater.streams.settings import SETTINGS
 from tests.compose import BROKERS, COMPOSE, OURS, SERVICES, environment_of, settings_of
@@ -155,7 +155,7 @@ def test_other_containers_reach_a_role(name: str):
     settings = settings_of(name)
     assert settings.host == "0.0.0.0"
     if OURS[name]["command"] == ["api"]:
-        refuse_open_door(settings.host, parse_api_keys(settings.api_keys))
+        refuse_public_address_without_keys(settings.host, parse_api_keys(settings.api_keys))
 
 
 def seconds(duration: str) -> float:

@@ -14,8 +14,9 @@ from highwater.connectors.engines import watch as watching
 from highwater.connectors.queries import store as queries_store
 from highwater.streams.queries.runs import Run
 from highwater.streams.queries.states import Status
-from tests.simulation.engines import Runs, Scenario
+from tests.simulation.engines import Works
 from tests.simulation.relays import in_virtual_time
+from tests.simulation.runs import RunScenario
 from tests.simulation.virtual import run_virtually
 
 RESTED_SECONDS = 100
@@ -33,21 +34,21 @@ def test_a_watch_at_rest_asks_once_a_second_and_takes_what_comes(patch: pytest.M
     asked: Counter[str] = Counter()
 
     def counted(name: str) -> None:
-        method = getattr(Runs, name)
+        method = getattr(Works, name)
 
-        async def ask(self: Runs, *arguments: Any, **named: Any) -> Any:
+        async def ask(self: Works[Any, Any], *arguments: Any, **named: Any) -> Any:
             asked[name] += 1
             return await method(self, *arguments, **named)
 
-        patch.setattr(Runs, name, ask)
+        patch.setattr(Works, name, ask)
 
     for name in ("take_due", "give_back_lost", "take_forgotten", "has_unended"):
         counted(name)
-    patch.setattr(queries_store, "run_of", lambda row: row["run"])
+    patch.setattr(queries_store, "run_of", lambda row: row["work"])
     made = Run("run-1", "user-1", 1, "What is new?", Status.NEW)
 
     async def main() -> None:
-        scenario = Scenario(1)
+        scenario = RunScenario(1)
         patch.setattr(watching, "open_connection", scenario.store.connect)
         scenario.start_worker()
         await asyncio.sleep(RESTED_SECONDS)

@@ -6,16 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from nicegui import ui
-
 from highwater.api.broker.access import RESET
 from highwater.api.dashboard import figures
 from highwater.api.dashboard.addresses import topic_address
 from highwater.api.dashboard.pages.groups import STATE_TONES
 from highwater.api.dashboard.resets import Reset
 from highwater.api.dashboard.tables import numbers, table_html
+from highwater.api.dashboard.tiles import loading
 from highwater.api.dashboard.trends import OwnHistory, Trends
-from highwater.api.dashboard.view import View, chip, facts, note, page, segment, set_html, text
+from highwater.api.dashboard.view import View, chip, facts, note, page, place, segment, set_html, text
 
 _REFRESH_SECONDS = 3.0
 
@@ -44,8 +43,7 @@ class _Group:
 
     def build(self) -> None:
         """Put the elements in their places."""
-        self._head = ui.html('<div class="hw-card hw-muted">Loading the group…</div>', sanitize=False)
-        self._head.classes("full-width")
+        self._head = place(loading("the group"))
         if self._view.may(RESET):
             self._reset = Reset(self._view, self._name)
             self._reset.build()
@@ -55,7 +53,7 @@ class _Group:
         self._trends.build()
         self._history = OwnHistory(self._view, f"/api/groups/{segment(self._name)}/history")
         self._history.build()
-        self._rest = ui.html("", sanitize=False).classes("full-width")
+        self._rest = place()
 
     async def refresh(self) -> None:
         """Read it again."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nicegui import ui
-
 from highwater.api.dashboard import figures
 from highwater.api.dashboard.addresses import group_address
+from highwater.api.dashboard.searched import searched
 from highwater.api.dashboard.tables import numbers, table_html
-from highwater.api.dashboard.view import View, chip, note, page, set_html, text
+from highwater.api.dashboard.view import View, chip, note, page, text
 
 _REFRESH_SECONDS = 5.0
 # Kafka's words of a group's state; others are in between.
@@ -26,21 +25,7 @@ async def _build(view: View) -> None:
     if not view.sees_all:
         note("Consumer groups read events of all users; this key is bound to one user.")
         return
-    search = ui.input("Find a group").props("dense outlined clearable").classes("full-width").style("max-width:24rem")
-    content = ui.html('<p class="hw-muted">Loading the groups…</p>', sanitize=False).classes("full-width")
-    found: list[Mapping[str, Any]] = []
-
-    def show() -> None:
-        words = (search.value or "").strip().lower()
-        set_html(content, _groups([one for one in found if words in one["group"].lower()]))
-
-    search.on_value_change(show)
-
-    async def refresh() -> None:
-        found[:] = (await view.get("/api/groups"))["groups"]
-        show()
-
-    view.live(_REFRESH_SECONDS, refresh)
+    searched(view, "group", "group", _groups, _REFRESH_SECONDS)
 
 
 def _groups(groups: Sequence[Mapping[str, Any]]) -> str:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from nicegui import ui
-
 from highwater.api.core.access import Owner, may_act_for
 from highwater.api.core.events import PUBLISH
 from highwater.api.dashboard import consequences, figures
 from highwater.api.dashboard.actions import Actions, position_html
-from highwater.api.dashboard.view import ReadRefusedError, View, chip, facts, note, page, segment, set_html, text
+from highwater.api.dashboard.tiles import loading
+from highwater.api.dashboard.view import ReadRefusedError, View, chip, facts, note, page, place, segment, set_html, text
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.feeds import INSIGHT_RETRACTED
 
@@ -45,9 +44,7 @@ class _Insight:
 
     def build(self) -> None:
         """Put the elements in their places."""
-        self._card = ui.html('<div class="hw-card hw-muted">Loading the insight…</div>', sanitize=False).classes(
-            "full-width"
-        )
+        self._card = place(loading("the insight"))
         self._actions = Actions(self._view)
         with self._actions.build():
             # An insight is nobody's own, so a key that is bound to somebody cannot take it back.

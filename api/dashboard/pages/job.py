@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import orjson
-from nicegui import ui
 
 from highwater.api.dashboard import consequences, figures
 from highwater.api.dashboard.actions import Actions, position_html
-from highwater.api.dashboard.attempts import timeline_html
+from highwater.api.dashboard.attempts import timeline_card
 from highwater.api.dashboard.browsing import OLDEST, Browsing
 from highwater.api.dashboard.decks import deck_html, outline_html
 from highwater.api.dashboard.outline_form import OutlineForm
 from highwater.api.dashboard.pages.jobs import STATUS_TONES, job_address, progress_html
-from highwater.api.dashboard.view import View, chip, facts, note, page, segment, set_html, text
+from highwater.api.dashboard.tiles import loading, missing
+from highwater.api.dashboard.view import View, chip, facts, note, page, place, segment, set_html, text
 from highwater.api.jobs.routes import APPROVE_JOB, RESTART_JOB, REVOKE_JOB, SUBMIT_JOB
 from highwater.schemas.topics import TOPICS
 from highwater.streams.jobs.states import ENDED, JobStatus, Kind
@@ -50,39 +50,31 @@ class _Job:
 
     def build(self) -> None:
         """Put the elements in their places."""
-        self._head = ui.html('<div class="hw-card hw-muted">Loading the job…</div>', sanitize=False).classes(
-            "full-width"
-        )
+        self._head = place(loading("the job"))
         self._actions = Actions(self._view)
         with self._actions.build():
-            if self._view.may(REVOKE_JOB):
-                self._actions.add(_CANCEL, "cancel", self._cancel)
-            if self._view.may(RESTART_JOB):
-                self._actions.add(_RESTART, "replay", self._restart)
-            if self._view.may(APPROVE_JOB):
-                self._actions.add(_GO_ON, "check_circle", self._go_on)
-            if self._view.may(SUBMIT_JOB):
-                self._actions.add(_APPROVE, "check_circle", self._approve)
-                self._actions.add(_AGAIN, "restart_alt", self._submit_again)
+            self._actions.offer(REVOKE_JOB, _CANCEL, "cancel", self._cancel)
+            self._actions.offer(RESTART_JOB, _RESTART, "replay", self._restart)
+            self._actions.offer(APPROVE_JOB, _GO_ON, "check_circle", self._go_on)
+            self._actions.offer(SUBMIT_JOB, _APPROVE, "check_circle", self._approve)
+            self._actions.offer(SUBMIT_JOB, _AGAIN, "restart_alt", self._submit_again)
         if not self._view.may(RESTART_JOB):
             note("Approving an outline or restarting a failed job requires the role editor.")
         self._form.build()
-        self._made = ui.html("", sanitize=False).classes("full-width")
-        self._went = ui.html("", sanitize=False).classes("full-width")
-        self._input = ui.html("", sanitize=False).classes("full-width")
+        self._made, self._went, self._input = place(), place(), place()
 
     async def refresh(self) -> None:
         """Read how it stands; its timeline and its deck only when something was added."""
         job = await self._view.find(f"/api/jobs/{segment(self._id)}")
         if job is None:
-            set_html(self._head, _missing(self._id))
+            set_html(self._head, missing("job", self._id, "/jobs"))
             self._actions.show()
             return
         if job != self._job or not self._timeline:
             self._timeline = await self._view.get(f"/api/jobs/{segment(self._id)}/timeline")
             self._job = job
         set_html(self._head, _head(self._view, job, self._timeline))
-        set_html(self._went, _went(self._timeline, self._view.services.clock()))
+        set_html(self._went, timeline_card(self._timeline, "step", self._view.services.clock()))
         set_html(self._input, _input(self._view, self._timeline))
         self._actions.show(*self._offered(job))
         await self._show_made(job)
@@ -155,13 +147,6 @@ def _new_job(answer: Mapping[str, Any]) -> str:
     return f'<a href="{job_address(answer["job_id"])}">open the new job</a>.'
 
 
-def _missing(job_id: str) -> str:
-    return (
-        f'<div class="hw-card"><p>There is no job <span class="hw-mono">{text(job_id)}</span> that you may see. It was erased, '
-        'or its id is misspelt.</p><p><a href="/jobs">See the latest jobs</a></p></div>'
-    )
-
-
 def _head(view: View, job: Mapping[str, Any], timeline: Mapping[str, Any]) -> str:
     took = timeline["duration_ms"]
     told = {
@@ -204,11 +189,6 @@ def _result(job: Mapping[str, Any]) -> str:
 def _json(value: Any) -> str:
     pretty = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
     return f'<pre class="hw">{text(pretty[:_RESULT_CHARACTERS_MAX])}</pre>'
-
-
-def _went(document: Mapping[str, Any], now_ms: int) -> str:
-    went = timeline_html(document["steps"], "step", document["created_at"], document["completed_at"], now_ms)
-    return f'<div class="hw-card"><h2 class="hw">Timeline</h2>{went}</div>'
 
 
 def _input(view: View, document: Mapping[str, Any]) -> str:

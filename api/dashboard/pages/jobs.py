@@ -8,7 +8,7 @@ from typing import Any
 from nicegui import ui
 
 from highwater.api.dashboard import figures
-from highwater.api.dashboard.restarts import Restarts
+from highwater.api.dashboard.restarts import Jobs, Restarts
 from highwater.api.dashboard.tables import table_html
 from highwater.api.dashboard.tiles import filtered, linked_tile, loading
 from highwater.api.dashboard.view import View, chip, link, note, page, segment, set_html, text, tile
@@ -53,7 +53,7 @@ async def _build(view: View) -> None:
     group = view.asked("status")
     tiles = ui.html("", sanitize=False).classes("full-width")
     if view.may(RESTART_JOBS):
-        Restarts(view).build()
+        Restarts(view, Jobs()).build()
     else:
         note("To restart failed jobs together needs the role admin.")
     listed = ui.html(loading("the jobs"), sanitize=False).classes("full-width")

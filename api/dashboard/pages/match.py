@@ -10,7 +10,8 @@ from nicegui import ui
 from highwater.api.dashboard import consequences, figures
 from highwater.api.dashboard.actions import Actions
 from highwater.api.dashboard.tables import table_html
-from highwater.api.dashboard.view import View, chip, facts, link, note, page, segment, set_html, text
+from highwater.api.dashboard.tiles import loading
+from highwater.api.dashboard.view import View, chip, facts, link, note, page, place, segment, set_html, text
 from highwater.api.league.routes_writes import FINALIZE
 
 _REFRESH_SECONDS = 5.0
@@ -28,7 +29,7 @@ async def _build(view: View) -> None:
         match.build()
         view.live(_REFRESH_SECONDS, match.refresh)
         return
-    listed = ui.html('<div class="hw-card hw-muted">Loading the matches…</div>', sanitize=False).classes("full-width")
+    listed = place(loading("the matches"))
 
     async def refresh() -> None:
         seasons = [one["season"] for one in (await view.get("/api/league"))["seasons"]]
@@ -73,9 +74,7 @@ class _Match:
 
     def build(self) -> None:
         """Put the elements in their places."""
-        self._card = ui.html('<div class="hw-card hw-muted">Loading the match…</div>', sanitize=False).classes(
-            "full-width"
-        )
+        self._card = place(loading("the match"))
         self._form = ui.row().classes("hw-row")
         self._form.set_visibility(False)
         self._actions = Actions(self._view)

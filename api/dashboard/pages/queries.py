@@ -8,9 +8,11 @@ from typing import Any
 from nicegui import ui
 
 from highwater.api.dashboard import figures
+from highwater.api.dashboard.restarts import Queries, Restarts
 from highwater.api.dashboard.tables import table_html
 from highwater.api.dashboard.tiles import filtered, linked_tile, loading
-from highwater.api.dashboard.view import View, chip, link, page, segment, set_html, text, tile
+from highwater.api.dashboard.view import View, chip, link, note, page, segment, set_html, text, tile
+from highwater.api.queries.routes_restarts import RESTART_QUERIES
 from highwater.connectors.dashboard import read_model as dashboard_reads
 from highwater.streams.checks import is_uuid
 from highwater.streams.queries.states import Status
@@ -38,6 +40,10 @@ async def _build(view: View) -> None:
         return
     group = view.asked("status")
     tiles = ui.html("", sanitize=False).classes("full-width")
+    if view.may(RESTART_QUERIES):
+        Restarts(view, Queries()).build()
+    else:
+        note("To restart failed queries together needs the role admin.")
     listed = ui.html(loading("the queries"), sanitize=False).classes("full-width")
 
     async def refresh() -> None:

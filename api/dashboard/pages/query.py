@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from nicegui import ui
-
 from highwater.api.dashboard import consequences, figures
 from highwater.api.dashboard.actions import Actions, position_html
 from highwater.api.dashboard.addresses import insight_address
-from highwater.api.dashboard.attempts import timeline_html
+from highwater.api.dashboard.attempts import timeline_card
 from highwater.api.dashboard.pages.queries import STATUS_TONES, query_address
 from highwater.api.dashboard.tables import table_html
-from highwater.api.dashboard.view import View, chip, facts, link, note, page, segment, set_html, text
+from highwater.api.dashboard.tiles import loading, missing
+from highwater.api.dashboard.view import View, chip, facts, link, note, page, place, segment, set_html, text
 from highwater.api.queries.routes import ASK, CANCEL_RUN, RESTART_RUN
 from highwater.schemas.envelope import ms_from_iso
 from highwater.streams.queries.states import Stage, Status
@@ -49,22 +48,16 @@ class _Query:
 
     def build(self) -> None:
         """Put the elements in their places."""
-        loading = '<div class="hw-card hw-muted">Loading the query…</div>'
-        self._head = ui.html(loading, sanitize=False).classes("full-width")
+        self._head = place(loading("the query"))
         self._actions = Actions(self._view)
         with self._actions.build():
-            if self._view.may(CANCEL_RUN):
-                self._actions.add(_CANCEL, "cancel", self._cancel)
-            if self._view.may(ASK):
-                self._actions.add(_AGAIN, "replay", self._ask_again)
-            if self._view.may(RESTART_RUN):
-                for stage in _STAGES:
-                    self._actions.add(_restart_name(stage), "restart_alt", partial(self._restart, stage))
+            self._actions.offer(CANCEL_RUN, _CANCEL, "cancel", self._cancel)
+            self._actions.offer(ASK, _AGAIN, "replay", self._ask_again)
+            for stage in _STAGES:
+                self._actions.offer(RESTART_RUN, _restart_name(stage), "restart_alt", partial(self._restart, stage))
         if not self._view.may(RESTART_RUN):
             note("Asking again requires the role editor; restarting from a stage requires the role admin.")
-        self._answer = ui.html("", sanitize=False).classes("full-width")
-        self._went = ui.html("", sanitize=False).classes("full-width")
-        self._events = ui.html("", sanitize=False).classes("full-width")
+        self._answer, self._went, self._events = place(), place(), place()
 
     async def refresh(self) -> None:
         """Read how it stands; rarely once it has ended."""
@@ -74,7 +67,7 @@ class _Query:
         timeline = await self._view.find(f"/api/query/{segment(self._id)}/timeline")
         status = timeline and await self._view.find(f"/api/query/{segment(self._id)}/status")
         if timeline is None or status is None:
-            set_html(self._head, _missing(self._id))
+            set_html(self._head, missing("query", self._id, "/queries"))
             self._actions.show()
             self._turns_left = _ENDED_TURNS
             return
@@ -84,7 +77,7 @@ class _Query:
         self._turns_left = _ENDED_TURNS if has_ended and is_archived else 0
         set_html(self._head, _head(self._view, timeline))
         set_html(self._answer, _answer(self._view, status))
-        set_html(self._went, _went(timeline, self._view.services.clock()))
+        set_html(self._went, timeline_card(timeline, "stage", self._view.services.clock()))
         set_html(self._events, _events(self._view, timeline))
         stages = map(_restart_name, consequences.restartable_stages(timeline))
         self._actions.show(*([_AGAIN, *stages] if has_ended else [_CANCEL]))
@@ -120,13 +113,6 @@ def _restart_name(stage: Stage) -> str:
 
 def _new_query(answer: Mapping[str, Any]) -> str:
     return f'<a href="{query_address(answer["request_id"])}">open the new query</a>.'
-
-
-def _missing(request_id: str) -> str:
-    return (
-        f'<div class="hw-card"><p>There is no query <span class="hw-mono">{text(request_id)}</span> that you may see. It was '
-        'erased, or its id is misspelt.</p><p><a href="/queries">See the latest queries</a></p></div>'
-    )
 
 
 def _head(view: View, document: Mapping[str, Any]) -> str:
@@ -182,11 +168,6 @@ def _linked(source: Mapping[str, Any]) -> str:
 def _where(source: Mapping[str, Any]) -> str:
     found = (source.get("document"), source.get("heading"), source["channel_id"])
     return " · ".join(str(one) for one in found if one)
-
-
-def _went(document: Mapping[str, Any], now_ms: int) -> str:
-    went = timeline_html(document["stages"], "stage", document["created_at"], document["completed_at"], now_ms)
-    return f'<div class="hw-card"><h2 class="hw">Timeline</h2>{went}</div>'
 
 
 def _events(view: View, document: Mapping[str, Any]) -> str:

@@ -11,17 +11,8 @@ from nicegui import ui
 from highwater.api.dashboard import figures
 from highwater.api.dashboard.addresses import topic_address
 from highwater.api.dashboard.tables import numbers, table_html
-from highwater.api.dashboard.view import (
-    View,
-    chip,
-    facts,
-    heading,
-    note,
-    page,
-    segment,
-    set_html,
-    text,
-)
+from highwater.api.dashboard.tiles import loading
+from highwater.api.dashboard.view import View, chip, facts, heading, note, page, place, segment, set_html, text
 from highwater.schemas.errors import HighwaterError
 
 _REFRESH_SECONDS = 10.0
@@ -63,16 +54,15 @@ class _Schema:
 
     def build(self) -> None:
         """Put the elements in their places; the form is shown when there is a schema."""
-        self._head = ui.html('<div class="hw-card hw-muted">Loading the schema…</div>', sanitize=False)
-        self._head.classes("full-width")
+        self._head = place(loading("the schema"))
         with ui.column().classes("full-width") as self._body:
             with ui.row().classes("hw-row"):
                 self._from = ui.select([], label="From version", on_change=self._compare).props("dense outlined")
                 self._to = ui.select([], label="To version", on_change=self._compare).props("dense outlined")
                 for one in (self._from, self._to):
                     one.style("min-width:9rem")
-            self._diff = ui.html("", sanitize=False).classes("full-width")
-            self._text = ui.html("", sanitize=False).classes("full-width")
+            self._diff = place()
+            self._text = place()
             with ui.column().classes("hw-card full-width"):
                 heading("Check a next version")
                 note("Asks the registry whether it would accept this schema. Nothing is registered.")

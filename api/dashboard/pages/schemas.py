@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nicegui import ui
-
 from highwater.api.dashboard import figures
 from highwater.api.dashboard.addresses import schema_address, topic_address
+from highwater.api.dashboard.searched import searched
 from highwater.api.dashboard.tables import table_html
-from highwater.api.dashboard.view import View, note, page, set_html, text
+from highwater.api.dashboard.view import View, note, page, text
 
 _REFRESH_SECONDS = 10.0
 
@@ -24,21 +23,7 @@ async def _build(view: View) -> None:
     if not view.sees_all:
         note("Schemas belong to the whole deployment; this key is bound to one user.")
         return
-    search = ui.input("Find a schema").props("dense outlined clearable").classes("full-width").style("max-width:24rem")
-    content = ui.html('<p class="hw-muted">Loading the schemas…</p>', sanitize=False).classes("full-width")
-    found: list[Mapping[str, Any]] = []
-
-    def show() -> None:
-        words = (search.value or "").strip().lower()
-        set_html(content, schemas_html([one for one in found if words in one["subject"].lower()]))
-
-    search.on_value_change(show)
-
-    async def refresh() -> None:
-        found[:] = (await view.get("/api/schemas"))["schemas"]
-        show()
-
-    view.live(_REFRESH_SECONDS, refresh)
+    searched(view, "schema", "subject", schemas_html, _REFRESH_SECONDS)
 
 
 def schemas_html(schemas: Sequence[Mapping[str, Any]]) -> str:

@@ -54,7 +54,8 @@ async def _build(view: View) -> None:
         return
     query = view.asked("query")[:QUERY_CHARACTERS_MAX]
     note(
-        "One SELECT over topics and read models, in DuckDB's SQL. Conditions on _timestamp, _partition and _offset decide"
+        "One SELECT over topics and read models, in DuckDB's SQL. Put the name of a topic that is not in the catalogue in quotes:"
+        ' FROM "orders-v1". Conditions on _timestamp, _partition and _offset decide'
         " how much of the log is read."
     )
     with ui.element("div").classes("hw-sql"):

@@ -6,24 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from nicegui import ui
-
 from highwater.api.dashboard import figures
 from highwater.api.dashboard.addresses import group_address, schema_address
 from highwater.api.dashboard.browsing import Browsing
 from highwater.api.dashboard.publishing import Publish, may_publish
 from highwater.api.dashboard.tables import numbers, table_html
+from highwater.api.dashboard.tiles import loading
 from highwater.api.dashboard.trends import OwnHistory
-from highwater.api.dashboard.view import (
-    View,
-    chip,
-    facts,
-    note,
-    page,
-    segment,
-    set_html,
-    text,
-)
+from highwater.api.dashboard.view import View, chip, facts, note, page, place, segment, set_html, text
 
 _REFRESH_SECONDS = 5.0
 
@@ -51,14 +41,12 @@ class _Topic:
 
     def build(self) -> None:
         """Put the elements in their places."""
-        self._head = ui.html('<div class="hw-card hw-muted">Loading the topic…</div>', sanitize=False)
+        self._head = place(loading("the topic"))
         if may_publish(self._view, self._name):
             Publish(self._view, self._name).build()
         self._history = OwnHistory(self._view, f"/api/topics/{segment(self._name)}/history")
         self._history.build()
-        self._rest = ui.html("", sanitize=False)
-        for one in (self._head, self._rest):
-            one.classes("full-width")
+        self._rest = place()
 
     async def refresh(self) -> None:
         """Read it again."""

@@ -23,7 +23,6 @@ from highwater.connectors.feeds import read_model as feeds_reads
 from highwater.connectors.feeds.demands import PENDING, Demand, newest_demands
 from highwater.connectors.feeds.read_model import UserRow
 from highwater.schemas.feeds import INSIGHT_INGESTED
-from highwater.streams.feeds.rules import UserFacts
 
 _REFRESH_SECONDS = 3.0
 _LISTED_MAX = 50
@@ -90,7 +89,7 @@ async def _user(view: View, user: str) -> None:
     async def refresh() -> None:
         services = view.services
         row, by_channel = await feeds_reads.pending_by_channel(services.database.require(), user)
-        told = why(_facts(row, by_channel), len(by_channel), view.policy, services.clock())
+        told = why(row.facts(by_channel), len(by_channel), view.policy, services.clock())
         set_html(tiles, _tiles(row, by_channel, services.clock()))
         deeds.show(row.cluster_version, by_channel)
         set_html(due, _due(row, told))
@@ -114,10 +113,8 @@ class _Deeds:
         """Put the buttons in their places; whoever may not use one does not get it."""
         self._actions = Actions(self._view)
         with self._actions.build():
-            if self._view.may(REBUILD):
-                self._actions.add(_REBUILD, "refresh", self._rebuild)
-            if self._view.may(ERASE):
-                self._actions.add(_ERASE, "delete_forever", self._erase)
+            self._actions.offer(REBUILD, _REBUILD, "refresh", self._rebuild)
+            self._actions.offer(ERASE, _ERASE, "delete_forever", self._erase)
 
     def show(self, version: int, by_channel: Mapping[str, int]) -> None:
         """Note how the user stands."""
@@ -137,20 +134,6 @@ class _Deeds:
             "The data of the user is being erased.",
             lambda: self._view.send("DELETE", f"/api/users/{segment(self._user)}/data"),
         )
-
-
-def _facts(row: UserRow, by_channel: Mapping[str, int]) -> UserFacts:
-    return UserFacts(
-        plan=row.plan,
-        pending=sum(max(0, number) for number in by_channel.values()),
-        is_subscribed=bool(by_channel),
-        last_active_at=row.last_active_at,
-        last_clustered_at=row.last_clustered_at,
-        last_checked_at=row.last_checked_at,
-        last_enqueued_at=row.last_enqueued_at,
-        in_flight_until=row.in_flight_until,
-        is_changed=row.is_changed,
-    )
 
 
 def _tiles(row: UserRow, by_channel: Mapping[str, int], now_ms: int) -> str:

@@ -211,6 +211,10 @@ def test_failed_jobs_are_restarted_together_by_admins(guarded, product):
     page.get_by_role("button", name="Do it now").click()
     expect(page.get_by_text("restarted: 2")).to_be_visible()
     product.until(lambda: {standing(product, one) for one in ids} == {"completed"}, "the jobs were not restarted")
+    page.goto("/queries")  # the same card for queries
+    page.get_by_label("Organization").fill(owner)
+    page.get_by_role("button", name="Show what would be restarted").click()
+    expect(page.get_by_text("The filter finds no failed query")).to_be_visible()
     page.context.close()
 
 

@@ -39,9 +39,18 @@ def test_records_of_others_are_replayed_and_followed(environment: dict[str, str]
     assert [json.loads(line)["value"] for line in replayed.stdout.splitlines()] == [{"n": 3}, {"n": 4}], replayed.stderr
     followed = run(environment, "tail", foreign, "-n", "1", "--no-follow", "--json")
     assert json.loads(followed.stdout)["value"] == {"n": 4}
-    for command in ("replay", "tail"):
-        missing = run(environment, command, "feeds.insight-ingestd")
-        assert (missing.returncode, f"did you mean {INSIGHTS}" in missing.stderr) == (2, True), missing.stderr
+    missing = run(environment, "tail", "feeds.insight-ingestd")
+    assert (missing.returncode, f"did you mean {INSIGHTS}" in missing.stderr) == (2, True), missing.stderr
+
+
+def test_records_of_others_are_counted_and_compared(environment: dict[str, str], foreign: str) -> None:
+    """By a field that no schema declares, and by key at two times; a topic that is not there is named with one that is near."""
+    counted = printed(run(environment, "count", foreign, "--by", "n", "--where", "value.n > 2", "--json"))
+    assert counted["values"] == [{"value": 3, "records": 1}, {"value": 4, "records": 1}]
+    compared = printed(run(environment, "diff", foreign, "--from", "0/3", "--json"))
+    assert (compared["differences"], compared["without_key"]) == ([], COUNT)
+    missing = run(environment, "count", foreign[:-1])
+    assert (missing.returncode, f"did you mean {foreign}" in missing.stderr) == (2, True), missing.stderr
 
 
 def test_groups_of_others_are_listed_shown_and_reset(environment: dict[str, str], foreign: str) -> None:

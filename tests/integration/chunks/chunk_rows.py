@@ -10,6 +10,7 @@ import numpy as np
 
 from highwater.connectors.postgres import vectors
 from highwater.streams.chunks.identity import content_hash
+from highwater.streams.chunks.scoring import TEXT_SHARE
 from highwater.streams.clock import to_datetime
 
 NOW_MS = 1_800_000_000_000
@@ -38,7 +39,7 @@ class Rows:
             "grace_days": 7.0,
             "archives_cold": False,
             "is_open": True,
-            "text_share": 0.4,
+            "text_share": TEXT_SHARE,
             "created_at": to_datetime(NOW_MS),
             **columns,
         }

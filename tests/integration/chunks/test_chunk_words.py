@@ -12,7 +12,7 @@ import pytest
 from highwater.connectors.chunks.statements import QUERIES
 from highwater.connectors.postgres import vectors
 from highwater.connectors.verify.live import live_snapshot
-from highwater.connectors.verify.patience import Patience
+from highwater.connectors.verify.patience import TimeLimit
 from highwater.connectors.verify.report import Checked
 from highwater.connectors.verify.word_sums import verify_word_sums
 from highwater.streams.settings import Settings
@@ -136,7 +136,7 @@ async def test_a_verification_names_the_namespace_and_the_word(rows: Rows):
 
     async def verified() -> Checked:
         async with live_snapshot(Settings(database=str(rows.pool._connect_args[0]))) as live:
-            return await verify_word_sums(live, "read models", Patience())
+            return await verify_word_sums(live, "read models", TimeLimit())
 
     await rows.put("s", ["outbox offset", "Offsets lag"], title="Ä")
     await rows.put("s", ["outbox"], ns="other")

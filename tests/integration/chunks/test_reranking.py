@@ -44,9 +44,9 @@ async def test_a_service_puts_the_results_in_order(
     """In either form, also a result that would not have been among those asked for; not where it is not wanted."""
     ns = f"reranked-{model}"
     await store_namespace(seeds, ns)
-    for number in range(25):
-        await store_chunk(seeds, ns, number, content="outbox " * (25 - number), title="T")
-    await store_chunk(seeds, ns, 25, content="an answer about the outbox among many other words that are in it")
+    for number in range(15):
+        await store_chunk(seeds, ns, number, content="outbox " * (15 - number), title="T")
+    await store_chunk(seeds, ns, 15, content="an answer about the outbox among many other words that are in it")
     await bump(seeds, ns)
     settings = {"HIGHWATER_RERANK_BASE_URL": service.url} | (
         {} if model is None else {"HIGHWATER_RERANK_MODEL": model, "HIGHWATER_RERANK_API_KEY": "secret"}
@@ -55,7 +55,7 @@ async def test_a_service_puts_the_results_in_order(
     with running_api(own_settings(**settings)) as api:
         answer = await api.get(SEARCH, params=params)
         found = answer.json()
-        assert (found["ranking"], [one["chunk_no"] for one in found["results"]]) == ("reranker", [25, 0])
+        assert (found["ranking"], [one["chunk_no"] for one in found["results"]]) == ("reranker", [15, 0])
         assert [one["rerank_score"] for one in found["results"]] == [0.9, 0.1]
         same = await api.get(SEARCH, params=params, If_None_Match=answer.headers["etag"])
         assert (same.status_code, len(service.asked)) == (304, 1)
@@ -66,7 +66,7 @@ async def test_a_service_puts_the_results_in_order(
             assert plain.headers["etag"] != answer.headers["etag"]
     path, key, body = service.asked[0]
     texts = body["texts" if model is None else "documents"]
-    assert (path, key, body["query"], len(texts)) == ("/v1/rerank", model and "Bearer secret", "outbox", 26)
+    assert (path, key, body["query"], len(texts)) == ("/v1/rerank", model and "Bearer secret", "outbox", 16)
     assert texts[0].startswith("T\n\noutbox")
     assert len(service.asked) == 1
 

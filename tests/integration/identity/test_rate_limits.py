@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from highwater.api.core.auth import key_id_of
-from highwater.connectors.identity.rate_limits import CallCounts, Whose
+from highwater.connectors.identity.rate_limits import CallCounts, RateSubject
 from highwater.connectors.redis.link import RedisAwayError, RedisLink, open_redis
 from highwater.deploy.local.ports import PortBook
 from highwater.deploy.local.redis import Redis
@@ -36,7 +36,7 @@ async def test_no_two_requests_have_one_number(redis_url, link: RedisLink) -> No
     """What two processes count at once, many at a time, is 1 to the number of requests, for the key and for each user."""
     other = await open_redis(redis_url)
     processes = [CallCounts(link, 15), CallCounts(other, 15)]
-    asked = [Whose("k", f"u{n % 7}") for n in range(600)]
+    asked = [RateSubject("k", f"u{n % 7}") for n in range(600)]
     found = await asyncio.gather(*(processes[n % 2].count(whose, NOW_MS) for n, whose in enumerate(asked)))
     await other.close()
     assert sorted(counted.of_key or 0 for counted in found) == list(range(1, 601))
@@ -48,7 +48,7 @@ async def test_no_two_requests_have_one_number(redis_url, link: RedisLink) -> No
 @pytest.mark.requirement("R2.27", "R2.30")
 async def test_the_keys_are_those_of_the_design_and_go_after_two_minutes(link: RedisLink) -> None:
     """R2.27, R2.30: one counter a key and minute, one a user and minute, 120 s."""
-    await CallCounts(link, 15).count(Whose("k", "u"), NOW_MS)
+    await CallCounts(link, 15).count(RateSubject("k", "u"), NOW_MS)
     names = sorted(name.decode() for name in await link.client.keys("*"))
     assert names == ["ratelimit:k:202311142213", "ratelimit:user:u:202311142213"]
     assert [await link.client.get(name) for name in names] == [b"1", b"1"]
@@ -59,7 +59,7 @@ async def test_the_keys_are_those_of_the_design_and_go_after_two_minutes(link: R
 async def test_one_round_trip_for_all_who_ask_at_once(link: RedisLink, monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests of one turn of the event loop are one exchange with Redis; a key that all name is one command."""
     counts = CallCounts(link, 15)
-    await counts.count(Whose("warm"), NOW_MS)
+    await counts.count(RateSubject("warm"), NOW_MS)
     sent: list[int] = []
     replies = link.replies
 
@@ -69,7 +69,7 @@ async def test_one_round_trip_for_all_who_ask_at_once(link: RedisLink, monkeypat
 
     monkeypatch.setattr(link, "replies", noted)
     before = (await link.client.info("commandstats"))["cmdstat_expire"]["calls"]
-    await asyncio.gather(*(counts.count(Whose("k", "u", "o", "u"), NOW_MS) for _ in range(50)))
+    await asyncio.gather(*(counts.count(RateSubject("k", "u", "o", "u"), NOW_MS) for _ in range(50)))
     after = (await link.client.info("commandstats"))["cmdstat_expire"]["calls"]
     assert (sent, after - before) == ([6], 2)
 
@@ -79,14 +79,14 @@ async def test_a_minute_turns_and_the_last_one_stays_as_it_was(link: RedisLink) 
     counts = CallCounts(link, 15)
     turn = NOW_MS - NOW_MS % MINUTE_MS + MINUTE_MS
     times = [turn - 1, turn, turn - 1, turn + MINUTE_MS - 1, turn + MINUTE_MS]
-    assert [(await counts.count(Whose("k"), now_ms)).of_key for now_ms in times] == [1, 1, 2, 2, 1]
+    assert [(await counts.count(RateSubject("k"), now_ms)).of_key for now_ms in times] == [1, 1, 2, 2, 1]
 
 
 async def test_a_key_of_another_type_concerns_nobody_else(link: RedisLink) -> None:
     """Who cannot be counted is told so; those in the same round trip are counted."""
     counts = CallCounts(link, 15)
     await link.client.hset(f"ratelimit:user:odd:{minute_of(NOW_MS)}", "a", 1)
-    asked = [counts.count(Whose("k", user), NOW_MS) for user in ("even", "odd", "even")]
+    asked = [counts.count(RateSubject("k", user), NOW_MS) for user in ("even", "odd", "even")]
     one, two, three = await asyncio.gather(*asked, return_exceptions=True)
     assert isinstance(two, RedisAwayError)
     assert [one.of_user, three.of_user, one.of_key, three.of_key] == [1, 2, 1, 3]  # type: ignore[union-attr]
@@ -95,7 +95,7 @@ async def test_a_key_of_another_type_concerns_nobody_else(link: RedisLink) -> No
 async def test_who_goes_away_leaves_the_others_their_numbers(link: RedisLink) -> None:
     """A request that ends while it is counted, and a flush that is cut off, never give an answer to another question."""
     counts = CallCounts(link, 15)
-    asked = [asyncio.create_task(counts.count(Whose(f"k{n}"), NOW_MS)) for n in range(20)]
+    asked = [asyncio.create_task(counts.count(RateSubject(f"k{n}"), NOW_MS)) for n in range(20)]
     await asyncio.sleep(0)
     asked[3].cancel()
     found = await asyncio.gather(*asked, return_exceptions=True)
@@ -112,7 +112,7 @@ async def test_who_goes_away_leaves_the_others_their_numbers(link: RedisLink) ->
 async def test_without_redis_nobody_is_counted() -> None:
     """The caller is told, and decides."""
     with pytest.raises(RedisAwayError):
-        await CallCounts(RedisLink(None), 15).count(Whose("k"), NOW_MS)
+        await CallCounts(RedisLink(None), 15).count(RateSubject("k"), NOW_MS)
 
 
 # -- HTTP ------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import pytest
 
 from highwater.connectors.kafka.consumer import BatchConsumer, degraded
 from highwater.connectors.kafka.handler import Surroundings
-from highwater.connectors.kafka.known import Known, Origin
+from highwater.connectors.kafka.known import KnownIds, Origin
 from highwater.connectors.kafka.reading import log_ranges_of
 from highwater.connectors.kafka.resetting import SET_POSITIONS
 from highwater.connectors.league.sink_posts import PostsSink
@@ -200,7 +200,7 @@ async def test_nobody_waits_for_a_stopped_partition(posts: Posts):
     (place,) = send(posts.kafka, "league.match-scheduled", [(b"k", b"garbage", None, 2)])
     await posts.stands_at_the_end("fixtures", place.topic)
     await around.pool.execute("UPDATE positions SET next = next - 1 WHERE \"group\" = 'fixtures' AND partition = 2")
-    known = Known(around.pool, around.admin, Origin(place.topic, "fixtures", "the match", "schedules", find))
+    known = KnownIds(around.pool, around.admin, Origin(place.topic, "fixtures", "the match", "schedules", find))
     with pytest.raises(UnavailableError, match="1 schedules behind"):
         await known.unknown(["m"])
     await around.pool.execute(

@@ -12,7 +12,7 @@ from asyncpg import UniqueViolationError
 
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Surroundings
-from highwater.connectors.kafka.known import Known
+from highwater.connectors.kafka.known import KnownIds
 from highwater.connectors.league import sink_posts as posts
 from highwater.connectors.league.known_matches import SCHEDULES, KnownMatches
 from highwater.connectors.league.rows import match_of
@@ -336,7 +336,7 @@ async def test_a_bad_comment_and_one_of_no_match_are_dead(league: League, stack:
 
         async def caught_up() -> bool:
             try:
-                await Known(league.around.pool, league.around.admin, SCHEDULES).require_all()
+                await KnownIds(league.around.pool, league.around.admin, SCHEDULES).require_all()
             except Exception:  # noqa: BLE001 - not yet
                 return False
             return True

@@ -18,6 +18,7 @@ from highwater.connectors.models.embeddings import BuiltInEmbedder
 from highwater.connectors.models.local_model import (
     BACKGROUND_NICE,
     DIMENSIONS,
+    LEAD_SHARE,
     MINILM,
     LocalEmbedder,
     ModelDamagedError,
@@ -70,6 +71,34 @@ def test_texts_of_one_meaning_are_near(embedder: LocalEmbedder):
     rows = embedder.embed_now(TEXTS[:3])
     assert rows[0] @ rows[1] > 0.3
     assert rows[0] @ rows[2] < 0.2
+
+
+def test_a_text_below_a_title_is_near_its_lead(embedder: LocalEmbedder):
+    """Its vector is that of the whole and of its last title with its first sentence; without a title it is that of the whole."""
+    sentence, rest = (
+        "Tests whether a path is a symbolic link.",
+        "Packages of six ports are listed with their licences. " * 9,
+    )
+    titled, plain = f"os > islink\n\n{sentence} {rest}", f"os > islink {sentence} {rest}"
+    vector, whole, lead = embedder.embed_now([titled, plain, f"islink: {sentence}"]).astype(float)
+    mixed = (1 - LEAD_SHARE) * whole + LEAD_SHARE * lead
+    np.testing.assert_allclose(vector, mixed / np.linalg.norm(mixed), atol=1e-6)
+    question = embedder.embed_now(["does this path point to a symbolic link"])[0]
+    assert question @ vector > question @ whole + 0.05
+
+
+def test_namespaces_of_releases_before_leads_are_searched_by_their_vectors(embedder: LocalEmbedder):
+    """A question has the same vector in both releases; a text below a title has that of the whole in the older one."""
+    latest, older, builtin = opening.open_question_embedders(read_settings({"HIGHWATER_EMBEDDER": "local"}))
+    assert isinstance(older, LocalEmbedder)
+    assert (latest.basis_id, builtin.basis_id) == (embedder.basis_id, BuiltInEmbedder().basis_id)
+    assert is_local_basis(older.basis_id)
+    assert older.basis_id != latest.basis_id
+    question, text = "who fixed the tests?", "Tests\n\nThe suite was repaired by Anna. " + "Apples and pears. " * 9
+    ours, theirs = embedder.embed_now([question, text]), older.embed_now([question, text])
+    np.testing.assert_array_equal(ours[0], theirs[0])
+    np.testing.assert_array_equal(theirs[1], embedder.embed_now([text.replace("\n\n", "\n")])[0])
+    assert np.abs(ours[1] - theirs[1]).max() > 0.01
 
 
 def test_what_is_not_read_has_its_built_in_vector(embedder: LocalEmbedder):

@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 
 from highwater.connectors.pages.copies import IDENTITY, Copies
 from highwater.connectors.pages.leases import HELD_SECONDS, LEASE_SECONDS, CopyLease
-from highwater.connectors.pages.maker import DocumentMaker, Outcome, Wanted
+from highwater.connectors.pages.maker import BuildRequest, DocumentMaker, Outcome
 from highwater.connectors.pages.reads import DocumentPendingError, Documents, NoSuchDocumentError
 from highwater.connectors.pages.regeneration import RegenerationLocks
 from highwater.connectors.pages.versions import bump, next_version
@@ -74,7 +74,7 @@ class Side:
 
     async def bump(self, *, is_forced: bool = False, is_dropped: bool = False, page: Resource = ADS) -> Outcome:
         """Make the advertisements (or another page) anew, or take them away, and tell, as the materializer does."""
-        wanted = Wanted(page, "test", is_forced=is_forced, is_dropped=is_dropped)
+        wanted = BuildRequest(page, "test", is_forced=is_forced, is_dropped=is_dropped)
         async with transaction(self.pool) as tx:
             (made,) = await self.maker.make(tx, self.pool, [wanted])
         if made.outcome.is_to_be_told:
@@ -239,7 +239,7 @@ async def test_a_bump_that_redis_missed_is_acknowledged_when_no_older_head_is_tr
         await reader.lease.close()  # it asks Redis from now on
         await world.facts.write("two")
         async with transaction(writer.pool) as tx:
-            (made,) = await writer.maker.make(tx, writer.pool, [Wanted(ADS, "test")])
+            (made,) = await writer.maker.make(tx, writer.pool, [BuildRequest(ADS, "test")])
         await world.link.client.client_pause(400)
         started = monotonic_seconds()
         await writer.maker.tell(writer.pool, [ADS.key])

@@ -18,7 +18,7 @@ from obstore.store import S3Store
 
 from highwater.connectors.pages.copies import IDENTITY, Copies
 from highwater.connectors.pages.leases import CopyLease
-from highwater.connectors.pages.maker import DocumentMaker, Wanted
+from highwater.connectors.pages.maker import BuildRequest, DocumentMaker
 from highwater.connectors.pages.reads import Documents
 from highwater.connectors.pages.regeneration import RegenerationLocks
 from highwater.connectors.postgres.pool import transaction
@@ -185,7 +185,7 @@ async def test_a_page_is_read_through_its_pointer(
 ) -> None:
     """Made and told as the materializer does, then read by a process that has no copy of it; a private one stays in Redis."""
     maker, pool, documents = pages
-    wanted = [Wanted(page, "test", is_forced=True) for page in (TABLE, OWN)]
+    wanted = [BuildRequest(page, "test", is_forced=True) for page in (TABLE, OWN)]
     for _ in range(2):
         async with transaction(pool) as tx:
             await maker.make(tx, pool, wanted)

@@ -99,3 +99,16 @@ async def test_the_key_that_may_ask_is_used(own_settings, stack, seeds, api_envi
         assert await ended(command) == (0, "42\n", "")
         code, _, err = await ended(ask(there, new_id(), "q"))
         assert (code, "no key in HIGHWATER_API_KEYS" in err) == (1, True)
+
+
+async def test_failed_queries_are_restarted_by_reason(api, seeds, api_environment):
+    """Without `--execute` the plan is shown, with what it is expected to take, and nothing is published."""
+    user = new_id()
+    run = await store_run(seeds, user, status="FAILED", error="no model: timeout")
+    arguments = ("queries", "restart-failed", "--user", user, "--reason", "no model")
+    code, out, err = await ended(started(api_environment, *arguments))
+    assert (code, "1 of 1 failed queries would be restarted" in out, run in out, err) == (0, True, True, "")
+    assert "3 stages" in out
+    code, out, err = await ended(started(api_environment, *arguments, "--execute", "--json"))
+    found = json.loads(out)
+    assert (code, [one["request_id"] for one in found["queries"]], len(found["positions"])) == (0, [run], 1), err

@@ -16,6 +16,7 @@ from highwater.api.queries import routes
 from highwater.connectors.kafka.murmur2 import murmur2_partition
 from highwater.schemas.positions import parse_position
 from highwater.schemas.queries import PIPELINE_STAGE, PROMPT_CHANGED, QUERY_SUBMITTED, RUN_ARCHIVED, RUN_CONTROLLED
+from highwater.streams.clock import to_datetime
 from highwater.streams.identity.plans import load_plans
 from tests.integration.api_server import NOW, Api, Seeds
 from tests.integration.connecting import until
@@ -466,6 +467,54 @@ async def test_restarting_makes_a_new_run_where_the_inputs_are(stack, api, seeds
         early = await client.post(f"/api/query/{run}/restart", json={"stage": "responder"})
         assert early.status_code == 409
         assert (await client.post(f"/api/query/{run}/restart", json={"stage": "archivist"})).status_code == 422
+
+
+async def test_failed_queries_are_restarted_together(redis_url, stack, guarded, seeds, codec):
+    """Each once, from the stage that failed, with its expected cost; what was cancelled, restarted or may not ask is left out."""
+    user, org, suspended = new_id(), f"org-{new_id()[:8]}", f"org-{new_id()[:8]}"
+    await organization(redis_url, seeds, org, "enterprise", "active")
+    await organization(redis_url, seeds, suspended, "enterprise", "suspended")
+    failed = {"status": "FAILED", "organization_id": org}
+    error = "no model: timeout"
+    first = await store_run(seeds, user, **failed, error=error, updated_at=NOW - timedelta(minutes=1))
+    second = await store_run(seeds, user, **failed, error=error, analysis_result="{}")
+    other = await store_run(seeds, user, **failed, error="no context", analysis_result="{}", final_context_payload="x")
+    await store_run(seeds, user, **failed, error=error, is_cancelled=True)
+    again = await store_run(seeds, user, **failed, error=error)
+    await store_run(seeds, user, restarted_from=again)
+    await store_run(seeds, user, status="FAILED", organization_id=suspended, error=error)
+    lately = to_datetime(guarded.clock() - 1_000)
+    for stage in ("analyzer", "assembler", "responder"):
+        await store_call(seeds, first, user, stage, started_at=lately, ended_at=lately)
+    path, mine = "/api/queries/restart", {"user_id": user.upper()}
+    async with guarded.client("root-key") as client:
+        plan = (await client.get(path, params=mine)).json()
+        assert [one["request_id"] for one in plan["queries"]] == [*sorted((second, other)), first]
+        assert plan["reasons"] == [{"reason": "no model", "queries": 2}, {"reason": "no context", "queries": 1}]
+        assert (plan["users"], plan["found"], plan["stages_left"]) == ([{"user_id": user, "count": 3}], 3, 3 + 2 + 1)
+        assert plan["expected_tokens"] > 0
+        assert [(one["organization_id"], one["queries"]) for one in plan["refusals"]] == [(suspended, 1)]
+        for asked, ids in (
+            ({"reason": "NO MODEL"}, {first, second}),
+            ({"stage": "responder"}, {other}),
+            ({"to": NOW.isoformat()}, {first}),
+            ({"organization_id": suspended}, set()),
+        ):
+            found = (await client.get(path, params={**mine, **asked})).json()
+            assert {one["request_id"] for one in found["queries"]} == ids, asked
+        answer = await client.post(path, json={"reason": "no model", "request_ids": [second, other]})
+        (done,) = answer.json()["queries"]
+        assert (answer.status_code, done["request_id"], done["stage"]) == (202, second, "assembler")
+        event = codec.decode(RUN_CONTROLLED, record_at(stack, answer.json()["positions"][0]).value())
+        assert (event["action"], event["request_id"], event["stage"]) == ("restart", second, "assembler")
+        repeated = (await client.post(path, json={"request_ids": [second]})).json()["queries"]
+        assert [event["new_request_id"]] == [one["new_request_id"] for one in repeated] == [done["new_request_id"]]
+        assert (await client.get(path, params={"from": "soon"})).status_code == 422
+        for wrong in ({"user_id": "tom"}, {"organization_id": "a\x9b"}):
+            assert (await client.get(path, params=wrong)).status_code == 422, wrong
+    for token in ("pen-key", "eye-key", "ada-key"):
+        async with guarded.client(token) as client:
+            assert (await client.post(path, json={})).status_code == 403, token
 
 
 async def test_prompts_are_read_and_changed(stack, api, seeds, codec):

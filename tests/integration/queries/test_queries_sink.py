@@ -13,7 +13,7 @@ import pytest
 from highwater.connectors.identity.sink_users import UsersSink
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Surroundings
-from highwater.connectors.kafka.known import Known
+from highwater.connectors.kafka.known import KnownIds
 from highwater.connectors.kafka.records import Event
 from highwater.connectors.queries.sink_controls import SUBMISSIONS, RunControlsSink
 from highwater.connectors.queries.sink_queries import QueriesSink
@@ -550,7 +550,7 @@ async def until_accounted(around: Surroundings) -> None:
 
     async def caught_up() -> bool:
         try:
-            await Known(around.pool, around.admin, SUBMISSIONS).require_all()
+            await KnownIds(around.pool, around.admin, SUBMISSIONS).require_all()
         except Exception:  # noqa: BLE001 - not yet
             return False
         return True

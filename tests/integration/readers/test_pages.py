@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,16 +13,23 @@ import httpx
 import pytest
 
 from highwater.api.dashboard.mount import DashboardRoute
-from tests.integration.api_server import Api, running_api
+from tests.integration.api_server import Api, Seeds, running_api
+from tests.integration.queries.pipeline import store_run
 
 SETTING = "viewer:eye-key,viewer:ann-key:ann,admin:root-key"
 SECONDS = 60
 
 
 @pytest.fixture(scope="module")
-def api(own_settings: Any) -> Iterator[Api]:
-    """An API with keys."""
-    with running_api(own_settings(HIGHWATER_API_KEYS=SETTING)) as running:
+def settings(own_settings: Any) -> Any:
+    """The settings of an API with keys."""
+    return own_settings(HIGHWATER_API_KEYS=SETTING)
+
+
+@pytest.fixture(scope="module")
+def api(settings: Any) -> Iterator[Api]:
+    """An API with keys, and no sink."""
+    with running_api(settings) as running:
         yield running
 
 
@@ -130,6 +139,19 @@ def test_what_a_reader_may_not_have_made_is_refused_on_a_page(api: Api) -> None:
             assert ann.get(f"/read/{path}/x").status_code in (404, 422)
     with signed_in(api, "eye-key") as anybody:
         assert anybody.get("/read/feed/deck?cluster=c").status_code == 422
+
+
+def test_a_page_says_that_what_was_sent_is_still_to_come(api: Api, settings: Any) -> None:
+    """A page that does not include what its reader has just written says so and leads to itself; any other page does not."""
+    run = asyncio.run(store_run(Seeds(settings.database), str(uuid.uuid4())))
+    with signed_in(api, "root-key") as reader:
+        sent = {"user_id": str(uuid.uuid4()), "query": "why?"}
+        key = {"authorization": "Bearer root-key"}
+        (position,) = reader.post("/api/query", json=sent, headers=key).raise_for_status().json()["positions"]
+        late = reader.get(f"/read/questions/{run}", params={"after": position})
+        assert (late.status_code, late.text.count("not included here yet")) == (200, 1), late.text
+        assert f'href="?{httpx.QueryParams(after=position)}"' in late.text
+        assert "not included here yet" not in reader.get(f"/read/questions/{run}").text
 
 
 def test_a_form_that_is_none(api: Api) -> None:

@@ -12,7 +12,7 @@ from redis.crc import key_slot
 from highwater.connectors.feeds.mirror import Mirror
 from highwater.connectors.feeds.userlock import UserLock
 from highwater.connectors.identity.organizations import Organization, Organizations
-from highwater.connectors.identity.rate_limits import CallCounts, Whose
+from highwater.connectors.identity.rate_limits import CallCounts, RateSubject
 from highwater.connectors.identity.sessions import NewSession, SessionStore
 from highwater.connectors.jobs.progress import Progress
 from highwater.connectors.jobs.semantic_cache import SemanticCache, Wanted
@@ -82,7 +82,7 @@ async def versions(link: RedisLink) -> None:
 async def counting(link: RedisLink) -> None:
     """Counters of many keys in one exchange, a script of one key, and the copy of a plan under its leave."""
     limits, user = CallCounts(link, 15), fresh("u")
-    asked = [Whose(f"k{n % 3}-{user}", f"u{n % 7}-{user}", "o", user) for n in range(210)]
+    asked = [RateSubject(f"k{n % 3}-{user}", f"u{n % 7}-{user}", "o", user) for n in range(210)]
     found = await asyncio.gather(*(limits.count(whose, NOW_MS) for whose in asked))
     assert sorted(one.of_key or 0 for one in found) == sorted(list(range(1, 71)) * 3)
     assert sorted(one.of_user or 0 for one in found) == sorted(list(range(1, 31)) * 7)
@@ -95,7 +95,7 @@ async def counting(link: RedisLink) -> None:
     organizations, name = Organizations(link, lambda: None, PLANS), fresh("org")
     organizations._of_postgres = stored  # type: ignore[method-assign]
     assert (await organizations.read_limits(name)).plan == PLANS["team"]
-    assert (await CallCounts(link, 15).count(Whose("k", organization_id=name), NOW_MS)).limit == PLANS[
+    assert (await CallCounts(link, 15).count(RateSubject("k", organization_id=name), NOW_MS)).limit == PLANS[
         "team"
     ].requests_per_minute
     await organizations.forget(name)

@@ -11,7 +11,7 @@ from highwater.connectors.chunks.indexes import ChunkIndexes
 from highwater.connectors.retrieval import search as chunk_search
 from highwater.connectors.retrieval.search import Found, NothingToCompareError, WrongVectorError, search
 from highwater.connectors.retrieval.statements import QUERIES
-from highwater.streams.chunks.scoring import TEXT_SHARE, Mode, text_score, word_weights
+from highwater.streams.chunks.scoring import FUSED_SATURATION, TEXT_SHARE, Mode, text_score, word_weights
 from highwater.streams.clock import ProductClock, to_datetime
 from tests.integration.chunks.chunk_rows import DAY_MS, NOW_MS, Rows
 
@@ -215,7 +215,8 @@ async def test_hybrid_weighs_words(rows: Rows):
     assert best.text_score is not None
     mean = (len("The outbox publishes rows") + len("Something else")) / 2
     weights = word_weights([1, 1, 1], 2)
-    assert best.text_score == pytest.approx(text_score(weights, [1, 1, 1], len("The outbox publishes rows"), mean))
+    octets = len("The outbox publishes rows")
+    assert best.text_score == pytest.approx(text_score(weights, [1, 1, 1], octets, mean, FUSED_SATURATION))
     expected = 0.8 * ((1 - TEXT_SHARE) * best.similarity + TEXT_SHARE * best.text_score) + 0.2
     assert best.final == pytest.approx(expected)
 

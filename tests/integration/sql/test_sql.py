@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from highwater.api.command.connection import kafka_client
+from highwater.connectors.kafka.registry_http import ask
 from highwater.connectors.sql.answers import rows_of
 from highwater.connectors.sql.catalogue import READ_MODELS, topics_by_table
 from highwater.connectors.sql.engine import answered
@@ -20,8 +21,13 @@ from highwater.connectors.sql.faults import InvalidQueryError
 from highwater.connectors.sql.query_task import Limits, Sources
 from highwater.connectors.sql.scanning import QueryTimeoutError
 from highwater.schemas.topics import TOPICS
+from highwater.streams.access import RegistryAccess
+from tests.conftest import Stack
+from tests.integration.broker.making import COUNT as COUNT_OF_OTHERS
+from tests.integration.broker.making import TEXT, foreign_topic, schema
 from tests.integration.commands import printed, run
-from tests.integration.connecting import fresh
+from tests.integration.connecting import fresh, send
+from tests.unit.replay.making import encoded
 
 INSIGHTS = "feeds.insight-ingested"
 TABLE = "feeds.insight_ingested"
@@ -224,6 +230,42 @@ def test_the_tables_are_listed(published: Published):
     """Every topic and every read model, with columns; `DESCRIBE` works too."""
     answer = printed(run(published.environment, "sql", "--tables", "--json"))
     columns = dict(answer["data"])
-    assert {*topics_by_table(), *READ_MODELS} == set(columns)
+    others = {name for name in columns if name.startswith('"')}
+    assert {*topics_by_table(), *READ_MODELS} == set(columns) - others
     assert "_timestamp" in columns[TABLE]
     assert ["channel_id", "VARCHAR"] in [row[:2] for row in published.sql(f"DESCRIBE {TABLE}")["data"]]
+
+
+def test_topics_of_other_applications_are_tables(published: Published, stack: Stack):
+    """By name, in quotes; Avro by its fields, JSON and text as JSON; pruned, joined, listed, and hinted at."""
+    with foreign_topic(str(stack.kafka), fresh("shop.orders-v1")) as name:
+        subject = f"{name}-value"
+        access = RegistryAccess.required(stack.schema_registry)
+        schema_id = int(ask(access, "POST", f"subjects/{subject}/versions", {"schema": schema(TEXT)})["id"])
+        send(str(stack.kafka), name, [("k", encoded({"text": "by schema"}, schema(TEXT), schema_id)), ("k", b"plain")])
+        table = f'"{name}"'
+        answer = published.sql(
+            f"SELECT _offset, _key, _value.n, text, _value FROM {table} WHERE _offset >= {COUNT_OF_OTHERS - 1}"
+        )
+        assert answer["data"] == [
+            [COUNT_OF_OTHERS - 1, None, "4", None, '{"n":4}'],
+            [COUNT_OF_OTHERS, "k", None, "by schema", '{"text":"by schema"}'],
+            [COUNT_OF_OTHERS + 1, "k", None, None, '"plain"'],
+        ]
+        assert (only(answer)["table"], only(answer)["scanned"], only(answer)["held"]) == (table, 3, COUNT_OF_OTHERS + 2)
+        joined = published.sql(f"SELECT count(*) FROM {table.upper()} AS o JOIN {TABLE} AS i ON o._key = i._key")
+        assert joined["data"] == [[0]]
+        listed = dict(
+            published.sql(f"SELECT column_name, data_type FROM information_schema.columns WHERE table_name = '{name}'")[
+                "data"
+            ]
+        )
+        assert {"_value": "JSON", "_value_bytes": "BLOB", "text": "VARCHAR"}.items() <= listed.items()
+        for query, said in (
+            (f"SELECT 1 FROM {name}", f"the topic {name} needs quotes: {table}"),
+            (f'SELECT 1 FROM "{name[:-1]}"', f"did you mean {table}"),
+            (f"SELECT txt FROM {table}", "did you mean text"),
+        ):
+            with pytest.raises(InvalidQueryError) as refused:
+                published.sql(query)
+            assert said in str(refused.value)

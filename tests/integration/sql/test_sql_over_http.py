@@ -118,7 +118,7 @@ def test_who_may_query(api: Api):
 def test_the_tables_are_listed(http: httpx.Client):
     """Every topic and read model, with the columns and types that a query of it has."""
     tables = {one["name"]: one["columns"] for one in http.get(f"{PATH}/tables").json()["tables"]}
-    assert {*topics_by_table(), *READ_MODELS} == set(tables)
+    assert {*topics_by_table(), *READ_MODELS} == {name for name in tables if not name.startswith('"')}
     for name in READ_MODELS:
         begin = (
             events(http.post(PATH, json={"query": f"SELECT * FROM {name} LIMIT 0"}))[0]

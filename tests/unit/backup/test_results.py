@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from highwater.connectors.backup.results import LOST_ANSWER, LOST_RESULT, LOST_RUN, Results
-from highwater.connectors.backup.told import Told
+from highwater.connectors.backup.told import RecordedResults
 from highwater.connectors.kafka.records import Record
 from highwater.schemas.avro_files import examples
 from highwater.schemas.codec import Codec
@@ -20,9 +20,9 @@ STAGE, PROGRESS, SAVED = "queries.pipeline-stage", "jobs.progress", "jobs.checkp
 CODEC = Codec({name: number for number, name in enumerate(sorted(TOPICS), start=1) if TOPICS[name].schema})
 
 
-def told_of(*events: tuple[str, dict[str, Any]]) -> Told:
+def told_of(*events: tuple[str, dict[str, Any]]) -> RecordedResults:
     """What these events say, each an example of its topic with some fields changed."""
-    told = Told({})
+    told = RecordedResults({})
     for topic, changed in events:
         record = Record(topic, 0, 0, NOW_MS, b"k", b"", [])
         told.note_event(record, {**examples(TOPICS[topic].schema)[0], **changed})
@@ -36,7 +36,7 @@ def record_of(topic: str, key: bytes, **headers: str) -> Record:
 
 def test_a_later_cause_of_a_key_covers_the_earlier_ones() -> None:
     """Of that key, topic and source partition; not what came after it, nor another key."""
-    told = Told({})
+    told = RecordedResults({})
     told.note(record_of(STAGE, b"u", ce_id="outbox-12", ce_causedby="queries.query-submitted/3/7"))
     told.note(record_of(STAGE, b"u", ce_id="outbox-9", ce_causedby="queries.query-submitted/3/5"))
     source = "queries.query-submitted"
@@ -52,7 +52,7 @@ def test_a_later_cause_of_a_key_covers_the_earlier_ones() -> None:
 
 def test_a_dead_letter_is_known_by_its_origin_and_group() -> None:
     """Its own headers, those of the event that it holds, say nothing of results."""
-    told = Told({})
+    told = RecordedResults({})
     letter = {"ce_causedby": "a/0/1", "dlq_origin": "feeds.user-active/1/2", "dlq_group": "users"}
     told.note(record_of("feeds.user-active.dlq", b"u", **letter))
     assert told.has_letter("feeds.user-active/1/2", "users")

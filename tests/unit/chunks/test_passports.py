@@ -23,7 +23,7 @@ DEFAULT = Passport(
     grace_days=7,
     archives_cold=False,
     is_open=False,
-    text_share=0.4,
+    text_share=0.3,
 )
 
 

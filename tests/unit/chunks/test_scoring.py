@@ -10,10 +10,13 @@ from hypothesis import strategies as st
 
 from highwater.streams.chunks.scoring import (
     DAY_MS,
+    FUSED_SATURATION,
+    SATURATION,
     TEXT_SHARE,
     age_days,
     final_score,
     is_past_ttl,
+    saturation_of,
     similarity_of,
     text_score,
     time_decay,
@@ -108,6 +111,20 @@ def test_a_bound_is_one(
     score = final_score(similarity_of(cosine, text), time_decay(age, half_life), alpha, beta)
     bound = final_score(similarity_of(cosine_max, text_max), time_decay(age_min, half_life), alpha, beta)
     assert score <= bound + abs(bound) * 1e-12
+
+
+def test_beside_a_cosine_it_counts_less_how_often_a_word_is_there():
+    """A text with both words once comes before one with the rarer of them nine times; alone it is the other way round."""
+    weights = word_weights([50, 200], 1_000)
+
+    def difference(share: float) -> float:
+        both, one = ([1, 1], [9, 0])
+        return text_score(weights, both, 200, 200.0, saturation_of(share)) - text_score(
+            weights, one, 200, 200.0, saturation_of(share)
+        )
+
+    assert (saturation_of(1.0), saturation_of(TEXT_SHARE)) == (SATURATION, FUSED_SATURATION)
+    assert difference(TEXT_SHARE) > 0 > difference(1.0)
 
 
 def test_bm25_to_the_letter():

@@ -16,8 +16,8 @@ from highwater.streams.chunks.states import Temperature
 from highwater.streams.chunks.temperature import (
     DAY_MS,
     HOUR_MS,
-    Asked,
     IndexSize,
+    NamespaceSearches,
     count,
     decode_row,
     encode_row,
@@ -40,16 +40,16 @@ def served(queries: int, at_ms: int = NOON, **more: Any) -> QueriesServed:
     return {"ns": "docs", "queries": queries, "since": at_ms - 10_000, "at": at_ms, **more}  # type: ignore[typeddict-item]
 
 
-def asked(*events: QueriesServed, now_ms: int = NOON) -> Asked:
+def asked(*events: QueriesServed, now_ms: int = NOON) -> NamespaceSearches:
     """The row after events, at the offsets 0, 1, 2 and so on, written and read again between each two."""
-    row: Asked | None = None
+    row: NamespaceSearches | None = None
     for offset, event in enumerate(events):
         row = decode_row(encode_row(count(row, event, (3, offset), now_ms)))
     assert row is not None
     return row
 
 
-def evenly(a_day: int, days: int, until_ms: int) -> Asked:
+def evenly(a_day: int, days: int, until_ms: int) -> NamespaceSearches:
     """A namespace that is asked so much, once an hour, for so many days until a time."""
     hours = [until_ms - back * HOUR_MS for back in range(24 * days)]
     return asked(*(served(a_day // 24, at_ms) for at_ms in reversed(hours)))
@@ -129,7 +129,7 @@ EVENTS = st.lists(
 @given(EVENTS, st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=6))
 def test_a_search_counts_once(events: list[QueriesServed], stretches: list[tuple[int, int]]):
     """A worker that goes back in the log and continues from there, however often, counts none of them again."""
-    row: Asked | None = None
+    row: NamespaceSearches | None = None
     reached = 0
     for back, length in [*stretches, (0, len(events))]:
         first = max(0, reached - back)

@@ -25,6 +25,7 @@ from highwater.api.cli.main import highwater
 from highwater.api.cli.stack import ROLES, greet, make_plan
 from highwater.api.command.command import run_command
 from highwater.api.command.connection import stack_line
+from highwater.api.command.missing_topics import missing_error
 from highwater.api.command.terminal import printable
 from highwater.connectors.kafka.admin import LogRange
 from highwater.connectors.kafka.resetting import Target, parse_target, place_in
@@ -33,6 +34,7 @@ from highwater.deploy.local.brokers import settle_brokers
 from highwater.deploy.local.errors import LocalStackError, PortTakenError
 from highwater.deploy.local.supervisor import Plan
 from highwater.schemas.errors import UnavailableError
+from highwater.schemas.topics import TOPICS, foreign_topic
 from highwater.streams.settings import SETTINGS, read_settings
 
 NOW_MS = 1_790_000_000_000
@@ -80,6 +82,15 @@ def test_wrong_use_is_one_line_and_two(arguments, said, capsys):
     assert told.out == ""
     assert said in told.err
     assert told.err.count("\n") == 1
+
+
+def test_a_topic_that_is_missing_is_named_with_those_that_are_near():
+    """Of the catalogue and of the broker, without Kafka's own; one of ours was never made."""
+    on_broker = ["orders-v1", "__orders-v2", "feeds.insight-ingested"]
+    error = missing_error(foreign_topic("orders-v2"), on_broker)
+    assert str(error) == "there is no topic 'orders-v2' on the broker; did you mean orders-v1?"
+    assert "`highwater topics --all` lists the topics" in str(missing_error(foreign_topic("zzz"), on_broker))
+    assert "run `highwater init`" in str(missing_error(TOPICS["feeds.user-active"], on_broker))
 
 
 def test_without_a_stack_one_line_says_how_to_start_one(capsys):

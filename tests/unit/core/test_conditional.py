@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 import pytest
-from fastapi import Request
+from fastapi import Request, Response
 
 from highwater.api.core.activity import ActivityNotes
-from highwater.api.core.auth import Authenticator, Principal, Role, parse_api_keys, refuse_open_door
+from highwater.api.core.auth import Authenticator, Principal, Role, parse_api_keys, refuse_public_address_without_keys
 from highwater.api.core.changes import event_id, parse_last_event_id
-from highwater.api.core.conditional import is_match
+from highwater.api.core.conditional import Version, answer_version, is_match
 from highwater.api.core.errors import BadRequestError, UnauthorizedError, UnprocessableError
 from highwater.api.core.freshness import PositionWatcher, is_accounted_for, max_wait_ms, min_positions
 from highwater.api.core.paging import decode_cursor, encode_cursor
@@ -47,6 +47,23 @@ from highwater.schemas.errors import ConfigurationError, UnavailableError
 def test_if_none_match_is_read_as_rfc_9110_says(field: str | None, expected: bool) -> None:
     """Lists, weak and strong forms and commas within quotes are compared weakly; what is no list matches nothing."""
     assert is_match(field, "feed-1") is expected
+
+
+def test_a_version_that_is_served_has_the_tag_of_its_bytes() -> None:
+    """Whoever has it is answered 304, with the same headers and no body."""
+    version = Version("job", 7, "jobs.submitted/0/1")
+
+    def served(*headers: tuple[bytes, bytes]) -> Response:
+        request = Request({"type": "http", "headers": list(headers)})
+        return answer_version(request, "job", {"status": "done"}, version, 0)
+
+    first = served()
+    etag = first.headers["etag"]
+    assert (first.status_code, first.body) == (200, b'{"status":"done"}')
+    assert etag.startswith('W/"job-7-')
+    again = served((b"if-none-match", etag.encode()))
+    assert (again.status_code, again.body, again.headers["etag"]) == (304, b"", etag)
+    assert again.headers["x-caused-by"] == "jobs.submitted/0/1"
 
 
 @pytest.mark.parametrize("identifier", ["a/b", "a%2Fb", "ü/日本", "a b", "..", "a?b#c", "a;b=c", "%", "+"])
@@ -180,11 +197,11 @@ def test_keys_are_read_and_never_shown() -> None:
 def test_an_open_api_stays_on_loopback() -> None:
     """Without keys only loopback addresses are served; with keys any."""
     for host in ("127.0.0.1", "localhost", "::1", "127.9.9.9"):
-        refuse_open_door(host, ())
+        refuse_public_address_without_keys(host, ())
     for host in ("0.0.0.0", "10.0.0.1", "example.org", "", "::"):
         with pytest.raises(ConfigurationError):
-            refuse_open_door(host, ())
-    refuse_open_door("0.0.0.0", parse_api_keys("admin:x"))
+            refuse_public_address_without_keys(host, ())
+    refuse_public_address_without_keys("0.0.0.0", parse_api_keys("admin:x"))
 
 
 async def test_a_token_is_a_key_or_a_session_or_nothing() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from highwater.api.core.proxies import address_of, client_address, parse_networks, seen_through
+from highwater.api.core.proxies import address_of, client_address, parse_networks, scope_behind_proxies
 from highwater.schemas.errors import ConfigurationError
 
 PROXIES = ("10.0.0.1", "10.1.0.0/16", "fd00::/8")
@@ -68,7 +68,7 @@ def request(peer: str, *fields: tuple[str, str], kind: str = "http") -> dict[str
 
 def seen(*fields: tuple[str, str], peer: str = "10.0.0.1", kind: str = "http") -> tuple[str, str, list[bytes]]:
     """Address, scheme and hosts that the application finds."""
-    found = seen_through(request(peer, *fields, kind=kind), parse_networks(PROXIES))
+    found = scope_behind_proxies(request(peer, *fields, kind=kind), parse_networks(PROXIES))
     return address_of(found), found["scheme"], [value for name, value in found["headers"] if name == b"host"]
 
 
@@ -87,7 +87,7 @@ def test_nobody_else_names_anything():
     fields = ((FOR, "198.51.100.1"), (PROTO, "https"), (HOST, "hw.example"))
     assert seen(*fields, peer="192.0.2.7") == ("192.0.2.7", "http", [b"inside:8080"])
     untouched = request("10.0.0.1", *fields)
-    assert seen_through(untouched, ()) is untouched
+    assert scope_behind_proxies(untouched, ()) is untouched
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from highwater.api.core.auth import OPEN, Principal, Role
 from highwater.api.core.errors import TooLargeError, TooManyRequestsError
 from highwater.api.core.rate_limits import ADDRESSES_MAX, RateLimiter
 from highwater.connectors.identity.organizations import Organization
-from highwater.connectors.identity.rate_limits import CallCounts, Counted, Whose
+from highwater.connectors.identity.rate_limits import CallCounts, Counted, RateSubject
 from highwater.connectors.redis.link import RedisLink
 from highwater.streams.identity.plans import PLANS
 from highwater.streams.identity.rate_limits import LIVE_WINDOW_MS, RateLimit, RecentCalls
@@ -28,9 +28,9 @@ class Numbers(CallCounts):
     """Counts in memory, as Redis would."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[Whose, int]] = []
+        self.asked: list[tuple[RateSubject, int]] = []
 
-    async def count(self, whose: Whose, _now_ms: int, cost: int = 1) -> Counted:
+    async def count(self, whose: RateSubject, _now_ms: int, cost: int = 1) -> Counted:
         """The number of the call among those of the same caller."""
         self.asked.append((whose, cost))
         total = sum(one for of, one in self.asked if of == whose)
@@ -119,15 +119,15 @@ async def test_what_no_minute_holds_is_no_matter_of_waiting() -> None:
 @pytest.mark.parametrize(
     ("principal", "whose"),
     [
-        (Principal(Role.EDITOR, "ada", key_id="k"), Whose(None, "ada", by_plan=False)),
-        (Principal(Role.EDITOR, None, organization_id="acme", key_id="k"), Whose("k", by_plan=False)),
+        (Principal(Role.EDITOR, "ada", key_id="k"), RateSubject(None, "ada", by_plan=False)),
+        (Principal(Role.EDITOR, None, organization_id="acme", key_id="k"), RateSubject("k", by_plan=False)),
         (Principal(Role.EDITOR, key_id="k"), None),
         (Principal(Role.ADMIN, "ada", key_id="k"), None),
         (OPEN, None),
     ],
 )
 async def test_what_costs_little_is_limited_for_users_and_organizations(
-    principal: Principal, whose: Whose | None
+    principal: Principal, whose: RateSubject | None
 ) -> None:
     """Whoever is bound has one number for all keys of a user, beside that of the plan; an operator's programs are not counted."""
     counts = Numbers()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from highwater.api.dashboard import consequences
+from highwater.api.dashboard.restarts import Jobs, Queries, plan_html
 from highwater.streams.queries.states import Stage
 
 
@@ -30,6 +31,39 @@ TIMELINE: dict[str, Any] = {
 JOB: dict[str, Any] = {
     "kind": "generation", "steps_done": 3, "steps_total": 11, "tokens": 4_321, "organization_id": "acme",
 }  # fmt: skip
+
+
+def test_failed_queries_are_restarted_with_their_price():
+    """The reasons, the stages that are left, and what they are expected to take; an organization only if one was named."""
+    plan = {
+        "queries": [{}, {}],
+        "reasons": [{"reason": "no model", "queries": 2}],
+        "stages_left": 5,
+        "expected_tokens": 12_345,
+        "expected_cost_usd": 0.25,
+    }
+    found = consequences.restart_queries(plan, "")
+    assert (found.question, found.button) == ("Restart 2 failed queries?", "Restart 2 queries")
+    assert found.happens[0] == "They failed for: no model (2)."
+    assert "5 stages; about 12,000 tokens, 0.2500 USD" in found.happens[1]
+    unknown = consequences.restart_queries({**plan, "expected_tokens": None, "expected_cost_usd": None}, "acme")
+    assert unknown.question == "Restart 2 failed queries of acme?"
+    assert "the number of tokens is unknown" in unknown.happens[1]
+
+
+def test_what_would_be_restarted_is_listed_with_its_reasons():
+    """Of jobs and of queries alike; text of others is escaped, and an organization that may not ask is named."""
+    common = {"found": 1, "is_whole": True, "users": [{"user_id": "ann", "count": 1}]}
+    job = {"job_id": "j-1", "kind": "export", "user_id": "ann", "error": "<x>", "steps_done": 1, "steps_total": 3}
+    jobs = {**common, "reasons": [{"reason": "<x>", "jobs": 1}], "refusal": None}
+    shown = plan_html({**jobs, "jobs": [{**job, "failed_at": "2026-11-20T12:00:00Z"}]}, Jobs())
+    assert all(one in shown for one in ("1 failed jobs", "/jobs/j-1", "1/3", "&lt;x&gt;"))
+    query = {"request_id": "q-1", "query": "why?", "user_id": "ann", "error": "e", "stage": "assembler"}
+    refused = [{"organization_id": "acme", "queries": 2, "reason": "suspended"}]
+    queries = {**common, "reasons": [{"reason": "e", "queries": 1}], "refusals": refused}
+    shown = plan_html({**queries, "queries": [{**query, "failed_at": "2026-11-20T12:00:00Z"}]}, Queries())
+    assert all(one in shown for one in ("/queries/q-1", "assembler", "2 queries of acme are left out: suspended"))
+    assert "finds no failed query" in plan_html({**queries, "queries": []}, Queries())
 
 
 def test_a_restart_names_its_stage_and_its_price():

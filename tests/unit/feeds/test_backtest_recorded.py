@@ -9,9 +9,9 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from highwater.streams.feeds.backtest import Advanced, Answered, Changed, Costs, Happening, Player, Ticked, Told
+from highwater.streams.feeds.backtest import Advanced, Answered, Changed, Costs, Happening, Notification, Player, Ticked
 from highwater.streams.feeds.backtest_people import Population, happenings_of
-from highwater.streams.feeds.backtest_recorded import Comparison, RecordedPlayer, asked_by
+from highwater.streams.feeds.backtest_recorded import Comparison, RecordedPlayer, recorded_requests
 from highwater.streams.feeds.policy import PlanPolicy, Policy, make_policy
 from highwater.streams.feeds.rules import Trigger
 
@@ -75,7 +75,7 @@ def compared(world: Population, delays_ms: list[int], policy: Policy = POLICY) -
     agent.play(met(history, delays_ms))
     # The log tells by the broker's time, ticks last: what the agent met late is not said anywhere.
     log = sorted([*history, *agent.answered], key=lambda one: (one.at_ms, isinstance(one, Ticked)))
-    asked = asked_by(agent.requested, [(one.at_ms, one.event) for one in agent.answered])
+    asked = recorded_requests(agent.requested, [(one.at_ms, one.event) for one in agent.answered])
     player = RecordedPlayer(policy, COSTS, lambda _: 0, asked)
     player.play(log)
     return agent, player.comparison
@@ -129,7 +129,7 @@ def test_a_request_that_was_sent_twice_is_one() -> None:
         (10, {"user_id": "u", "request_position": "feeds.rebuild-requested/0/4", "outcome": "rebuilt"}),
         (11, {"user_id": "u", "request_position": "feeds.rebuild-requested/0/5", "outcome": "skipped"}),
     ]
-    ((key, asked),) = asked_by([(4, value), (5, value)], answers).items()
+    ((key, asked),) = recorded_requests([(4, value), (5, value)], answers).items()
     assert key == ("u", 7)
     assert (asked.offset, asked.answered_ms) == (5, 10)
     assert asked.answer is not None
@@ -139,7 +139,7 @@ def test_a_request_that_was_sent_twice_is_one() -> None:
 def test_happenings_that_change_nobody_are_played_as_they_are() -> None:
     """Advances count for what a rebuild finds, whoever was told of them."""
     player = RecordedPlayer(POLICY, COSTS, lambda _: 0, {})
-    player.play([Advanced(0, "c", 3), Told(1, "c", 3, ("u",)), Changed(2, _erased())])
+    player.play([Advanced(0, "c", 3), Notification(1, "c", 3, ("u",)), Changed(2, _erased())])
     assert player.comparison.is_exact
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from highwater.streams.feeds.redaction import (
     RETRACTED_LABEL,
-    Said,
+    SearchedTexts,
     label_without,
     parts_of,
     redact_clusters,
@@ -137,4 +137,4 @@ def test_a_label_loses_its_parts() -> None:
 @given(st.text(max_size=40), st.text(max_size=40), st.text(max_size=40))
 def test_a_text_says_what_it_holds(before: str, phrase: str, after: str) -> None:
     """Whatever the characters are."""
-    assert phrase in Said([f"{before} {phrase} {after}"])
+    assert phrase in SearchedTexts([f"{before} {phrase} {after}"])

@@ -13,7 +13,7 @@ from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.league import MatchChanged
 from highwater.streams.league.matches import State, Status
 from highwater.streams.league.state import (
-    Due,
+    DueReports,
     Row,
     apply_changed,
     decode_row,
@@ -156,7 +156,7 @@ def test_a_round_of_matches_is_one_prewarm():
     """Ten matches that begin together ask once for their season, and later ones ask again."""
     rows = [row(match_id=str(number), kickoff=KICKOFF + (number >= 6) * HOUR) for number in range(10)]
     assert judge(rows, {}, OPTIONS, OPENS - 1).prewarms == []
-    assert judge(rows, {}, OPTIONS, OPENS) == Due([Prewarm("s", OPENS)], {})
+    assert judge(rows, {}, OPTIONS, OPENS) == DueReports([Prewarm("s", OPENS)], {})
     assert judge(rows, {"s": OPENS}, OPTIONS, OPENS + 1).prewarms == []
     assert judge(rows, {"s": OPENS}, OPTIONS, OPENS + HOUR).prewarms == [Prewarm("s", OPENS + HOUR)]
 

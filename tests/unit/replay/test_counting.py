@@ -6,6 +6,7 @@ import pytest
 
 from highwater.connectors.replay import counting as module
 from highwater.connectors.replay.counting import Counting, TooManyValuesError, expression_of
+from highwater.connectors.replay.foreign import ForeignDecoder
 from highwater.connectors.replay.where_error import WhereError
 from tests.unit.replay.making import TOPIC, batch, decoder_of, encoded, insight, own_text
 
@@ -59,3 +60,21 @@ def test_different_values_are_bounded(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "VALUES_MAX", 2)
     with pytest.raises(TooManyValuesError, match="coarser"):
         counted("channel_id", *(insight(channel_id=f"c{n}") for n in range(3)))
+
+
+def test_values_of_unknown_fields_are_counted_by_a_path():
+    """Of another application's topic any field may be named; what is no path is an expression."""
+    assert [expression_of(by, None) for by in ("n", "at.city", "value.n", "key", "size(key)", "'x'", "true")] == [
+        "value.n",
+        "value.at.city",
+        "value.n",
+        "key",
+        "size(key)",
+        "'x'",
+        "true",
+    ]
+    decoder = ForeignDecoder(None)
+    counting = Counting(expression_of("at.city", None), decoder.arrow_type, "orders", is_open=True)
+    values = [b'{"at": {"city": "Ulm"}}', b'{"at": {"city": "Ulm"}}', b'{"at": {}}', b"text", None]
+    counting.add(decoder.decode(batch(values, topic="orders")))
+    assert (counting.top(9), counting.without_answer) == ([("Ulm", 2)], 2)

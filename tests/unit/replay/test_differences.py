@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -68,3 +70,13 @@ def test_a_state_is_bounded(monkeypatch: pytest.MonkeyPatch):
         found.add(batch((n, 0, n, b"k", b"x" * 90)))
     with pytest.raises(StateTooLargeError, match="--key"):
         found.add(batch((99, 0, 99, b"other", b"x" * 20)))
+
+
+def test_values_that_are_no_objects_are_compared_whole():
+    """Another application's values may be of any kind, and of another kind later."""
+    left = {b"a": b'"x"', b"b": b"[1]", b"c": b'{"n": 1}', b"same": b"null"}
+    right = {b"a": b'"y"', b"b": b"[1]", b"c": b"5", b"same": b"null"}
+    assert list(differences(left, right, json.loads, json.loads)) == [
+        Difference("a", "changed", {"value": ("x", "y")}),
+        Difference("c", "changed", {"n": (1, None), "value": (None, 5)}),
+    ]

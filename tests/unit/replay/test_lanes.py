@@ -8,12 +8,12 @@ from collections.abc import Mapping
 import pytest
 
 from highwater.connectors.replay.cursors import Cursor, InvalidCursorError, Search, parse_cursor
-from highwater.connectors.replay.lanes import Found, Lanes
+from highwater.connectors.replay.lanes import FoundRecord, Lanes
 from highwater.connectors.replay.shares import Share
 from highwater.schemas.topics import TOPICS
 
 SEARCH = Search(TOPICS["feeds.insight-ingested"])
-Log = Mapping[int, list[Found]]
+Log = Mapping[int, list[FoundRecord]]
 
 
 def log_of(dice: random.Random) -> Log:
@@ -24,13 +24,13 @@ def log_of(dice: random.Random) -> Log:
         log[partition] = []
         for _ in range(dice.randrange(60)):
             offset, ms = offset + dice.choice((1, 1, 1, 7)), ms + dice.choice((0, 0, 1, 50))
-            log[partition].append(Found(partition, offset, ms, b"x"))
+            log[partition].append(FoundRecord(partition, offset, ms, b"x"))
     return log
 
 
 def page(
     log: Log, spans: Mapping[int, Share], size: int, segment: int, *, is_newest_first: bool
-) -> tuple[list[Found], dict[int, Share]]:
+) -> tuple[list[FoundRecord], dict[int, Share]]:
     """One page as `searching.py` makes it, over a log in memory of which every third record is wanted; and what is left."""
     lanes, given = Lanes(spans, is_newest_first=is_newest_first), []
     while len(given) < size:
@@ -64,7 +64,7 @@ def test_pages_give_every_record_once_in_order(seed: int, is_newest_first: bool)
         reverse=is_newest_first,
     )
     total = sum(span.high for span in spans.values())
-    given: list[Found] = []
+    given: list[FoundRecord] = []
     cursor = Cursor(spans, total)
     while cursor.spans:
         size, segment = dice.randrange(1, 9), dice.randrange(1, 30)

@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from highwater.connectors.documents.reading import DocumentReader
-from highwater.connectors.sources.chunked import Fault, Found, Origin, Submission, Target, cut_all
+from highwater.connectors.sources.chunked import Fault, Origin, SourceDocument, Submission, Target, cut_all
 from highwater.schemas.chunks import INGEST_FINISHED
 
 NOW_MS = 1_790_000_000_000
 
 
-async def drawn(origin: Origin) -> tuple[dict[str, Found], list[Fault]]:
+async def drawn(origin: Origin) -> tuple[dict[str, SourceDocument], list[Fault]]:
     """The documents of an origin by source, and its faults."""
     items = [item async for item in origin.documents()]
     return (
-        {item.source_id: item for item in items if isinstance(item, Found)},
+        {item.source_id: item for item in items if isinstance(item, SourceDocument)},
         [item for item in items if isinstance(item, Fault)],
     )
 

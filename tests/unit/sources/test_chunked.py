@@ -12,10 +12,10 @@ from highwater.connectors.jobs.pptx_file import write_pptx
 from highwater.connectors.sources.chunked import (
     Ending,
     Fault,
-    Found,
     Item,
     Piece,
     Reading,
+    SourceDocument,
     Submission,
     Target,
     Whole,
@@ -64,7 +64,9 @@ def test_an_end_is_full_only_when_all_was_asked_for_and_read(asks_full, forces, 
 
 async def test_a_document_is_cut_and_ended_at_once():
     """Chunks are numbered from 0, carry the document's address and time, and the end counts them."""
-    found = Found("a.md", b"# One\n\nfirst\n\n# Two\n\nsecond\n", "text/markdown", url="https://x/a.md", published_at=7)
+    found = SourceDocument(
+        "a.md", b"# One\n\nfirst\n\n# Two\n\nsecond\n", "text/markdown", url="https://x/a.md", published_at=7
+    )
     chunks, ends, faults = await submitted(Given(found), asks_full=True)
     assert [(c["chunk_no"], c["title"], c["content"]) for c in chunks] == [(0, "One", "first"), (1, "Two", "second")]
     assert {(c["ingest_id"], c["ns"], c["slot"], c["url"], c["published_at"]) for c in chunks} == {
@@ -77,8 +79,8 @@ async def test_a_document_is_cut_and_ended_at_once():
 async def test_a_title_beside_a_text_stands_above_its_headings():
     """An issue's title is the outermost heading; one without a text is a chunk of its own."""
     items = (
-        Found("1", "## Why\n\nbecause", "text/markdown", "Broken\n pipe"),
-        Found("2", "", "text/markdown", "Only this"),
+        SourceDocument("1", "## Why\n\nbecause", "text/markdown", "Broken\n pipe"),
+        SourceDocument("2", "", "text/markdown", "Only this"),
     )
     chunks, ends, faults = await submitted(Given(*items))
     assert [(c["title"], c["content"]) for c in chunks] == [("Broken pipe > Why", "because"), (None, "Only this")]
@@ -88,8 +90,8 @@ async def test_a_title_beside_a_text_stands_above_its_headings():
 async def test_a_text_that_mentions_a_format_is_still_text():
     """`%PDF-` in a text that came as text makes it no PDF; in a file it does."""
     items = (
-        Found("1", "A file begins with %PDF-1.7.", "text/markdown"),
-        Found("2", b"A file begins with %PDF-1.7.", "text/plain"),
+        SourceDocument("1", "A file begins with %PDF-1.7.", "text/markdown"),
+        SourceDocument("2", b"A file begins with %PDF-1.7.", "text/plain"),
     )
     chunks, ends, faults = await submitted(Given(*items))
     assert [c["source_id"] for c in chunks] == ["1"] == list(ends)
@@ -101,7 +103,7 @@ async def test_slides_are_read_in_a_process_of_their_own():
     """A deck's slides are chunks under their titles; a file that only says that it is one is a fault and ends nothing."""
     deck = write_pptx(Deck("Streams", (Slide("Logs", ("A log is ordered.",), "Say so."),)))
     media_type = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
-    items = (Found("a.pptx", deck, media_type), Found("b.pptx", b"PK\x03\x04 no archive", media_type))
+    items = (SourceDocument("a.pptx", deck, media_type), SourceDocument("b.pptx", b"PK\x03\x04 no archive", media_type))
     chunks, ends, faults = await submitted(Given(*items))
     assert (chunks[-1]["title"], "A log is ordered." in chunks[-1]["content"]) == ("Logs", True)
     assert (list(ends), [fault.where for fault in faults]) == (["a.pptx"], ["b.pptx"])
@@ -118,21 +120,23 @@ async def test_slides_are_read_in_a_process_of_their_own():
 )
 async def test_a_document_with_nothing_in_it_is_told_as_it_is(options, ends):
     """R3.20: its end is forced only when that was asked for; without, it is named as a fault."""
-    chunks, told, faults = await submitted(Given(Found("a", b" \n\t\n", "text/plain")), **options)
+    chunks, told, faults = await submitted(Given(SourceDocument("a", b" \n\t\n", "text/plain")), **options)
     assert ([], ends) == (chunks, {source_id: said(end) for source_id, end in told.items()})
     assert len(faults) == (0 if options.get("forces") else 1)
 
 
 async def test_a_source_that_is_there_twice_counts_once():
     """The second document of an id is a fault: its chunks would be taken for the first one's."""
-    chunks, ends, faults = await submitted(Given(Found("a", b"one", "text/plain"), Found("a", b"two", "text/plain")))
+    chunks, ends, faults = await submitted(
+        Given(SourceDocument("a", b"one", "text/plain"), SourceDocument("a", b"two", "text/plain"))
+    )
     assert ([c["content"] for c in chunks], len(ends), [fault.where for fault in faults]) == (["one"], 1, ["a"])
 
 
 @pytest.mark.parametrize("source_id", ["a|b", "a\nb", "", "x" * 513, "a\udcff"])
 async def test_a_name_that_cannot_be_a_source_is_a_fault(source_id):
     """A `|`, a control character, nothing, too much and what is no UTF-8 are named and skipped."""
-    chunks, ends, faults = await submitted(Given(Found(source_id, b"text", "text/plain")))
+    chunks, ends, faults = await submitted(Given(SourceDocument(source_id, b"text", "text/plain")))
     assert (chunks, ends, len(faults)) == ([], {}, 1)
 
 
@@ -142,7 +146,9 @@ def test_a_chunk_that_is_refused_makes_its_source_truncated():
     faults: list[Fault] = []
     target = Target("i", "docs", "main", asks_full=True)
     submission = Submission(target, lambda *event: events.append(event), lambda: 0, report=faults.append)
-    submission.take(Whole(Found("a", b"", "text/plain"), [Chunk("good"), Chunk("x" * (1 << 21)), Chunk("good too")]))
+    submission.take(
+        Whole(SourceDocument("a", b"", "text/plain"), [Chunk("good"), Chunk("x" * (1 << 21)), Chunk("good too")])
+    )
     end = events[-1]
     assert (end[0], said(end[1])) == (INGEST_FINISHED, (False, True, False, 2))
     assert [fault.where for fault in faults] == ["a, chunk 1"]
@@ -161,7 +167,7 @@ def test_a_chunk_that_is_refused_makes_its_source_truncated():
 )
 async def test_ends_of_a_paged_origin_wait_for_its_last_page(reading, items, full):
     """R3.24: they carry its window, and are full only when the whole listing was read and every entry's source is known."""
-    origin = Given(Found("a", "text", "text/plain"), *items, is_paged=True, reading=reading)
+    origin = Given(SourceDocument("a", "text", "text/plain"), *items, is_paged=True, reading=reading)
     _, ends, _ = await submitted(origin, asks_full=True)
     assert (full, not full, False, 1) == said(ends["a"])
     assert ends["a"]["window"].startswith('{"truncated":')
@@ -221,6 +227,6 @@ def test_an_interrupted_import_marks_nothing():
     events: list[tuple[str, object]] = []
     target = Target("i", "docs", "main", asks_full=True)
     submission = Submission(target, lambda *event: events.append(event), lambda: 5, is_paged=True)
-    submission.take(Whole(Found("a", "", "text/plain"), [Chunk("text")]))
+    submission.take(Whole(SourceDocument("a", "", "text/plain"), [Chunk("text")]))
     submission.conclude(Reading(), is_interrupted=True)
     assert said(events[-1][1]) == (False, True, False, 1)

@@ -47,6 +47,21 @@ BOTH = {0: (10, 100), 1: (10, 100)}
 @pytest.mark.parametrize(
     ("expression", "expected"),
     [
+        ((at(20) <= TIME) & (at(30) > TIME), {0: (20, 100), 1: (20, 100)}),
+        ((at(20) <= TIME) & (PARTITION == 1), {1: (20, 100)}),
+        (at(30) > TIME, BOTH),
+        (at(-5) > TIME, BOTH),
+    ],
+)
+def test_times_that_producers_set_end_nothing(expression: pc.Expression, expected: dict[int, tuple[int, int]]):
+    """A record that comes later may have an earlier time; before the first of the interval nothing can be."""
+    found = prune(Condition(expression, SCHEMA), RANGES, offsets_at, is_in_order=False)
+    assert expected == {partition: tuple(span) for partition, span in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
         (SEQ == 3, BOTH),
         (PARTITION == 1, {1: (10, 100)}),
         (member(PARTITION, pa.int32(), 0, 7), {0: (10, 100)}),

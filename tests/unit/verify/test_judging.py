@@ -8,7 +8,7 @@ import pytest
 
 from highwater.connectors.kafka.records import Record
 from highwater.connectors.verify.decisions import judge_one
-from highwater.connectors.verify.judging import DECISIONS, LeftOpenError, Rules, Told
+from highwater.connectors.verify.judging import DECISIONS, DecisionInputs, LeftOpenError, Rules
 from highwater.connectors.verify.report import Checked
 from highwater.schemas.topics import TOPICS
 from highwater.streams.driver import Delivered, Driver
@@ -20,7 +20,7 @@ JUDGES = {decision.topic: decision.judge for decision in DECISIONS}
 RULES = Rules(load_policy(None))
 
 
-def judged(driver: Driver, topic: str, told: Told, **changes: Any) -> Any:
+def judged(driver: Driver, topic: str, told: DecisionInputs, **changes: Any) -> Any:
     """The verdict on the last decision that a driver sent to a topic, some of it changed."""
     sent = next(one for one in reversed(driver.outputs) if one.position.topic == topic)
     record = Record(*sent.position, NOON, sent.key, sent.value, list(sent.headers))
@@ -31,7 +31,7 @@ class Telling(Driver):
     """A driver whose inputs are noted as told."""
 
     def __init__(self, *agents: str) -> None:
-        self.told = Told({})
+        self.told = DecisionInputs({})
         super().__init__(*agents)
 
     async def deliver(self, record: Any) -> None:
@@ -148,7 +148,7 @@ async def test_a_change_of_a_match_names_its_documents():
 
 def test_totals_are_the_sum_of_what_was_recorded():
     """Up to their number; a number that nobody recorded is named."""
-    told, topic = Told({}), "jobs.usage-flushed"
+    told, topic = DecisionInputs({}), "jobs.usage-flushed"
     amounts = {"presentations": 1, "slides": 2, "tokens": 3, "cost_cents": 4}
     for seq in (1, 2):
         record = Record("jobs.usage-recorded", 0, seq, NOON, b"o", b"", [])
@@ -174,7 +174,7 @@ def test_totals_are_the_sum_of_what_was_recorded():
 
 def test_a_stage_is_that_of_a_run_that_was_told():
     """In the status that waits for it, at that revision."""
-    told, topic = Told({("stage", "r1", 4, "ANALYZED"): True}), "queries.stage-requested"
+    told, topic = DecisionInputs({("stage", "r1", 4, "ANALYZED"): True}), "queries.stage-requested"
     request = {"request_id": "r1", "stage": "assembler", "status": "ANALYZED", "revision": 4}
     at = Record(topic, 0, 0, NOON, b"u", b"", [])
     judge = JUDGES[topic]

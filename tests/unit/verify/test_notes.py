@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from highwater.connectors.verify.effects import Found
+from highwater.connectors.verify.effects import ExpectedRow
 from highwater.connectors.verify.notes import Named, notes_on_disk
 
 
@@ -20,10 +20,10 @@ def test_what_was_noted_is_found(tmp_path: Path):
     """By kind and key, numbers apart from texts, the last value of each."""
     with notes_on_disk() as notes:
         one, other = Named(notes, "one"), Named(notes, "other")
-        one["u", 1] = Found({"a": None}, "t/0/1")
-        one["u", 1] = Found({"a": 2.5, "b": b"x"}, "t/0/2")
+        one["u", 1] = ExpectedRow({"a": None}, "t/0/1")
+        one["u", 1] = ExpectedRow({"a": 2.5, "b": b"x"}, "t/0/2")
         other["u", "1"] = (3, None)
-        assert one.get(("u", 1)) == Found({"a": 2.5, "b": b"x"}, "t/0/2")
+        assert one.get(("u", 1)) == ExpectedRow({"a": 2.5, "b": b"x"}, "t/0/2")
         assert other.get(("u", "1")) == (3, None)
         assert (other.get(("u", 1)), one.get(("u", "1")), one.get(("u",))) == (None, None, None)
         assert list(tmp_path.iterdir()) != []

@@ -1,0 +1,77 @@
+"""Owns the columns of a value of another application's topic: the value as JSON, its bytes, and the fields of its schema.
+
+Invariant: a value that does not fit the registered schema has no fields, and is there all the same; only one that is neither
+Avro of a registered schema, nor JSON, nor text has the reason in `_undecodable`, and its bytes.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection
+
+import orjson
+import pyarrow as pa
+
+from highwater.connectors.replay.decoding import Decoded, Decoder
+from highwater.connectors.replay.foreign import ForeignDecoder
+from highwater.connectors.replay.reading import Batch
+from highwater.connectors.replay.subject import Subject
+from highwater.connectors.sql.foreign_topics import VALUE, VALUE_BYTES, foreign_fields
+from highwater.schemas.errors import InvalidEventError
+from highwater.streams.access import RegistryAccess
+
+_UNDECODABLE = "_undecodable"
+
+
+class ForeignColumns(ForeignDecoder):
+    """Makes the columns of values; those that are not wanted are null."""
+
+    def __init__(self, subject: Subject | None, registry: RegistryAccess | None) -> None:
+        """`subject` None: the registry has no schema for the topic."""
+        super().__init__(registry)
+        # None: every column.
+        self._wanted: frozenset[str] | None = None
+        self._events = None if subject is None else Decoder(subject)
+        names = [] if subject is None else [field["name"] for field in foreign_fields(subject.schema)]
+        fields = [] if self._events is None else [self._events.arrow_type.field(name) for name in names]
+        self.arrow_type = pa.struct([(VALUE, pa.string()), (VALUE_BYTES, pa.binary()), *fields])
+
+    def narrowed(self, names: Collection[str]) -> ForeignColumns:
+        """One that makes these columns alone."""
+        found = copy.copy(self)  # what was learnt of schemas is shared
+        found._wanted = frozenset(names)  # noqa: SLF001 - of the same class
+        return found
+
+    def _wants(self, *names: str) -> bool:
+        return self._wanted is None or not self._wanted.isdisjoint(names)
+
+    def decode(self, batch: Batch) -> Decoded:
+        """The columns of a batch."""
+        problems: dict[int, str] = {}
+        count = len(batch)
+        texts = self._texts(batch, problems) if self._wants(VALUE, _UNDECODABLE) else [None] * count
+        raw = batch.values if self._wants(VALUE_BYTES) else [None] * count
+        columns = [pa.array(texts, pa.string()), pa.array(raw, pa.binary()), *self._fields(batch)]
+        made = pa.StructArray.from_arrays(columns, fields=list(self.arrow_type))
+        return Decoded(batch, self.arrow_type, problems, made_column=made)
+
+    def _texts(self, batch: Batch, problems: dict[int, str]) -> list[str | None]:
+        found: list[str | None] = []
+        for place, value in enumerate(batch.values):
+            text = None
+            if value is not None:
+                try:
+                    text = orjson.dumps(self._values.value(value)).decode()
+                except InvalidEventError as error:
+                    problems[place] = str(error)
+            found.append(text)
+        return found
+
+    def _fields(self, batch: Batch) -> list[pa.Array]:
+        kinds = list(self.arrow_type)[2:]
+        if self._events is None or not self._wants(*(kind.name for kind in kinds)):
+            return [pa.nulls(len(batch), kind.type) for kind in kinds]
+        events = self._events.decode(batch).column
+        places = {kind.name: place for place, kind in enumerate(self._events.arrow_type)}
+        columns = events.flatten()
+        return [columns[places[kind.name]] for kind in kinds]

@@ -1,0 +1,146 @@
+"""Owns which tables a query finds in its DuckDB: topics of the catalogue, read models, and topics of other applications.
+
+Invariant: a table is made only where its name stands in the query, or where the query asks which tables there are. The broker is
+asked for topics of other applications only where the query names a table that is none of ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import duckdb
+
+from highwater.connectors.kafka.admin import Admin
+from highwater.connectors.replay.decoding import Decoder
+from highwater.connectors.replay.subject import Subject
+from highwater.connectors.sql.catalogue import READ_MODELS, topics_by_table
+from highwater.connectors.sql.foreign_topics import (
+    SCHEMA,
+    VALUE,
+    fetch_foreign_schemas,
+    foreign_names,
+    listed_names,
+    named_topics,
+    quoted_name,
+)
+from highwater.connectors.sql.foreign_values import ForeignColumns
+from highwater.connectors.sql.query_task import Sources
+from highwater.connectors.sql.read_models import fetch_read_models
+from highwater.connectors.sql.scanning import Progress, TopicTable
+from highwater.connectors.sql.tables import catalogued_columns, foreign_columns
+from highwater.schemas.errors import UnavailableError
+from highwater.schemas.topics import foreign_topic
+
+# A query that asks which tables there are is shown all of them.
+_ASKS_FOR_TABLES = re.compile(r"\bshow\b|information_schema|duckdb_(?:tables|columns|views)|pragma_show", re.IGNORECASE)
+
+
+class Views:
+    """The tables of one query. `columns` has those of the tables that the query names."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, query: str, sources: Sources, progress: Progress) -> None:
+        self._connection = connection
+        self._query = query
+        self._sources = sources
+        self._progress = progress
+        self._foreign: list[str] | None = None
+        self.columns: dict[str, list[str]] = {}
+
+    def add(self) -> None:
+        """Make the tables that are ours and whose name stands in the query somewhere, which may be some too many.
+
+        Raises:
+            UnavailableError: Kafka, the registry or PostgreSQL does not answer.
+            ReadModelTooLargeError: a read model is too large to be copied.
+        """
+        text = self._query.casefold()
+        asks = _ASKS_FOR_TABLES.search(self._query) is not None
+        for schema in sorted({name.partition(".")[0] for name in (*topics_by_table(), *READ_MODELS)} | {SCHEMA}):
+            self._connection.execute(f'CREATE SCHEMA "{schema}"')
+        self._connection.execute(f"SET search_path = 'main,{SCHEMA}'")
+        self._add_topics(text, asks=asks)
+        self._add_read_models(text, asks=asks)
+        if asks:
+            self.add_foreign()
+            self._list_foreign()
+
+    def _add_topics(self, text: str, *, asks: bool) -> None:
+        for name, topic in topics_by_table().items():
+            if _is_named(name, text) or topic.name.casefold() in text:
+                decoder = Decoder(Subject.fetch(topic, self._sources.registry))
+                table = TopicTable(name, topic.name, self._sources.client, decoder, self._progress)
+                self._add(name, table)
+                self._connection.execute(f'CREATE VIEW "{topic.name}" AS SELECT * FROM {name}')  # noqa: S608 - names of the catalogue
+                self.columns[name] = table.schema.names
+            elif asks:
+                self._add(name, catalogued_columns(topic).empty_table())
+
+    def _add_read_models(self, text: str, *, asks: bool) -> None:
+        models = [name for name in READ_MODELS if _is_named(name, text)]
+        for name, rows in (asyncio.run(fetch_read_models(self._sources.database, models)) if models else {}).items():
+            self._add(name, rows)
+            self.columns[name] = rows.schema.names
+        if asks:
+            others = [name for name in READ_MODELS if name not in models]
+            for name, rows in asyncio.run(fetch_read_models(self._sources.database, others, has_rows=False)).items():
+                self._add(name, rows)
+
+    def add_foreign(self) -> bool:
+        """Make the tables of other applications' topics that the query names; false if it names none.
+
+        Raises:
+            AmbiguousTopicError: a name means two topics.
+            UnavailableError: Kafka or the registry does not answer.
+        """
+        named = named_topics(self._foreign_names(), self._query)
+        for name in named:
+            subject = Subject.fetch_foreign(foreign_topic(name), self._sources.registry)
+            decoder = ForeignColumns(subject, self._sources.registry)
+            # A producer may set any time, so that times do not only grow.
+            table = TopicTable(
+                quoted_name(name), name, self._sources.client, decoder, self._progress, is_in_order=False
+            )
+            self._add_other(name, table)
+            self.columns[quoted_name(name)] = table.schema.names
+        return bool(named)
+
+    def _list_foreign(self) -> None:
+        others = [name for name in listed_names(self._foreign_names()) if quoted_name(name) not in self.columns]
+        for name, schema in fetch_foreign_schemas(others, self._sources.registry).items():
+            self._add_other(name, foreign_columns(schema).empty_table())
+
+    def _foreign_names(self) -> list[str]:
+        if self._foreign is None:
+            admin = Admin(dict(self._sources.client))
+            self._foreign = foreign_names(asyncio.run(admin.partition_counts()))
+        return self._foreign
+
+    def names(self) -> Iterable[str]:
+        """Every table that there is, for the hint of an error; without other applications' if the broker does not answer."""
+        try:
+            foreign = self._foreign_names()
+        except UnavailableError:
+            foreign = []
+        return [*topics_by_table(), *READ_MODELS, *map(quoted_name, foreign)]
+
+    def _add(self, name: str, rows: Any) -> None:
+        self._register(name, name, rows, "*")
+
+    def _add_other(self, topic: str, rows: Any) -> None:
+        # Of two topics whose names differ in capital letters alone a list has one.
+        columns = f"* REPLACE ({VALUE}::JSON AS {VALUE})"
+        self._register(f"{SCHEMA}_{topic}", f'IF NOT EXISTS {SCHEMA}."{topic}"', rows, columns)
+
+    def _register(self, name: str, view: str, rows: Any, columns: str) -> None:
+        own = f"_rows_of_{name.replace('.', '_')}"
+        self._connection.register(own, rows)
+        self._connection.execute(f'CREATE VIEW {view} AS SELECT {columns} FROM "{own}"')  # noqa: S608 - names of topics
+
+
+def _is_named(table: str, text: str) -> bool:
+    """Whether a text in small letters may name a table; its schema and its name may stand apart, in quotes."""
+    schema, _, name = table.partition(".")
+    return name in text and schema in text

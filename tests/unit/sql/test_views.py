@@ -1,0 +1,127 @@
+"""A query over topics of other applications in DuckDB, over records that are not read from a broker."""
+
+from __future__ import annotations
+
+import _thread
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from highwater.connectors.replay.subject import Subject
+from highwater.connectors.sql.answers import rows_of
+from highwater.connectors.sql.engine import answered, distinct_names
+from highwater.connectors.sql.faults import InvalidQueryError
+from highwater.connectors.sql.foreign_topics import AmbiguousTopicError
+from highwater.connectors.sql.query_task import Limits, Sources
+from highwater.connectors.sql.scanning import Chosen, TopicTable
+from highwater.connectors.sql.views import Views
+from tests.unit.replay.making import batch
+
+NAMES = ["Orders", "orders", "orders-v1.eu"]
+VALUES = [b'{"n": 1, "to": {"city": "Ulm"}}', b'{"n": 2}', b"plain", None]
+NOWHERE = Sources({}, None, None)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A broker with three topics of the same records; what it was asked for."""
+    questions: list[str] = []
+
+    def names(_: Views) -> list[str]:
+        questions.append("topics")
+        return NAMES
+
+    def read(table: Any, columns: list[str], condition: Any) -> Iterator[pa.RecordBatch]:
+        questions.append(table._topic)
+        yield from Chosen(table._decoder, table._columns, columns, condition).of(batch(VALUES, topic=table._topic))
+
+    monkeypatch.setattr(Views, "_foreign_names", names)
+    monkeypatch.setattr(Subject, "fetch_foreign", lambda topic, registry: None)
+    monkeypatch.setattr(TopicTable, "_read", read)
+    return questions
+
+
+def rows(query: str) -> list[list[Any]]:
+    """The answer of a query."""
+    with answered(query, NOWHERE, Limits(100, 10)) as answer:
+        return [row for one in answer.batches() for row in rows_of(one)]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ('SELECT _value.n, _value.to.city FROM "orders-v1.eu" WHERE _offset < 102', [["1", '"Ulm"'], ["2", None]]),
+        ("SELECT _value->>'$' FROM topics.orders WHERE _value IS NOT NULL AND _value.n IS NULL", [["plain"]]),
+        ("SELECT count(*), count(_value), max((_value.n)::INT) FROM Orders", [[4, 3, 2]]),
+        ('WITH o AS (FROM orders) SELECT count(*) FROM o JOIN "orders-v1.eu" USING (_offset)', [[4]]),
+        ("SELECT column_type FROM (DESCRIBE orders) WHERE column_name LIKE '\\_value%' ESCAPE '\\'", [["JSON"], ["BLOB"]]),
+    ],
+)  # fmt: skip
+def test_a_topic_of_another_application_is_a_table(asked: list[str], query: str, expected: list[list[Any]]) -> None:
+    """By its name, in quotes where it needs them, in every place where a table may stand."""
+    assert expected == rows(query)
+
+
+def test_the_broker_is_asked_only_for_tables_that_are_not_ours(asked: list[str]) -> None:
+    """A query that needs none of its topics does without it."""
+    assert rows("SELECT 1") == [[1]]
+    assert rows("WITH orders AS (SELECT 2 AS n) SELECT n FROM orders") == [[2]]
+    assert asked == []
+    rows("FROM orders")
+    assert asked == ["topics", "orders"]
+
+
+def test_a_name_that_is_nobodys_or_two_topics_is_refused(asked: list[str]) -> None:
+    """In one line that names what may be meant."""
+    for query, said in (
+        ("FROM ordrs", "there is no table 'ordrs'; did you mean \"orders\""),
+        ("FROM orders-v1.eu", 'the topic orders-v1.eu needs quotes: "orders-v1.eu"'),
+        ("SELECT city FROM orders", "a field of the value is _value.city"),
+    ):
+        with pytest.raises(InvalidQueryError) as refused:
+            rows(query)
+        assert said in str(refused.value)
+    with pytest.raises(AmbiguousTopicError):
+        rows("FROM ORDERS")
+
+
+@pytest.mark.parametrize(
+    "query", ["SELECT count(*) FROM orders", "SELECT count(*) FROM range(100000000000) AS t(i) WHERE i % 7 = 9"]
+)
+def test_ctrl_c_is_no_error_of_the_query(asked: list[str], monkeypatch: pytest.MonkeyPatch, query: str) -> None:
+    """In the reading of the log and in DuckDB's own work."""
+
+    def read(table: Any, columns: list[str], condition: Any) -> Iterator[pa.RecordBatch]:
+        while True:
+            yield from Chosen(table._decoder, table._columns, columns, condition).of(batch(VALUES, topic="orders"))
+
+    monkeypatch.setattr(TopicTable, "_read", read)
+    timer = threading.Timer(0.3, _thread.interrupt_main)
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        rows(query)
+    timer.join()
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["a", "b"], ["a", "b"]),
+        (["a", "a", "a"], ["a", "a_1", "a_2"]),
+        (["a", "a", "a_1"], ["a", "a_2", "a_1"]),
+        (["a_1", "a", "a"], ["a_1", "a", "a_2"]),
+    ],
+)
+def test_two_columns_of_one_name_are_told_apart(names: list[str], expected: list[str]) -> None:
+    """Those of a join, say: in a JSON object the first would be lost."""
+    assert distinct_names(names) == expected
+
+
+def test_no_column_of_a_join_is_lost(asked: list[str]) -> None:
+    """In the description of the columns, in the batches, and in the schema of a file."""
+    with answered("SELECT 1 AS a, 2 AS a", NOWHERE, Limits(9, 9)) as answer:
+        assert [one["name"] for one in answer.columns] == answer.schema.names == ["a", "a_1"]
+        assert [batch.to_pylist() for batch in answer.batches()] == [[{"a": 1, "a_1": 2}]]
