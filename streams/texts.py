@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
+
+from highwater.streams.letters import runs_in
 
 # So many words in a row are a quotation: fewer are how anybody says a thing.
 QUOTED_WORDS_MIN = 4
-_WORD = re.compile(r"[^\W_]+")
 
 
 class Quotations:
@@ -31,7 +31,7 @@ class Quotations:
 
 
 def _words(text: str) -> list[str]:
-    return [word.casefold() for word in _WORD.findall(text)]
+    return [word.casefold() for word in runs_in(text)]
 
 
 def _runs(words: Sequence[str]) -> set[tuple[str, ...]]:

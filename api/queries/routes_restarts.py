@@ -35,7 +35,7 @@ from highwater.api.core.restarts import (
 )
 from highwater.api.core.services import Services, Wired
 from highwater.api.queries.answers import QueryRestarts
-from highwater.api.queries.routes import RUN_TOPICS
+from highwater.api.queries..py import RUN
 from highwater.connectors.queries import read_model as query_reads
 from highwater.connectors.queries.read_model import FailedRun
 from highwater.schemas.envelope import iso_from_ms
@@ -107,7 +107,7 @@ async def get_query_restarts(
 ) -> QueryRestarts:
     """Shows which queries would be restarted, up to 500, why they failed, and what the restart is expected to cost."""
     del called
-    await services.fresh(request, RUN_TOPICS)
+    await services.fresh(request, RUN.fed_by)
     asked = {"reason": reason, "stage": stage, "organization_id": organization_id, "user_id": user_id}
     wanted = QueryRestartsRequest.model_validate({**asked, "from": begin, "to": end})
     return document_of(await _planned(services, wanted), [], is_executed=False)
@@ -126,7 +126,7 @@ async def post_query_restarts(
 ) -> QueryRestarts:
     """Restarts each of them in a run of its own, as `POST /api/query/{request_id}/restart` does; up to 500 at once."""
     del called
-    await services.fresh(request, RUN_TOPICS)
+    await services.fresh(request, RUN.fed_by)
     planned = await _planned(services, body)
     ts = services.clock()
     events = [_event(run, ts) for run in planned.runs]

@@ -124,7 +124,7 @@ SELECT wanted.ns, wanted.name, found.indexrelid IS NOT NULL AS is_broken,
        format('CREATE INDEX CONCURRENTLY %1$I ON chunks USING hnsw ((l2_normalize(embedding)::halfvec(%2$s)) halfvec_ip_ops) '
               'WITH (ef_construction = 160) WHERE ns = %3$L AND NOT to_delete', wanted.name, wanted.dimensions, wanted.ns) AS create_statement
 FROM (SELECT ns, is_hot, dimensions, 'chunks_vectors_' || md5(ns || '|' || dimensions) AS name
-      FROM chunk_namespaces WHERE dimensions <= $2) AS wanted
+      FROM chunk_namespaces WHERE dimensions <= $2 AND NOT vectors_beside) AS wanted
 LEFT JOIN pg_index AS found ON found.indexrelid = to_regclass(quote_ident(wanted.name))
 WHERE (found.indexrelid IS NULL OR NOT found.indisvalid)
   AND (SELECT count(*) FROM (SELECT FROM chunks AS c

@@ -1,26 +1,30 @@
 -- Namespaces that get vectors of another model. $1 is the model that makes them, wherever it is asked for.
 
 -- Namespaces that are to be compared by the model and are not, and the other way round; those with vectors that were sent are not:
--- only the sender can make their like.
+-- only the sender can make their like. A namespace whose vectors are still being exchanged is done with that first.
 -- name: switches_to_change
 SELECT n.ns, n.embedding_model, n.embedding_model <> $1 AND NOT s.is_sent AS is_to_begin
 FROM (SELECT ns, embedding_model, next_model FROM chunk_namespaces
-      WHERE embedding_model <> $1 AND next_model IS DISTINCT FROM $1 OR next_model IS NOT NULL OFFSET 0) AS n
+      WHERE (embedding_model <> $1 AND next_model IS DISTINCT FROM $1 OR next_model IS NOT NULL) AND NOT vectors_beside OFFSET 0) AS n
 CROSS JOIN LATERAL (
-    SELECT EXISTS (SELECT FROM chunks AS c WHERE c.ns = n.ns AND c.embedding_model = 'sent' AND NOT c.to_delete) AS is_sent
+    SELECT EXISTS (SELECT FROM chunks AS c WHERE c.ns = n.ns AND c.embedding_model = 'sent') AS is_sent
 ) AS s
 WHERE n.embedding_model <> $1 AND n.next_model IS DISTINCT FROM $1 AND NOT s.is_sent
    OR n.next_model IS NOT NULL AND (n.embedding_model = $1 OR s.is_sent)
 ORDER BY n.ns
 
 -- name: begin_switch
-UPDATE chunk_namespaces SET next_model = $1, next_due_at = NULL WHERE ns = $2 AND embedding_model <> $1
+UPDATE chunk_namespaces SET next_model = $1, next_due_at = NULL WHERE ns = $2 AND embedding_model <> $1 AND NOT vectors_beside
 
 -- name: end_switch
 UPDATE chunk_namespaces SET next_model = NULL, next_due_at = NULL WHERE ns = $1
 
+-- By batches: a writer of a chunk waits for a batch at most. $1 the namespace, $2 how many
 -- name: forget_next_vectors
-DELETE FROM chunk_next_vectors WHERE ns = $1
+WITH gone AS (
+    DELETE FROM chunk_next_vectors WHERE ctid = ANY (ARRAY(SELECT ctid FROM chunk_next_vectors WHERE ns = $1 LIMIT $2)) RETURNING 1
+)
+SELECT count(*) FROM gone
 
 -- Namespaces in progress, hot ones first.
 -- name: namespaces_to_switch
@@ -50,17 +54,22 @@ WHERE c.ns = $2 AND NOT c.to_delete AND (c.slot, c.source_id, c.chunk_no) > ($4,
   AND c.content_hash <> ALL ($9::text[])
 ORDER BY c.slot, c.source_id, c.chunk_no LIMIT $8
 
--- Of chunks that are still there. $2 the namespace, then columns
+-- The namespace, while it gets vectors of the model and until the transaction ends.
+-- name: hold_namespace_in_switch
+SELECT ns FROM chunk_namespaces WHERE ns = $2 AND next_model = $1 FOR KEY SHARE
+
+-- Of chunks that are still there with their texts; under the locks of their sources nobody changes these. $2 the namespace, then columns
 -- name: store_next_vectors
 INSERT INTO chunk_next_vectors (ns, slot, source_id, chunk_no, model, vector_text, embedding)
 SELECT c.ns, c.slot, c.source_id, c.chunk_no, $1, t.vector_text, t.embedding
 FROM unnest($3::text[], $4::text[], $5::bigint[], $6::bytea[], $7::vector[]) AS t (slot, source_id, chunk_no, vector_text, embedding)
 JOIN chunks AS c ON c.ns = $2 AND c.slot = t.slot AND c.source_id = t.source_id AND c.chunk_no = t.chunk_no
+WHERE chunk_text_digest(c.title, c.content) = t.vector_text
 FOR KEY SHARE OF c
 ON CONFLICT (ns, slot, source_id, chunk_no) DO UPDATE
 SET model = EXCLUDED.model, vector_text = EXCLUDED.vector_text, embedding = EXCLUDED.embedding
 
--- The index of the vectors that go: with it a change of all vectors would take minutes.
+-- The index of the vectors that go. With it each vector that is exchanged would cost milliseconds, and one of another length would fail.
 -- name: index_of_namespace
 SELECT format('DROP INDEX CONCURRENTLY IF EXISTS %I', 'chunks_vectors_' || md5(ns || '|' || dimensions)) AS drop_statement
 FROM chunk_namespaces
@@ -69,35 +78,68 @@ WHERE ns = $1 AND to_regclass(quote_ident('chunks_vectors_' || md5(ns || '|' || 
 -- name: hold_namespace_to_switch
 SELECT ns FROM chunk_namespaces WHERE ns = $2 AND next_model = $1 FOR UPDATE
 
--- name: hold_sources_of_namespace
-SELECT FROM chunk_sources WHERE ns = $1 ORDER BY ns, slot, source_id FOR UPDATE
-
 -- name: has_sent_vectors
-SELECT EXISTS (SELECT FROM chunks WHERE ns = $1 AND embedding_model = 'sent' AND NOT to_delete)
+SELECT EXISTS (SELECT FROM chunks WHERE ns = $1 AND embedding_model = 'sent')
 
--- name: take_next_vectors
-UPDATE chunks AS c SET embedding = v.embedding, embedding_model = $1, embedding_stale = false
-FROM chunk_next_vectors AS v
-WHERE c.ns = $2 AND v.ns = c.ns AND v.slot = c.slot AND v.source_id = c.source_id AND v.chunk_no = c.chunk_no
-  AND v.model = $1 AND v.vector_text = chunk_text_digest(c.title, c.content)
-
--- What is left of the model before, in chunks that are marked or too old, or whose text has changed since.
--- name: drop_other_vectors
-UPDATE chunks SET embedding = NULL, embedding_model = NULL, embedding_stale = false
-WHERE ns = $2 AND embedding IS NOT NULL AND embedding_model IS DISTINCT FROM $1
-
--- Of texts that are found as of a time.
--- name: drop_former_vectors
-UPDATE former_chunks SET embedding = NULL, embedding_model = NULL, embedding_stale = false
-WHERE ns = $1 AND embedding IS NOT NULL
-
--- A namespace of which nothing is left to compare is as one without a vector.
+-- The switch. A namespace of which nothing is left to compare is as one without a vector.
 -- name: name_next_model
 UPDATE chunk_namespaces AS n
 SET embedding_model = CASE WHEN v.dimensions IS NOT NULL THEN $1::text END, dimensions = v.dimensions, next_model = NULL,
-    next_due_at = NULL
-FROM (SELECT min(vector_dims(embedding)) AS dimensions FROM chunk_next_vectors WHERE ns = $2 AND model = $1) AS v
+    next_due_at = NULL, vectors_beside = true
+FROM (SELECT (SELECT vector_dims(embedding) FROM chunk_next_vectors WHERE ns = $2 AND model = $1 LIMIT 1) AS dimensions) AS v
 WHERE n.ns = $2
+
+-- Namespaces whose vectors are to be exchanged, hot ones first.
+-- name: namespaces_to_exchange
+SELECT ns FROM chunk_namespaces WHERE vectors_beside ORDER BY is_hot DESC, ns
+
+-- Chunks whose vectors are another model's, or stand beside. Those that were sent since the switch are the namespace's.
+-- $1 the namespace, $2 to $4 the place after which, $5 how many
+-- name: chunks_to_exchange
+SELECT c.slot, c.source_id, c.chunk_no
+FROM chunks AS c JOIN chunk_namespaces AS n ON n.ns = c.ns
+WHERE c.ns = $1 AND (c.slot, c.source_id, c.chunk_no) > ($2, $3, $4)
+  AND c.embedding_model IS DISTINCT FROM 'sent' AND (c.embedding_model = n.embedding_model) IS NOT TRUE
+  AND (c.embedding IS NOT NULL OR EXISTS (
+      SELECT FROM chunk_next_vectors AS v
+      WHERE v.ns = c.ns AND v.slot = c.slot AND v.source_id = c.source_id AND v.chunk_no = c.chunk_no))
+ORDER BY c.slot, c.source_id, c.chunk_no LIMIT $5
+
+-- Chunks take the vectors that stand beside; those without one lose what another model made. $1 the namespace, then columns
+-- name: exchange_vectors
+WITH exchanged AS (
+    UPDATE chunks AS c
+    SET embedding = b.embedding, embedding_model = CASE WHEN b.embedding IS NOT NULL THEN b.model END, embedding_stale = false
+    FROM (
+        SELECT k.slot, k.source_id, k.chunk_no, v.embedding, n.embedding_model AS model
+        FROM unnest($2::text[], $3::text[], $4::bigint[]) AS k (slot, source_id, chunk_no)
+        JOIN chunk_namespaces AS n ON n.ns = $1
+        LEFT JOIN chunk_next_vectors AS v ON v.ns = $1 AND v.slot = k.slot AND v.source_id = k.source_id AND v.chunk_no = k.chunk_no
+                                         AND v.model = n.embedding_model
+    ) AS b
+    WHERE c.ns = $1 AND c.slot = b.slot AND c.source_id = b.source_id AND c.chunk_no = b.chunk_no
+      AND c.embedding_model IS DISTINCT FROM 'sent' AND (c.embedding_model = b.model) IS NOT TRUE
+)
+DELETE FROM chunk_next_vectors AS v
+USING unnest($2::text[], $3::text[], $4::bigint[]) AS k (slot, source_id, chunk_no)
+WHERE v.ns = $1 AND v.slot = k.slot AND v.source_id = k.source_id AND v.chunk_no = k.chunk_no
+
+-- name: sort_in_words
+SELECT gin_clean_pending_list('chunks_words')
+
+-- Of texts that are found as of a time. $1 the namespace, $2 how many
+-- name: drop_former_vectors
+WITH dropped AS (
+    UPDATE former_chunks AS f SET embedding = NULL, embedding_model = NULL, embedding_stale = false
+    WHERE f.ctid = ANY (ARRAY(
+        SELECT o.ctid FROM former_chunks AS o JOIN chunk_namespaces AS n ON n.ns = o.ns
+        WHERE o.ns = $1 AND o.embedding IS NOT NULL AND (o.embedding_model = n.embedding_model) IS NOT TRUE LIMIT $2))
+    RETURNING 1
+)
+SELECT count(*) FROM dropped
+
+-- name: end_exchange
+UPDATE chunk_namespaces SET vectors_beside = false WHERE ns = $1
 
 -- The event that wrote a text of the namespace last.
 -- name: last_event_of_namespace

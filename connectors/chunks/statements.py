@@ -37,15 +37,18 @@ class Statements(TypedDict):
     switches_in_progress: str
     note_switch_due: str
     chunks_to_switch: str
+    hold_namespace_in_switch: str
     store_next_vectors: str
     index_of_namespace: str
     hold_namespace_to_switch: str
-    hold_sources_of_namespace: str
     has_sent_vectors: str
-    take_next_vectors: str
-    drop_other_vectors: str
-    drop_former_vectors: str
     name_next_model: str
+    namespaces_to_exchange: str
+    chunks_to_exchange: str
+    exchange_vectors: str
+    sort_in_words: str
+    drop_former_vectors: str
+    end_exchange: str
     last_event_of_namespace: str
     switches_behind: str
     chunk_namespace_read: str

@@ -1,9 +1,11 @@
 """Namespaces whose vectors another model is to make: in the background, by batches, and all of a namespace at once at the end.
 
-Laws. Vectors of two models are never compared: the new ones wait in a table of their own, where no search looks, and take the
-place of the others in one transaction, under the locks of the namespace and of its sources; a search reads in its own snapshot
-whose vectors it compares (`connectors/retrieval/search.py`). What waits for a first vector comes first. A namespace with vectors
-that were sent keeps its model: only the sender can make their like. One lane at a time does this, in all processes.
+Invariants. Vectors of two models are never compared: the new ones wait in a table of their own, where no search looks. The switch
+changes the row of the namespace alone: from then on searches take the vectors of that table, and of `chunks` only those of the
+new model (`connectors/retrieval/search.py`, which reads both in one snapshot). Then batches exchange the vectors, under the locks
+of their sources, so a writer waits for a batch at most; what searches answer stays the same. What waits for a first vector comes
+first. A namespace with vectors that were sent keeps its model: only the sender can make their like. One lane at a time does this,
+in all processes.
 """
 
 from __future__ import annotations
@@ -26,13 +28,17 @@ _log = get_log("backfill")
 _SOURCE = "/connectors/workers/backfill"
 # As a batch of chunks: one call of an embedder, and the time to store it.
 _MAKER_SECONDS = 60.0
-# 100,000 chunks took 70 s on two cores under a load of 19; the sources of the namespace are locked meanwhile.
+# An index is dropped when nobody reads it any more.
 _SWITCH_SECONDS_MAX = 600.0
+# Chunks whose vectors one transaction exchanges: each is written anew with its words, so that writers of their sources wait
+# some 50 ms on an idle machine.
+EXCHANGED_MAX = 256
+# New entries of the index of words are sorted in after so many batches, under no lock: else the transaction that happens to fill
+# their list does it, which took seconds on a busy machine.
+_BATCHES_SORTED_IN = 4
+# Rows of other tables, which nobody waits for, in one statement.
+_CLEARED_MAX = 1_000
 _SUBMITTED = "chunks.chunk-submitted"
-
-# What a switch does, in this order.
-_OF_MODEL = (QUERIES["take_next_vectors"], QUERIES["drop_other_vectors"], QUERIES["name_next_model"])
-_OF_NAMESPACE = (QUERIES["drop_former_vectors"], QUERIES["forget_next_vectors"])
 
 # Makes vectors of texts; nothing where the only text was refused.
 Make = Callable[[Sequence[Waiting]], Awaitable[list[bytes]]]
@@ -85,6 +91,8 @@ class Switching:
         self._clock = clock
         self._model = model
         self._after: dict[str, Place] = {}
+        self._exchanged: dict[str, Place] = {}
+        self._batches = 0
 
     async def progress(self, connection: Any) -> list[Progress]:
         """Namespaces in progress, hot ones first."""
@@ -103,9 +111,9 @@ class Switching:
                 await connection.execute(QUERIES["begin_switch"], self._model, row["ns"])
                 _log.info("switch_begun", ns=row["ns"], vectors_of=row["embedding_model"], next_model=self._model)
             else:
-                async with connection.transaction():
-                    await connection.execute(QUERIES["end_switch"], row["ns"])
-                    await connection.execute(QUERIES["forget_next_vectors"], row["ns"])
+                while await connection.fetchval(QUERIES["forget_next_vectors"], row["ns"], _CLEARED_MAX):
+                    pass
+                await connection.execute(QUERIES["end_switch"], row["ns"])
                 _log.info("switch_given_up", ns=row["ns"], vectors_of=row["embedding_model"])
 
     async def turn(self, connection: Any, make: Make, *, most: int, aside: Sequence[str], may_end: bool) -> int:
@@ -129,6 +137,40 @@ class Switching:
             return 0
         finally:
             await making.release(connection)
+
+    async def exchange(self, connection: Any) -> int:
+        """One batch of the vectors of a namespace that was switched, whatever its model; of how many rows."""
+        names = [row["ns"] for row in await connection.fetch(QUERIES["namespaces_to_exchange"])]
+        making = Leases(LeaseKind.CHUNK_MODELS, seconds=_MAKER_SECONDS)
+        if not names or not await making.take(connection, ["maker"]):
+            return 0
+        try:
+            return await self._exchange_batch(connection, names[0])
+        finally:
+            await making.release(connection)
+
+    async def _exchange_batch(self, connection: Any, ns: str) -> int:
+        after = self._exchanged.get(ns, _START)
+        for place in dict.fromkeys((after, _START)):
+            rows = await connection.fetch(QUERIES["chunks_to_exchange"], ns, *place, EXCHANGED_MAX)
+            if rows:
+                columns = [list(column) for column in zip(*rows, strict=True)]
+                async with connection.transaction():
+                    await connection.execute(QUERIES["hold_sources_to_fill"], [ns] * len(rows), *columns[:2])
+                    await connection.execute(QUERIES["exchange_vectors"], ns, *columns)
+                self._exchanged[ns] = Place(*rows[-1])
+                self._batches += 1
+                if self._batches % _BATCHES_SORTED_IN == 0:
+                    await connection.execute(QUERIES["sort_in_words"])
+                return len(rows)
+        self._exchanged.pop(ns, None)
+        for left in ("forget_next_vectors", "drop_former_vectors"):
+            count: int = await connection.fetchval(QUERIES[left], ns, _CLEARED_MAX)
+            if count:
+                return count
+        await connection.execute(QUERIES["end_exchange"], ns)
+        _log.info("vectors_exchanged", ns=ns)
+        return 1
 
     async def _lacking(self, connection: Any, ns: str, most: int, aside: Sequence[str]) -> list[Lacking]:
         """The next chunks that lack a vector, once more from the beginning after the last; none where none does."""
@@ -165,32 +207,33 @@ class Switching:
         ]
         await vectors.enable(connection)
         columns = [list(column) for column in zip(*rows, strict=True)]
-        await connection.execute(QUERIES["store_next_vectors"], self._model, ns, *columns)
+        async with connection.transaction():
+            if await connection.fetchrow(QUERIES["hold_namespace_in_switch"], self._model, ns) is None:
+                return  # given up, or switched by another worker
+            await connection.execute(QUERIES["hold_sources_to_fill"], [ns] * len(rows), *columns[:2])
+            await connection.execute(QUERIES["store_next_vectors"], self._model, ns, *columns)
 
     async def _switch(self, connection: Any, ns: str) -> bool:
-        """Have the vectors of a namespace take the place of the others; False: not now, or not at all."""
+        """Have searches of a namespace compare the vectors of the model; False: not now, or not at all."""
         indexing = Leases(LeaseKind.CHUNK_INDEXES, seconds=_SWITCH_SECONDS_MAX)
         if not await indexing.take(connection, ["keeper"]):
             return False  # an index is being built; the old vectors serve
         try:
             for index in await connection.fetch(QUERIES["index_of_namespace"], ns):
                 await connection.execute(index["drop_statement"], timeout=_SWITCH_SECONDS_MAX)
+            last = await connection.fetchrow(QUERIES["last_event_of_namespace"], ns)
             async with connection.transaction():
-                return await self._exchange(connection, ns)
+                return await self._change_model(connection, ns, last)
         finally:
             await indexing.release(connection)
 
-    async def _exchange(self, tx: Any, ns: str) -> bool:
+    async def _change_model(self, tx: Any, ns: str, last: Any) -> bool:
+        """The change itself, with a new version of the namespace; `last`: the event that wrote a text of it last."""
         if await tx.fetchrow(QUERIES["hold_namespace_to_switch"], self._model, ns) is None:
             return False
-        await tx.execute(QUERIES["hold_sources_of_namespace"], ns)
         if await tx.fetchval(QUERIES["has_sent_vectors"], ns):
             return False  # it keeps its model; `review` gives it up
-        for statement in _OF_MODEL:
-            await tx.execute(statement, self._model, ns, timeout=_SWITCH_SECONDS_MAX)
-        for statement in _OF_NAMESPACE:
-            await tx.execute(statement, ns, timeout=_SWITCH_SECONDS_MAX)
-        last = await tx.fetchrow(QUERIES["last_event_of_namespace"], ns)
+        await tx.execute(QUERIES["name_next_model"], self._model, ns)
         if last is not None:
             behind = Position(_SUBMITTED, last["source_partition"], last["source_offset"])
             await bump(

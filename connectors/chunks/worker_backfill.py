@@ -177,7 +177,7 @@ class BackfillWorker:
         try:
             if self._takes_new and self._backlog.is_due():
                 await self._show_backlog(lane.connection)
-            done = await self._batch(lane) or await self._switch(lane)
+            done = await self._exchange(lane) + await self._batch(lane) or await self._switch(lane)
         except (UnavailableError, EmbeddingError) as error:
             lane.failures += 1
             self._set_state(degraded=f"the embedder fails: {error}")
@@ -223,6 +223,10 @@ class BackfillWorker:
             aside=self._left_aside(),
             may_end=len(set(self._refused)) < _REFUSED_MAX,
         )
+
+    async def _exchange(self, lane: _Lane) -> int:
+        """A batch of vectors of a namespace that was switched, beside what waits: its searches are slower meanwhile."""
+        return await self._switching.exchange(lane.connection) if self._takes_new else 0
 
     async def _batch(self, lane: _Lane) -> int:
         """Compute the vectors of some chunks; return how many."""

@@ -36,8 +36,9 @@ _POLL_SECONDS = 0.5
 # A consumer continues to fetch for this long: by then its partitions are in the quick bell's next fetch, and topics
 # that the bell did not know have been requested.
 _COVERED_SECONDS = 4.0
-# It waits for the quick bell for so long, with seconds to spare: its partitions are in the patient bell's next fetch.
-_TAKEN_OVER_SECONDS = 16.0
+# It waits for the quick bell for so long, with seconds to spare: its partitions are in the patient bell's next fetch, and topics
+# that the bell did not know in the one after that, since a broker answers a client's requests one after the other.
+_TAKEN_OVER_SECONDS = 26.0
 # Below the ten minutes after which a broker closes connections that nobody uses.
 _REST_SECONDS_MAX = 480.0
 # A consumer that fetched for this long after a rest and found nothing rests again.
@@ -46,6 +47,8 @@ _GLANCE_SECONDS = 2.0
 _NOBODY_SECONDS = 60.0
 # The doorbell needs to know that there is a record, not its contents; a broker sends at least one batch.
 _FETCH_BYTES_MAX = 1_024
+# A partition of which the client has taken a record is at none of the offsets that were assigned.
+_BEHIND = -1
 # How often a consumer that has stopped fetching polls: it hears of a rebalance within this.
 _SLEEP_SECONDS = 1.0
 # Its thread polls alone for this long before the event loop gets a turn, which costs more than a poll.
@@ -98,6 +101,7 @@ class _Bell:
         self._fetch_wait_ms = fetch_wait_ms
         self._lock = threading.Lock()
         self._waiting: dict[object, _Waiting] = {}
+        self._assigned: dict[Place, int] = {}  # what the client was told, with the offsets; of the thread alone
         self._has_changed = False  # who waits, since the client was told
         self._thread: threading.Thread | None = None
         self._has_work = threading.Event()  # somebody waits, or it is closed
@@ -134,6 +138,7 @@ class _Bell:
             thread.join()
 
     def _run(self) -> None:
+        self._assigned = {}
         try:
             with contextlib.closing(self._opened()) as consumer:
                 while not self._is_closed.is_set():
@@ -161,24 +166,36 @@ class _Bell:
                 "auto.offset.reset": "earliest",
                 "fetch.wait.max.ms": self._fetch_wait_ms,
                 "fetch.message.max.bytes": _FETCH_BYTES_MAX,
-                "queued.min.messages": 1,
+                # The queue is that of all partitions: were it full with the first record, no other partition would be in the next
+                # fetch, which may wait for ten seconds.
+                "queued.min.messages": 1_000,
                 "logger": logging.getLogger("librdkafka"),
             }
         )
 
     def _assign(self, consumer: Consumer) -> None:
-        """Wait for exactly those who wait now. A fetch in progress goes on, and ends at the first record of those before."""
+        """Wait for exactly those who wait now. A fetch in progress goes on, and ends at the first record of those before.
+
+        Partitions that stay are left alone: one that is assigned anew is started anew, and a fetch that begins while they are
+        started, one after the other, waits for those alone that were.
+        """
         with self._lock:
             if not self._has_changed:
                 return
             self._has_changed = False
             if not self._waiting and not self._is_closed.is_set():
                 self._has_work.clear()
-            first: dict[Place, int] = {}
+            wanted: dict[Place, int] = {}
             for one in self._waiting.values():
                 for place, offset in one.places.items():
-                    first[place] = min(offset, first.get(place, offset))
-        consumer.assign([TopicPartition(*place, offset) for place, offset in first.items()])
+                    wanted[place] = min(offset, wanted.get(place, offset))
+        gone = [place for place, offset in self._assigned.items() if wanted.get(place) != offset]
+        new = [(place, offset) for place, offset in wanted.items() if self._assigned.get(place) != offset]
+        self._assigned = wanted
+        if gone:
+            consumer.incremental_unassign([TopicPartition(*place) for place in gone])
+        if new:
+            consumer.incremental_assign([TopicPartition(*place, offset) for place, offset in new])
 
     def _wake_all(self) -> None:
         """Wake all: nobody may wait for a doorbell that does not run; the next waiter starts it again."""
@@ -189,6 +206,8 @@ class _Bell:
             self._thread = None
 
     def _wake(self, place: Place, offset: int) -> None:
+        if place in self._assigned:
+            self._assigned[place] = _BEHIND  # whoever waits there next may wait for this very record
         with self._lock:
             woken = [who for who, one in self._waiting.items() if one.places.get(place, offset + 1) <= offset]
             for who in woken:

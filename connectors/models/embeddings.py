@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from highwater.schemas.errors import HighwaterError
+from highwater.streams.feeds.basis import MARKED
 from highwater.streams.feeds.embedding import TextEmbedder
 
 
@@ -45,7 +46,7 @@ class BuiltInEmbedder:
     is_paid = False
 
     def __init__(self) -> None:
-        self._made = TextEmbedder()
+        self._made = TextEmbedder(MARKED)
         self.basis_id = self.model = self._made.basis_id
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from highwater.connectors.models.embeddings import Embedded, EmbeddingError
 from highwater.connectors.models.onnx import open_session
 from highwater.streams.clock import monotonic_seconds
-from highwater.streams.feeds.basis import UNFITTED_ID
+from highwater.streams.feeds.basis import MARKED, UNFITTED_ID
 from highwater.streams.feeds.embedding import TextEmbedder
 from highwater.streams.feeds.tokens import TEXT_CHARACTERS_MAX
 from highwater.streams.models.leads import lead_of
@@ -60,7 +60,7 @@ IDLE_SECONDS = 60.0
 # (docs/benchmarks/search.md). A lead has some 15 tokens and costs a tenth of a text.
 LEAD_SHARE = 0.4
 # Said in the name of the basis: how texts become vectors beside the files. Raised with every change that alters a vector.
-_WAY = f"2|{WINDOW_TOKENS}|{WINDOWS_MAX}|{LEAD_SHARE}|{UNFITTED_ID}"
+_WAY = f"2|{WINDOW_TOKENS}|{WINDOWS_MAX}|{LEAD_SHARE}|{MARKED.basis_id}"
 # The same in releases before leads.
 _WAY_WITHOUT_LEADS = f"1|{WINDOW_TOKENS}|{WINDOWS_MAX}|{UNFITTED_ID}"
 
@@ -121,7 +121,8 @@ class ModelDamagedError(EmbeddingError):
 class LocalEmbedder:
     """Vectors of 384 float32, unit length. Threads and tasks may share it.
 
-    `in_background`: with the lowest processor priority. `has_leads`: False gives the vectors of releases before leads.
+    `in_background`: with the lowest processor priority. `has_leads`: False gives the vectors of releases
+    before leads, when marks were no part of words.
     """
 
     # It gives "advantages" and "disadvantages" of a thing a cosine of 0.95, "increase" and "decrease" 0.953: so near
@@ -174,7 +175,7 @@ class LocalEmbedder:
             else:
                 others.append(number)
         if others:
-            vectors[others] = encoder.unread([texts[number] for number in others])
+            vectors[others] = encoder.unread([texts[number] for number in others], is_former=not self._has_leads)
         LOCAL_TEXTS.labels("read").inc(len(texts) - len(others))
         LOCAL_TEXTS.labels("unread").inc(len(others))
         return vectors
@@ -186,7 +187,7 @@ class _Encoder:
     def __init__(self, session: InferenceSession, pieces: WordPieces) -> None:
         self._session = session
         self._pieces = pieces
-        self._others = TextEmbedder()
+        self._others, self._former_others = TextEmbedder(MARKED), TextEmbedder()
 
     def vector(self, text: str, *, has_lead: bool) -> Float32Array:
         """Return the vector of a text that the model reads; `has_lead`: its lead counts, too."""
@@ -203,9 +204,9 @@ class _Encoder:
             summed += hidden[0].sum(axis=0, dtype=np.float64)
         return _unit(summed)
 
-    def unread(self, texts: Sequence[str | None]) -> Float32Array:
-        """Return the vectors of texts that it does not read."""
-        return self._others.embed(texts)
+    def unread(self, texts: Sequence[str | None], *, is_former: bool) -> Float32Array:
+        """Return the vectors of texts that it does not read, as this release or the former ones have them."""
+        return (self._former_others if is_former else self._others).embed(texts)
 
 
 def _unit(vector: Float64Array) -> Float64Array:

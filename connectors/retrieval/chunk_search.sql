@@ -15,9 +15,9 @@
 SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('hnsw.iterative_scan', 'strict_order', true),
        set_config('hnsw.ef_search', $1, true), set_config('enable_sort', 'off', true), set_config('jit', 'off', true)
 
--- Whose vectors a namespace has in this snapshot.
+-- Whose vectors a namespace has in this snapshot, and whether some stand beside its chunks.
 -- name: model_of_namespace
-SELECT embedding_model FROM chunk_namespaces WHERE ns = $1
+SELECT embedding_model, vectors_beside FROM chunk_namespaces WHERE ns = $1
 
 -- The words of a question and how many chunks of a namespace have each; the word '' with all its chunks and their octets.
 -- name: words_asked
@@ -71,12 +71,42 @@ WITH visible AS NOT MATERIALIZED (
       AND ($20::timestamptz IS NULL OR coalesce(content_since, created_at) <= $20)
 )
 
--- The same of texts that were replaced or taken out since: those that were found at a time, of each chunk one at most.
+-- The same while vectors of the model stand beside (`chunk_next_vectors`): those in `chunks` that another model made count for nothing.
+-- No index has this expression, so all are compared one by one.
+-- name: visible_chunks_beside
+WITH visible AS NOT MATERIALIZED (
+    SELECT c.ctid AS place, c.slot, c.source_id, c.chunk_no, coalesce(c.published_at, c.created_at) AS base, m.embedding,
+           c.words AS all_words,
+           CASE WHEN $2::vector IS NULL OR m.embedding IS NULL THEN 0
+                ELSE coalesce(nullif(1 - (m.embedding <=> $2::vector), 'NaN'), 0) END AS cosine,
+           CASE WHEN $3::text IS NOT NULL THEN c.words END AS words, chunk_text_octets(c.title, c.content) AS octets
+    FROM chunks AS c
+    CROSS JOIN LATERAL (
+        SELECT CASE
+            WHEN c.embedding_model = 'sent' OR c.embedding_model = (SELECT embedding_model FROM chunk_namespaces WHERE ns = $1)
+                THEN c.embedding
+            ELSE (
+                SELECT v.embedding FROM chunk_next_vectors AS v
+                WHERE v.ns = c.ns AND v.slot = c.slot AND v.source_id = c.source_id AND v.chunk_no = c.chunk_no
+                  AND v.model = (SELECT embedding_model FROM chunk_namespaces WHERE ns = $1)
+            ) END AS embedding
+        OFFSET 0
+    ) AS m
+    WHERE c.ns = $1 AND NOT c.to_delete AND ($4::text IS NULL OR c.slot = $4) AND ($5::text[] IS NULL OR c.source_id = ANY ($5))
+      AND ($6::timestamptz IS NULL OR coalesce(c.published_at, c.created_at) >= $6)
+      AND ($13::timestamptz IS NULL OR coalesce(c.published_at, c.created_at) <= $13)
+      AND ($20::timestamptz IS NULL OR coalesce(c.content_since, c.created_at) <= $20)
+)
+
+-- The same of texts that were replaced or taken out since: those that were found at a time, of each chunk one at most. Of vectors only
+-- the model's count; those that were sent before the model was changed are some other's, and gone when all vectors are exchanged.
 -- name: visible_former_chunks
 WITH visible AS NOT MATERIALIZED (
     SELECT ctid AS place, slot, source_id, chunk_no, coalesce(published_at, created_at) AS base, embedding, words AS all_words,
-           CASE WHEN $2::vector IS NULL OR embedding IS NULL THEN 0
-                ELSE coalesce(nullif(1 - (embedding <=> $2::vector), 'NaN'), 0) END AS cosine,
+           CASE WHEN $2::vector IS NOT NULL AND embedding IS NOT NULL
+                     AND (embedding_model = (SELECT embedding_model FROM chunk_namespaces WHERE ns = $1)
+                          OR embedding_model = 'sent' AND NOT (SELECT vectors_beside FROM chunk_namespaces WHERE ns = $1))
+                THEN coalesce(nullif(1 - (embedding <=> $2::vector), 'NaN'), 0) ELSE 0 END AS cosine,
            CASE WHEN $3::text IS NOT NULL THEN words END AS words, chunk_text_octets(title, content) AS octets
     FROM former_chunks
     WHERE ns = $1 AND ($4::text IS NULL OR slot = $4) AND ($5::text[] IS NULL OR source_id = ANY ($5))

@@ -67,10 +67,28 @@ _TOPIC = "chunks.chunk-submitted"
 # In the statements the length of vectors is a number of their text, as the index's is.
 _LENGTH = "halfvec(384)"
 _BEST = (QUERIES["best_candidates"], QUERIES["whole_chunks"])
-_OF_ALL = "\n".join((QUERIES["visible_chunks"], QUERIES["all_candidates"], *_BEST))
-_NEAR = (QUERIES["visible_chunks"], QUERIES["near_candidates"])
-_NEAR_WITHOUT_WORDS = "\n".join((*_NEAR, QUERIES["candidates_without_words"], *_BEST))
-_NEAR_WITH_WORDS = "\n".join((*_NEAR, QUERIES["candidates_with_words"], *_BEST))
+
+
+class _Statements(NamedTuple):
+    """The statements that search the current texts of a namespace."""
+
+    of_all: str
+    near_without_words: str
+    near_with_words: str
+
+
+def _statements(visible: str) -> _Statements:
+    near = (visible, QUERIES["near_candidates"])
+    return _Statements(
+        "\n".join((visible, QUERIES["all_candidates"], *_BEST)),
+        "\n".join((*near, QUERIES["candidates_without_words"], *_BEST)),
+        "\n".join((*near, QUERIES["candidates_with_words"], *_BEST)),
+    )
+
+
+_PLAIN = _statements(QUERIES["visible_chunks"])
+# While vectors of the namespace's model stand beside its chunks.
+_BESIDE = _statements(QUERIES["visible_chunks_beside"])
 _FORMER = "\n".join(
     (
         QUERIES["visible_former_chunks"],
@@ -247,13 +265,16 @@ async def search(
     limit = max(1, min(limit, RESULTS_MAX))
     async with snapshot(pool) as tx:
         await vectors.enable(tx)
-        if (
-            vector is not None
-            and await tx.fetchval(QUERIES["model_of_namespace"], asked.ns) != namespace["embedding_model"]
-        ):
-            # All vectors of the namespace became another model's since its row was read: words are left.
-            vector, asked = None, asked._replace(vector=None)
-            share = text_share_of(mode, has_vector=False, has_words=has_words, text_share=scoring.passport.text_share)
+        statements = _PLAIN
+        if vector is not None:
+            now = await tx.fetchrow(QUERIES["model_of_namespace"], asked.ns)
+            statements = _BESIDE if now is not None and now["vectors_beside"] else _PLAIN
+            if now is None or now["embedding_model"] != namespace["embedding_model"]:
+                # All vectors of the namespace became another model's since its row was read: words are left.
+                vector, asked = None, asked._replace(vector=None)
+                share = text_share_of(
+                    mode, has_vector=False, has_words=has_words, text_share=scoring.passport.text_share
+                )
         found_words = await words_of(tx, asked.ns, words, WORDED_MAX, text_share=share) if words and share else None
         if vector is None and found_words is None and (q_vector is not None or has_words):
             raise NothingToCompareError
@@ -264,10 +285,10 @@ async def search(
         counted = await one_row(tx, QUERIES["count_chunks"], asked.ns, slot, asked.source_ids, *most, asked.texts_of)
         looked_for = limit if asked.texts_of is None or per_source is None else 2 * limit
         if counted["compared"] <= COMPARED_MAX:
-            rows = await tx.fetch(_OF_ALL, *asked, looked_for)
+            rows = await tx.fetch(statements.of_all, *asked, looked_for)
             found = Found(_results(rows, asked, scoring), is_complete=True, is_exact=True)
         else:
-            near = _near_statement(namespace["dimensions"], has_words=found_words is not None)
+            near = _near_statement(statements, namespace["dimensions"], has_words=found_words is not None)
             found = await _by_index(tx, near, asked, found_words, scoring, depths, looked_for)
         if asked.texts_of is not None:
             former = _results(await tx.fetch(_FORMER, *asked, looked_for), asked, scoring)
@@ -292,9 +313,9 @@ def _merged(current: Sequence[Result], former: Sequence[Result], per_source: int
     return tuple(kept)
 
 
-def _near_statement(dimensions: int | None, *, has_words: bool) -> str:
+def _near_statement(statements: _Statements, dimensions: int | None, *, has_words: bool) -> str:
     """The statement that searches by the index of vectors of this length; without vectors it is not looked at."""
-    statement = _NEAR_WITH_WORDS if has_words else _NEAR_WITHOUT_WORDS
+    statement = statements.near_with_words if has_words else statements.near_without_words
     return statement.replace(_LENGTH, f"halfvec({dimensions or 1:d})")
 
 

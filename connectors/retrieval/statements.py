@@ -16,6 +16,7 @@ class Statements(TypedDict):
     words_asked: str
     count_chunks: str
     visible_chunks: str
+    visible_chunks_beside: str
     visible_former_chunks: str
     all_candidates: str
     near_candidates: str

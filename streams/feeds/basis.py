@@ -32,8 +32,10 @@ CodeArray = NDArray[np.uint32]
 DIMENSIONS = 384
 # Hashed vectors without a fit: the basis of an empty store, which this name identifies.
 UNFITTED_ID = "hashed-text-384.v1"
-# What fitted bases are called, before the hash of their bytes.
-FITTED_PREFIX = "text-384.v2-"
+# The same of words that keep their marks: of chunks, and of texts that the local model does not read.
+MARKED_ID = "hashed-text-384.v2"
+# What fitted bases are called, before the hash of their bytes: those of words that keep their marks, and those before them.
+FITTED_PREFIX, UNMARKED_PREFIX = "text-384.v3-", "text-384.v2-"
 
 # Coordinates of the wide space. On 49,381 commit subjects twice as many give no better clusters, for four times the
 # memory and ten times the time of the decomposition.
@@ -66,7 +68,8 @@ FIT_GROWTH = 4
 _FIT_BATCH = 2_048
 
 _MAGIC = struct.Struct("<4sI")
-_MAGIC_NAME = b"HWB2"
+_MAGIC_NAMES = {b"HWB3": FITTED_PREFIX, b"HWB2": UNMARKED_PREFIX}
+_MAGIC_NAME = b"HWB3"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,11 +86,16 @@ class Basis:
     weights: NDArray[np.uint8] | None = None
     projection: NDArray[np.int16] | None = None
 
+    @property
+    def keeps_marks(self) -> bool:
+        """Whether its words keep their marks (`tokens.words_of`)."""
+        return self.basis_id != UNFITTED_ID and not self.basis_id.startswith(UNMARKED_PREFIX)
+
     def to_bytes(self) -> bytes:
         """Return everything but the name, little-endian: 1.8 MB; empty for the unfitted basis."""
         if self.weights is None or self.projection is None:
             return b""
-        head = _MAGIC.pack(_MAGIC_NAME, self.fitted_on)
+        head = _MAGIC.pack(_MAGIC_NAME if self.keeps_marks else b"HWB2", self.fitted_on)
         return head + self.weights.tobytes() + self.projection.astype("<i2").tobytes()
 
     @classmethod
@@ -100,12 +108,13 @@ class Basis:
         if not data:
             basis = cls()
         else:
-            if len(data) != _MAGIC.size + 3 * COUNTERS + 2 * WIDTH * DIMENSIONS or data[:4] != _MAGIC_NAME:
+            prefix = _MAGIC_NAMES.get(data[:4])
+            if len(data) != _MAGIC.size + 3 * COUNTERS + 2 * WIDTH * DIMENSIONS or prefix is None:
                 raise ValueError(f"{len(data)} bytes are not a model of this version")
             _, fitted_on = _MAGIC.unpack_from(data)
             weights = np.frombuffer(data, np.uint8, 3 * COUNTERS, _MAGIC.size).reshape(3, COUNTERS)
             projection = np.frombuffer(data, "<i2", offset=_MAGIC.size + 3 * COUNTERS).reshape(WIDTH, DIMENSIONS)
-            name = FITTED_PREFIX + hashlib.sha256(data).hexdigest()[:12]
+            name = prefix + hashlib.sha256(data).hexdigest()[:12]
             basis = cls(name, fitted_on, weights, projection.astype(np.int16, copy=False))
         if basis_id not in (None, basis.basis_id):
             raise ValueError(f"the bytes are those of {basis.basis_id}, not of {basis_id}")
@@ -113,6 +122,7 @@ class Basis:
 
 
 UNFITTED = Basis()
+MARKED = Basis(MARKED_ID)
 
 
 def should_fit(corpus: int, fitted_on: int | None) -> bool:
@@ -122,10 +132,10 @@ def should_fit(corpus: int, fitted_on: int | None) -> bool:
     return corpus >= (FIT_TEXTS_MIN if fitted_on is None else FIT_GROWTH * fitted_on)
 
 
-def terms_of(text: str | None) -> list[str]:
+def terms_of(text: str | None, *, keeps_marks: bool = False) -> list[str]:
     """What of a text is embedded: its words, else its function words, else its runs of other characters."""
     cleaned = clean(text)
-    words = words_of(cleaned)
+    words = words_of(cleaned, keeps_marks=keeps_marks)
     telling = [word for word in words if word not in STOP_WORDS]
     return telling or words or (text or "")[:TEXT_CHARACTERS_MAX].lower().split()
 
@@ -218,7 +228,7 @@ class _Corpus:
         words: list[NDArray[np.int32]] = []
         characters = 0
         for text in texts:
-            terms = terms_of((text or "")[:FIT_TEXT_CHARACTERS_MAX])
+            terms = terms_of((text or "")[:FIT_TEXT_CHARACTERS_MAX], keeps_marks=True)
             numbers = np.array([number.setdefault(term, len(number)) for term in terms], dtype=np.int32)
             digest = hashlib.blake2b(numbers.tobytes(), digest_size=12).digest()
             if not terms or digest in seen:

@@ -69,6 +69,7 @@ class TextEmbedder:
 
     def __init__(self, basis: Basis = UNFITTED) -> None:
         self.basis_id = basis.basis_id
+        self._keeps_marks = basis.keeps_marks
         self._words: _HashedWords | _ProjectedWords
         if basis.weights is None or basis.projection is None:
             self._words = _HashedWords()
@@ -92,7 +93,7 @@ class TextEmbedder:
     def _embed_batch(self, texts: Sequence[str | None]) -> Float32Array:
         if len(self._row_of_word) > WORDS_CACHED_MAX:
             self._row_of_word.clear()
-        terms, text_of = terms_of_all(texts)
+        terms, text_of = terms_of_all(texts, keeps_marks=self._keeps_marks)
         first = len(self._row_of_word)
         word = np.fromiter(map(self._row_of_word.__getitem__, terms), dtype=np.int64, count=len(terms))
         if len(self._row_of_word) > first:

@@ -47,7 +47,7 @@ _HYPHEN, _APOSTROPHE = ord("-"), ord("'")
 _HASH_CHARACTERS_MIN, _HASH_CHARACTERS_MAX = 7, 64
 
 
-def terms_of_all(texts: Sequence[str | None]) -> tuple[list[str], Places]:
+def terms_of_all(texts: Sequence[str | None], *, keeps_marks: bool = False) -> tuple[list[str], Places]:
     """The terms of each text, those of one text together and in order, and beside each term the number of its text.
 
     The texts are in any order. Together they have at most 1 Mi of characters.
@@ -64,7 +64,7 @@ def terms_of_all(texts: Sequence[str | None]) -> tuple[list[str], Places]:
     kept = ~(is_stop | slow[text_of])
     terms, numbers = list(compress(words, kept.tolist())), [text_of[kept]]
     for i in np.flatnonzero(slow).tolist():
-        found = terms_of(texts[i])
+        found = terms_of(texts[i], keeps_marks=keeps_marks)
         terms += found
         numbers.append(np.full(len(found), i))
     return terms, np.concatenate(numbers)

@@ -10,6 +10,8 @@ import unicodedata
 from functools import cache, lru_cache
 from itertools import pairwise
 
+from highwater.streams.letters import UNSPACED, comparable, is_within_letter, marks
+
 # Beyond this a text adds cost, not meaning: an insight is a headline or a paragraph, 8,192 characters are two pages.
 TEXT_CHARACTERS_MAX = 8_192
 # Longer runs are encoded data, not words.
@@ -76,14 +78,7 @@ _WEB_ADDRESS = re.compile(r"\b(?:https?://|www\.)\S+")
 _HASH = re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{7,64}\b")
 _RUN = re.compile(r"[^\W_]+(?:['\u2019][^\W\d_]+)?")
 _CASE_CHANGE = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-# Scripts written without spaces: their runs become overlapping pairs of characters.
-_UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
 _HAS_LETTER = re.compile(r"[^\W\d_]")
-# Letters of Thai and Lao that belong to the one before them, and to the one after them.
-_LETTERS_BEHIND = frozenset("\u0e30\u0e32\u0e33\u0e45\u0e46\u0eb0\u0eb2\u0eb3\u0ec6")
-_LETTERS_AHEAD = frozenset("\u0e40\u0e41\u0e42\u0e43\u0e44\u0ec0\u0ec1\u0ec2\u0ec3\u0ec4")
-# What joins or parts two letters of one word, in Persian and in Indic scripts.
-_JOINERS = "\u200c\u200d"
 
 
 def without_addresses(text: str | None) -> str:
@@ -104,19 +99,25 @@ def clean(text: str | None) -> str:
     return _HASH.sub(" ", cut)
 
 
-def words_of(cleaned: str) -> list[str]:
-    """The words of a `clean` text in order, lower-cased, function words kept. Numbers and versions are left out."""
+def words_of(cleaned: str, *, keeps_marks: bool = False) -> list[str]:
+    """The words of a `clean` text in order, lower-cased, function words kept. Numbers and versions are left out.
+
+    `keeps_marks`: a mark belongs to its letter, else it parts words, which cuts those of Indic scripts at each vowel. Vectors of
+    bases that are older than this rule are made without it.
+    """
+    pattern = _RUN
     if not cleaned.isascii():
-        cleaned = _UNSPACED.sub(_in_pairs, cleaned)
-    runs = _RUN.findall(_CASE_CHANGE.sub(" ", cleaned).lower())
+        pattern = _run_with_marks() if keeps_marks else _RUN
+        cleaned = comparable(cleaned) if keeps_marks else UNSPACED.sub(_in_pairs, cleaned)
+    runs = pattern.findall(_CASE_CHANGE.sub(" ", cleaned).lower())
     return [run for run in runs if (run.isalpha() and len(run) <= WORD_CHARACTERS_MAX) or is_word(run)]
 
 
 def spelled_words_of(cleaned: str) -> list[tuple[int, int]]:
     """Return where the words of a `clean` text begin and end in it, so that they can be shown; split as by `words_of`.
 
-    But a mark stays with the letter that it belongs to, as a vowel of an Indic script does: what `words_of` takes apart there is
-    compared and never shown. A script without spaces is cut into its letters, whose pairs are what can be read.
+    But a mark always stays with the letter that it belongs to, as a vowel of an Indic script does. A script without spaces is cut
+    into its letters, whose pairs are what can be read.
     """
     found: list[tuple[int, int]] = []
     if not _HAS_LETTER.search(cleaned):
@@ -127,9 +128,9 @@ def spelled_words_of(cleaned: str) -> list[tuple[int, int]]:
         if not written.isascii():
             cuts += [
                 cut
-                for unspaced in _UNSPACED.finditer(written)
+                for unspaced in UNSPACED.finditer(written)
                 for cut in range(unspaced.start(), unspaced.end() + 1)
-                if not _is_within_letter(written, cut)
+                if not is_within_letter(written, cut)
             ]
         edges = sorted({0, *cuts, len(written)})
         spans = ((run.start() + first, run.start() + last) for first, last in pairwise(edges))
@@ -148,24 +149,10 @@ def _case_cuts(written: str) -> list[int]:
     return cuts if any(last - first > PIECE_CHARACTERS_MAX for first, last in pieces) else []
 
 
-def _is_within_letter(written: str, cut: int) -> bool:
-    """Whether what stands on both sides of a cut is one letter to a reader."""
-    if not 0 < cut < len(written):
-        return False
-    before, after = written[cut - 1], written[cut]
-    return after in _LETTERS_BEHIND or before in _LETTERS_AHEAD or after in _JOINERS or is_mark(after)
-
-
-def is_mark(character: str) -> bool:
-    """Whether a character belongs to the letter before it: an accent, or a vowel of an Indic script or of Thai."""
-    return unicodedata.category(character).startswith("M")
-
-
 @cache
 def _run_with_marks() -> re.Pattern[str]:
-    """`_RUN` with the marks of every script within: the 2,000 that `re` has no class for, found in 10 ms once a process."""
-    marks = "".join(map(re.escape, filter(is_mark, map(chr, range(0x300, 0x10000)))))
-    return re.compile(rf"[^\W_](?:[^\W_]|[{marks}{_JOINERS}])*(?:['\u2019][^\W\d_]+)?")
+    """`_RUN` with the marks of every script within."""
+    return re.compile(rf"[^\W_](?:[^\W_]|[{marks()}])*(?:['\u2019][^\W\d_]+)?")
 
 
 def stem_of(word: str) -> str:

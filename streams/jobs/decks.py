@@ -20,6 +20,7 @@ import orjson
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.documents.chunking import Block
 from highwater.streams.documents.prose import COLUMNS_MAX, ROWS_MAX, unmarked
+from highwater.streams.letters import runs_in
 
 OUTLINE = "outline"
 # # A title fits a line of a slide, a point or bullet two, notes what is said in a minute or two.
@@ -58,7 +59,6 @@ bullets: 2 to 6 full statements that make the points, with names, numbers and da
 the source that says it; where there are sources nothing that is not in them. notes: what the speaker says, one to four sentences.
 table: only where a source has one that makes the point, else leave it out. The language of the query."""
 
-_WORD = re.compile(r"[^\W_]+")
 _SENTENCE_ENDS = re.compile(r"(?<=[.!?])\s|(?<=。)|\n(?=\s*(?:[-*+]|\d{1,3}[.)])\s)")
 _BLANK_LINES = re.compile(r"\n\s*\n")
 _TABLE_BEGINS = re.compile(r"[^\n]*\|[^\n]*\n[\s|:-]*-[\s|:-]*\n")
@@ -351,7 +351,7 @@ def sources_hash(source_document_ids: Iterable[str], slides: int) -> str:
 
 
 def _words(text: str) -> list[str]:
-    return [word for word in _WORD.findall(text.casefold()) if len(word) >= _WORD_CHARACTERS_MIN]
+    return [word for word in runs_in(text.casefold()) if len(word) >= _WORD_CHARACTERS_MIN]
 
 
 def _told(passages: Iterable[Passage]) -> list[dict[str, str]]:

@@ -19,6 +19,7 @@ import orjson
 
 from highwater.streams.documents.prose import Table, sentences_of, tables_of
 from highwater.streams.jobs.decks import HEADING_BETWEEN, OUTLINE, POINTS_MAX
+from highwater.streams.letters import runs_in
 
 NO_SOURCES = "No document was given for this."
 NOTHING_MORE = "The sources say no more about this."
@@ -384,7 +385,7 @@ def _line_before(part: _Part, place: int) -> int:
 
 
 def _words(text: str) -> list[str]:
-    found = _WORD.findall(text.casefold())
+    found = (_WORD.findall if text.isascii() else runs_in)(text.casefold())
     return [word for word in found if len(word) >= _WORD_CHARACTERS_MIN and word not in _COMMON]
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from highwater.streams.letters import runs_in
 from highwater.streams.models.answers import clean_text
 from highwater.streams.models.tokens import count_tokens, cut_to_tokens, surely_fits
 
@@ -50,7 +51,6 @@ _NO_ATTRIBUTE = str.maketrans({"<": BRACKET, ">": "\u203a", '"': "'"})
 _NUMBER = re.compile(r"\D*([0-9]{1,18})")
 _POINTER = re.compile(r"(?:\A|_)(?:ids?|lsm|memory|memories|records?)(?:\Z|_)")
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
-_WORD = re.compile(r"[^\W_]+")
 # A keyword of one or two letters is within half of all words.
 _KEYWORD_CHARACTERS_MIN = 3
 
@@ -321,7 +321,7 @@ def _ids_in(value: Any, *, is_pointer: bool) -> Iterable[int]:
 
 
 def _words(text: str) -> set[str]:
-    return {word for word in _WORD.findall(text.casefold()) if len(word) >= _KEYWORD_CHARACTERS_MIN}
+    return {word for word in runs_in(text.casefold()) if len(word) >= _KEYWORD_CHARACTERS_MIN}
 
 
 def _iso(ms: int) -> str:

@@ -18,6 +18,7 @@ import orjson
 
 from highwater.streams.documents.prose import sentences_of, unmarked
 from highwater.streams.models.answers import UnusableAnswerError, json_object_in
+from highwater.streams.queries.asked_kind import AskedKind, asked_kind
 from highwater.streams.queries.context import CONTEXT_TAG, QUERY_TAG
 from highwater.streams.queries.memory import TAG_CHARACTERS_MAX
 from highwater.streams.queries.states import Stage
@@ -35,6 +36,10 @@ SHOWN_CHARACTERS_MAX = 240
 TAGS_MAX = 8
 # A source is named when it shares so much of the query as the best one does; the best must share so much of the query itself.
 _NEAR_BEST, _SHARE_MIN = 0.6, 0.3
+# One that names a thing of the kind that is asked for comes first if it shares so much of what the best one does.
+_NEAR_NAMING = 0.5
+# Of a question of at least so many telling words a source has two, however near it is: one alone is chance.
+_WORDS_OF_TWO = 3
 # A word that no source has counts for at most two ordinary ones: else a single stray word would silence what is there.
 _ABSENT_WEIGHT_MAX = 2.0
 
@@ -57,6 +62,8 @@ _PERSON = re.compile(
     r"|(?<=[Tt]hanks to )[A-Z][\w'-]+(?: [A-Z][\w'-]+){0,2}"
 )
 _NAME = re.compile(r"[A-Z0-9]")
+# A product's name that people shorten: RabbitMQ is "rabbit" to those who write of it.
+_PRODUCT = re.compile(r"([A-Z][a-z]{3,})(?:DB|MQ|SQL|JS)")
 _DATE = re.compile(r"\b(?:19|20)\d\d(?:-\d\d){0,2}\b")
 _RECENT = re.compile(r"\b(?:latest|newest|last|recent|recently)\b", re.IGNORECASE)
 _OF_HISTORY = re.compile(
@@ -126,7 +133,7 @@ def _assemble(user: str) -> str:
     parts = [
         *_section("history", lines[-LINES_MAX:], wanted),
         *_section("memory", records[-RECORDS_MAX:], wanted),
-        *_section("sources", [one.element for one in ranked], wanted, opening=counted[0] if counted else "<sources>"),
+        *_section("sources", [one.element for one in ranked], wanted, asked_kind(query), counted[0] if counted else ""),
     ]
     return "\n".join(["<context>", *parts, "</context>"])
 
@@ -182,14 +189,16 @@ def _of_sources(query: str, best: Sequence[_Element], *, counted: re.Match[str] 
     # A verb or a common noun may be put in other words; a name that no source has is worth saying.
     told = [word for word in told_words(query) if _NAME.search(word) and not _DATE.fullmatch(word)]
     missing = [word for word in told if words_of(word).isdisjoint(named)]
-    lines = [_lead(query, best, wanted, counted)]
+    lines = [_lead(query, best, wanted, counted, asked_kind(query))]
     lines += [f"[{_number(one)}] {_place(one)}: {_shown(one.text, wanted)}" for one in best[:SHOWN_MAX]]
     if missing:
         lines.append(f"No source names {', '.join(missing[:SHOWN_MAX])}.")
     return "\n".join(lines)
 
 
-def _lead(query: str, best: Sequence[_Element], wanted: frozenset[str], counted: re.Match[str] | None) -> str:
+def _lead(
+    query: str, best: Sequence[_Element], wanted: frozenset[str], counted: re.Match[str] | None, of: AskedKind | None
+) -> str:
     """What the sources say to the kind of question, as a sentence: how many, when, where, who, or what the nearest one says."""
     first = best[0]
     mark = f"[{_number(first)}]"
@@ -213,7 +222,16 @@ def _lead(query: str, best: Sequence[_Element], wanted: frozenset[str], counted:
         if people:
             return f"The sources name {_listed(people)}."
         return f"No source names a person; the nearest one {mark} says: {_shown(first.text, wanted)}"
-    return f"The nearest source {mark} says: {_shown(first.text, wanted)}"
+    return _lead_of_kind(first, mark, _shown(first.text, wanted, of), of)
+
+
+def _lead_of_kind(first: _Element, mark: str, said: str, of: AskedKind | None) -> str:
+    """What the nearest source says, and the thing of the kind that is asked for, if it is one that can be told."""
+    named = [] if of is None else of.named_in(first.text)
+    if of is not None and of.is_certain and not named:
+        return f"No {of.name} is named; the nearest source {mark} says: {said}"
+    # A text that names many is quoted: which of them is meant, it says itself.
+    return f"The nearest source {mark} {f'names {named[0]}' if len(named) == 1 else 'says'}: {said}"
 
 
 def _day(one: _Element) -> str:
@@ -254,6 +272,9 @@ def _best(query: str, wanted: frozenset[str], elements: Sequence[_Element]) -> l
     if dated:
         elements = dated
         wanted = frozenset(word for word in wanted if not word.isdigit())
+    groups = {group for word in told_words(query) if (group := words_of(word) & wanted)}
+    least = 2 if len(groups) >= _WORDS_OF_TWO else 1
+    elements = [one for one in elements if sum(not group.isdisjoint(one.words) for group in groups) >= least]
     ranked = _ranked(wanted, elements)
     if not ranked:
         return dated[:SHOWN_MAX] if dated and not wanted else []
@@ -261,6 +282,14 @@ def _best(query: str, wanted: frozenset[str], elements: Sequence[_Element]) -> l
         # Near by what they mean rather than by words: those are given nearest first.
         return [one for one in elements if one.tag == "source" and one.words & wanted][:1]
     near = [one.element for one in ranked if one.score >= _NEAR_BEST * ranked[0].score]
+    kind = asked_kind(query)
+    if kind is not None:
+        naming = [
+            one.element
+            for one in ranked
+            if one.score >= _NEAR_NAMING * ranked[0].score and kind.named_in(one.element.text)
+        ]
+        near = [*naming, *(one for one in near if one not in naming)]
     if _RECENT.search(query):
         near.sort(key=lambda one: one.attributes.get("date", ""), reverse=True)
     return list({" ".join(sorted(one.words)): one for one in reversed(near)}.values())[::-1]
@@ -295,6 +324,7 @@ def _keywords(query: str) -> list[str]:
     words = told_words(query)[:KEYWORDS_MAX]
     stems = {stem_of(word.lower()) for word in words}
     others = [word for group in SAME if stem_of(group[0]) in stems for word in group]
+    others += [found[1] for word in words if (found := _PRODUCT.fullmatch(word))]
     return list(dict.fromkeys([*words, *others]))[: 2 * KEYWORDS_MAX]
 
 
@@ -305,22 +335,24 @@ def _is_related(wanted: frozenset[str], memory: Mapping[str, Any]) -> bool:
     return bool(wanted) and len(wanted & words) * 2 >= len(wanted)
 
 
-def _section(tag: str, elements: Iterable[_Element], wanted: frozenset[str], *, opening: str = "") -> list[str]:
-    written = [_written(one, wanted) for one in elements]
+def _section(
+    tag: str, elements: Iterable[_Element], wanted: frozenset[str], of: AskedKind | None = None, opening: str = ""
+) -> list[str]:
+    written = [_written(one, wanted, of) for one in elements]
     return [opening or f"<{tag}>", *written, f"</{tag}>"] if written else []
 
 
-def _written(one: _Element, wanted: frozenset[str]) -> str:
+def _written(one: _Element, wanted: frozenset[str], of: AskedKind | None) -> str:
     given = "".join(f' {name}="{value}"' for name, value in one.attributes.items())
     is_whole = len(one.text) <= TEXT_CHARACTERS_MAX or not one.attributes.get("document")
-    text = _cut(one.text, TEXT_CHARACTERS_MAX) if is_whole else _passage(one.text, wanted)
+    text = _cut(one.text, TEXT_CHARACTERS_MAX) if is_whole else _passage(one.text, wanted, of)
     return f"<{one.tag}{given}>{text}</{one.tag}>"
 
 
-def _passage(text: str, wanted: frozenset[str]) -> str:
+def _passage(text: str, wanted: frozenset[str], of: AskedKind | None) -> str:
     """The part of a long text that shares most with the query: its best sentence, and what follows it as far as there is room."""
     sentences = _sentences(text)
-    first = _best_sentence(sentences, wanted)
+    first = _best_sentence(sentences, wanted, of)
     kept, room = [_cut(sentences[first], TEXT_CHARACTERS_MAX)], TEXT_CHARACTERS_MAX
     for sentence in sentences[first + 1 :]:
         room -= len(kept[-1])
@@ -340,8 +372,11 @@ def _sentences(text: str) -> list[str]:
     return [line for line in lines if line] or [unmarked(text)]
 
 
-def _best_sentence(sentences: Sequence[str], wanted: frozenset[str]) -> int:
-    return max(range(len(sentences)), key=lambda i: (len(wanted & words_of(sentences[i])), -i))
+def _best_sentence(sentences: Sequence[str], wanted: frozenset[str], of: AskedKind | None = None) -> int:
+    """Which sentence shares most with the query: of those that name a thing of the kind that is asked for, if any does."""
+    shared = [len(wanted & words_of(sentence)) for sentence in sentences]
+    naming = [i for i, sentence in enumerate(sentences) if of is not None and shared[i] and of.named_in(sentence)]
+    return max(naming or range(len(sentences)), key=lambda i: (shared[i], -i))
 
 
 def _elements(text: str) -> list[_Element]:
@@ -371,10 +406,10 @@ def _place(one: _Element) -> str:
     return ", ".join(filter(None, (one.attributes.get("date", "")[:16].replace("T", " "), *given)))
 
 
-def _shown(text: str, wanted: frozenset[str]) -> str:
-    """The sentence of a text that shares most with the query, and what follows it while it is short."""
+def _shown(text: str, wanted: frozenset[str], of: AskedKind | None = None) -> str:
+    """The sentence of a text that answers best, and what follows it while it is short."""
     sentences = _sentences(text)
-    first = _best_sentence(sentences, wanted)
+    first = _best_sentence(sentences, wanted, of)
     return _cut(" ".join(sentences[first:]) if first == 0 else sentences[first])
 
 

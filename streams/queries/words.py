@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
+
+from highwater.streams.letters import comparable, marks, runs_in
 
 _WORD = re.compile(r"[^\W_][\w.+#/-]*[^\W_]|[^\W_]")
-_RUN = re.compile(r"[^\W_]+")
 _CASE_CHANGE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z]{2})(?=[A-Z][a-z])")
-_UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]{2,}")
 # Words that stand for one another in what people write of changes; the first names the group.
 SAME = (
     ("update", "upgrade", "bump"),
@@ -38,24 +38,26 @@ _FAINT = frozenset(
 
 def query_words(query: str) -> list[str]:
     """The words of a query without the faint ones, in its order, each once whatever its case."""
-    found = {word.casefold(): word for word in reversed(_WORD.findall(query)) if word.casefold() not in _FAINT}
+    words = (_WORD if query.isascii() else _marked_word()).findall(query)
+    found = {word.casefold(): word for word in reversed(words) if word.casefold() not in _FAINT}
     return list(reversed(list(found.values())))
+
+
+@cache
+def _marked_word() -> re.Pattern[str]:
+    """`_WORD` whose letters have their marks."""
+    letter, within = rf"[^\W_][{marks()}]*", rf"[\w.+#/{marks()}-]*"
+    return re.compile(rf"[^\W_]{within}{letter}|{letter}")
 
 
 def words_of(text: str) -> frozenset[str]:
     """The words by which a text is compared: identifiers in their parts, without endings, one name for what means the same."""
-    if not text.isascii():
-        text = _UNSPACED.sub(_in_pairs, text)
+    text = comparable(text)
     parts = _CASE_CHANGE.sub(" ", text)
-    runs = _RUN.findall(parts.lower())
+    runs = runs_in(parts.lower())
     if len(parts) != len(text):
-        runs += _RUN.findall(text.lower())
+        runs += runs_in(text.lower())
     return frozenset(map(stem_of, runs))
-
-
-def _in_pairs(match: re.Match[str]) -> str:
-    run = match.group()
-    return f" {' '.join(run[i : i + 2] for i in range(len(run) - 1))} "
 
 
 def _plain_stem(word: str) -> str:

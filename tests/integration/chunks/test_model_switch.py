@@ -6,12 +6,14 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import pytest
 
 from highwater.api.cli.checks import check_embedder
+from highwater.connectors.chunks import switching as chunk_switching
 from highwater.connectors.chunks import worker_backfill as backfill
 from highwater.connectors.chunks.switching import Switching
 from highwater.connectors.chunks.worker_backfill import Backfill
@@ -20,11 +22,12 @@ from highwater.connectors.models.embeddings import BuiltInEmbedder
 from highwater.connectors.models.local_model import LocalEmbedder
 from highwater.connectors.postgres import vectors
 from highwater.connectors.postgres.pool import open_pool
+from highwater.connectors.retrieval import search as chunk_search
 from highwater.connectors.retrieval.search import search
 from highwater.streams.chunks.identity import content_hash
-from highwater.streams.clock import ProductClock
+from highwater.streams.clock import ProductClock, to_ms
 from highwater.streams.settings import read_settings
-from tests.integration.api_server import Seeds, running_api
+from tests.integration.api_server import NOW, Seeds, running_api
 from tests.integration.chunks.making import store_chunk, store_namespace
 from tests.integration.connecting import surroundings, until
 
@@ -155,7 +158,7 @@ async def _equals(value: Any, expected: int) -> bool:
 
 async def _is_of(around: Surroundings, ns: str, model: str) -> bool:
     row = await passport(around, ns)
-    return bool(row["embedding_model"] == model and row["next_model"] is None)
+    return bool(row["embedding_model"] == model and row["next_model"] is None and not row["vectors_beside"])
 
 
 async def test_a_search_that_began_before_compares_no_two_models(seeds, around):
@@ -194,5 +197,69 @@ async def test_what_is_begun_and_given_up(seeds, around):
         await around.pool.execute("UPDATE chunks SET title = 'Other' WHERE ns = $1 AND chunk_no = 1", ns)
         assert (await turn(), (await passport(around, ns))["embedding_model"]) == (1, older.basis_id)
         assert (await turn(), (await passport(around, ns))["embedding_model"]) == (1, "next@384")
+        while await switching.exchange(tx):
+            pass
     (wanted,) = await older.embed([f"Other\n\n{CONTENTS[1]}"])
     assert (await held(around, ns))[1] == ("next@384", wanted)
+
+
+class Backwards:
+    """An embedder of another model: vectors of texts read from their ends."""
+
+    calls_at_once, basis_id, is_of_meaning = 1, "next@384", False
+
+    async def embed(self, texts: Sequence[str]) -> list[bytes]:
+        """Vectors in order."""
+        return await BuiltInEmbedder().embed([text[::-1] for text in texts])
+
+
+async def test_the_change_of_one_row_switches_all_searches(seeds, around, monkeypatch):
+    """It waits for no writer of the sources. While batches exchange the vectors, and after a kill between any two of them,
+    searches answer the same, by an index or one by one; a text that changes meanwhile loses its vector, and former texts are
+    compared by no other model's.
+    """
+    monkeypatch.setattr(chunk_switching, "EXCHANGED_MAX", 1)
+    embedder = Backwards()
+    ns = await filled(seeds, BuiltInEmbedder())
+    changed = "UPDATE chunks SET content = 'pears alone', content_hash = 'new', updated_at = $2 WHERE ns = $1 AND chunk_no = 1"
+    await around.pool.execute(changed, ns, NOW + timedelta(hours=1))
+    switching = Switching(around.codec, around.clock, embedder.basis_id)
+    q_vector, *made = await embedder.embed(["apples", CONTENTS[0], "pears alone", CONTENTS[2]])
+    asked, *compared = (np.frombuffer(vector, "<f4") for vector in (q_vector, *made))
+    wanted = {number: pytest.approx(float(asked @ vector), abs=1e-6) for number, vector in enumerate(compared)}
+
+    async def found(compared_max: int, texts_of_ms: int | None = None) -> dict[int, float]:
+        monkeypatch.setattr(chunk_search, "COMPARED_MAX", compared_max)
+        row, now_ms = await passport(around, ns), around.clock()
+        told = await search(
+            around.pool, row, q_vector=q_vector, words=None, limit=9, as_of_ms=now_ms, texts_of_ms=texts_of_ms
+        )
+        return {one.chunk_no: one.similarity for one in told.results}
+
+    async with around.pool.acquire() as tx:
+
+        async def turn() -> int:
+            return await switching.turn(
+                tx, lambda chunks: embedder.embed([one.text for one in chunks]), most=3, aside=(), may_end=True
+            )
+
+        await switching.review(tx)
+        assert await turn() == 3
+        async with around.pool.acquire() as writer, writer.transaction():
+            await writer.execute("SELECT FROM chunk_sources WHERE ns = $1 FOR UPDATE", ns)
+            async with asyncio.timeout(30):
+                assert await turn() == 1
+        steps = 0
+        while True:
+            assert [await found(9), await found(0)] == [wanted, wanted], f"after {steps} batches"
+            former = await found(9, to_ms(NOW) + 60_000)
+            assert former == {**wanted, 1: 0.0}, f"after {steps} batches"
+            if not await switching.exchange(tx):
+                break
+            steps += 1
+            if steps == 1:
+                await around.pool.execute("UPDATE chunks SET title = 'Other' WHERE ns = $1 AND chunk_no = 2", ns)
+                wanted[2] = 0.0
+    assert steps >= len(CONTENTS)
+    assert await held(around, ns) == {**{n: (embedder.basis_id, made[n]) for n in range(2)}, 2: (None, None)}
+    assert (await next_vectors(around, ns), (await passport(around, ns))["vectors_beside"]) == (0, False)

@@ -171,7 +171,7 @@ async def test_a_basis_is_fitted_to_a_thousand_texts(store: Store):
     assert await step(store, store.worker()) == 0
     await store.ingest(252)  # some of the first thousand say the same
     async with running(store.worker()):
-        await until(lambda: store.is_settled_in("text-384.v2-"), "it is rolled out")
+        await until(lambda: store.is_settled_in("text-384.v3-"), "it is rolled out")
     await store.check_vectors()
     (change,) = await store.changes()
     basis_id = await store.active()
@@ -212,7 +212,7 @@ async def test_cancelled_at_any_moment_it_goes_on(store: Store):
         await asyncio.gather(task, return_exceptions=True)
         assert await store.lacking() == 0
     async with running(store.worker()):
-        await until(lambda: store.is_settled_in("text-384.v2-"), "it is rolled out")
+        await until(lambda: store.is_settled_in("text-384.v3-"), "it is rolled out")
     await store.check_vectors()
     assert len(await store.changes()) == 1
 
@@ -227,7 +227,7 @@ async def test_two_workers_share_nothing(store: Store):
 
     async with running_until_stopped(store.worker()) as stop, running(store.worker()):
         await until(is_held, "one has the lease")
-        await until(lambda: store.is_settled_in("text-384.v2-"), "it is rolled out")
+        await until(lambda: store.is_settled_in("text-384.v3-"), "it is rolled out")
         assert await store.around.pool.fetchval("SELECT count(*) FROM bases WHERE kind = 'fitted'") == 1
         assert len(await store.changes()) == 1
         before = await store.active()
@@ -286,7 +286,7 @@ async def test_a_switch_waits_for_a_batch_under_way(store: Store):
             await store.sink.apply(tx, [], prepared)
             await until(waits, "the switch waits, or is done")
             assert await store.active() == UNFITTED_ID
-        await until(lambda: store.is_settled_in("text-384.v2-"), "it is rolled out")
+        await until(lambda: store.is_settled_in("text-384.v3-"), "it is rolled out")
     await store.check_vectors()
 
 
@@ -440,7 +440,7 @@ async def test_the_local_model_waits_for_the_first_fit(store: Store):
         await step(store, worker)
     assert await store.beside() == 30
     await store.ingest(1_300)
-    while not (await store.active()).startswith("text-384.v2-"):
+    while not (await store.active()).startswith("text-384.v3-"):
         assert await step(store, worker) > 0
         assert await store.lacking() == 0
     while await step(store, worker):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
+from confluent_kafka import Producer
 
 from highwater.connectors.kafka import resting
 from highwater.connectors.kafka.consumer import BatchConsumer
@@ -85,6 +87,24 @@ async def test_a_doorbell_wakes_all_who_read_a_topic_and_nobody_else(drowsy: Cas
         await drowsy.all_stored(names(5))
         await other.all_stored(names(5))
         assert not aside.is_fetching
+
+
+async def test_the_record_of_one_delays_nobody_elses(stack: Stack, around: Surroundings):
+    """While a fetch of the bell waits ten seconds at the broker, each of those who wait is woken at once, one after the other."""
+    topic, rung = fresh("test.bell"), [threading.Event() for _ in range(6)]
+    bell = resting._Bell(around.client, "patient", 10_000)
+    producer = Producer({"bootstrap.servers": stack.kafka})
+    async with own_topic(around, topic, 4 * len(rung)):
+        try:
+            for number, ring in enumerate(rung):
+                bell.wait(number, {(topic, 4 * number + place): 0 for place in range(4)}, ring.set)
+            for number, ring in enumerate(rung):
+                producer.produce(topic, b"v", partition=4 * number)
+                producer.flush()
+                # The first fetch may have begun before all were assigned.
+                assert await asyncio.to_thread(ring.wait, 5.0 if number else 60.0), f"{number} is woken"
+        finally:
+            await asyncio.to_thread(bell.close)
 
 
 async def test_a_rest_ends_by_itself(drowsy: Case, monkeypatch: pytest.MonkeyPatch):

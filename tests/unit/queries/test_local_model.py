@@ -262,10 +262,30 @@ def test_an_answer_has_no_marks_of_markdown() -> None:
             "No source names a person; the nearest one [1] says: Fix the cache, mail a@b.org",
         ),
         ("What of the cache?", ["Fix the cache"], "The nearest source [1] says: Fix the cache"),
+        (
+            "Which KIP moved the cache?",
+            ["Document the cache that moved", "[KIP-932] Move the cache"],
+            "The nearest source [2] names KIP-932: [KIP-932] Move the cache",
+        ),
+        (
+            "Which KIP moved the cache?",
+            ["Move the cache of the KIP"],
+            "No KIP is named; the nearest source [1] says: Move the cache of the KIP",
+        ),
+        (
+            "Which version moved the cache?",
+            ["Move the cache of this version", "Version 0.42 moved the cache", "Bump paint to 1.2"],
+            "The nearest source [2] names 0.42: Version 0.42 moved the cache",
+        ),
+        ("Which class has the cache?", ["Reader has the cache"], "The nearest source [1] says: Reader has the cache"),
+        ("When did Kubernetes remove dockershim?", ["Explain KubernetesOps"], NOTHING_FOUND),
+        ("Which port does the page of RabbitMQ have?", ["Expand the RabbitMQ guide"], NOTHING_FOUND),
     ],
 )
 def test_an_answer_begins_with_what_was_asked(query: str, texts: list[str], lead: str) -> None:
-    """How many, when, where and who are told from the sources; nobody is named whom no source names."""
+    """How many, when, where and who are told from the sources, and which thing of a kind that is known by how it is written;
+    nobody is named whom no source names, and one word in common is no answer.
+    """
     context = "".join(
         f'<source n="{n}" channel="c{n}" date="2026-01-0{n}" id="i{n}">{text}</source>'
         for n, text in enumerate(texts, 1)
@@ -273,3 +293,12 @@ def test_an_answer_begins_with_what_was_asked(query: str, texts: list[str], lead
     opening = '<sources matching="7" words="caches, fixed">'
     answer = local_answer(Stage.RESPONDER, "", f"<query>{query}</query><context>{opening}{context}</context>")
     assert answer.splitlines()[0] == lead
+
+
+def test_a_long_text_is_cut_to_where_it_names_what_is_asked_for() -> None:
+    """A page's other sentences share more words with the question, and name no setting."""
+    page = f"The provider names the key, and the provider keeps it. {'Nothing else. ' * 60}Set OIDC_ISSUER to the provider."
+    source = f'<source n="1" channel="docs" date="2026-01-01" document="sign-in.md" id="i1">{page}</source>'
+    draft = f"<user_query>Which setting names the provider?</user_query><sources>{source}</sources>"
+    answer = local_answer(Stage.ASSEMBLER, "", draft)
+    assert "Set OIDC_ISSUER to the provider." in answer

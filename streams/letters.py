@@ -1,0 +1,66 @@
+"""What is one letter to a reader, in any script: marks belong to the letter before them (Unicode Standard Annex 29).
+
+Invariant: a text is cut between letters only. Python's class of letters and digits has no marks, so that a pattern of it would
+cut a word of an Indic script at each of its vowels.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import cache
+
+# What joins or parts two letters of one word, in Persian and in Indic scripts.
+JOINERS = "\u200c\u200d"
+# Scripts written without spaces: Thai, Lao, Myanmar, Khmer, Japanese and Chinese.
+UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
+# Letters of Thai and Lao that belong to the one before them, and to the one after them.
+_LETTERS_BEHIND = frozenset("\u0e30\u0e32\u0e33\u0e45\u0e46\u0eb0\u0eb2\u0eb3\u0ec6")
+_LETTERS_AHEAD = frozenset("\u0e40\u0e41\u0e42\u0e43\u0e44\u0ec0\u0ec1\u0ec2\u0ec3\u0ec4")
+# Points of Hebrew and Arabic and what stretches an Arabic word: most writers leave them out, so that they are no part of a word.
+_POINTS = re.compile(
+    r"[\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8"
+    r"\u06ea-\u06ed]"
+)
+_PLAIN_RUN = re.compile(r"[^\W_]+")
+
+
+def is_mark(character: str) -> bool:
+    """Whether a character belongs to the letter before it: an accent, or a vowel of an Indic script or of Thai."""
+    return unicodedata.category(character).startswith("M")
+
+
+def is_within_letter(written: str, cut: int) -> bool:
+    """Whether what stands on both sides of a cut is one letter to a reader."""
+    if not 0 < cut < len(written):
+        return False
+    before, after = written[cut - 1], written[cut]
+    return after in _LETTERS_BEHIND or before in _LETTERS_AHEAD or after in JOINERS or is_mark(after)
+
+
+@cache
+def marks() -> str:
+    """The marks of every script and the joiners, for a class of a pattern: 2,000 that `re` has none for, found in 10 ms."""
+    return "".join(map(re.escape, filter(is_mark, map(chr, range(0x300, 0x10000))))) + JOINERS
+
+
+def runs_in(text: str) -> list[str]:
+    """The runs of letters and digits of a text, each letter with its marks."""
+    return (_PLAIN_RUN if text.isascii() else _marked_run()).findall(text)
+
+
+@cache
+def _marked_run() -> re.Pattern[str]:
+    return re.compile(rf"[^\W_](?:[^\W_]|[{marks()}])*")
+
+
+def comparable(text: str) -> str:
+    """A text as its words are compared: without points; in scripts without spaces pairs of neighbouring letters are words."""
+    return text if text.isascii() else UNSPACED.sub(_in_pairs, _POINTS.sub("", text))
+
+
+def _in_pairs(match: re.Match[str]) -> str:
+    run = match.group()
+    cuts = [cut for cut in range(len(run) + 1) if not is_within_letter(run, cut)]
+    pairs = (run[first:last] for first, last in zip(cuts, cuts[2:] or cuts[1:], strict=False))
+    return f" {' '.join(pairs)} "
