@@ -24,6 +24,7 @@ from highwater.api.core.auth import Role
 from highwater.api.core.errors import ForbiddenError, PaymentRequiredError
 from highwater.api.core.guard import Called, GuardedRoute
 from highwater.api.core.plan_limits import require_plan_allows
+from highwater.api.core.resources import RUN
 from highwater.api.core.restarts import (
     CHARACTERS_MAX,
     FROM,
@@ -35,7 +36,6 @@ from highwater.api.core.restarts import (
 )
 from highwater.api.core.services import Services, Wired
 from highwater.api.queries.answers import QueryRestarts
-from highwater.api.queries..py import RUN
 from highwater.connectors.queries import read_model as query_reads
 from highwater.connectors.queries.read_model import FailedRun
 from highwater.schemas.envelope import iso_from_ms
