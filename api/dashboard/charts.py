@@ -29,6 +29,7 @@ _ADDRESSES: Mapping[str, Callable[[str], str]] = {
     "topic": topic_address,
     "consumer": group_address,
     "stage": lambda _: "/queries",
+    "partition": lambda _: "#partitions",
 }
 
 Values: TypeAlias = Sequence[float | None]
