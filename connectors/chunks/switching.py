@@ -164,8 +164,8 @@ class Switching:
                     await connection.execute(QUERIES["sort_in_words"])
                 return len(rows)
         self._exchanged.pop(ns, None)
-        for left in ("forget_next_vectors", "drop_former_vectors"):
-            count: int = await connection.fetchval(QUERIES[left], ns, _CLEARED_MAX)
+        for statement in (QUERIES["forget_next_vectors"], QUERIES["drop_former_vectors"]):
+            count: int = await connection.fetchval(statement, ns, _CLEARED_MAX)
             if count:
                 return count
         await connection.execute(QUERIES["end_exchange"], ns)

@@ -7,7 +7,7 @@ worker's are only in Kafka. Nothing here writes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -168,26 +168,45 @@ async def lags(client: Mapping[str, str], pool: asyncpg.Pool[asyncpg.Record]) ->
 def _with_seconds(client: Mapping[str, str], found: Mapping[str, tuple[Standing, ...]]) -> list[GroupLag]:
     # The broker stamps records by its own clock, so the product's clock, which may be moved, is not used.
     now_ms = ProductClock()()
-    reader = open_reader(client, fetch_bytes=_PEEK_BYTES)
-    try:
-        result = []
-        for group, rows in sorted(found.items()):
-            unread = {(s.topic, s.partition): LogRange(s.begin, s.range.high) for s in rows if s.events}
-            oldest_ms = _oldest_ms(reader, unread)
-            seconds = None if oldest_ms is None else max(0.0, round((now_ms - oldest_ms) / 1000, 1))
-            result.append(GroupLag(group, rows, seconds))
-        return result
-    finally:
-        reader.close()
+    unread = [
+        ((s.topic, s.partition), LogRange(s.begin, s.range.high)) for rows in found.values() for s in rows if s.events
+    ]
+    arrived: dict[tuple[Place, int], int] = {}
+    if unread:
+        reader = open_reader(client, fetch_bytes=_PEEK_BYTES)
+        try:
+            arrived = _first_arrivals(reader, unread)
+        finally:
+            reader.close()
+    result = []
+    for group, rows in sorted(found.items()):
+        times = [arrived.get(((s.topic, s.partition), s.begin)) for s in rows if s.events]
+        oldest_ms = min((time for time in times if time is not None), default=None)
+        seconds = None if oldest_ms is None else max(0.0, round((now_ms - oldest_ms) / 1000, 1))
+        result.append(GroupLag(group, rows, seconds))
+    return result
 
 
-def _oldest_ms(reader: Any, unread: Mapping[Place, LogRange]) -> int | None:
-    """Return the arrival of the oldest among the first unread records of the partitions."""
-    if not unread:
-        return None
-    seen: dict[Place, int] = {}
-    for record in read_spans(reader, unread):
-        seen.setdefault((record.topic, record.partition), record.arrived_ms)
-        if len(seen) == len(unread):
-            break
-    return min(seen.values(), default=None)
+def _first_arrivals(reader: Any, unread: Iterable[tuple[Place, LogRange]]) -> dict[tuple[Place, int], int]:
+    """Return, by partition and offset, the arrival of the first record from there on; absent where there is none.
+
+    One read serves all groups that wait at the same record, so there are as many reads as different places in a partition.
+    """
+    wanted: dict[Place, set[int]] = {}
+    highs: dict[Place, int] = {}
+    for place, span in unread:
+        wanted.setdefault(place, set()).add(span.low)
+        highs[place] = span.high
+    found: dict[tuple[Place, int], int] = {}
+    while wanted:
+        spans = {place: LogRange(min(begins), highs[place]) for place, begins in wanted.items()}
+        later: dict[Place, set[int]] = {}
+        for record in read_spans(reader, spans, first_only=True):
+            place = (record.topic, record.partition)
+            for begin in wanted[place]:
+                if begin <= record.offset:
+                    found[place, begin] = record.arrived_ms
+                else:
+                    later.setdefault(place, set()).add(begin)
+        wanted = later
+    return found

@@ -50,8 +50,8 @@ def open_reader(client: Mapping[str, str], *, fetch_bytes: int = DEAD_LETTER_BYT
         )
 
 
-def read_spans(consumer: Consumer, spans: Mapping[Place, LogRange]) -> Iterator[Record]:
-    """Yield every record of each partition's span, as they come; partitions are not ordered among themselves.
+def read_spans(consumer: Consumer, spans: Mapping[Place, LogRange], *, first_only: bool = False) -> Iterator[Record]:
+    """Yield every record of each partition's span, or its first; partitions are not ordered among themselves.
 
     Raises:
         UnavailableError: the broker became unavailable.
@@ -77,7 +77,7 @@ def read_spans(consumer: Consumer, spans: Mapping[Place, LogRange]) -> Iterator[
             continue
         if message.offset() < ends[place]:
             yield record_of(message)
-        if message.offset() + 1 >= ends[place]:
+        if first_only or message.offset() + 1 >= ends[place]:
             del ends[place]
             consumer.pause([TopicPartition(*place)])
 

@@ -20,8 +20,8 @@ ANSWER_TEXT_SHARE = 0.4
 # BM25 (Robertson and Zaragoza 2009): a word that occurs k1 times in a chunk of mean length has half of its maximum
 # weight, and this share (b) of that number grows with the length of the chunk. The usual values.
 SATURATION, LENGTH_SHARE = 1.2, 0.75
-# k1 beside a cosine. Words alone must tell a text about a word from one that mentions it, by counting; beside a cosine, which
-# knows what a text is about, it matters more that all words of the question are there.
+# k1 beside a cosine. Words alone must separate a text about a word from one that only mentions it, by counting. A cosine
+# knows what a text is about; beside it, it matters more that the text has all words of the question.
 FUSED_SATURATION = 0.3
 
 

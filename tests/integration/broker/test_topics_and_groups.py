@@ -8,14 +8,18 @@ from typing import Any
 
 import asyncpg
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
-from highwater.connectors.kafka.admin import Admin
+from highwater.connectors.kafka import groups
+from highwater.connectors.kafka.admin import Admin, LogRange
 from highwater.connectors.kafka.groups import kafka_group_of
+from highwater.connectors.kafka.reading import open_reader, read_spans
 from highwater.connectors.kafka.resetting import Chosen, GroupRunningError, apply_reset, parse_target, plan_reset
 from tests.conftest import Stack
 from tests.integration.api_server import Api, Seeds, wait_until
 from tests.integration.broker.making import COUNT
+from tests.integration.connecting import fresh
 
 KEYS = "admin:root-key,viewer:eye-key,viewer:ann-key:ann"
 INSIGHTS = "feeds.insight-ingested"
@@ -52,6 +56,30 @@ async def test_a_topic_of_others_is_described_and_listed(guarded: Api, foreign: 
     assert kinds[foreign] == ("other", "events")
     assert kinds[f"{INSIGHTS}.dlq"] == ("feeds", "dead letters")
     assert kinds["__consumer_offsets"] == ("other", "internal")
+
+
+def test_one_read_serves_all_groups_that_wait_at_one_record(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrivals by place: the first record at or after each; two places in a partition are two reads, whatever the groups."""
+    topic = fresh("lags")
+    admin = AdminClient({"bootstrap.servers": stack.kafka})
+    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(30)
+    producer = Producer({"bootstrap.servers": stack.kafka})
+    for number in range(6):
+        producer.produce(topic, b"x", partition=number % 2, timestamp=1_000 + number)
+    assert producer.flush(30) == 0
+    unread = [((topic, 0), LogRange(low, 3)) for low in (0, 0, 2, 1, 0)] + [((topic, 1), LogRange(1, 3))] * 3
+    reads = []
+    monkeypatch.setattr(groups, "read_spans", lambda *args, **more: reads.append(1) or read_spans(*args, **more))
+    reader = open_reader(stack.settings().kafka_client(), fetch_bytes=64 * 1024)
+    try:
+        found = groups._first_arrivals(reader, unread)
+    finally:
+        reader.close()
+        admin.delete_topics([topic])[topic].result(30)
+    assert found == {
+        ((topic, 0), 0): 1_000, ((topic, 0), 1): 1_002, ((topic, 0), 2): 1_004, ((topic, 1), 1): 1_003,
+    }  # fmt: skip
+    assert len(reads) == 3
 
 
 async def test_what_is_not_there_and_who_may_not(guarded: Api, foreign: str) -> None:
