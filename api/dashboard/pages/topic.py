@@ -72,9 +72,8 @@ def _head(topic: Mapping[str, Any], rate: float | None) -> str:
     """What it is and how to go on, as HTML."""
     name = topic["topic"]
     shown = {"holds": text(topic["kind"]), "subsystem": text(topic["subsystem"])}
-    shown["events"] = linked(figures.count(topic["events"]), whole(name)) + (
-        f" · {figures.rate(rate)}" if rate is not None else ""
-    )
+    flow = "" if rate is None else f" · {figures.rate(rate)}"
+    shown["events"] = linked(f"{figures.count(topic['events'])}{flow}", whole(name))
     shown["size"] = text("unknown" if topic["size_bytes"] is None else figures.size(topic["size_bytes"]))
     if topic["is_catalogued"]:
         shown["key"] = text(topic["key"])

@@ -60,6 +60,8 @@ class _Topics:
     def __init__(self, view: View) -> None:
         self._view = view
         self._listed: Sequence[Mapping[str, Any]] = ()
+        # What was sampled is in the page as it came: the first refresh need not send it again.
+        self._came_with_page = view.hub.samples > 0
         self._sorting = Sorting(view.asked("sort"), ("topic", *_SORTED_NUMBERS), _SORTED_NUMBERS, self._changed)
 
     def build(self) -> None:
@@ -73,7 +75,9 @@ class _Topics:
 
     async def refresh(self) -> None:
         """Show what was sampled, and the topics that the broker has."""
-        self._show_own()
+        if not self._came_with_page:
+            self._show_own()
+        self._came_with_page = False
         self._listed = await self._view.hub.listed_topics()
         self._show_others()
 
