@@ -131,7 +131,8 @@ async def post_job_restarts(
 async def _planned(services: Services, org: str, whose: str | None, wanted: RestartsRequest) -> Planned:
     """Gather the failed jobs, and decide; `whose`: those of one user."""
     pool = services.database.require()
-    read = await job_reads.failed_jobs(pool, org, whose, wanted.kind, wanted.span_ms(), LOOKED_AT_MAX + 1)
+    span = wanted.span_ms()
+    read = await job_reads.failed_jobs(pool, org, whose, wanted.kind, span, LOOKED_AT_MAX + 1, job_ids=wanted.job_ids)
     chosen = None if wanted.job_ids is None else frozenset(wanted.job_ids)
     plan = plan_restarts([_failed(job) for job in read], RestartFilter(wanted.reason, wanted.step, chosen))
     by_id = {job.job_id: job for job in read}
