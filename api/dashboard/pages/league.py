@@ -132,7 +132,7 @@ def _line(row: Row) -> str:
         f'<tr data-key="{text(row["document"])}"><td class="hw-long"><a href="{text(address)}">{text(row["document"])}</a></td>'
         f"<td>{chip(row['state'], row['tone'])}</td>{numbers(linked(str(row['version']), address))}"
         f"<td>{row['made (UTC)']}</td>{numbers(row['expires'], row['life'])}<td>{row['match window']}</td>"
-        f'{numbers(figures.count(row["bytes"]))}<td class="hw-mono">{text(row["cause"])}</td></tr>'
+        f'{numbers(figures.count(row["bytes"]))}<td class="hw-mono hw-cell hw-long">{text(row["cause"])}</td></tr>'
     )
 
 
