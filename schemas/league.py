@@ -44,6 +44,7 @@ class MatchChanged(TypedDict):
     away_goals: int | None
     finalized_at: int | None
     revision: int
+    round: str | None
 
 
 class MatchFinalized(TypedDict):

@@ -39,6 +39,26 @@ def is_within_letter(written: str, cut: int) -> bool:
     return after in _LETTERS_BEHIND or before in _LETTERS_AHEAD or after in JOINERS or is_mark(after)
 
 
+def cut_to(line: str, characters_max: int) -> str:
+    """A line, or its beginning up to a space, else up to the end of a letter, with a sign that it was cut."""
+    if len(line) <= characters_max:
+        return line
+    head, space, _ = line[:characters_max].rpartition(" ")
+    if not space:
+        cut = characters_max - 1
+        while is_within_letter(line, cut):
+            cut -= 1
+        head = line[:cut]
+    return f"{head}\u2026"
+
+
+def width_of(text: str) -> int:
+    """How long a text is to a reader: a letter of Chinese, Japanese or Korean says as much as two, a mark adds nothing."""
+    return sum(
+        0 if is_mark(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text
+    )
+
+
 @cache
 def marks() -> str:
     """Return the marks of every script and the joiners, for a class of a pattern: 2,000 for which `re` has no class,

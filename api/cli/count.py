@@ -10,7 +10,7 @@ from highwater.api.cli.replay import conditions_shown
 from highwater.api.cli.selecting import Selecting
 from highwater.api.command.command import Command, TopicArgument, json_option
 from highwater.api.command.connection import stack_settings
-from highwater.api.command.terminal import print_json, print_table, printable, warn
+from highwater.api.command.terminal import counted, print_json, print_table, printable, warn
 from highwater.connectors.replay.arrow_alone import without_pandas
 from highwater.schemas.topics import Topic
 
@@ -73,7 +73,7 @@ def count(
     _tell(told, counting, as_json=as_json)
     if selecting.counts.unanswered:
         warn(
-            f"highwater: --where could not be evaluated for {selecting.counts.unanswered:,} records, which were left out"
+            f"highwater: --where could not be evaluated for {counted(selecting.counts.unanswered, 'record')}, which were left out"
         )
 
 
@@ -103,7 +103,7 @@ def _tell(told: dict[str, Any], counting: Counting | None, *, as_json: bool) -> 
     )
     if counting.without_answer:
         warn(
-            f"highwater: --by could not be evaluated for {counting.without_answer:,} records"
+            f"highwater: --by could not be evaluated for {counted(counting.without_answer, 'record')}"
             f" (the first: {counting.first_failure})"
         )
 

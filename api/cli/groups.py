@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from highwater.api.command.command import Command, CommandFailedError, json_option
+from highwater.api.command.command import Command, CommandFailedError, json_option, nearest
 from highwater.api.command.terminal import print_json, print_table
 
 
@@ -44,7 +44,7 @@ async def _all() -> list[Any]:
 
 
 async def _one(group: str) -> Mapping[str, Any]:
-    from highwater.api.broker.groups import one_group
+    from highwater.api.broker.groups import all_groups, one_group
     from highwater.api.cli.sources import broker_sources
     from highwater.api.core.errors import NotFoundError
 
@@ -52,7 +52,8 @@ async def _one(group: str) -> Mapping[str, Any]:
         try:
             return await one_group(sources, group)
         except NotFoundError as error:
-            raise CommandFailedError(f"{error}; `highwater groups` lists them") from error
+            known = [one["group"] for one in await all_groups(sources)]
+            raise CommandFailedError(f"{error}{nearest(group, known) or '; `highwater groups` lists them'}") from error
 
 
 def _lag(events: int | None) -> str:

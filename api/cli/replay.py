@@ -20,7 +20,7 @@ import click
 from highwater.api.command.command import Command, CommandFailedError, TopicArgument, json_option
 from highwater.api.command.connection import kafka_client, stack_settings
 from highwater.api.command.missing_topics import missing_topic
-from highwater.api.command.terminal import Bar, print_json, printable, progress, warn
+from highwater.api.command.terminal import Bar, counted, print_json, printable, progress, warn
 from highwater.connectors.replay.arrow_alone import without_pandas
 from highwater.schemas.topics import Topic
 
@@ -306,11 +306,13 @@ class _Replay:
     def _told(self, to: str) -> dict[str, Any]:
         if self._counts.unanswered:
             warn(
-                f"highwater: --where could not be evaluated for {self._counts.unanswered:,} records, which were left out"
+                f"highwater: --where could not be evaluated for {counted(self._counts.unanswered, 'record')}, which were left out"
                 f" (the first: {self._counts.first_failure})"
             )
         if self._counts.undecodable:
-            warn(f"highwater: {self._counts.undecodable:,} records are not events; their bytes were written")
+            warn(
+                f"highwater: {counted(self._counts.undecodable, 'value')} could not be decoded; the bytes were written"
+            )
         return {
             "topic": self._topic.name,
             "to": to,

@@ -22,15 +22,19 @@ _SUFFIXES = {".json": "jsonl", ".ndjson": "jsonl", ".pq": "parquet"}
 # The most that a person reads of a table; a file or a pipe gets all rows, up to a limit on the cost of a mistake.
 _TABLE_ROWS, _FILE_ROWS = 1_000, 10_000_000
 _SECONDS = 120.0
-_ALL_TABLES = """
-    SELECT CASE table_schema WHEN 'topics' THEN '"' || table_name || '"' ELSE table_schema || '.' || table_name END AS "table",
-        string_agg(column_name, ', ' ORDER BY ordinal_position) AS columns
-    FROM information_schema.columns
-    WHERE table_schema NOT IN ('main', 'information_schema', 'pg_catalog') GROUP BY ALL ORDER BY ALL
-"""
 
 
-@click.command(cls=Command)
+class _SqlCommand(Command):
+    """A query that begins with a comment is no option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """What begins with `--` and a space is given a line before it."""
+        return super().parse_args(
+            ctx, [f"\n{one}" if one.startswith("--") and one[2:3].isspace() else one for one in args]
+        )
+
+
+@click.command(cls=_SqlCommand)
 @click.argument("query", required=False)
 @click.option("--tables", "lists_tables", is_flag=True, help="List the tables and their columns instead.")
 @click.option(
@@ -82,7 +86,7 @@ def sql(
     kind = kind or _format_of(output)
     if output is None and kind == "parquet" and sys.stdout.isatty():
         raise click.UsageError("a terminal cannot show Parquet; use --output FILE", click.get_current_context())
-    text = _ALL_TABLES if query is None else sys.stdin.read() if query == "-" else query
+    text = "SHOW TABLES" if query is None else sys.stdin.read() if query == "-" else query
     from highwater.connectors.sql.engine import answered
     from highwater.connectors.sql.query_task import Limits
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,12 +11,13 @@ import click
 from highwater.api.command.command import Command, TopicArgument, json_option
 from highwater.api.command.connection import kafka_client, stack_settings
 from highwater.api.command.missing_topics import missing_topic
-from highwater.api.command.terminal import print_json, printable
+from highwater.api.command.terminal import print_json, printable, warn
 from highwater.schemas.topics import Topic
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
+    from highwater.connectors.kafka.admin import LogRange
     from highwater.connectors.kafka.records import Record
 
 _RECORDS_DEFAULT = 10
@@ -36,7 +37,7 @@ Show = Callable[["Record"], None]
 @json_option
 def tail(topic: Topic, count: int | None, follow: bool, from_beginning: bool, as_json: bool) -> None:
     """Show the latest records of TOPIC with position, key, headers and decoded value."""
-    from highwater.connectors.kafka.admin import Admin, LogRange
+    from highwater.connectors.kafka.admin import Admin
     from highwater.connectors.kafka.reading import Decoder, log_ranges_of, open_reader, read_spans
     from highwater.connectors.kafka.registry import Registry
 
@@ -57,21 +58,28 @@ def tail(topic: Topic, count: int | None, follow: bool, from_beginning: bool, as
         else:
             _print_record(document)
 
+    if not any(held.low < held.high for held in ranges.values()):
+        warn(f"{topic.name} has no records")
     reader = open_reader(client)
     try:
-        if from_beginning:
-            for record in read_spans(reader, ranges):
-                show(record)
-        elif wanted:
-            # The latest N of the topic are among the latest N of each partition.
-            spans = {place: LogRange(max(r.low, r.high - wanted), r.high) for place, r in ranges.items()}
-            found = sorted(read_spans(reader, spans), key=lambda record: (record.arrived_ms, record.position))
-            for record in found[-wanted:]:
-                show(record)
+        for record in read_spans(reader, ranges) if from_beginning else _latest(reader, ranges, wanted):
+            show(record)
         if follow:
             _follow(reader, {place: r.high for place, r in ranges.items()}, show)
     finally:
         reader.close()
+
+
+def _latest(reader: Consumer, ranges: Mapping[tuple[str, int], LogRange], count: int) -> list[Record]:
+    """The latest records of a topic, in order of arrival: they are among the latest of each partition."""
+    from highwater.connectors.kafka.admin import LogRange
+    from highwater.connectors.kafka.reading import read_spans
+
+    if not count:
+        return []
+    spans = {place: LogRange(max(r.low, r.high - count), r.high) for place, r in ranges.items()}
+    found = sorted(read_spans(reader, spans), key=lambda record: (record.arrived_ms, record.position))
+    return found[-count:]
 
 
 def _follow(reader: Consumer, begin: dict[tuple[str, int], int], show: Show) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from highwater.api.command.command import Command, CommandFailedError, TopicArgument, json_option
+from highwater.api.command.command import Command, CommandFailedError, TopicArgument, json_option, nearest
 from highwater.api.command.connection import kafka_client, stack_settings
 from highwater.api.command.terminal import print_json, print_table
 from highwater.schemas.topics import DAY_MS, DEAD_LETTER_SUFFIX, TOPICS, Topic, all_topics
@@ -35,6 +35,9 @@ def catalogued(topic: Topic) -> dict[str, Any]:
 def retention(topic: Topic) -> str:
     """Describe how long events are kept, for people."""
     return "forever" if topic.retention_ms < 0 else f"{topic.retention_ms / DAY_MS:g} days"
+
+
+_LISTED = "; `highwater topics --all` lists them"
 
 
 @click.command(cls=Command)
@@ -115,7 +118,8 @@ def _show_topic(name: str, as_json: bool) -> None:
         for one in found["config"]
         if not one["is_default"]
     ]
-    print_table(["setting", "value", ""], own)
+    if own:
+        print_table(["setting", "value", ""], own)
     schema = found["schema"]
     if schema is not None:
         versions = ", ".join(str(one["version"]) for one in schema["versions"])
@@ -133,7 +137,8 @@ async def _on_broker(name: str) -> Mapping[str, Any]:
         try:
             return await one_topic(sources, name)
         except NotFoundError as error:
-            raise CommandFailedError(f"{error}; `highwater topics --all` lists them") from error
+            known = await sources.admin.partition_counts()
+            raise CommandFailedError(f"{error}{nearest(name, known) or _LISTED}") from error
 
 
 @click.command(cls=Command)

@@ -74,3 +74,19 @@ class Browsing:
             self.text or None,
             self.order != OLDEST,
         )
+
+
+def whole(topic: str, partition: int | None = None) -> str:
+    """The address of a search of a topic, or of one of its partitions."""
+    return Browsing(topic=topic, partition="" if partition is None else str(partition), search="1").address()
+
+
+def unread(topic: str, partition: int, offset: int | None) -> str:
+    """The address of what is in a partition from an offset on; None: from its beginning."""
+    since = "" if offset is None else f"{partition}/{offset}"
+    return Browsing(topic=topic, since=since, partition=str(partition), order=OLDEST, search="1").address()
+
+
+def of_key(topic: str, key: str) -> str:
+    """The address of a search for the events of a key."""
+    return Browsing(topic=topic, key=key, search="1").address()

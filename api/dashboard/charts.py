@@ -20,13 +20,16 @@ LINES_MAX = 6
 WIDTH, HEIGHT = 640, 190
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 8, 10, 22
 _TIME_LABELS = 4
-_ROUND = (1.0, 2.0, 2.5, 5.0, 10.0)
+_ROUND = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
+# The finest step that a label of an axis tells apart: events are whole, rates have one digit after the point, times are in ms.
+_FINEST: Mapping[str, float] = {"events": 1.0, "events/s": 0.1, "s": 0.001, "ratio": 0.01}
 
 # The name of a line -> its page.
 _ADDRESSES: Mapping[str, Callable[[str], str]] = {
     "topic": topic_address,
     "consumer": group_address,
     "stage": lambda _: "/queries",
+    "partition": lambda _: "#partitions",
 }
 
 Values: TypeAlias = Sequence[float | None]
@@ -70,12 +73,23 @@ def runs(values: Values) -> list[list[tuple[int, float]]]:
     return found
 
 
-def top_of(highest: float) -> float:
-    """A round number that is not below a value: the top of the axis."""
+def top_of(highest: float, finest: float) -> float:
+    """The top of an axis: a round number that is not below a value, of which the half can be told too, or the finest step."""
     if highest <= 0:
         return 1.0
-    power = 10.0 ** math.floor(math.log10(highest))
-    return next(step * power for step in _ROUND if step * power >= highest * (1 - 1e-9))
+    wanted = max(highest, finest) * (1 - 1e-9)
+    power = 10.0 ** math.floor(math.log10(max(highest, finest)) + 1e-9)
+    tops = (step * power for step in _ROUND)
+    return next(top for top in tops if top >= wanted and (top <= finest * (1 + 1e-9) or _is_told(top / 2, finest)))
+
+
+def ticks_of(top: float, finest: float) -> tuple[float, ...]:
+    """The values that an axis names: nothing, the top, and the half where its label says what it is."""
+    return (0.0, top / 2, top) if _is_told(top / 2, finest) else (0.0, top)
+
+
+def _is_told(value: float, finest: float) -> bool:
+    return abs(value / finest - round(value / finest)) < 1e-6
 
 
 def value_text(value: float | None, unit: str) -> str:
@@ -95,7 +109,8 @@ def draw(document: Mapping[str, Any]) -> str:
     if not any(runs(line.values) for line in lines):
         return f"{_head(document)}<p class='hw-muted'>Nothing was recorded in this time. A sample is taken every minute.</p>"
     unit = document["unit"]
-    top = 1.0 if unit == "ratio" else top_of(max(value for line in lines for value in line.values if value is not None))
+    highest = max(value for line in lines for value in line.values if value is not None)
+    top = 1.0 if unit == "ratio" else top_of(highest, _FINEST[unit])
     drawn = "".join(_line(line, top, unit) for line in lines)
     label = f"{document['title']}, {len(lines)} lines; their latest values are below the chart"
     return (
@@ -133,11 +148,11 @@ def _line(line: Line, top: float, unit: str) -> str:
 def _axes(document: Mapping[str, Any], top: float, unit: str) -> str:
     begin, end = ms_from_iso(document["begin"]), ms_from_iso(document["end"])
     parts = []
-    for share in (0.0, 0.5, 1.0):
-        y = _y(share * top, top)
+    for value in ticks_of(top, _FINEST[unit]):
+        y = _y(value, top)
         parts.append(f'<line x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(
-            f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{escape(value_text(share * top, unit))}</text>'
+            f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{escape(value_text(value, unit))}</text>'
         )
     for number in range(_TIME_LABELS + 1):
         at_ms = begin + (end - begin) * number // _TIME_LABELS

@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 from highwater.api.dashboard import figures
 from highwater.api.dashboard import map as cluster_map
 from highwater.api.dashboard.addresses import insight_address
-from highwater.api.dashboard.tables import table_html
+from highwater.api.dashboard.tables import numbers, table_html
+from highwater.api.dashboard.tiles import linked
 from highwater.api.dashboard.view import text
 
 LEGEND_MAX = 14
@@ -35,7 +36,8 @@ def legend(document: Mapping[str, Any], found: cluster_map.Map, address_of: Call
     shown = "".join(
         f'<li><span aria-hidden="true" class="hw-dot" style="background:{cluster_map.colour(number)}"></span>'
         f'<span><a href="{text(address_of(one["cluster_id"]))}">{text(one["label"])}</a> '
-        f'<span class="hw-muted">{one["size"]:,} · {text(", ".join(one["keywords"][:4]))}</span></span></li>'
+        f'<span class="hw-muted">{linked(figures.count(one["size"]), address_of(one["cluster_id"]))} · '
+        f"{text(', '.join(one['keywords'][:4]))}</span></span></li>"
         for number, one in enumerate(clusters[:LEGEND_MAX])
     )
     thinned = "" if len(found.points) == found.total else f"; {len(found.points):,} of {found.total:,} points are drawn"
@@ -45,8 +47,13 @@ def legend(document: Mapping[str, Any], found: cluster_map.Map, address_of: Call
     return f'<ul class="hw-dots">{shown}</ul><p class="hw-muted hw-small hw-flat">{more}</p>'
 
 
-def cluster(one: Mapping[str, Any], members: Members, version: int) -> str:
-    """A cluster with its members, the representative first, then those that belong to it most."""
+def cluster(
+    one: Mapping[str, Any], members: Members, version: int, address_of: Callable[[int], str] | None = None
+) -> str:
+    """A cluster with its members, the representative first, then those that belong to it most.
+
+    `address_of` gives the address of the page as of a version.
+    """
     confidences = dict(zip(one["insight_ids"], one.get("confidences", ()), strict=False))
     since = dict(zip(one["insight_ids"], one.get("since", ()), strict=False))
     title = text(one.get("title") or one["label"])
@@ -55,7 +62,7 @@ def cluster(one: Mapping[str, Any], members: Members, version: int) -> str:
     about = f"{one['size']:,} insights in version {version}{born} · {text(', '.join(one['keywords']))}"
     table_label = f"Insights of {one['label']}"
     rows = "".join(
-        _member(members[insight_id], confidences.get(insight_id), since.get(insight_id))
+        _member(members[insight_id], confidences.get(insight_id), since.get(insight_id), address_of)
         for insight_id in listed(one)
         if insight_id in members
     )
@@ -88,14 +95,21 @@ def members_table(rows: str, label: str) -> str:
     return table_html(("insight", "channel", "from (UTC)", "belongs#", "since version#"), rows, label)
 
 
-def _member(row: Mapping[str, Any], confidence: float | None, since: int | None) -> str:
+def _member(
+    row: Mapping[str, Any],
+    confidence: float | None,
+    since: int | None,
+    address_of: Callable[[int], str] | None = None,
+) -> str:
     words = text(row["text"] or row["insight_id"])
     address = text(insight_address(row["channel_id"], row["insight_id"]))
     belongs = "" if confidence is None else f"{confidence:.0%}"
+    began = "" if since is None else str(since)
+    if since is not None and address_of is not None:
+        began = linked(began, address_of(since))
     return (
         f'<tr><td class="hw-cell"><a href="{address}">{words}</a></td><td>{text(row["channel_id"])}</td>'
-        f'<td>{figures.moment(row["ts"])}</td><td class="hw-number">{belongs}</td>'
-        f'<td class="hw-number">{"" if since is None else since}</td></tr>'
+        f"<td>{figures.moment(row['ts'])}</td>{numbers(belongs, began)}</tr>"
     )
 
 
@@ -109,7 +123,7 @@ def feed(document: Mapping[str, Any], address_of: Callable[[str], str], *, is_no
     items = document["items"] if is_now else document["clusters"]
     lines = "".join(
         f'<li><a href="{text(address_of(item["cluster_id"]))}"><b>{text(item.get("title") or item["label"])}</b></a> '
-        f'<span class="hw-muted hw-small">{item["size"]:,} insights</span><br>'
+        f'<span class="hw-muted hw-small">{_size(item, address_of)}</span><br>'
         f'<span class="hw-small">{text(item.get("summary", ""))}</span></li>'
         for item in items[:_ITEMS_MAX]
     )
@@ -122,14 +136,23 @@ def feed(document: Mapping[str, Any], address_of: Callable[[str], str], *, is_no
     return head + (f'<ol class="hw-items">{lines}</ol>{more}' if items else empty)
 
 
+def _size(item: Mapping[str, Any], address_of: Callable[[str], str]) -> str:
+    return linked(f"{item['size']:,} insights", address_of(item["cluster_id"]))
+
+
 def versions(rows: Sequence[Mapping[str, Any]], shown: int | None, address_of: Callable[[int], str]) -> str:
     """Return the stored versions; each links to the page as of then."""
     lines = "".join(
         f'<tr{" aria-current=true" if row["cluster_version"] == shown else ""}><td class="hw-number">'
         f'<a href="{text(address_of(row["cluster_version"]))}">{row["cluster_version"]}</a></td>'
         f"<td>{figures.moment(row['updated_at'])}</td>"
-        f'<td class="hw-number">{row["clusters"]:,}</td><td class="hw-number">{row["noise"]:,}</td>'
-        f'<td class="hw-number">{row["dataset_size"]:,}</td><td class="hw-mono">{text(row["caused_by"])}</td></tr>'
+        + numbers(
+            *(
+                linked(f"{row[name]:,}", address_of(row["cluster_version"]))
+                for name in ("clusters", "noise", "dataset_size")
+            )
+        )
+        + f'<td class="hw-mono">{text(row["caused_by"])}</td></tr>'
         for row in rows
     )
     head = '<h2 class="hw" id="versions">Versions that are kept</h2>'

@@ -127,7 +127,7 @@ class ClustersPanel:
         self._back.set_visibility(self._version is not None)
         set_html(
             self._versions,
-            clusters_html.versions(self._rows, shown, lambda version: self._address(version, None)),
+            clusters_html.versions(self._rows, shown, self._as_of),
         )
 
     async def _show_map(self) -> None:
@@ -156,7 +156,7 @@ class ClustersPanel:
         self._why.clear()
         if one is not None:
             members = await self._members(clusters_html.listed(one))
-            set_html(self._cluster, clusters_html.cluster(one, members, self._document["cluster_version"]))
+            set_html(self._cluster, clusters_html.cluster(one, members, self._document["cluster_version"], self._as_of))
         elif self._chosen:
             version = self._document["cluster_version"]
             told = f"Cluster {self._chosen} is not in version {version}. Move the slider to a version that has it."
@@ -232,6 +232,10 @@ class ClustersPanel:
 
     def _cluster_address(self, cluster_id: str) -> str:
         return self._address(self._version, cluster_id) + "#cluster"
+
+    def _as_of(self, version: int) -> str:
+        """The address of the page as of a version."""
+        return self._address(version, None)
 
     def _address(self, version: int | None, cluster_id: str | None) -> str:
         named = {"id": self._user}

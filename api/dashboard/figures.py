@@ -93,7 +93,7 @@ def spark_points(values: Sequence[float]) -> str:
     top = max(*values, 1e-9)
     step = _SPARK_WIDTH / (len(values) - 1)
     usable = _SPARK_HEIGHT - 4
-    return " ".join(f"{index * step:.1f},{2 + usable * (1 - value / top):.1f}" for index, value in enumerate(values))
+    return " ".join(f"{index * step:.0f},{2 + usable * (1 - value / top):.1f}" for index, value in enumerate(values))
 
 
 def spark(values: Sequence[float], label: str) -> str:

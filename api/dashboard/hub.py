@@ -8,10 +8,12 @@ continues.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from highwater.api.broker.sources import Sources
+from highwater.api.broker.topics import all_topics as all_topics_of_broker
 from highwater.api.dashboard.rates import Rates, Sample
 from highwater.api.dashboard.tails import Tails
 from highwater.connectors.kafka.admin import LogRange
@@ -23,6 +25,7 @@ from highwater.streams.clock import monotonic_seconds
 from highwater.streams.telemetry import get_log
 
 if TYPE_CHECKING:
+    from highwater.api.broker.answers import ListedTopic
     from highwater.api.core.services import Services
 
 SAMPLE_SECONDS = 2.0
@@ -30,7 +33,10 @@ SAMPLE_SECONDS = 2.0
 LAG_EACH = 3
 # An open browser polls every few seconds.
 IDLE_SECONDS = 30.0
+# The list of the broker changes seldom, and costs a request for all its topics.
+LISTED_SECONDS = 10.0
 
+T = TypeVar("T")
 _log = get_log("dashboard")
 
 
@@ -51,6 +57,8 @@ class Hub:
         self.problem: str | None = None
         self.samples = 0
         self.tails = Tails(self._quiet, services.settings.registry_access())
+        self._sharing: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._shared: dict[str, tuple[float, Any]] = {}
 
     def look(self) -> None:
         """Note an open browser: continue sampling, or begin."""
@@ -95,6 +103,32 @@ class Hub:
         self.ranges = await log_ranges_of(self._services.admin, names)
         self.rates.add(Sample(monotonic_seconds(), self.ends()))
         self.samples += 1
+
+    async def listed_topics(self) -> Sequence[ListedTopic]:
+        """Every topic on the broker, as it was listed in the last ten seconds.
+
+        Raises:
+            UnavailableError: the broker does not answer.
+        """
+        return await self.shared("topics", LISTED_SECONDS, lambda: all_topics_of_broker(Sources.of(self._services)))
+
+    async def shared(self, name: str, seconds: float, make: Callable[[], Awaitable[T]]) -> T:
+        """What all browsers share, made anew when it is older than `seconds`; a failure is not kept.
+
+        `name` is one of few that the pages have themselves, so what is kept is bounded.
+        """
+        async with self._sharing[name]:
+            kept = self._shared.get(name)
+            if kept is None or monotonic_seconds() - kept[0] > seconds:
+                kept = (monotonic_seconds(), await make())
+                self._shared[name] = kept
+            found: T = kept[1]
+            return found
+
+    def last_shared(self, name: str, seconds_max: float) -> Any:
+        """What was shared under a name in the last `seconds_max`; None: nothing."""
+        kept = self._shared.get(name)
+        return None if kept is None or monotonic_seconds() - kept[0] > seconds_max else kept[1]
 
     def ends(self) -> dict[str, int]:
         """Return the total number of events of each topic since its creation."""

@@ -12,6 +12,7 @@ from pathlib import Path
 import jinja2
 from fastapi import FastAPI
 from nicegui import client, ui
+from nicegui.dependencies import register_vue_component
 
 from highwater.api.dashboard import sockets
 from highwater.api.dashboard.hub import Hub
@@ -43,6 +44,8 @@ __all__ = ["Hub", "application"]
 
 # A browser that loses its connection for this long, on a train or asleep, returns to the unchanged page.
 RECONNECT_SECONDS = 10.0
+# In the place of the library's script of `ui.html`, which replaces all that it shows whenever a figure changes.
+_LIVE_HTML = Path(__file__).with_name("live_html.js")
 
 
 class NoncedTemplates(jinja2.FileSystemLoader):
@@ -84,6 +87,7 @@ def application() -> FastAPI:
     ):
         module.register()
     sockets.guard()
+    ui.html.component = register_vue_component(_LIVE_HTML, max_time=_LIVE_HTML.stat().st_mtime)
     client.templates.env.loader = NoncedTemplates(str(Path(client.__file__).parent / "templates"))
     found = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     ui.run_with(

@@ -75,6 +75,9 @@ box-shadow:none!important;width:100%}
 .q-table tr{height:auto!important} .hw-card>.q-table td:first-child{padding-left:0!important}
 .q-table td{height:auto!important;padding:.32rem .75rem!important} .hw-scroll .q-table td,.hw-keep{white-space:nowrap}
 .q-table td.hw-number,.q-table th.hw-number{text-align:right} .hw-lines tbody tr:not(:last-child) td{border-bottom:1px solid}
+.hw-number a{color:inherit;text-decoration:underline dotted;text-underline-offset:.2em} .hw-number a.hw-bad{color:var(--hw-bad)}
+.hw-number a:hover{color:var(--hw-accent)} .hw-sort{font:inherit;color:inherit;background:none;border:0;padding:0;cursor:pointer;
+min-height:1.5rem} .hw-sort:hover{color:var(--hw-accent)} .hw-topics h2{margin-top:1.25rem}
 .q-table th{padding:.32rem .75rem!important;color:var(--hw-muted);font-weight:600;font-size:.8rem}
 .q-table td{font-size:.9rem;font-variant-numeric:tabular-nums}
 .q-table tbody td,.q-table th{border-color:var(--hw-line)!important}

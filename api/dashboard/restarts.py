@@ -18,8 +18,9 @@ from highwater.api.dashboard import consequences, figures
 from highwater.api.dashboard.actions import Actions, confirm
 from highwater.api.dashboard.consequences import Consequence
 from highwater.api.dashboard.tables import numbers, table_html
+from highwater.api.dashboard.tiles import linked
 from highwater.api.dashboard.undo import UndoWindow
-from highwater.api.dashboard.view import View, heading, note, segment, set_html, text
+from highwater.api.dashboard.view import View, heading, link, note, segment, set_html, text
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.engines.restarts import LOOKED_AT_MAX
 
@@ -164,7 +165,9 @@ class Restarts:
             with ui.row().classes("hw-row"):
                 self._of = ui.input("Organization", value=self._view.asked("organization")).props("dense outlined")
                 self._fields = {
-                    name: ui.input(label, placeholder=placeholder).props("dense outlined clearable")
+                    name: ui.input(label, value=self._view.asked(name), placeholder=placeholder).props(
+                        "dense outlined clearable"
+                    )
                     for name, label, placeholder in self._what.fields
                 }
                 ui.button("Show what would be restarted", on_click=self._show).props("no-caps outline")
@@ -174,6 +177,8 @@ class Restarts:
             self._undo = UndoWindow()
             self._undo.build()
             self._listed = ui.html("", sanitize=False).classes("full-width")
+        if any(self._view.asked(name) for name in self._fields):  # as figures of a plan lead here
+            ui.timer(0, self._show, once=True)
 
     def _asked(self) -> dict[str, str]:
         given = {name: str(field.value or "").strip() for name, field in self._fields.items()}
@@ -190,7 +195,7 @@ class Restarts:
             self._actions.tell(str(error), is_wrong=True)
             return
         self._actions.tell_html("")
-        set_html(self._listed, plan_html(self._plan, self._what))
+        set_html(self._listed, plan_html(self._plan, self._what, self._organization))
         if self._plan[self._what.noun] and not self._what.is_refused(self._plan):
             self._actions.show("Restart them")
 
@@ -223,22 +228,33 @@ def restarted_text(outcome: Mapping[str, int]) -> str:
     return f"restarted: {outcome.get('restarted', 0):,}" + (f"; no longer failed: {left:,}" if left else "")
 
 
-def plan_html(plan: Mapping[str, Any], what: Restartable) -> str:
-    """What a plan would restart."""
+def plan_html(plan: Mapping[str, Any], what: Restartable, organization: str = "") -> str:
+    """What a plan would restart; a reason leads to the plan of it alone."""
     noun, work = what.noun, plan[what.noun]
     refusal = "".join(f'<p class="hw-bad" role="alert">{text(one)}</p>' for one in what.refusals(plan))
     if not work:
         none = f"The filter finds no failed {_SINGULAR[noun]}, so nothing would be restarted."
         return f'{refusal}<p class="hw-muted">{none}</p>'
+
+    def narrower(name: str, value: str) -> str:
+        named = {"organization": organization} if organization else {}
+        return link(f"/{noun}", **named, **{name: value})
+
+    def of_user(user: str) -> str:
+        may_name = any(name == "user_id" for name, *_ in what.fields)
+        return narrower("user_id", user) if may_name else link("/user", id=user)
+
     most = f", of which the last {len(work):,} to fail are restarted at once" if plan["found"] > len(work) else ""
     partly = (
         "" if plan["is_whole"] else f" Only the latest {LOOKED_AT_MAX:,} failed {noun} were checked; narrow the time."
     )
     reasons = "".join(
-        f"<tr><td>{text(one['reason'])}</td>{numbers(figures.count(one[noun]))}</tr>" for one in plan["reasons"]
+        f"<tr><td>{text(one['reason'])}</td>{numbers(linked(figures.count(one[noun]), narrower('reason', one['reason'])))}</tr>"
+        for one in plan["reasons"]
     )
     users = "".join(
-        f"<tr><td>{text(one['user_id'])}</td>{numbers(figures.count(one['count']))}</tr>" for one in plan["users"]
+        f"<tr><td>{text(one['user_id'])}</td>{numbers(linked(figures.count(one['count']), of_user(one['user_id'])))}</tr>"
+        for one in plan["users"]
     )
     lines = "".join(map(what.line, work[:_LISTED_MAX]))
     rest = len(work) - _LISTED_MAX

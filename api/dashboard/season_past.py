@@ -19,7 +19,7 @@ from highwater.api.dashboard.view import View, heading, link, note, set_html, te
 from highwater.api.explain.routes import EXPLAIN, explained
 from highwater.connectors.explain.seasons import SeasonLog
 from highwater.schemas.errors import HighwaterError
-from highwater.streams.league.past import Change, matches_after
+from highwater.streams.league.past import Change
 
 _CHANGES_SHOWN = 8
 _PREFIX = "league:"
@@ -117,7 +117,7 @@ class SeasonPast:
 
     def _show_page(self) -> None:
         changes = self._changes[: self._step + 1]
-        set_html(self._made, page_html(self._page, self._season, matches_after(changes)) + latest_html(changes))
+        set_html(self._made, page_html(self._page, self._season, changes) + latest_html(changes))
 
 
 def latest_html(changes: Sequence[Change]) -> str:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from highwater.api.dashboard.view import text
 
+# A figure that has one of these digits counts something.
+_SOME = frozenset("123456789")
+
 
 def linked_tile(value: str, label: str, address: str, *, tone: str = "", more: str = "") -> str:
     """Return a figure with its name, as HTML, which links to what it counts."""
@@ -11,6 +14,14 @@ def linked_tile(value: str, label: str, address: str, *, tone: str = "", more: s
         f'<a class="hw-tile hw-leads" href="{text(address)}"><b class="{tone}">{text(value)}</b>'
         f"<span>{text(label)}</span>{more}</a>"
     )
+
+
+def linked(value: str, address: str, *, tone: str = "") -> str:
+    """A figure in a table or a sentence, as HTML, which leads to what it counts; none and unknown lead nowhere."""
+    if not _SOME.intersection(value):
+        return text(value)
+    named = f' class="{tone}"' if tone else ""
+    return f'<a{named} href="{text(address)}">{text(value)}</a>'
 
 
 def filtered(shown: int, total: int, group: str, address: str) -> str:

@@ -365,11 +365,6 @@ def note(words: str) -> None:
     ui.html(f'<p class="hw-muted hw-small" style="margin:0">{text(words)}</p>', sanitize=False)
 
 
-def tile(value: str, label: str, *, tone: str = "", more: str = "") -> str:
-    """A figure with its name, as HTML."""
-    return f'<div class="hw-tile"><b class="{tone}">{text(value)}</b><span>{text(label)}</span>{more}</div>'
-
-
 def chip(words: str, tone: str = "hw-muted") -> str:
     """Return a state as HTML: words, and a colour beside them."""
     return f'<span class="hw-chip {tone}">{text(words)}</span>'

@@ -60,7 +60,6 @@ from highwater.streams.jobs.args import check_outline, parse_args
 from highwater.streams.jobs.states import JobStatus, Kind
 from highwater.streams.jobs.validation import APPROVE, RESTART, REVOKE
 
-JOB_TOPICS = JOB.fed_by
 REVOKED_REASON, RESTARTED_REASON, APPROVED_REASON = "revoked", "restarted", "approved"
 # The UUID namespace of jobs with an idempotency key; any constant, but it must never change.
 _JOBS = UUID("1f6c2a0e-52d7-4c11-9d4e-6f0b8f5f3c27")
@@ -327,7 +326,7 @@ async def get_jobs(
     check_id("org", org)
     require_known_parameters(request, ("limit", "cursor", "status", "kind", "user_id"))
     whose = listed_user(called, org, user_id)
-    await services.fresh(request, JOB_TOPICS)
+    await services.fresh(request, JOB.fed_by)
     before = _list_place(cursor)
     pool = services.database.require()
     wanted = job_reads.JobFilter(whose, status, kind)

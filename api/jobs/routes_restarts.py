@@ -20,6 +20,7 @@ from highwater.api.core.errors import ForbiddenError, PaymentRequiredError
 from highwater.api.core.guard import Called, GuardedRoute, Org
 from highwater.api.core.openapi import problems
 from highwater.api.core.plan_limits import require_plan_allows
+from highwater.api.core.resources import JOB
 from highwater.api.core.restarts import (
     CHARACTERS_MAX,
     FROM,
@@ -31,7 +32,7 @@ from highwater.api.core.restarts import (
 )
 from highwater.api.core.services import Services, Wired
 from highwater.api.jobs.answers import JobRestarts
-from highwater.api.jobs.routes import JOB_TOPICS, RESTARTED_REASON, listed_user
+from highwater.api.jobs.routes import RESTARTED_REASON, listed_user
 from highwater.connectors.jobs import read_model as job_reads
 from highwater.connectors.jobs.read_model import JobRead
 from highwater.schemas.envelope import iso_from_ms
@@ -97,7 +98,7 @@ async def get_job_restarts(
     """Shows which jobs would be restarted, up to 500, and why they failed; nothing is changed."""
     check_id("org", org)
     whose = listed_user(called, org, user_id)
-    await services.fresh(request, JOB_TOPICS)
+    await services.fresh(request, JOB.fed_by)
     asked = {"reason": reason, "step": step, "kind": kind, "user_id": user_id, "from": begin, "to": end}
     wanted = RestartsRequest.model_validate(asked)
     return document_of(await _planned(services, org, whose, wanted), [], is_executed=False)
@@ -117,7 +118,7 @@ async def post_job_restarts(
     """Restarts each of them after its last stored step, as `POST /api/jobs/{job_id}/restart` does; up to 500 at once."""
     check_id("org", org)
     whose = listed_user(called, org, body.user_id)
-    await services.fresh(request, JOB_TOPICS)
+    await services.fresh(request, JOB.fed_by)
     planned = await _planned(services, org, whose, body)
     if planned.refusal is not None:
         raise planned.refusal
@@ -130,7 +131,8 @@ async def post_job_restarts(
 async def _planned(services: Services, org: str, whose: str | None, wanted: RestartsRequest) -> Planned:
     """Gather the failed jobs, and decide; `whose`: those of one user."""
     pool = services.database.require()
-    read = await job_reads.failed_jobs(pool, org, whose, wanted.kind, wanted.span_ms(), LOOKED_AT_MAX + 1)
+    span = wanted.span_ms()
+    read = await job_reads.failed_jobs(pool, org, whose, wanted.kind, span, LOOKED_AT_MAX + 1, job_ids=wanted.job_ids)
     chosen = None if wanted.job_ids is None else frozenset(wanted.job_ids)
     plan = plan_restarts([_failed(job) for job in read], RestartFilter(wanted.reason, wanted.step, chosen))
     by_id = {job.job_id: job for job in read}

@@ -156,7 +156,10 @@ async def _planned(services: Services, wanted: QueryRestartsRequest) -> Planned:
         check_id("organization_id", wanted.organization_id)
     pool = services.database.require()
     user_id = None if wanted.user_id is None else canonical_uuid("user_id", wanted.user_id)
-    read = await query_reads.failed_runs(pool, wanted.organization_id, user_id, wanted.span_ms(), LOOKED_AT_MAX + 1)
+    span, only = wanted.span_ms(), wanted.request_ids
+    read = await query_reads.failed_runs(
+        pool, wanted.organization_id, user_id, span, LOOKED_AT_MAX + 1, request_ids=only
+    )
     chosen = None if wanted.request_ids is None else frozenset(wanted.request_ids)
     restart_filter = RestartFilter(wanted.reason, wanted.stage, chosen)
     found = [run for run in read if restart_filter.finds(_failed(run))]

@@ -20,7 +20,7 @@ WHERE organization_id = $1 AND (created_at, job_id) < ($2::timestamptz, $3::uuid
 ORDER BY created_at DESC, job_id DESC LIMIT $7
 
 -- Failed jobs of an organization, the last to fail first. $2 of this user and $3 of this kind only (null: of all), failed from $4
--- and before $5; $6 how many
+-- and before $5; $6 how many; $7 these jobs alone (null: all).
 -- name: failed_jobs_read
 SELECT job_id::text AS job_id, kind, organization_id, user_id, args::text AS args, status, seq, epoch + seq + 1 AS version,
        progress_pct, steps_done, steps_total, result::text AS result, tokens, cost_usd, cost_cents, error, position, caused_by,
@@ -28,6 +28,7 @@ SELECT job_id::text AS job_id, kind, organization_id, user_id, args::text AS arg
 FROM jobs
 WHERE organization_id = $1 AND status = 'failed' AND ($2::text IS NULL OR user_id = $2) AND ($3::text IS NULL OR kind = $3)
   AND coalesce(completed_at, updated_at) >= $4 AND coalesce(completed_at, updated_at) < $5
+  AND ($7::uuid[] IS NULL OR job_id = ANY($7))
 ORDER BY coalesce(completed_at, updated_at) DESC, job_id LIMIT $6
 
 -- A deck with the views of it that are stored.

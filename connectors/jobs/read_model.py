@@ -5,7 +5,7 @@ Invariant: one function is one statement, so its result is one snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple, TypeAlias
@@ -14,6 +14,7 @@ import asyncpg
 
 from highwater.connectors.jobs.statements import QUERIES
 from highwater.connectors.postgres.pool import Row, fetched
+from highwater.streams.checks import is_uuid
 from highwater.streams.clock import to_datetime, to_ms, to_ms_or_none
 from highwater.streams.jobs.states import ENDED, JobStatus
 
@@ -114,15 +115,25 @@ async def jobs_of_organization(
 
 
 async def failed_jobs(
-    pool: Pool, organization_id: str, user_id: str | None, kind: str | None, span_ms: tuple[int, int], limit: int
+    pool: Pool,
+    organization_id: str,
+    user_id: str | None,
+    kind: str | None,
+    span_ms: tuple[int, int],
+    limit: int,
+    *,
+    job_ids: Collection[str] | None = None,
 ) -> list[JobRead]:
     """Return failed jobs of an organization, the last to fail first; `span_ms`: failed from and before these times.
+
+    Of `job_ids` alone where they are given; a name that is no id is none of a job.
 
     Raises:
         UnavailableError: PostgreSQL is unavailable.
     """
     begin, end = map(to_datetime, span_ms)
-    rows = await _fetch(pool, QUERIES["failed_jobs_read"], organization_id, user_id, kind, begin, end, limit)
+    only = None if job_ids is None else [name for name in job_ids if is_uuid(name)]
+    rows = await _fetch(pool, QUERIES["failed_jobs_read"], organization_id, user_id, kind, begin, end, limit, only)
     return [_job(row) for row in rows]
 
 

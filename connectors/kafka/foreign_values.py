@@ -40,19 +40,29 @@ class ForeignValues:
         reading = self._reading(raw)
         if reading is not None:
             return _as_json(reading.read(raw, PREFIX_BYTES))
-        # The wire format of JSON values has the same prefix.
-        for text in (raw, raw[PREFIX_BYTES:]) if raw[:1] == b"\0" else (raw,):
+        for text in _may_be_json(raw):
             try:
                 return orjson.loads(text)
             except orjson.JSONDecodeError:
                 continue
-        try:
-            found = raw.decode()
-        except UnicodeDecodeError:
-            found = "\0"
-        if any(ord(one) in _CONTROLS for one in found):
-            raise InvalidEventError("not_text", "the value is neither Avro of a registered schema, nor JSON, nor text")
-        return found
+        return _text(raw)
+
+    def json(self, raw: bytes) -> str:
+        """Return the same as a text of JSON; what is JSON as it was written, so that no number loses digits.
+
+        Raises:
+            InvalidEventError: as of `value`.
+        """
+        reading = self._reading(raw)
+        if reading is not None:
+            return orjson.dumps(reading.read(raw, PREFIX_BYTES), default=_plain).decode()
+        for text in _may_be_json(raw):
+            try:
+                orjson.loads(text)
+            except orjson.JSONDecodeError:
+                continue
+            return text.decode()
+        return orjson.dumps(_text(raw)).decode()
 
     def _reading(self, raw: bytes) -> Reading | None:
         """Return how a value in the wire format is read; None if it has another format, or its schema is not available."""
@@ -72,6 +82,26 @@ class ForeignValues:
             return Reading(readable(self._text_of(schema_id)), None)
         except (UnknownSchemaError, InvalidEventError):  # missing, or not an Avro schema: the bytes are shown
             return None
+
+
+def _may_be_json(raw: bytes) -> tuple[bytes, ...]:
+    """Return the texts that may be JSON: the wire format of JSON values has the same prefix as that of Avro."""
+    return (raw, raw[PREFIX_BYTES:]) if raw[:1] == b"\0" else (raw,)
+
+
+def _text(raw: bytes) -> str:
+    """Return a value that is text.
+
+    Raises:
+        InvalidEventError: it is none.
+    """
+    try:
+        found = raw.decode()
+    except UnicodeDecodeError:
+        found = "\0"
+    if any(ord(one) in _CONTROLS for one in found):
+        raise InvalidEventError("not_text", "the value is neither Avro of a registered schema, nor JSON, nor text")
+    return found
 
 
 def _as_json(value: Any) -> Any:

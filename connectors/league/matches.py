@@ -125,6 +125,7 @@ def _event(change: Change, revision: int) -> MatchChanged:
         "away_goals": match.away_goals,
         "finalized_at": match.finalized_ms,
         "revision": revision,
+        "round": match.round,
     }
 
 

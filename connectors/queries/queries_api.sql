@@ -30,7 +30,8 @@ SELECT id::text AS request_id, ordinal, user_query, status, archive_status, erro
 FROM pipeline_runs WHERE user_id = $1 AND ordinal < $2 ORDER BY ordinal DESC LIMIT $3
 
 -- Failed runs, the last to fail first, that nobody cancelled and of which no other was made: a restarted one comes behind it in its
--- user's order. $1 of this organization and $2 of this user only (null: of all), failed from $3 and before $4; $5 how many
+-- user's order. $1 of this organization and $2 of this user only (null: of all), failed from $3 and before $4; $5 how many;
+-- $6 these runs alone (null: all).
 -- name: failed_runs_read
 SELECT r.id::text AS request_id, r.user_id::text AS user_id, r.organization_id, r.user_query, r.error,
        r.analysis_result IS NOT NULL AS has_analysis, r.final_context_payload IS NOT NULL AS has_context,
@@ -39,6 +40,7 @@ FROM pipeline_runs AS r
 WHERE r.status = 'FAILED' AND NOT r.is_cancelled
   AND ($1::text IS NULL OR r.organization_id = $1) AND ($2::uuid IS NULL OR r.user_id = $2)
   AND coalesce(r.completed_at, r.updated_at) >= $3 AND coalesce(r.completed_at, r.updated_at) < $4
+  AND ($6::uuid[] IS NULL OR r.id = ANY($6))
   AND NOT EXISTS (SELECT 1 FROM pipeline_runs AS n
                   WHERE n.user_id = r.user_id AND n.ordinal > r.ordinal AND n.restarted_from = r.id)
 ORDER BY coalesce(r.completed_at, r.updated_at) DESC, r.id LIMIT $5

@@ -5,7 +5,7 @@ Invariant: one function is one statement, so its result is one snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -14,6 +14,7 @@ import orjson
 
 from highwater.connectors.postgres.pool import Row, fetched
 from highwater.connectors.queries.statements import QUERIES
+from highwater.streams.checks import is_uuid
 from highwater.streams.clock import to_datetime, to_ms, to_ms_or_none
 from highwater.streams.queries.restarts import StageCost
 
@@ -204,15 +205,25 @@ async def runs_of_user(pool: Pool, user_id: str, before: int, limit: int) -> lis
 
 
 async def failed_runs(
-    pool: Pool, organization_id: str | None, user_id: str | None, span_ms: tuple[int, int], limit: int
+    pool: Pool,
+    organization_id: str | None,
+    user_id: str | None,
+    span_ms: tuple[int, int],
+    limit: int,
+    *,
+    request_ids: Collection[str] | None = None,
 ) -> list[FailedRun]:
     """Return failed runs, the last to fail first; of one organization and one user, or of all; `span_ms`: from and
     before these times.
+
+    Of `request_ids` alone where they are given; a name that is no id is none of a run.
 
     Raises:
         UnavailableError: PostgreSQL is unavailable.
     """
     begin, end = map(to_datetime, span_ms)
+    only = None if request_ids is None else [name for name in request_ids if is_uuid(name)]
+    rows = await _fetch(pool, QUERIES["failed_runs_read"], organization_id, user_id, begin, end, limit, only)
     return [
         FailedRun(
             request_id=row["request_id"],
@@ -224,7 +235,7 @@ async def failed_runs(
             has_context=row["has_context"],
             failed_ms=to_ms(row["failed_at"]),
         )
-        for row in await _fetch(pool, QUERIES["failed_runs_read"], organization_id, user_id, begin, end, limit)
+        for row in rows
     ]
 
 

@@ -191,6 +191,8 @@ def _said(error: Exception) -> str:
     undefined = _UNDEFINED.match(str(error))
     if undefined is not None:
         return f"{undefined[1]} of a value that has none"
+    if str(error).startswith("No such overload"):
+        return "a value of another type than the expression needs"
     return f"no field {error}" if isinstance(error, KeyError) else str(error).split(". ", maxsplit=1)[0]
 
 

@@ -6,6 +6,7 @@ Invariants. A query reads only the tables that it is given: no file, no network,
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,7 +17,9 @@ import duckdb
 import pyarrow as pa
 
 from highwater.connectors.replay.arrow_alone import without_pandas
+from highwater.connectors.sql.answers import JSON_TEXT
 from highwater.connectors.sql.faults import InvalidQueryError, told
+from highwater.connectors.sql.foreign_topics import SCHEMA
 from highwater.connectors.sql.query_task import Limits, Sources
 from highwater.connectors.sql.scanning import Progress, QueryTimeoutError
 from highwater.connectors.sql.views import Views
@@ -34,9 +37,18 @@ _CONFIGURATION: Mapping[str, str] = {
     "temp_directory": "",  # a query that does not fit in memory is refused, not written to a disk
     "threads": "1",
 }
+# DuckDB's own would leave out all but one schema, and shows what only holds the rows; TOPICS is what ksqlDB calls them.
+_LISTS_TABLES = re.compile(r"\s*(?:show|list)\s+(?:all\s+)?(?:tables|topics)\s*;?\s*", re.IGNORECASE)
+_ALL_TABLES = f"""
+    SELECT CASE table_schema WHEN '{SCHEMA}' THEN '"' || table_name || '"' ELSE table_schema || '.' || table_name END AS "table",
+        string_agg(column_name, ', ' ORDER BY ordinal_position) AS columns
+    FROM information_schema.columns
+    WHERE table_schema NOT IN ('main', 'information_schema', 'pg_catalog') GROUP BY ALL ORDER BY ALL
+"""  # noqa: S608 - a constant
 _NO_TABLE = "Table with name"
 # What DuckDB raises on Ctrl-C during its own work.
 _INTERRUPTED = "Query interrupted"
+_CTRL_C = ": KeyboardInterrupt"
 
 
 class Answer:
@@ -66,7 +78,8 @@ class Answer:
     def schema(self) -> pa.Schema:
         """Return the Arrow types; this runs the query."""
         found = self._reader.schema
-        return pa.schema([field.with_name(name) for field, name in zip(found, self._names, strict=True)])
+        fields = zip(found, self.columns, strict=True)
+        return pa.schema([_field(field, column["name"], column["type"]) for field, column in fields])
 
     def close(self) -> None:
         """Read no further."""
@@ -79,7 +92,7 @@ class Answer:
             kept = batch.slice(0, left)
             self.rows += kept.num_rows
             if kept.num_rows:
-                yield kept.rename_columns(self._names)
+                yield pa.RecordBatch.from_arrays(kept.columns, schema=self.schema)
             if batch.num_rows > left:
                 self.is_cut_off = True
                 return
@@ -92,6 +105,12 @@ class Answer:
             "scanned": self._progress.scanned(),
             "seconds": round(monotonic_seconds() - self._begun_seconds, 3),
         }
+
+
+def _field(field: pa.Field, name: str, kind: str) -> pa.Field:
+    """A column of the answer; of JSON, which Arrow takes for text, it says so."""
+    named = field.with_name(name)
+    return named.with_metadata(JSON_TEXT) if kind == "JSON" else named
 
 
 def distinct_names(names: Sequence[str]) -> list[str]:
@@ -120,6 +139,7 @@ def answered(
         UnavailableError: Kafka, the registry or PostgreSQL does not answer.
     """
     begun = monotonic_seconds()
+    query = _ALL_TABLES if _LISTS_TABLES.fullmatch(query) else query
     progress = Progress(begun + limits.seconds, on_progress)
     with without_pandas(), ExitStack() as stack:
         connection = stack.enter_context(_connection(limits))
@@ -160,7 +180,12 @@ def _check(query: str) -> None:
         raise InvalidQueryError(f"the query has {len(query):,} characters; at most {QUERY_CHARACTERS_MAX:,} are read")
     statements = duckdb.extract_statements(query)
     if len(statements) != 1:
-        raise InvalidQueryError(f"only one statement can be run at a time; this has {len(statements) or 'none'}")
+        wrong = (
+            f"only one statement can be run at a time; this has {len(statements)}"
+            if statements
+            else "the query is empty"
+        )
+        raise InvalidQueryError(wrong)
     if statements[0].type != duckdb.StatementType.SELECT:
         raise InvalidQueryError(
             f"only SELECT is allowed, because SQL never changes anything; this is {statements[0].type.name}"
@@ -188,6 +213,8 @@ def _in_words(query: str, progress: Progress, views: Views, limits: Limits) -> I
     try:
         yield
     except (duckdb.Error, pa.ArrowInvalid, OSError) as error:
+        if _CTRL_C in str(error):  # heard in Python code that DuckDB or Arrow called
+            raise KeyboardInterrupt from error
         failure = progress.failure
         if isinstance(failure, QueryTimeoutError) or isinstance(error, duckdb.InterruptException):
             raise QueryTimeoutError(

@@ -15,6 +15,9 @@ from highwater.schemas.errors import HighwaterError
 _TABLE = re.compile(r'Table with name "?([^"\s]+)"? does not exist')
 _COLUMN = re.compile(r'(?:Referenced column|does not have a column named) "([^"]+)"')
 _NO_FUNCTION = re.compile(r"((?:\w+ )?Function) with name (\S+) does not exist!(?:\nDid you mean (.*))?")
+_NEAR = re.compile(r'at or near "([^"]+)"')
+# A word that is no limit of rows.
+_OFFSET = re.compile(r"(?<![\w.\"])offset\b(?!\s*\d)", re.IGNORECASE)
 _LINE = re.compile(r"\nLINE (\d+): (.*)\n( *)\^")
 _KIND = re.compile(r"^[A-Za-z ]+ Error: ")
 # "LINE 1: " and the part of a long line before the caret.
@@ -47,7 +50,10 @@ def told(
         hint = f"; did you mean {function[3]}?" if function[3] else ""
         return f"there is no {function[1].lower()} {function[2]!r}{hint}"
     first = _KIND.sub("", text).split("\n", maxsplit=1)[0].rstrip("!")
-    hint = _topic_hint(query, tables()) if isinstance(error, duckdb.ParserException) else ""
+    hint = ""
+    if isinstance(error, duckdb.ParserException):
+        unread = _NEAR.search(first)
+        hint = _topic_hint(query, "" if unread is None else unread[1], tables()) or _keyword_hint(query)
     return f"{first}{_place(text)}{hint}"
 
 
@@ -72,12 +78,18 @@ def _place(text: str) -> str:
     return f" (line {found[1]}, column {len(found[3]) - _MARGIN + 1})"
 
 
-def _topic_hint(query: str, tables: Iterable[str]) -> str:
-    """What a topic that was written as it is called is called here."""
+def _keyword_hint(query: str) -> str:
+    """The column that is meant by a word that SQL keeps for itself."""
+    return "; the offset of a record is the column _offset" if _OFFSET.search(query) else ""
+
+
+def _topic_hint(query: str, near: str, tables: Iterable[str]) -> str:
+    """What a topic that was written as it is called is called here; `near` is where the query could not be read."""
     for table in tables:
         topic = table.strip('"')
         if topic != table:
-            if re.search(rf'(?<![\w"\'.-]){re.escape(topic)}(?![\w"\'-])', query) and not topic.isidentifier():
+            is_bare = re.search(rf'(?<![\w"\'.-]){re.escape(topic)}(?![\w"\'-])', query) is not None
+            if is_bare and (topic == near or not topic.isidentifier()):
                 return f"; the topic {topic} needs quotes: {table}"
             continue
         room, _, rest = table.partition(".")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Collection
 
-import orjson
 import pyarrow as pa
 
 from highwater.connectors.replay.decoding import Decoded, Decoder
@@ -61,7 +60,7 @@ class ForeignColumns(ForeignDecoder):
             text = None
             if value is not None:
                 try:
-                    text = orjson.dumps(self._values.value(value)).decode()
+                    text = self._values.json(value)
                 except InvalidEventError as error:
                     problems[place] = str(error)
             found.append(text)

@@ -11,10 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
-import orjson
-
 from highwater.schemas.chunks import IngestDecided, IngestProgressed
 from highwater.streams.chunks.states import Outcome
+from highwater.streams.versioned_rows import decode_facts, encode_facts
 
 _HOUR_MS = 3_600_000
 # An ingest without progress for this long is abandoned. The slowest source, which may be rate-limited per hour, reports
@@ -223,7 +222,7 @@ _FIELDS = tuple(field.name for field in fields(Ingest))
 
 def encode_row(row: Ingest) -> bytes:
     """Return the row as JSON, with the version of its form first."""
-    return orjson.dumps([_ROW_VERSION, *(getattr(row, name) for name in _FIELDS)])
+    return encode_facts(_ROW_VERSION, [getattr(row, name) for name in _FIELDS])
 
 
 def decode_row(data: bytes | None) -> Ingest | None:
@@ -232,9 +231,4 @@ def decode_row(data: bytes | None) -> Ingest | None:
     Raises:
         ValueError: the row has an unknown form.
     """
-    if data is None:
-        return None
-    version, *facts = orjson.loads(data)
-    if version != _ROW_VERSION:
-        raise ValueError(f"a row of version {version}, not {_ROW_VERSION}: it was written by a newer release")
-    return Ingest(*facts)
+    return None if data is None else Ingest(*decode_facts(data, _ROW_VERSION))

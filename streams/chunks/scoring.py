@@ -22,7 +22,7 @@ ANSWER_TEXT_SHARE = 0.4
 SATURATION, LENGTH_SHARE = 1.2, 0.75
 # k1 beside a cosine. Words alone must separate a text about a word from one that only mentions it, by counting. A cosine
 # knows what a text is about; beside it, it matters more that the text has all words of the question.
-FUSED_SATURATION = 0.3
+FUSED_SATURATION = 0.35
 
 
 class Mode(StrEnum):

@@ -9,14 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-import orjson
-
 from highwater.schemas.chunks import NamespaceRated, QueriesServed
 from highwater.schemas.errors import InvalidEventError
 from highwater.streams.checks import check_time
 from highwater.streams.chunks.identity import check_key_part
 from highwater.streams.chunks.passports import Passport
 from highwater.streams.chunks.states import Temperature
+from highwater.streams.versioned_rows import decode_facts, encode_facts
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -184,7 +183,7 @@ def is_sweep_due(last_now_ms: int, now_ms: int) -> bool:
 def encode_row(row: NamespaceSearches) -> bytes:
     """Return the row as JSON, with the version of its form first."""
     told = [row.is_hot, row.queries_per_day, row.told_ms]
-    return orjson.dumps([_ROW_VERSION, row.ns, row.days, row.partition, row.offset, row.looked_ms, *told])
+    return encode_facts(_ROW_VERSION, [row.ns, row.days, row.partition, row.offset, row.looked_ms, *told])
 
 
 def decode_row(data: bytes | None) -> NamespaceSearches | None:
@@ -195,8 +194,5 @@ def decode_row(data: bytes | None) -> NamespaceSearches | None:
     """
     if data is None:
         return None
-    version, *facts = orjson.loads(data)
-    if version != _ROW_VERSION:
-        raise ValueError(f"a row of version {version}, not {_ROW_VERSION}: it was written by a newer release")
-    ns, days, *rest = facts
+    ns, days, *rest = decode_facts(data, _ROW_VERSION)
     return NamespaceSearches(ns, tuple((day, queries) for day, queries in days), *rest)

@@ -29,6 +29,9 @@ _ABBREVIATIONS = frozenset(
     "e.g i.e etc vs cf approx fig eq sec ch vol pp dr mr mrs ms prof st jr sr inc ltd co u.s z.b d.h bzw ca vgl nr".split()  # noqa: SIM905
 )
 _LAST_WORD = re.compile(r"[\w.]+$")
+_NEXT = re.compile(r"\s*(\S)")
+# No abbreviation is longer: what stands before is not looked at, or a long text would take time that grows with its square.
+_WORD_CHARACTERS = 40
 _LIST_MARK = re.compile(r"\s*(?:[-*+•]|\d{1,3}[.)])\s+(?:\[[ xX]\]\s+)?")
 _HEADING_MARK = re.compile(r" {0,3}#{1,6}(?:\s|$)")
 _FENCE = re.compile(r"\s*(?:`{3,}|~{3,})")
@@ -138,12 +141,12 @@ def _phrases(sentence: str) -> Iterator[str]:
 
 def _is_end(text: str, mark: int, end: int) -> bool:
     """Return whether marks end a sentence: no abbreviation or initial precedes a dot, and what follows begins like a sentence."""
-    following = text[end:].lstrip()[:1]
-    if following.islower():
+    following = _NEXT.match(text, end)
+    if following is not None and following[1].islower():
         return False
     if text[mark] != ".":
         return True
-    last = _LAST_WORD.search(text[:mark])
+    last = _LAST_WORD.search(text[max(0, mark - _WORD_CHARACTERS) : mark])
     word = "" if last is None else last[0].strip(".").casefold()
     return word not in _ABBREVIATIONS and not (len(word) == 1 and word.isalpha() and word.isascii())
 

@@ -19,7 +19,7 @@ import orjson
 
 from highwater.streams.documents.prose import Table, sentences_of, tables_of
 from highwater.streams.jobs.decks import HEADING_BETWEEN, OUTLINE, POINTS_MAX
-from highwater.streams.letters import runs_in
+from highwater.streams.letters import cut_to, is_mark, runs_in, width_of
 
 NO_SOURCES = "No document was given for this."
 NOTHING_MORE = "The sources say no more about this."
@@ -183,9 +183,9 @@ def _sections(asked: Mapping[str, Any]) -> list[_Part]:
 def _says_something(text: str) -> bool:
     """Return whether a line is meaningful alone: no address, page number, reference, or mere pointer to another place."""
     bare, addresses = _ADDRESS.subn("", text)
-    letters = sum(map(str.isalpha, bare))
+    letters = sum(letter.isalpha() or is_mark(letter) for letter in bare)
     return (
-        len(text) >= SENTENCE_CHARACTERS_MIN
+        (len(text) if text.isascii() else width_of(text)) >= SENTENCE_CHARACTERS_MIN
         and addresses < 2
         and letters >= max(_LETTERS_MIN, _LETTERS_SHARE_MIN * len(bare.replace(" ", "")))
         and not _REFERENCE.match(text)
@@ -400,5 +400,4 @@ def _clause(sentence: str) -> str:
 
 
 def _cut(text: str, characters_max: int) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= characters_max else f"{line[: characters_max - 1].rsplit(' ', 1)[0]}\u2026"
+    return cut_to(" ".join(text.split()), characters_max)

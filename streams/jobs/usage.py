@@ -12,11 +12,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import orjson
-
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.jobs import UsageFlushed, UsageRecorded
 from highwater.streams.checks import check_id
+from highwater.streams.versioned_rows import decode_facts, encode_facts
 
 # Totals reach PostgreSQL every quarter of an hour by the product's clock in UTC: a lost Redis costs at most that (R2.37).
 FLUSH_MS = 15 * 60 * 1000
@@ -194,7 +193,7 @@ def encode_row(row: Totals) -> bytes:
     """Return the row as JSON, preceded by its format version."""
     amounts = [row.presentations, row.slides, row.tokens, row.cost_cents]
     places = [row.organization_id, row.period, row.upto_seq, row.ahead]
-    return orjson.dumps([_ROW_VERSION, *places, *amounts, row.since_ms])
+    return encode_facts(_ROW_VERSION, [*places, *amounts, row.since_ms])
 
 
 def decode_row(data: bytes | None) -> Totals | None:
@@ -205,8 +204,5 @@ def decode_row(data: bytes | None) -> Totals | None:
     """
     if data is None:
         return None
-    version, *facts = orjson.loads(data)
-    if version != _ROW_VERSION:
-        raise ValueError(f"a row of version {version}, not {_ROW_VERSION}: it was written by a newer release")
-    organization_id, period, upto_seq, ahead, *rest = facts
+    organization_id, period, upto_seq, ahead, *rest = decode_facts(data, _ROW_VERSION)
     return Totals(organization_id, period, upto_seq, tuple(ahead), *rest)

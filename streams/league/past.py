@@ -21,9 +21,15 @@ class Change(NamedTuple):
 
 
 def matches_after(changes: Iterable[Change]) -> list[Match]:
-    """The matches after changes in the order of the log, by id. Rounds are not part of a change, so they are empty."""
+    """The matches after changes in the order of the log, by id. A change that does not name its round has an empty one."""
     latest = {change.match["match_id"]: change for change in changes}
     return [_match(latest[match_id]) for match_id in sorted(latest)]
+
+
+def names_rounds(changes: Iterable[Change]) -> bool:
+    """Whether the last change of every match names its round; those that were written by former versions do not."""
+    latest = {change.match["match_id"]: change.match for change in changes}
+    return all(match["round"] is not None for match in latest.values())
 
 
 def _match(change: Change) -> Match:
@@ -32,7 +38,7 @@ def _match(change: Change) -> Match:
     return Match(
         match_id=told["match_id"],
         season=told["season"],
-        round="",
+        round=told["round"] or "",
         kickoff_ms=told["kickoff"],
         home=told["home"],
         away=told["away"],

@@ -12,9 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
-
-import orjson
+from typing import NamedTuple
 
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.league import MatchChanged
@@ -27,6 +25,7 @@ from highwater.streams.league.windows import (
     maybe_prewarm_public_league_caches,
 )
 from highwater.streams.pages.windows import Window
+from highwater.streams.versioned_rows import decode_facts, encode_facts
 
 _ROW_VERSION = 1
 _SEPARATOR = b"\0"
@@ -147,7 +146,7 @@ def with_end_reported(row: Row, options: WindowOptions) -> Row:
 def encode_row(row: Row) -> bytes:
     """Return the row as JSON, with the version of its form first."""
     facts = [row.season, row.match_id, row.revision, row.kickoff_ms, row.status, row.state, row.home, row.away]
-    return orjson.dumps([_ROW_VERSION, *facts, row.finalized_ms, row.over_told_ms])
+    return encode_facts(_ROW_VERSION, [*facts, row.finalized_ms, row.over_told_ms])
 
 
 def decode_row(data: bytes | None) -> Row | None:
@@ -158,7 +157,7 @@ def decode_row(data: bytes | None) -> Row | None:
     """
     if data is None:
         return None
-    facts = _facts(data)
+    facts = decode_facts(data, _ROW_VERSION)
     season, match_id, revision, kickoff_ms, status, state, home, away, finalized_ms, over_told_ms = facts
     return Row(
         season, match_id, revision, kickoff_ms, Status(status), State(state), home, away, finalized_ms, over_told_ms
@@ -167,7 +166,7 @@ def decode_row(data: bytes | None) -> Row | None:
 
 def encode_season(prewarmed_ms: int) -> bytes:
     """Return the row of a season: the start of the newest window it was prewarmed for."""
-    return orjson.dumps([_ROW_VERSION, prewarmed_ms])
+    return encode_facts(_ROW_VERSION, [prewarmed_ms])
 
 
 def decode_season(data: bytes | None) -> int | None:
@@ -176,13 +175,4 @@ def decode_season(data: bytes | None) -> int | None:
     Raises:
         ValueError: the row has an unknown form.
     """
-    if data is None:
-        return None
-    return int(_facts(data)[0])
-
-
-def _facts(data: bytes) -> list[Any]:
-    version, *facts = orjson.loads(data)
-    if version != _ROW_VERSION:
-        raise ValueError(f"a row of version {version}, not {_ROW_VERSION}: it was written by a newer release")
-    return list(facts)
+    return None if data is None else int(decode_facts(data, _ROW_VERSION)[0])

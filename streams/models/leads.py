@@ -20,7 +20,8 @@ _PATH = " > "
 _PARAGRAPHS = re.compile(r"\n[ \t]*\n\s*")
 _SENTENCE = re.compile(rf".{{{_CHARACTERS_MIN},{LEAD_CHARACTERS_MAX}}}?[.!?](?=\s|$)")
 _RULE = re.compile(r"^[ \t]*[-=~^\"#*+.`|]{3,}[ \t]*$", re.MULTILINE)
-_SENTENCE_ENDS = (".", "!", "?", ":")
+# A heading may be a question. What ends with a colon introduces something.
+_NOT_OF_TITLES = (".", ":")
 _NO_PROSE = (">>>", "..", ":", "@", "|", "#", "`", "- ", "* ", "+ ")
 
 
@@ -30,12 +31,13 @@ def lead_of(text: str) -> str:
     if not rest or not _is_title(title.strip()):
         return ""
     sentence = _first_sentence(rest[0])
-    return f"{title.strip().rpartition(_PATH)[2]}: {sentence}" if sentence else ""
+    last = title.strip().rpartition(_PATH)[2]
+    return f"{last}{' ' if last.endswith(('?', '!')) else ': '}{sentence}" if sentence else ""
 
 
 def _is_title(paragraph: str) -> bool:
     """One line that is no sentence."""
-    return len(paragraph) <= _TITLE_CHARACTERS_MAX and "\n" not in paragraph and not paragraph.endswith(_SENTENCE_ENDS)
+    return len(paragraph) <= _TITLE_CHARACTERS_MAX and "\n" not in paragraph and not paragraph.endswith(_NOT_OF_TITLES)
 
 
 def _first_sentence(paragraph: str) -> str:

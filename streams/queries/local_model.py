@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from highwater.streams.documents.prose import sentences_of, unmarked
+from highwater.streams.letters import cut_to
 from highwater.streams.models.answers import UnusableAnswerError, json_object_in
 from highwater.streams.queries.asked_kind import AskedKind, asked_kind
 from highwater.streams.queries.context import CONTEXT_TAG, QUERY_TAG
@@ -424,8 +425,4 @@ def _shown(text: str, wanted: frozenset[str], of: AskedKind | None = None) -> st
 
 
 def _cut(text: str, characters_max: int = SHOWN_CHARACTERS_MAX) -> str:
-    line = " ".join(text[: 4 * characters_max].split())
-    if len(line) <= characters_max:
-        return line
-    cut = line[:characters_max].rsplit(" ", 1)[0]
-    return f"{cut}\u2026"
+    return cut_to(" ".join(text[: 4 * characters_max].split()), characters_max)

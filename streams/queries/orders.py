@@ -17,11 +17,10 @@ from bisect import insort
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-import orjson
-
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.queries import PipelineStage, RunArchived
 from highwater.streams.queries.states import ArchiveStatus, Stage, Status, stage_at
+from highwater.streams.versioned_rows import decode_facts, encode_facts
 
 _ROW_VERSION = 1
 # Waiting runs of one user: a row of 0.9 MB; a changelog accepts 8, and a worker that cannot write ends. Runs beyond
@@ -143,8 +142,9 @@ def _waiting_of(event: PipelineStage) -> Waiting:
 def encode_order(order: Order) -> bytes:
     """Return the row as JSON, preceded by its format version; only the released ordinal if nothing waits."""
     if order.active is None and not order.queue:
-        return orjson.dumps([_ROW_VERSION, order.released])
-    return orjson.dumps([_ROW_VERSION, order.released, order.active, order.queue], default=list)
+        return encode_facts(_ROW_VERSION, [order.released])
+    active = None if order.active is None else list(order.active)
+    return encode_facts(_ROW_VERSION, [order.released, active, [list(one) for one in order.queue]])
 
 
 def decode_order(data: bytes | None) -> Order:
@@ -155,9 +155,7 @@ def decode_order(data: bytes | None) -> Order:
     """
     if data is None:
         return Order()
-    version, released, *rest = orjson.loads(data)
-    if version != _ROW_VERSION:
-        raise ValueError(f"a row of version {version}, not {_ROW_VERSION}: it was written by a newer release")
+    released, *rest = decode_facts(data, _ROW_VERSION)
     if not rest:
         return Order(released)
     active, queue = rest

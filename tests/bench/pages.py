@@ -1,18 +1,21 @@
 """How soon a page of the console can be used beside a busy stack: `python -m tests.bench.pages URL`, on a product with a sample.
 
-Insights flow meanwhile. Each load is that of a browser with an empty cache. A page is interactive when its socket is connected,
-it was filled once and shows its first row or figure, and no task of its thread that is longer than 50 ms has begun since.
+With a second address, such as that of an API process of another version over the same product, loads of both are made in turns,
+so that both have the same machine. Insights flow meanwhile. Each load is that of a browser with an empty cache. A page is
+interactive when its socket is connected, it was filled once and shows its first row or figure, and no task of its thread that is
+longer than 50 ms has begun since.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -53,12 +56,16 @@ _READ = """() => {
 
 
 class Load(NamedTuple):
-    """One load, in milliseconds: the HTML has come, something is painted, it can be used; all long tasks together."""
+    """One load, in milliseconds: the HTML has come, something is painted, it can be used; long tasks; processor time of the page.
+
+    The last one hardly depends on what else the machine does.
+    """
 
     server: float
     painted: float
     interactive: float
     long: float
+    processor: float
 
 
 @contextmanager
@@ -92,34 +99,46 @@ def load(chromium: Any, url: str, path: str, first: str) -> Load:
     context = chromium.new_context(base_url=url, viewport={"width": 1_360, "height": 900})
     page = context.new_page()
     page.set_default_timeout(TIMEOUT_MS)
+    devtools = context.new_cdp_session(page)
+    devtools.send("Performance.enable", {"timeDomain": "threadTicks"})
     page.add_init_script(f"({_WATCH})({json.dumps(first)})")
     page.goto(path)
     page.wait_for_function("window.filledAt && performance.now() > filledAt + 1000")
     found = page.evaluate(_READ)
+    used = {one["name"]: one["value"] for one in devtools.send("Performance.getMetrics")["metrics"]}
     context.close()
-    return Load(found["server"], found["painted"], found["interactive"], found["long"])
+    return Load(found["server"], found["painted"], found["interactive"], found["long"], 1_000 * used["TaskDuration"])
+
+
+def line(name: str, loads: Sequence[Load]) -> str:
+    """The loads of a page as a line of the table, with the load average of the machine."""
+    server, painted, interactive, long, processor = (statistics.median(values) for values in zip(*loads, strict=True))
+    worst = max(one.interactive for one in loads)
+    return (
+        f"| `{name}` | {server:.0f} | {painted:.0f} | {interactive:.0f}, {worst:.0f} | {long:.0f} | {processor:.0f} "
+        f"| {os.getloadavg()[0]:.0f} |"
+    )
 
 
 def main() -> None:
     """Measure, and print a table."""
     parser = argparse.ArgumentParser(description="Measures how soon pages of the console can be used.")
-    parser.add_argument("url")
+    parser.add_argument("url", nargs="+")
     parser.add_argument("--loads", type=int, default=5)
     asked = parser.parse_args()
-    with flowing(asked.url), sync_playwright() as playwright:
+    with flowing(asked.url[0]), sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         time.sleep(2)  # the flow has begun
         print(
-            "| page | HTML, ms | first paint, ms | interactive, ms: median, worst | long tasks, ms |\n|---|---|---|---|---|"
+            "| page | HTML, ms | first paint, ms | interactive, ms: median, worst | long tasks, ms | processor, ms | load |\n"
+            "|---|---|---|---|---|---|---|"
         )
         for path, first in PAGES.items():
-            load(chromium, asked.url, path, first)  # what the process reads and packs once
-            loads = [load(chromium, asked.url, path, first) for _ in range(asked.loads)]
-            server, painted, interactive, long = (statistics.median(values) for values in zip(*loads, strict=True))
-            worst = max(one.interactive for one in loads)
-            print(
-                f"| `{path}` | {server:.0f} | {painted:.0f} | {interactive:.0f}, {worst:.0f} | {long:.0f} |", flush=True
-            )
+            for url in asked.url:
+                load(chromium, url, path, first)  # what the process reads and packs once
+            turns = [[load(chromium, url, path, first) for url in asked.url] for _ in range(asked.loads)]
+            for url, loads in zip(asked.url, zip(*turns, strict=True), strict=True):
+                print(line(path if len(asked.url) == 1 else f"{url}{path}", loads), flush=True)
         chromium.close()
 
 

@@ -36,7 +36,7 @@ _FILLED = {
     "/": ".hw-tile .hw-spark",
     "/browse": "tbody td.hw-value",
     "/sql": ".hw-sql tbody td",
-    "/topics": ".hw-spark",
+    "/topics": '.hw-spark [points*=","]',
 }
 # Beside the wide and light picture of each page.
 DARK, NARROW = ("/", "/user"), ("/", "/topics", "/browse", "/queries/{request_id}", "/read/feed")

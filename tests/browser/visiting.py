@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.browser.catalogue import is_of_console
 from tests.browser.conftest import settled
+from tests.browser.unlinked import unlinked
 
 WIDE, NARROW = 1360, 360
 # What repeats is looked at a dozen times: hundreds of rows alike take axe-core half a minute.
@@ -56,26 +57,39 @@ class Visit:
     bytes_transferred: int = 0
     structure: dict[str, Any] = field(default_factory=dict)
     width_narrow: int = 0
-    is_dark: bool = False
+    # Figures that lead nowhere, each with its name.
+    unlinked: list[tuple[str, str]] = field(default_factory=list)
     # Where Tab led from the top of the page, and where the focus could not be seen.
     places: list[str] = field(default_factory=list)
     unseen: list[str] = field(default_factory=list)
 
 
 class Visitor:
-    """A tab that goes from page to page with nothing in its cache."""
+    """A tab that goes from page to page, and weighs each as a first visit would: what was kept of an earlier one counts again."""
 
     def __init__(self, page: Any) -> None:
         self._page = page
         self._axe = files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8")
         self._bytes = 0
+        self._urls: dict[str, str] = {}
+        self._sizes: dict[str, int] = {}
         self._packing: Any = None
         devtools = page.context.new_cdp_session(page)
         devtools.send("Network.enable")
-        devtools.send("Network.setCacheDisabled", {"cacheDisabled": True})
-        devtools.on("Network.loadingFinished", lambda told: self._weigh(told["encodedDataLength"]))
+        devtools.on("Network.requestWillBeSent", self._note_url)
+        devtools.on("Network.loadingFinished", self._weigh_file)
         devtools.on("Network.webSocketHandshakeResponseReceived", self._open_socket)
         devtools.on("Network.webSocketFrameReceived", lambda told: self._weigh_message(told["response"]["payloadData"]))
+
+    def _note_url(self, told: Any) -> None:
+        self._urls[told["requestId"]] = told["request"]["url"]
+
+    def _weigh_file(self, told: Any) -> None:
+        """A file of the cache has no size: it weighs what it did when it was transferred."""
+        url, size = self._urls.pop(told["requestId"], ""), int(told["encodedDataLength"])
+        self._bytes += size or self._sizes.get(url, 0)
+        if size:
+            self._sizes[url] = size
 
     def _open_socket(self, told: Any) -> None:
         # The browser tells of messages as they are once unpacked: they are packed here as the socket packs them (RFC 7692).
@@ -87,13 +101,10 @@ class Visitor:
         message = text.encode()
         if self._packing is not None:
             message = self._packing.compress(message) + self._packing.flush(zlib.Z_SYNC_FLUSH)
-        self._weigh(len(message))
-
-    def _weigh(self, size: float) -> None:
-        self._bytes += int(size)
+        self._bytes += len(message)
 
     def visit(self, path: str, address: str) -> Visit:
-        """Go to a page and look at it: wide and light, wide and dark, narrow and dark."""
+        """Go to a page once and look at it in four ways: wide and narrow, light and dark."""
         page, found = self._page, Visit(address, path)
         self._look_as(WIDE, "light")
         self._bytes = 0
@@ -103,6 +114,7 @@ class Visitor:
         page.wait_for_load_state("load" if is_of_console(path) else "networkidle")
         found.bytes_transferred = self._bytes
         found.structure = page.evaluate(_STRUCTURE)
+        found.unlinked = unlinked(page.content()) if is_of_console(path) else []
         self._walk(found)
         page.evaluate(_FIRST_OF_MANY, is_of_console(path))
         page.evaluate(self._axe)
@@ -110,11 +122,12 @@ class Visitor:
             (WIDE, "light", _ALL_RULES),
             (WIDE, "dark", _COLOURS),
             (NARROW, "dark", _ALL_RULES),
+            (NARROW, "light", _COLOURS),
         )
         for width, scheme, rules in looks:
             self._look_as(width, scheme)
-            if scheme == "dark" and is_of_console(path):
-                page.wait_for_selector("body.body--dark", state="attached")
+            if is_of_console(path):
+                page.wait_for_selector(f"body.body--{scheme}", state="attached")
             page.evaluate(_DRAWN)
             told = page.evaluate(f"(() => {{ const run = {_AXE}; return run({rules}); }})()")
             found.violations += [f"{address} at {width} in {scheme}: {one}" for one in told]

@@ -10,6 +10,7 @@ from highwater.streams.feeds.basis import MARKED, UNFITTED
 from highwater.streams.feeds.embedding import TextEmbedder
 from highwater.streams.feeds.tokens import clean
 from highwater.streams.feeds.tokens import words_of as vector_words
+from highwater.streams.letters import cut_to, is_within_letter, width_of
 from highwater.streams.queries.words import query_words
 from highwater.streams.queries.words import words_of as asked_words
 from highwater.streams.texts import Quotations
@@ -83,3 +84,28 @@ def test_a_quotation_is_words_in_a_row_not_pieces_of_one():
     quoted = Quotations(["परीक्षण सर्वर किताब कुर्सी ब्रोकर"])
     assert "नया परीक्षण सर्वर किताब कुर्सी यहाँ" in quoted
     assert "केवल परीक्षण सर्वर यहाँ" not in quoted
+
+
+@pytest.mark.parametrize("most", [4, 5, 6, 7, 8, 9, 10])
+@pytest.mark.parametrize("script", UNSPACED)
+def test_a_line_without_spaces_is_cut_between_letters(script: str, most: int):
+    """What is shown of it ends with a whole letter, and is no longer than is wanted."""
+    line = UNSPACED[script]
+    shown = cut_to(line, most).removesuffix("\u2026")
+    assert line.startswith(shown)
+    assert 0 < len(shown) < most
+    assert not is_within_letter(line, len(shown))
+
+
+def test_a_line_with_spaces_is_cut_between_words():
+    """As far as whole words go."""
+    assert [cut_to("one two three", most) for most in (13, 12, 8, 7)] == [
+        "one two three",
+        *["one two\u2026"] * 2,
+        "one\u2026",
+    ]
+
+
+def test_a_chinese_letter_says_as_much_as_two():
+    """And the vowel signs of a Hindi word make it no longer."""
+    assert [width_of(text) for text in ("昨天谁修复了测试。", "किताब", "book")] == [18, 3, 4]

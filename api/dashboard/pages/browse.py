@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import orjson
@@ -11,14 +11,15 @@ from nicegui import events, ui
 
 from highwater.api.dashboard import figures
 from highwater.api.dashboard.browsing import BROWSE_PATH, EXPORT_PATH, NEWEST, OLDEST, Browsing
-from highwater.api.dashboard.record import show_record
+from highwater.api.dashboard.record import record_address, show_record
 from highwater.api.dashboard.results import Results
+from highwater.api.dashboard.tables import table_html
 from highwater.api.dashboard.tails import Shown, Tail
-from highwater.api.dashboard.view import ReadRefusedError, View, note, page, set_html, set_rows, text
+from highwater.api.dashboard.view import View, note, page, set_html, text
 from highwater.api.records.routes import MEDIA_TYPES
 from highwater.connectors.replay.selection import FORMS
 from highwater.schemas.avro_files import schema_text
-from highwater.schemas.errors import HighwaterError
+from highwater.schemas.errors import HighwaterError, UnavailableError
 from highwater.schemas.positions import Position
 from highwater.schemas.topics import DEAD_LETTER_SUFFIX, TOPICS, all_topics
 
@@ -29,17 +30,14 @@ _ROWS_MAX = 60
 _VALUE_CHARACTERS = 400
 _SPARK_POINTS = 60
 
-_COLUMNS: list[dict[str, Any]] = [
-    {"name": "timestamp", "label": "arrived (UTC)", "field": "timestamp", "align": "left", "classes": "hw-keep"},
-    {"name": "place", "label": "partition / offset", "field": "place", "align": "left", "classes": "hw-keep"},
-    {"name": "key", "label": "key", "field": "key", "align": "left", "classes": "hw-key"},
-]
-_WHOLE = {"name": "value", "label": "value", "field": "value", "align": "left", "classes": "hw-long hw-value"}
-_OPEN = (
-    '<q-td :props="props"><a href="#" @click.prevent="$parent.$emit(\'show\', props.row.number)" '
-    ":aria-label=\"'Show ' + props.value\">{{ props.value }}</a></q-td>"
-)
-_CLAMPED = '<q-td :props="props"><div class="hw-clamp">{{ props.value }}</div></q-td>'
+_COLUMNS = ("arrived (UTC)", "partition / offset", "key")
+# A click on a record opens it over the page; its link opened in another tab opens it there.
+_ON_CLICK = """(event) => {
+  const one = event.target.closest("a[data-record]");
+  if (!one || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  emit(one.dataset.record);
+}"""
 # name of the parameter, label, what stands in an empty field, width
 _FIELDS = (
     ("since", "From", "7d, 12/1200, 2026-01-31", "11rem"),
@@ -71,16 +69,15 @@ async def _build(view: View) -> None:
     shown = _Searched(view, browsing, table) if browsing.search else _Followed(view, browsing, table)
     shown.build()
     view.live(_REFRESH_SECONDS, shown.refresh)
-    partition, _, offset = browsing.record.partition("/")
-    if partition.isdecimal() and offset.isdecimal():
-        await table.show(f"{partition}/{offset}")
+    if browsing.record:
+        await table.show(browsing.record)
 
 
 async def _on_broker(view: View) -> list[str]:
     """Return other browsable topics; none while the broker is unavailable, which the page reports itself."""
     try:
-        return [one["topic"] for one in (await view.get("/api/topics"))["topics"] if one["kind"] != "internal"]
-    except ReadRefusedError:
+        return [one["topic"] for one in await view.hub.listed_topics() if one["kind"] != "internal"]
+    except UnavailableError:
         return []
 
 
@@ -149,35 +146,25 @@ class _Records:
             known, value=self.columns, label="Columns", multiple=True, on_change=self._choose, new_value_mode=may_add
         )
         choice.props("dense outlined use-chips").style("min-width:min(100%,22rem)")
-        self._table = ui.table(columns=self._shown_columns(), rows=[], row_key="number", pagination=0)
-        self._table.classes("full-width hw-mono hw-wrap hw-records")
-        self._table.props('dense :rows-per-page-options=[0] hide-pagination no-data-label="no records to show"')
-        self._table.add_slot("body-cell-place", _OPEN)
-        self._table.add_slot("body-cell-value", _CLAMPED)
-        self._table.on("show", self._open)
-
-    def _shown_columns(self) -> list[dict[str, Any]]:
-        chosen = [
-            {"name": f"of_{name}", "label": name, "field": f"of_{name}", "align": "left", "classes": "hw-long"}
-            for name in self.columns
-        ]
-        return [*_COLUMNS, *(chosen or [_WHOLE])]
+        self._table = ui.html("", sanitize=False).classes("full-width hw-mono hw-wrap hw-records")
+        self._table.on("click", self._open, js_handler=_ON_CLICK)
 
     def _choose(self, event: events.ValueChangeEventArguments[Any]) -> None:
         self.columns = list(event.value or ())
-        self._table.columns = self._shown_columns()
         ui.navigate.history.replace(self._browsing.address(columns=",".join(self.columns)))
 
     def set_rows(self, rows: list[dict[str, Any]]) -> None:
-        """Show these records, as `row_of` makes them."""
-        set_rows(self._table, rows)
+        """Show these records."""
+        set_html(self._table, records_html(self._browsing.topic, rows, self.columns))
 
     async def _open(self, event: events.GenericEventArguments) -> None:
         await self.show(str(event.args))
 
     async def show(self, number: str) -> None:
-        """Open the record at `partition/offset`; what is in the way is told above the page."""
+        """Open the record at `partition/offset`, anything else is no record; what is in the way is told above the page."""
         partition, _, offset = number.partition("/")
+        if not (partition.isdecimal() and offset.isdecimal()):
+            return
         try:
             await show_record(self._view, Position(self._browsing.topic, int(partition), int(offset)))
         except HighwaterError as error:
@@ -289,6 +276,25 @@ class _Searched:
             base = str(self._view.request.base_url).rstrip("/")
             ui.clipboard.write(base + self._here(self._results.begin_cursor))
             ui.notify("The link opens the same page again, even after new records arrive.")
+
+
+def records_html(topic: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
+    """Records as a table: each with its beginning, or with the fields that have a column each."""
+    lines = "".join(_line(topic, row, columns) for row in rows)
+    none = "" if rows else '<p class="hw-muted hw-small">no records to show</p>'
+    return table_html((*_COLUMNS, *(columns or ("value",))), lines, "Records") + none
+
+
+def _line(topic: str, row: Mapping[str, Any], columns: Sequence[str]) -> str:
+    partition, _, offset = row["number"].partition("/")
+    address = record_address(Position(topic, int(partition), int(offset)))
+    fields = "".join(f'<td class="hw-long">{text(row[f"of_{name}"])}</td>' for name in columns)
+    whole = f'<td class="hw-long hw-value"><div class="hw-clamp">{text(row["value"])}</div></td>'
+    return (
+        f'<tr data-key="{row["number"]}"><td class="hw-keep">{text(row["timestamp"])}</td><td class="hw-keep">'
+        f'<a href="{text(address)}" data-record="{row["number"]}" aria-label="Show {row["place"]}">{row["place"]}</a></td>'
+        f'<td class="hw-key">{text(row["key"])}</td>{fields or whole}</tr>'
+    )
 
 
 def _go_to_topic(topic: str | None) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from nicegui import ui
 
 from highwater.api.dashboard import figures
+from highwater.api.dashboard.browsing import Browsing, of_key
 from highwater.api.dashboard.tables import numbers, table_html
-from highwater.api.dashboard.tiles import loading
+from highwater.api.dashboard.tiles import linked, loading
 from highwater.api.dashboard.view import View, chip, heading, note, page, set_html, text
 from highwater.connectors.dashboard import read_model as dashboard_reads
+from highwater.schemas.chunks import CHUNK_CHANGED, QUERIES_SERVED
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.chunks.completion import Counted, reason_of
 
@@ -54,7 +57,7 @@ async def _build(view: View) -> None:
 
     async def refresh() -> None:
         held = (await view.get("/api/chunks/lifecycle"))["namespaces"]
-        set_html(namespaces, _namespaces(held))
+        set_html(namespaces, namespaces_html(held, sees_all=view.sees_all))
         names = [one["ns"] for one in held]
         if names != choice.options:
             choice.set_options(names, value=choice.value or next(iter(names), None))
@@ -67,16 +70,27 @@ async def _build(view: View) -> None:
         note("Ingests are shown only to keys that are not bound to a user.")
 
 
-def _namespaces(held: list[dict[str, Any]]) -> str:
+def _events_of(topic: str, ns: str) -> str:
+    """The address of a search for the events of a namespace."""
+    return Browsing(topic=topic, where=f"value.ns == {json.dumps(ns)}", search="1").address()
+
+
+def namespaces_html(held: list[dict[str, Any]], *, sees_all: bool) -> str:
+    """The namespaces; figures lead to the changes that they count, for a visitor who may read topics."""
+
+    def led(value: str, one: Mapping[str, Any], topic: str = CHUNK_CHANGED) -> str:
+        return linked(value, _events_of(topic, one["ns"])) if sees_all else value
+
     if not held:
         return '<div class="hw-card hw-muted">No chunks yet: <code>highwater import files DIR</code>.</div>'
     lines = "".join(
         f"<tr><td><b>{text(one['ns'])}</b> {chip('hot', 'hw-warn') if one['is_hot'] else ''}</td>"
-        + numbers(f"{one['chunks']:,}", f"{one['sources']:,}")
+        + numbers(*(led(f"{one[name]:,}", one) for name in ("chunks", "sources")))
         + f"<td>{_ages(one)}</td>"
         + numbers(
-            *(f"{one[name]:,}" for name in ("to_delete", "archived", "without_embedding")),
-            *(f"{one['queries_per_day']:.1f}", f"{one['passport']['half_life_days']:g} days"),
+            *(led(f"{one[name]:,}", one) for name in ("to_delete", "archived", "without_embedding")),
+            led(f"{one['queries_per_day']:.1f}", one, QUERIES_SERVED),
+            f"{one['passport']['half_life_days']:g} days",
         )
         + "</tr>"
         for one in held
@@ -124,6 +138,12 @@ def _reason(row: dict[str, Any]) -> str:
     return reason_of(row["status"], Counted(seen, row["failures"], row["expected"])) or ""
 
 
+def _ingest_figure(row: Mapping[str, Any], name: str) -> str:
+    """A figure of an ingest, which leads to the changes of its source."""
+    key = f"{row['ns']}|{row['slot']}|{row['source_id']}"
+    return linked(f"{row[name]:,}", of_key(CHUNK_CHANGED, key), tone="hw-bad" if name == "failures" else "")
+
+
 def _ingests(rows: list[dict[str, Any]]) -> str:
     if not rows:
         return '<div class="hw-card hw-muted">No ingest yet: <code>highwater import files DIR</code> makes one.</div>'
@@ -132,9 +152,7 @@ def _ingests(rows: list[dict[str, Any]]) -> str:
         f"{chip(row['status'], _TONES.get(row['status'], 'hw-muted'))}</td>"
         f"<td>{text(row['ns'])} / {text(row['slot'])}</td>"
         f'<td style="white-space:normal;overflow-wrap:anywhere">{text(row["source_id"])}</td>'
-        + numbers(*(f"{row[name]:,}" for name in ("inserted", "updated", "unchanged")))
-        + f'<td class="hw-number {"hw-bad" if row["failures"] else ""}">{row["failures"]:,}</td>'
-        + numbers(f"{row['orphaned']:,}")
+        + numbers(*(_ingest_figure(row, name) for name in ("inserted", "updated", "unchanged", "failures", "orphaned")))
         + "</tr>"
         for row in rows
     )

@@ -9,10 +9,11 @@ from urllib.parse import unquote
 from highwater.api.broker.access import RESET
 from highwater.api.dashboard import figures
 from highwater.api.dashboard.addresses import topic_address
+from highwater.api.dashboard.browsing import unread, whole
 from highwater.api.dashboard.pages.groups import STATE_TONES
 from highwater.api.dashboard.resets import Reset
 from highwater.api.dashboard.tables import numbers, table_html
-from highwater.api.dashboard.tiles import loading
+from highwater.api.dashboard.tiles import linked, loading
 from highwater.api.dashboard.trends import OwnHistory, Trends
 from highwater.api.dashboard.view import View, chip, facts, note, page, place, segment, set_html, text
 
@@ -81,8 +82,8 @@ def _missing(name: str) -> str:
 def _head(group: Mapping[str, Any]) -> str:
     state = group["state"]
     shown = {"state in Kafka": chip(state, STATE_TONES.get(state, "hw-warn"))}
-    shown["events behind"] = figures.count(group["lag"])
-    shown["members"] = figures.count(len(group["members"]))
+    shown["events behind"] = linked(figures.count(group["lag"]), "#partitions")
+    shown["members"] = linked(figures.count(len(group["members"])), "#members")
     shown["name in Kafka"] = text(group["kafka_group"])
     if group["coordinator"]:
         shown["coordinator"] = f"broker {text(group['coordinator'])}"
@@ -94,15 +95,21 @@ def _head(group: Mapping[str, Any]) -> str:
 
 def _partitions(group: Mapping[str, Any]) -> str:
     if not group["partitions"]:
-        return '<h2 class="hw">Partitions</h2><p class="hw-muted">The group has committed no offset.</p>'
+        return (
+            '<h2 class="hw" id="partitions">Partitions</h2><p class="hw-muted">The group has committed no offset.</p>'
+        )
     lines = "".join(
         f'<tr><td><a href="{text(topic_address(one["topic"]))}">{text(one["topic"])}</a></td>'
-        + numbers(str(one["partition"]), *(figures.count(one[name]) for name in ("next", "end", "lag")))
+        + numbers(
+            f'<a href="{text(whole(one["topic"], one["partition"]))}">{one["partition"]}</a>',
+            *(figures.count(one[name]) for name in ("next", "end")),
+            linked(figures.count(one["lag"]), unread(one["topic"], one["partition"], one["next"])),
+        )
         + f"<td>{_reader(one)}</td></tr>"
         for one in group["partitions"]
     )
     columns = ("topic", "partition#", "reads from#", "end of the log#", "events behind#", "member")
-    return f'<h2 class="hw">Partitions</h2>{table_html(columns, lines, "Partitions")}'
+    return f'<h2 class="hw" id="partitions">Partitions</h2>{table_html(columns, lines, "Partitions")}'
 
 
 def _reader(one: Mapping[str, Any]) -> str:
@@ -113,14 +120,14 @@ def _reader(one: Mapping[str, Any]) -> str:
 
 def _members(group: Mapping[str, Any]) -> str:
     if not group["members"]:
-        return '<h2 class="hw">Members</h2><p class="hw-muted">No member is connected.</p>'
+        return '<h2 class="hw" id="members">Members</h2><p class="hw-muted">No member is connected.</p>'
     lines = "".join(
         f"<tr><td>{text(one['client_id'])}</td><td>{text(one['host'])}</td>"
         f'<td style="white-space:normal">{text(_assignment(one)) or figures.DASH}</td>'
         f'<td class="hw-small hw-muted">{text(one["member_id"])}</td></tr>'
         for one in group["members"]
     )
-    return f'<h2 class="hw">Members</h2>{table_html(("client", "host", "reads", "member id"), lines, "Members")}'
+    return f'<h2 class="hw" id="members">Members</h2>{table_html(("client", "host", "reads", "member id"), lines, "Members")}'
 
 
 def _assignment(member: Mapping[str, Any]) -> str:

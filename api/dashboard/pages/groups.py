@@ -9,6 +9,7 @@ from highwater.api.dashboard import figures
 from highwater.api.dashboard.addresses import group_address
 from highwater.api.dashboard.searched import searched
 from highwater.api.dashboard.tables import numbers, table_html
+from highwater.api.dashboard.tiles import linked
 from highwater.api.dashboard.view import View, chip, note, page, text
 
 _REFRESH_SECONDS = 5.0
@@ -42,8 +43,9 @@ def _groups(groups: Sequence[Mapping[str, Any]]) -> str:
 
 def _table(groups: Sequence[Mapping[str, Any]], title: str) -> str:
     lines = "".join(
-        f'<tr><td><a href="{text(group_address(one["group"]))}">{text(one["group"])}</a></td>'
-        f"<td>{chip(one['state'], STATE_TONES.get(one['state'], 'hw-warn'))}</td>{numbers(figures.count(one['lag']))}</tr>"
+        f'<tr data-key="{text(one["group"])}"><td><a href="{text(group_address(one["group"]))}">{text(one["group"])}</a></td>'
+        f"<td>{chip(one['state'], STATE_TONES.get(one['state'], 'hw-warn'))}</td>"
+        f"{numbers(linked(figures.count(one['lag']), group_address(one['group'])))}</tr>"
         for one in groups
     )
     return table_html(("group", "state in Kafka", "events behind#"), lines, title)

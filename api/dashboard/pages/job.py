@@ -15,7 +15,7 @@ from highwater.api.dashboard.decks import deck_html, outline_html
 from highwater.api.dashboard.outline_form import OutlineForm
 from highwater.api.dashboard.pages.jobs import STATUS_TONES, job_address, progress_html
 from highwater.api.dashboard.tiles import loading, missing
-from highwater.api.dashboard.view import View, chip, facts, note, page, place, segment, set_html, text
+from highwater.api.dashboard.view import View, chip, facts, link, note, page, place, segment, set_html, text
 from highwater.api.jobs.routes import APPROVE_JOB, RESTART_JOB, REVOKE_JOB, SUBMIT_JOB
 from highwater.schemas.topics import TOPICS
 from highwater.streams.jobs.states import ENDED, JobStatus, Kind
@@ -152,11 +152,12 @@ def _head(view: View, job: Mapping[str, Any], timeline: Mapping[str, Any]) -> st
     told = {
         "status": chip(job["status"], STATUS_TONES.get(job["status"], "hw-warn")),
         "progress": progress_html(job),
-        "for": f"{text(job['organization_id'])}, {text(job['user_id'])}",
+        "organization": text(job["organization_id"]),
+        "user": f'<a href="{text(link("/user", id=job["user_id"]))}">{text(job["user_id"])}</a>',
         "submitted": f"{figures.iso_text(job['created_at'])} UTC",
         "ended": f"{figures.iso_text(job['completed_at'])} UTC" if job["completed_at"] else figures.DASH,
         "took": figures.DASH if took is None else figures.seconds(took / 1000),
-        "used": f"{job['tokens']:,} tokens, {job['cost_usd']:.4f} USD",
+        "used": f'<a href="#timeline">{job["tokens"]:,} tokens, {job["cost_usd"]:.4f} USD</a>',
         "submitted at": f'<span class="hw-mono">{position_html(view, job["position"])}</span>',
         "changed last by": f'<span class="hw-mono">{position_html(view, timeline["caused_by"])}</span>',
     }

@@ -11,7 +11,7 @@ from highwater.api.dashboard import figures
 from highwater.api.dashboard.restarts import Jobs, Restarts
 from highwater.api.dashboard.tables import table_html
 from highwater.api.dashboard.tiles import filtered, linked_tile, loading
-from highwater.api.dashboard.view import View, chip, link, note, page, segment, set_html, text, tile
+from highwater.api.dashboard.view import View, chip, link, note, page, segment, set_html, text
 from highwater.api.jobs.routes_restarts import RESTART_JOBS
 from highwater.connectors.dashboard import read_model as dashboard_reads
 from highwater.streams.jobs.states import JobStatus
@@ -79,7 +79,7 @@ def _tiles(rows: list[dict[str, Any]]) -> str:
         + of("waiting", "waiting")
         + of("completed", "completed")
         + of("failed", "failed or expired")
-        + tile(f"{cost:,.2f} USD", f"cost of the latest {len(rows)}")
+        + linked_tile(f"{cost:,.2f} USD", f"cost of the latest {len(rows)}", "/jobs")
         + "</div>"
     )
 
@@ -117,10 +117,11 @@ def _line(row: Mapping[str, Any]) -> str:
     ended = row["completed_at"]
     took = figures.seconds((ended - row["created_at"]) / 1000) if ended is not None else figures.DASH
     return (
-        f"<tr><td>{figures.moment(row['created_at'])}</td><td>{text(row['kind'])}</td>"
+        f'<tr data-key="{text(row["job_id"])}"><td>{figures.moment(row["created_at"])}</td><td>{text(row["kind"])}</td>'
         f"<td>{status_html(row)}</td><td>{progress_html(row)}</td>"
         f"<td class=hw-number>{took}</td>"
-        f"<td>{text(row['organization_id'])}</td><td>{text(row['user_id'])}</td>"
+        f"<td>{text(row['organization_id'])}</td>"
+        f'<td><a href="{text(link("/user", id=row["user_id"]))}">{text(row["user_id"])}</a></td>'
         f'<td class="hw-mono"><a href="{job_address(row["job_id"])}" title="{text(row["job_id"])}">'
         f"{text(row['job_id'][:_ID_CHARACTERS])}</a></td></tr>"
     )

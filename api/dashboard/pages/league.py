@@ -11,13 +11,14 @@ from highwater.api.core.resources import require_key
 from highwater.api.dashboard import figures
 from highwater.api.dashboard.explained import explain_card
 from highwater.api.dashboard.season_past import SeasonPast, season_of
-from highwater.api.dashboard.tables import scrolled
-from highwater.api.dashboard.tiles import linked_tile
-from highwater.api.dashboard.view import View, note, page, set_html, set_rows
+from highwater.api.dashboard.tables import Row, Sorting, numbers, table_html
+from highwater.api.dashboard.tiles import linked, linked_tile, loading
+from highwater.api.dashboard.view import View, chip, link, note, page, set_html, text
 from highwater.api.explain.routes import EXPLAIN
 from highwater.connectors.dashboard import read_model as dashboard_reads
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.league.resources import KINDS, LEAGUE_RULES, resource_of
+from highwater.streams.pages.kinds import Kind
 from highwater.streams.pages.refresh import Freshness, refresh_decision
 from highwater.streams.pages.windows import is_match_window_active
 from highwater.streams.telemetry import DOCUMENT_READS
@@ -28,30 +29,13 @@ _LISTED_MAX = 300
 _HITS = frozenset({"memory", "redis"})
 _TONES = {Freshness.FRESH: "hw-good", Freshness.STALE: "hw-warn", Freshness.COLD: "hw-muted", Freshness.KEPT: "hw-warn"}
 
-_COLUMNS: list[dict[str, Any]] = [
-    {"name": "key", "label": "document", "field": "key", "align": "left", "sortable": True},
-    {"name": "state", "label": "state", "field": "state", "align": "left", "sortable": True},
-    {"name": "version", "label": "version", "field": "version", "align": "right", "sortable": True},
-    {"name": "built", "label": "made (UTC)", "field": "built", "align": "left", "sortable": True, "classes": "hw-keep"},
-    {"name": "expires", "label": "fresh for", "field": "expires", "align": "right", "classes": "hw-keep"},
-    {"name": "life", "label": "TTL now", "field": "life", "align": "right"},
-    {"name": "window", "label": "match window", "field": "window", "align": "left", "sortable": True},
-    {"name": "bytes", "label": "bytes", "field": "bytes", "align": "right", "sortable": True},
-    {"name": "cause", "label": "changed by", "field": "cause", "align": "left", "classes": "hw-key"},
-]
-_KIND_COLUMNS: list[dict[str, Any]] = [
-    {"name": "kind", "label": "kind", "field": "kind", "align": "left", "sortable": True},
-    {"name": "reads", "label": "reads", "field": "reads", "align": "right", "sortable": True},
-    {"name": "hits", "label": "hit ratio", "field": "hits", "align": "right", "sortable": True},
-    {"name": "inside", "label": "TTL in a window", "field": "inside", "align": "right"},
-    {"name": "outside", "label": "TTL outside", "field": "outside", "align": "right"},
-    {"name": "about", "label": "holds", "field": "about", "align": "left", "classes": "hw-about"},
-]
-_LINKED = (
-    '<q-td :props="props"><a :href="\'/league?key=\' + encodeURIComponent(props.value)">{{ props.value }}</a></q-td>'
+_COLUMNS = (
+    *("document", "state", "version#", "made (UTC)", "fresh for#", "TTL now#", "match window", "bytes#", "changed by"),
 )
-_BYTES = "<q-td :props=\"props\">{{ props.value.toLocaleString('en') }}</q-td>"
-_STATE = '<q-td :props="props"><span :class="\'hw-chip \' + props.row.tone">{{ props.value }}</span></q-td>'
+_SORTED = ("document", "state", "version", "made (UTC)", "match window", "bytes")
+_KIND_COLUMNS = ("kind", "reads#", "hit ratio#", "TTL in a window#", "TTL outside#", "holds")
+# Documents that are shown of those that the filter finds; the others are counted.
+_SHOWN_MAX = 100
 
 
 def register() -> None:
@@ -61,40 +45,15 @@ def register() -> None:
 
 async def _build(view: View) -> None:
     tiles = ui.html("", sanitize=False).classes("full-width")
-    ui.html('<h2 class="hw" id="documents">Documents</h2>', sanitize=False)
-    search = (
-        ui.input("Find a document", value=view.asked("key")).props("dense outlined clearable").style("max-width:24rem")
-    )
-    table = (
-        ui.table(columns=_COLUMNS, rows=[], row_key="key", pagination=25).classes("full-width hw-wrap").props("dense")
-    )
-    table.props(
-        'no-data-label="No page is stored yet: a page is built at its first read, such as GET /api/league/{season}/table"'
-    )
-    scrolled(table, "Documents")
-    table.add_slot("body-cell-state", _STATE)
-    table.add_slot("body-cell-key", _LINKED)
-    table.add_slot("body-cell-bytes", _BYTES)
-    asked = view.asked("key")
-    if resource_of(asked) is not None:
-        try:
-            require_key(view.visitor.principal, asked)
-        except HighwaterError as error:
-            note(str(error))
-        else:
-            explain_card(view, f"Explain {asked}", lambda explainer: explainer.resource(asked))
-            season = season_of(asked)
-            if season is not None and view.may(EXPLAIN):
-                SeasonPast(view, asked, season).build()
-    search.on_value_change(lambda event: table.set_filter(event.value or ""))
-    table.set_filter(search.value or "")
+    documents = _Documents(view)
+    documents.build()
+    _explained(view, view.asked("key"))
     ui.html('<a href="/match">Matches and their results: finalize or correct one</a>', sanitize=False)
     ui.html('<h2 class="hw" id="kinds">Kinds</h2>', sanitize=False)
     note(
         "Reads and hits of this API process since it started; a hit was served from memory or Redis without asking PostgreSQL."
     )
-    kinds = ui.table(columns=_KIND_COLUMNS, rows=[], row_key="kind", pagination=0).classes("full-width hw-wrap")
-    scrolled(kinds, "Kinds").props("dense :rows-per-page-options=[0] hide-pagination")
+    kinds = ui.html(kinds_html(_reads()), sanitize=False).classes("full-width")
 
     async def refresh() -> None:
         services = view.services
@@ -103,14 +62,81 @@ async def _build(view: View) -> None:
         rows = [row for row in (_row(one, windows, services.clock()) for one in stored) if row is not None]
         if not view.sees_all:
             rows = [row for row in rows if not row["is_private"]]
-        set_rows(table, rows)
-        set_rows(kinds, _kinds())
+        documents.show(rows)
+        set_html(kinds, kinds_html(_reads()))
         set_html(tiles, _tiles(rows, windows, services.clock()))
 
     view.live(_REFRESH_SECONDS, refresh)
 
 
-def _row(stored: Mapping[str, Any], windows: Mapping[str, Sequence[Any]], now_ms: int) -> dict[str, Any] | None:
+def _explained(view: View, key: str) -> None:
+    """The cards of a document that the address names: its explanation, and its season as of an earlier change."""
+    if resource_of(key) is None:
+        return
+    try:
+        require_key(view.visitor.principal, key)
+    except HighwaterError as error:
+        note(str(error))
+        return
+    explain_card(view, f"Explain {key}", lambda explainer: explainer.resource(key))
+    season = season_of(key)
+    if season is not None and view.may(EXPLAIN):
+        SeasonPast(view, key, season).build()
+
+
+class _Documents:
+    """The documents in one browser, as far as the filter finds them, in the order that was chosen."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._rows: Sequence[Row] | None = None
+        self._sorting = Sorting("", _SORTED, ("version", "made (UTC)", "bytes"), self._show)
+
+    def build(self) -> None:
+        """Put the elements in their places."""
+        ui.html('<h2 class="hw" id="documents">Documents</h2>', sanitize=False)
+        self._search = ui.input("Find a document", value=self._view.asked("key"), on_change=self._show)
+        self._search.props("dense outlined clearable").style("max-width:24rem")
+        self._listed = ui.html(loading("the documents"), sanitize=False).classes("full-width")
+        self._sorting.listen(self._listed)
+
+    def show(self, rows: Sequence[Row]) -> None:
+        """Show these."""
+        self._rows = rows
+        self._show()
+
+    def _show(self) -> None:
+        if self._rows is not None:
+            set_html(self._listed, documents_html(self._rows, str(self._search.value or "").strip(), self._sorting))
+
+
+def documents_html(rows: Sequence[Row], words: str, sorting: Sorting) -> str:
+    """The documents whose key has these words, or all."""
+    if not rows:
+        return (
+            '<p class="hw-muted">No page is stored yet: a page is built at its first read, such as '
+            "<code>GET /api/league/{season}/table</code>.</p>"
+        )
+    found = [row for row in rows if words.lower() in row["document"].lower()]
+    if not found:
+        return f'<p class="hw-muted">None of the latest {len(rows):,} documents has this in its key.</p>'
+    lines = "".join(map(_line, sorting.rows(found)[:_SHOWN_MAX]))
+    rest = len(found) - _SHOWN_MAX
+    more = f'<p class="hw-muted hw-small">and {rest:,} more; the filter narrows them</p>' if rest > 0 else ""
+    return table_html(_COLUMNS, lines, "Documents", sort=sorting.sort, sortable=_SORTED) + more
+
+
+def _line(row: Row) -> str:
+    address = link("/league", key=row["document"])
+    return (
+        f'<tr data-key="{text(row["document"])}"><td class="hw-long"><a href="{text(address)}">{text(row["document"])}</a></td>'
+        f"<td>{chip(row['state'], row['tone'])}</td>{numbers(linked(str(row['version']), address))}"
+        f"<td>{row['made (UTC)']}</td>{numbers(row['expires'], row['life'])}<td>{row['match window']}</td>"
+        f'{numbers(figures.count(row["bytes"]))}<td class="hw-mono">{text(row["cause"])}</td></tr>'
+    )
+
+
+def _row(stored: Mapping[str, Any], windows: Mapping[str, Sequence[Any]], now_ms: int) -> Row | None:
     found = resource_of(stored["key"])
     if found is None:
         return None
@@ -118,15 +144,15 @@ def _row(stored: Mapping[str, Any], windows: Mapping[str, Sequence[Any]], now_ms
     life = refresh_decision(stored["built_at"], found.kind, its_windows, now_ms)
     left = (life.expires_ms - now_ms) / 1000
     return {
-        "key": stored["key"],
+        "document": stored["key"],
         "is_private": found.kind.is_private,
         "state": life.freshness.value,
         "tone": _TONES[life.freshness],
         "version": stored["version"],
-        "built": figures.moment(stored["built_at"]),
+        "made (UTC)": figures.moment(stored["built_at"]),
         "expires": figures.seconds(round(left)) if left > 0 else "over",
         "life": figures.seconds(life.options.ttl_seconds),
-        "window": "in a window" if is_match_window_active(its_windows, now_ms) else "outside",
+        "match window": "in a window" if is_match_window_active(its_windows, now_ms) else "outside",
         "bytes": stored["bytes"],
         "cause": stored["position"],
     }
@@ -147,23 +173,22 @@ def _ratio(of_kind: Mapping[str, float]) -> float | None:
     return sum(value for source, value in of_kind.items() if source in _HITS) / total if total else None
 
 
-def _kinds() -> list[dict[str, Any]]:
-    reads = _reads()
-    rows = []
-    for kind in KINDS.values():
-        of_kind = reads.get(kind.name, {})
-        ratio = _ratio(of_kind)
-        rows.append(
-            {
-                "kind": kind.name,
-                "reads": int(sum(of_kind.values())),
-                "hits": figures.DASH if ratio is None else f"{ratio:.1%}",
-                "inside": figures.seconds(kind.ttl_in_window_seconds),
-                "outside": figures.seconds(kind.ttl_outside_seconds),
-                "about": kind.about,
-            }
-        )
-    return sorted(rows, key=lambda row: -int(str(row["reads"])))
+def kinds_html(reads: Mapping[str, Mapping[str, float]]) -> str:
+    """The kinds of documents with their reads, those that are read most first; reads lead to the documents of the kind."""
+    ordered = sorted(KINDS.values(), key=lambda kind: -sum(reads.get(kind.name, {}).values()))
+    return table_html(_KIND_COLUMNS, "".join(_kind_line(kind, reads.get(kind.name, {})) for kind in ordered), "Kinds")
+
+
+def _kind_line(kind: Kind, reads: Mapping[str, float]) -> str:
+    ratio = _ratio(reads)
+    of_kind = link("/league", key=kind.template.partition("{id}")[0])
+    cells = numbers(
+        linked(figures.count(int(sum(reads.values()))), of_kind),
+        figures.DASH if ratio is None else f"{ratio:.1%}",
+        figures.seconds(kind.ttl_in_window_seconds),
+        figures.seconds(kind.ttl_outside_seconds),
+    )
+    return f'<tr data-key="{text(kind.name)}"><td>{text(kind.name)}</td>{cells}<td class="hw-cell">{text(kind.about)}</td></tr>'
 
 
 def _tiles(rows: Sequence[Mapping[str, Any]], windows: Mapping[str, Sequence[Any]], now_ms: int) -> str:

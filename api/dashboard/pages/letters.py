@@ -13,8 +13,10 @@ from nicegui import events, ui
 from highwater.api.core.auth import Role
 from highwater.api.dashboard import consequences, figures
 from highwater.api.dashboard.actions import Actions, confirm
+from highwater.api.dashboard.addresses import topic_address
 from highwater.api.dashboard.letter_dialog import LetterDialog
 from highwater.api.dashboard.tables import numbers, table_html
+from highwater.api.dashboard.tiles import linked
 from highwater.api.dashboard.undo import UndoWindow
 from highwater.api.dashboard.view import View, chip, heading, link, note, page, set_html, set_rows, text
 from highwater.api.dead_letters.handling import Handler
@@ -364,10 +366,13 @@ def _groups_html(groups: list[ReasonGroup], chosen: str) -> str:
 
 def _group_row(group: ReasonGroup, *, is_chosen: bool) -> str:
     address = link("/dead-letters", topic=group.topic, reason=group.reason)
+    all_of_it = link("/dead-letters", topic=group.topic, reason=group.reason, state=_ALL)
     return (
-        f"<tr{' aria-current=true' if is_chosen else ''}><td>{text(group.topic)}</td>"
+        f"<tr{' aria-current=true' if is_chosen else ''}>"
+        f'<td><a href="{text(topic_address(group.topic))}">{text(group.topic)}</a></td>'
         f'<td><a href="{text(address)}">{text(group.reason.replace("_", " "))}</a></td>'
-        f"{numbers(figures.count(group.open), figures.count(group.count))}<td>{figures.moment(group.latest_ms)}</td></tr>"
+        f"{numbers(linked(figures.count(group.open), address), linked(figures.count(group.count), all_of_it))}"
+        f"<td>{figures.moment(group.latest_ms)}</td></tr>"
     )
 
 
@@ -379,7 +384,7 @@ def _summary(counts: dict[str, int], chosen: str) -> str:
             '<a href="/topics">See the topics and their consumers</a></p></div>'
         )
     links = "".join(
-        f'<a class="hw-tile" href="/dead-letters?topic={topic}" style="color:inherit"'
+        f'<a class="hw-tile hw-leads" href="{text(link("/dead-letters", topic=topic))}"'
         f"{' aria-current=true' if topic == chosen else ''}>"
         f'<b class="hw-bad">{figures.count(number)}</b><span>{text(topic)}</span></a>'
         for topic, number in sorted(counts.items(), key=lambda one: -one[1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from nicegui import ui
 
@@ -30,16 +31,18 @@ def register() -> None:
 
 
 async def _build(view: View) -> None:
-    parts = ui.html("", sanitize=False).classes("full-width")
+    parts = ui.html(_parts(view), sanitize=False).classes("full-width")
     stopped = ui.html("", sanitize=False).classes("full-width")
-    tiles = ui.html("", sanitize=False).classes("full-width")
+    tiles = ui.html(_tiles(view), sanitize=False).classes("full-width")
     drawn = {}
+    rates = view.hub.rates.per_second() or None
     if view.sees_all:
         for lane in _LANES:
             with ui.column().classes("hw-card"):
                 heading(lane.title)
                 with ui.element("div").classes("hw-scroll").props(f'tabindex=0 role=region aria-label="{lane.title}"'):
-                    drawn[lane.name] = ui.html(draw(lane, None, {}), sanitize=False).classes("full-width")
+                    drawn[lane.name] = ui.html(draw(lane, rates, _behind(view, lane)), sanitize=False)
+                    drawn[lane.name].classes("full-width")
         history = _History(view)
         history.build()
         note(
@@ -89,7 +92,8 @@ class _History:
             ).classes("full-width")
             with ui.element("div").classes("hw-two"):
                 for name in METRICS:
-                    self._charts[name] = ui.html("", sanitize=False).classes("full-width")
+                    drawn = self._view.hub.last_shared(self._named(name), _CHARTS_SECONDS) or ""
+                    self._charts[name] = ui.html(drawn, sanitize=False).classes("full-width")
             note(
                 "Times are UTC. A gap in a line means that nothing was recorded. Point at a title to see what it counts."
             )
@@ -100,10 +104,17 @@ class _History:
         if self._drawn_at is not None and now - self._drawn_at < _CHARTS_SECONDS:
             return
         self._drawn_at = now
+        for name, chart in self._charts.items():
+            set_html(chart, await self._view.hub.shared(self._named(name), _CHARTS_SECONDS, partial(self._drawn, name)))
+
+    def _named(self, metric: str) -> str:
+        """What a chart is called among what all browsers share: everybody who may read `/api/history` reads the same."""
+        return f"chart {metric} {self._range}"
+
+    async def _drawn(self, metric: str) -> str:
         to_ms = self._view.services.clock()
         span = {"from": iso_from_ms(to_ms - _RANGES[self._range] * 3_600_000), "to": iso_from_ms(to_ms)}
-        for name, chart in self._charts.items():
-            set_html(chart, charts.draw(await self._view.get("/api/history", metric=name, **span)))
+        return charts.draw(await self._view.get("/api/history", metric=metric, **span))
 
 
 def _behind(view: View, lane: Lane) -> dict[str, Behind]:

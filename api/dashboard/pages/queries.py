@@ -11,7 +11,7 @@ from highwater.api.dashboard import figures
 from highwater.api.dashboard.restarts import Queries, Restarts
 from highwater.api.dashboard.tables import table_html
 from highwater.api.dashboard.tiles import filtered, linked_tile, loading
-from highwater.api.dashboard.view import View, chip, link, note, page, segment, set_html, text, tile
+from highwater.api.dashboard.view import View, chip, link, note, page, segment, set_html, text
 from highwater.api.queries.routes_restarts import RESTART_QUERIES
 from highwater.connectors.dashboard import read_model as dashboard_reads
 from highwater.streams.checks import is_uuid
@@ -66,14 +66,17 @@ def _tiles(metrics: Mapping[str, Any]) -> str:
     found = metrics["pipeline"]
     mean, slow = found.get("mean_ms"), found.get("p95_ms")
     failed = "hw-bad" if found.get("failed") else ""
+    completed = link("/queries", status="completed")
     return (
         '<div class="hw-tiles">'
         + linked_tile(figures.count(found.get("requests")), "queries in the last hour", "/queries")
-        + linked_tile(figures.count(found.get("completed")), "completed", link("/queries", status="completed"))
+        + linked_tile(figures.count(found.get("completed")), "completed", completed)
         + linked_tile(figures.count(found.get("failed")), "failed", link("/queries", status="failed"), tone=failed)
         + linked_tile(figures.count(found.get("backlog")), "waiting", link("/queries", status="waiting"))
-        + tile(figures.DASH if mean is None else figures.seconds(mean / 1000), "mean time to the answer")
-        + tile(figures.DASH if slow is None else figures.seconds(slow / 1000), "95 of 100 are faster")
+        + linked_tile(
+            figures.DASH if mean is None else figures.seconds(mean / 1000), "mean time to the answer", completed
+        )
+        + linked_tile(figures.DASH if slow is None else figures.seconds(slow / 1000), "95 of 100 are faster", completed)
         + "</div>"
     )
 
@@ -100,8 +103,9 @@ def _line(row: Mapping[str, Any]) -> str:
     ended = row["completed_at"]
     took = figures.seconds((ended - row["created_at"]) / 1000) if ended is not None else figures.DASH
     return (
-        f"<tr><td>{figures.moment(row['created_at'])}</td>"
+        f'<tr data-key="{text(row["request_id"])}"><td>{figures.moment(row["created_at"])}</td>'
         f'<td style="white-space:normal;min-width:16rem"><a href="{query_address(row["request_id"])}">'
         f"{text(row['query'])}</a></td><td>{chip(row['status'].lower(), STATUS_TONES.get(row['status'], 'hw-warn'))}</td>"
-        f'<td class="hw-number">{took}</td><td class="hw-mono">{text(row["user_id"])}</td></tr>'
+        f'<td class="hw-number">{took}</td><td class="hw-mono">'
+        f'<a href="{text(link("/user", id=row["user_id"]))}">{text(row["user_id"])}</a></td></tr>'
     )

@@ -123,8 +123,8 @@ def _head(view: View, document: Mapping[str, Any]) -> str:
         "user": f'<a class="hw-mono" href="{text(link("/user", id=document["user_id"]))}">{text(document["user_id"])}</a>',
         "asked": f"{figures.iso_text(document['created_at'])} UTC",
         "took": figures.DASH if took is None else figures.seconds(took / 1000),
-        "used": f"{totals['calls']} calls of the language model, {totals['prompt_tokens']:,} + "
-        f"{totals['completion_tokens']:,} tokens{cost}",
+        "used": f'<a href="#timeline">{totals["calls"]} calls of the language model, {totals["prompt_tokens"]:,} + '
+        f"{totals['completion_tokens']:,} tokens{cost}</a>",
         "position": f'<span class="hw-mono">{position_html(view, document["position"])}</span>',
     }
     if document["restarted_from"]:

@@ -134,7 +134,7 @@ def _head(schema: Mapping[str, Any]) -> str:
     )
     table = table_html(("version#", "schema id#", "kind", "characters#"), lines, "Versions")
     card = f'<div class="hw-card"><h2 class="hw">{text(schema["subject"])}</h2>{facts(shown)}</div>'
-    return f'{card}<h2 class="hw">Versions</h2>{table}'
+    return f'{card}<h2 class="hw" id="versions">Versions</h2>{table}'
 
 
 def diff_html(diff: Mapping[str, Any]) -> str:

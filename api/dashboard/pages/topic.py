@@ -8,10 +8,10 @@ from urllib.parse import unquote
 
 from highwater.api.dashboard import figures
 from highwater.api.dashboard.addresses import group_address, schema_address
-from highwater.api.dashboard.browsing import Browsing
+from highwater.api.dashboard.browsing import Browsing, unread, whole
 from highwater.api.dashboard.publishing import Publish, may_publish
 from highwater.api.dashboard.tables import numbers, table_html
-from highwater.api.dashboard.tiles import loading
+from highwater.api.dashboard.tiles import linked, loading
 from highwater.api.dashboard.trends import OwnHistory
 from highwater.api.dashboard.view import View, chip, facts, note, page, place, segment, set_html, text
 
@@ -72,7 +72,8 @@ def _head(topic: Mapping[str, Any], rate: float | None) -> str:
     """Return its description and its links, as HTML."""
     name = topic["topic"]
     shown = {"holds": text(topic["kind"]), "subsystem": text(topic["subsystem"])}
-    shown["events"] = figures.count(topic["events"]) + (f" · {figures.rate(rate)}" if rate is not None else "")
+    flow = "" if rate is None else f" · {figures.rate(rate)}"
+    shown["events"] = linked(f"{figures.count(topic['events'])}{flow}", whole(name))
     shown["size"] = text("unknown" if topic["size_bytes"] is None else figures.size(topic["size_bytes"]))
     if topic["is_catalogued"]:
         shown["key"] = text(topic["key"])
@@ -84,7 +85,7 @@ def _head(topic: Mapping[str, Any], rate: float | None) -> str:
     else:
         address = schema_address(schema["subject"])
         shown["schema"] = f'<a href="{text(address)}">{text(schema["subject"])}</a>'
-        shown["versions"] = figures.count(len(schema["versions"]))
+        shown["versions"] = linked(figures.count(len(schema["versions"])), f"{address}#versions")
         shown["compatibility"] = text(schema["compatibility"] or "unknown")
     links = f'<a href="{text(Browsing(topic=name).address())}">Browse its records</a>'
     about = topic["about"] or "This topic is not in the catalogue."
@@ -102,9 +103,13 @@ def _group_link(group: str) -> str:
 def _partitions(topic: Mapping[str, Any]) -> str:
     lines = "".join(
         "<tr>"
-        + numbers(str(one["partition"]))
+        + numbers(f'<a href="{text(whole(topic["topic"], one["partition"]))}">{one["partition"]}</a>')
         + f"<td>{_leader(one)}</td><td>{_copies(one)}</td>"
-        + numbers(*(figures.count(one[name]) for name in ("first", "next")), _events(one), _size(one["size_bytes"]))
+        + numbers(
+            *(figures.count(one[name]) for name in ("first", "next")),
+            linked(_events(one), unread(topic["topic"], one["partition"], one["first"])),
+            _size(one["size_bytes"]),
+        )
         + "</tr>"
         for one in topic["partitions"]
     )
@@ -140,7 +145,8 @@ def _groups(topic: Mapping[str, Any]) -> str:
         return '<h2 class="hw">Consumer groups</h2><p class="hw-muted">No group reads this topic.</p>'
     lines = "".join(
         f'<tr><td><a href="{text(group_address(one["group"]))}">{text(one["group"])}</a> '
-        f"{'' if one['is_catalogued'] else chip('not in the catalogue')}</td>{numbers(figures.count(one['lag']))}</tr>"
+        f"{'' if one['is_catalogued'] else chip('not in the catalogue')}</td>"
+        f"{numbers(linked(figures.count(one['lag']), group_address(one['group'])))}</tr>"
         for one in topic["groups"]
     )
     return f'<h2 class="hw">Consumer groups</h2>{table_html(("group", "events behind#"), lines, "Consumer groups")}'

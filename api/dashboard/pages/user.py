@@ -10,11 +10,11 @@ from nicegui import ui
 from highwater.api.core.resources import may_read_key
 from highwater.api.dashboard import consequences, figures
 from highwater.api.dashboard.actions import Actions
-from highwater.api.dashboard.browsing import Browsing
+from highwater.api.dashboard.browsing import of_key
 from highwater.api.dashboard.clusters_panel import ClustersPanel
 from highwater.api.dashboard.explained import explain_card
-from highwater.api.dashboard.tables import table_html
-from highwater.api.dashboard.tiles import linked_tile, loading
+from highwater.api.dashboard.tables import numbers, table_html
+from highwater.api.dashboard.tiles import linked, linked_tile, loading
 from highwater.api.dashboard.view import View, chip, heading, link, note, page, segment, set_html, text
 from highwater.api.dashboard.why import Why, why
 from highwater.api.feeds.routes_writes import ERASE, REBUILD
@@ -61,13 +61,23 @@ def _list(rows: list[dict[str, Any]], now_ms: int) -> str:
     if not rows:
         return '<div class="hw-card hw-muted">No user yet: one is made by a subscription, a plan or an activity.</div>'
     lines = "".join(
-        f'<tr><td><a href="{link("/user", id=row["user_id"])}">{text(row["user_id"])}</a></td><td>{text(row["plan"])}</td>'
-        f'<td class="hw-number">{row["cluster_version"]}</td><td>{figures.ago(row["last_active_at"], now_ms)}</td>'
+        f'<tr data-key="{text(row["user_id"])}"><td>{_link(row["user_id"])}</td>'
+        f"<td>{text(row['plan'])}</td>{numbers(_version(row['user_id'], row['cluster_version']))}"
+        f"<td>{figures.ago(row['last_active_at'], now_ms)}</td>"
         f"<td>{figures.ago(row['last_clustered_at'], now_ms)}</td>"
         f"<td>{chip('rebuild under way', 'hw-warn') if row['in_flight'] else ''}</td></tr>"
         for row in rows
     )
     return table_html(("user", "plan", "version#", "seen", "clustered", "state"), lines, "Users")
+
+
+def _link(user: str) -> str:
+    return f'<a href="{text(link("/user", id=user))}">{text(user)}</a>'
+
+
+def _version(user: str, version: int | None) -> str:
+    """A version of clusters, which leads to the page as of it."""
+    return linked(str(version or ""), link("/user", id=user, version=str(version)) + "#versions")
 
 
 async def _user(view: View, user: str) -> None:
@@ -94,7 +104,7 @@ async def _user(view: View, user: str) -> None:
         deeds.show(row.cluster_version, by_channel)
         set_html(due, _due(row, told))
         set_html(pending, _pending(by_channel, sees_all=view.sees_all))
-        set_html(demands, _demands(await newest_demands(services.database.require(), user, _DEMANDS_MAX)))
+        set_html(demands, _demands(user, await newest_demands(services.database.require(), user, _DEMANDS_MAX)))
         await clusters.refresh(row.cluster_version)
 
     view.live(_REFRESH_SECONDS, refresh)
@@ -166,10 +176,11 @@ def _due(row: UserRow, told: Why) -> str:
 
 def _channel(channel: str, *, is_linked: bool) -> str:
     """A channel, which leads to its insights for a visitor who may read topics."""
-    if not is_linked:
-        return text(channel)
-    address = Browsing(topic=INSIGHT_INGESTED, key=channel, search="1").address()
-    return f'<a href="{text(address)}">{text(channel)}</a>'
+    return f'<a href="{text(of_key(INSIGHT_INGESTED, channel))}">{text(channel)}</a>' if is_linked else text(channel)
+
+
+def _pending_of(channel: str, number: int, *, is_linked: bool) -> str:
+    return linked(f"{number:,}", of_key(INSIGHT_INGESTED, channel)) if is_linked else f"{number:,}"
 
 
 def _pending(by_channel: Mapping[str, int], *, sees_all: bool) -> str:
@@ -179,7 +190,7 @@ def _pending(by_channel: Mapping[str, int], *, sees_all: bool) -> str:
         f'<tr><td style="overflow-wrap:break-word;max-width:16rem;white-space:normal">'
         f"{_channel(channel, is_linked=sees_all)}</td>"
         f'<td style="width:30%"><div class="hw-bar"><i style="width:{100 * number / top:.0f}%"></i></div></td>'
-        f'<td style="text-align:right;width:1%">{number:,}</td></tr>'
+        f'<td class="hw-number" style="width:1%">{_pending_of(channel, number, is_linked=sees_all)}</td></tr>'
         for number, channel in waiting[:_CHANNELS_MAX]
     )
     rest = len(waiting) - _CHANNELS_MAX
@@ -195,11 +206,11 @@ def _pending(by_channel: Mapping[str, int], *, sees_all: bool) -> str:
     )
 
 
-def _demands(found: list[Demand]) -> str:
+def _demands(user: str, found: list[Demand]) -> str:
     """What became of the last rebuilds that somebody asked for by hand."""
     lines = "".join(
         f"<tr><td>{figures.moment(one.demanded_at_ms)}</td><td>{chip(one.status, _TONES.get(one.status, 'hw-muted'))}</td>"
-        f'<td>{text(one.reason)}</td><td class="hw-number">{"" if one.cluster_version is None else one.cluster_version}</td>'
+        f"<td>{text(one.reason)}</td>{numbers(_version(user, one.cluster_version))}"
         f'<td class="hw-mono">{text(one.position)}</td></tr>'
         for one in found
     )

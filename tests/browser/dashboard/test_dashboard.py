@@ -166,7 +166,7 @@ def test_the_keyboard_alone_suffices(browser):
     search.press("Backspace")
     expect(topics.first).to_contain_text("league.")
     expect(topics.filter(has_text=INSIGHTS)).to_have_count(0)
-    assert page.url.endswith("/topics")
+    assert page.url.endswith("/topics?find=league")
     page.close()
 
 

@@ -80,6 +80,11 @@ def test_a_phone_scrolls_in_one_direction(visits: list[Visit]):
     assert [(one.address, one.width_narrow) for one in visits if one.width_narrow > NARROW] == []
 
 
+def test_every_figure_leads_to_what_it_counts(visits: list[Visit]):
+    """A whole number in a table, a tile or beside its name is a link; the rows that somebody's SQL gives are their own."""
+    assert [(one.address, one.unlinked) for one in visits if one.unlinked and one.path != "/sql"] == []
+
+
 def test_the_keyboard_walks_in_the_order_of_the_page(visits: list[Visit]):
     """No element jumps the queue; Tab reaches the link that skips the navigation first, then the page; focus is seen."""
     assert [one.address for one in visits if one.structure["positive"]] == []

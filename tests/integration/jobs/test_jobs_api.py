@@ -7,13 +7,16 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
+import asyncpg
 import httpx
 import orjson
 import pytest
 from redis.asyncio import Redis
 
 from highwater.connectors.identity.statements import QUERIES as METER
+from highwater.connectors.jobs.read_model import failed_jobs
 from highwater.schemas.jobs import CONTROL, JOB_SUBMITTED
+from highwater.streams.checks import TS_MS_MAX, TS_MS_MIN
 from highwater.streams.identity.plans import load_plans
 from tests.integration.api_server import NOW, Api, Seeds
 from tests.integration.identity.making import organization
@@ -513,9 +516,27 @@ async def test_failed_jobs_are_restarted_together(redis_url, stack, guarded, see
         event = codec.decode(CONTROL, record_at(stack, position).value())
         assert (event["job_id"], event["action"]) == (first, "restart")
         assert (await client.get(path, params={"from": "soon"})).status_code == 422
+        answer = await client.post(path, json={"job_ids": ["no-job", new_id()]})
+        assert (answer.status_code, answer.json()["jobs"]) == (202, [])
     for token, status in (("eye-key", 403), ("ada-key", 403), ("rob-key", 403)):
         async with guarded.client(token) as client:
             assert (await client.post(path, json={})).status_code == status, token
+
+
+async def test_jobs_that_are_named_are_read_alone(seeds):
+    """A batch of a restart reads its own jobs, not all that failed: one row is enough for one that failed long ago."""
+    org = f"org-{new_id()[:8]}"
+    first, second = [
+        await store_job(seeds, organization_id=org, status="failed", completed_at=NOW - timedelta(hours=hours))
+        for hours in (2, 1)
+    ]
+    async with asyncpg.create_pool(seeds.url, min_size=1, max_size=1) as pool:
+
+        async def read(job_ids: list[str] | None) -> list[str]:
+            span = (TS_MS_MIN, TS_MS_MAX)
+            return [job.job_id for job in await failed_jobs(pool, org, None, None, span, 1, job_ids=job_ids)]
+
+        assert [await read(names) for names in (None, [first], ["no-job"])] == [[second], [first], []]
 
 
 async def test_jobs_that_the_plan_forbids_are_not_restarted(redis_url, guarded, seeds):

@@ -22,6 +22,7 @@ from highwater.api.cli.checks import (
 )
 from highwater.api.cli.doctor import settings_rows
 from highwater.api.cli.main import highwater
+from highwater.api.cli.sql import sql
 from highwater.api.cli.stack import ROLES, greet, make_plan
 from highwater.api.command.command import run_command
 from highwater.api.command.connection import stack_line
@@ -91,6 +92,14 @@ def test_a_topic_that_is_missing_is_named_with_those_that_are_near():
     assert str(error) == "there is no topic 'orders-v2' on the broker; did you mean orders-v1?"
     assert "`highwater topics --all` lists the topics" in str(missing_error(foreign_topic("zzz"), on_broker))
     assert "run `highwater init`" in str(missing_error(TOPICS["feeds.user-active"], on_broker))
+
+
+@pytest.mark.parametrize("text", ["-- the newest\nSELECT 1", "--\tSELECT 0\nSELECT 1", "SELECT 1"])
+def test_a_query_may_begin_with_a_comment(text):
+    """It is no option; one that does not exist is refused as ever."""
+    assert sql.make_context("sql", [text]).params["query"].strip() == text
+    with pytest.raises(click.NoSuchOption):
+        sql.make_context("sql", ["--tabels"])
 
 
 def test_without_a_stack_one_line_says_how_to_start_one(capsys):

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from highwater.api.cli.top import _screen
 from highwater.api.command.tables import is_table, table_lines
+from highwater.api.command.terminal import counted
 
 COLUMNS = ("topic", "events", "about")
 ROWS = [("feeds.insight-ingested", "1,204", "an insight was ingested and stored"), ("streams.tick", "9", "a tick")]
@@ -80,3 +81,9 @@ def test_the_screen_of_top_cuts_lines(width: int):
     assert max(map(len, shown.splitlines())) <= width
     assert {"12.5", "4,000", "documents", "90"} <= set(shown.split())
     assert "Kafka does not answer" in shown
+
+
+@pytest.mark.parametrize(("number", "words"), [(0, "0 records"), (1, "1 record"), (1_200, "1,200 records")])
+def test_things_are_counted_in_words(number: int, words: str) -> None:
+    """One of them is one."""
+    assert counted(number, "record") == words

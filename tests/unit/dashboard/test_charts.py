@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree as ET
 
+import pytest
+
 from highwater.api.dashboard.charts import HEIGHT, LINES_MAX, WIDTH, draw, lines_of, runs, top_of
 
 
@@ -37,15 +39,24 @@ def test_a_line_breaks_at_a_gap() -> None:
 
 def test_the_axis_ends_at_a_round_number_above_every_value() -> None:
     """Not at the value itself, and not far above it."""
-    assert [top_of(value) for value in (0.0, 0.03, 1.0, 2.2, 7.0, 990.0, 1_001.0)] == [
-        1,
-        0.05,
-        1,
-        2.5,
-        10,
-        1_000,
-        2_000,
-    ]
+    tops = [top_of(value, 0.1) for value in (0.0, 0.03, 1.0, 2.2, 7.0, 990.0, 1_001.0)]
+    assert tops == pytest.approx([1, 0.1, 1, 3, 8, 1_000, 2_000])
+
+
+@pytest.mark.parametrize("unit", ["events", "events/s", "s", "ratio"])
+def test_no_label_of_an_axis_is_repeated_or_rounded(unit: str) -> None:
+    """Small counts have whole numbers, such as 0 and 1; a label stands where its number is."""
+    for highest in (*range(1, 40), 0.003, 0.04, 0.11, 0.5, 1.3, 250, 9_999, 10_001, 25_000, 1_234_567):
+        if unit == "events" and highest != int(highest):
+            continue
+        picture = draw(document(("a", [0.0, float(highest)]), unit=unit))
+        labels = re.findall(r'text-anchor="end">([^<]*)</text>', picture)[:-1]  # the last one is of the time
+        assert len(labels) == len(set(labels)) > 1, (highest, labels)
+        if unit.startswith("events") and highest < 5_000:
+            _, *half, top = (float(label.replace(",", "").removesuffix("/s")) for label in labels)
+            assert half in ([], [top / 2]), (highest, labels)
+    few = draw(document(("a", [0.0, 1.0]), unit="events"))
+    assert re.findall(r'text-anchor="end">([^<]*)</text>', few)[:-1] == ["0", "1"]
 
 
 def test_the_lines_with_the_highest_peaks_are_drawn_and_the_others_are_counted() -> None:

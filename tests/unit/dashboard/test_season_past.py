@@ -6,7 +6,7 @@ import pytest
 
 from highwater.api.dashboard.season_pages import PAGES, page_html, page_of
 from highwater.api.dashboard.season_past import latest_html, place_of, season_of
-from highwater.streams.league.past import matches_after
+from highwater.streams.league.past import Change
 from tests.unit.league.facts import final, scheduled
 from tests.unit.league.test_past import change
 
@@ -31,15 +31,15 @@ def test_a_position_is_found_among_the_changes() -> None:
 
 def test_what_comes_from_outside_is_no_markup() -> None:
     """Names of teams are escaped in the table and in the changes; the newest change is first."""
-    shown = "".join(page_html(name, "s", matches_after(CHANGES)) for name in PAGES) + latest_html(CHANGES)
+    shown = "".join(page_html(name, "s", CHANGES) for name in PAGES) + latest_html(CHANGES)
     assert "<b>A" not in shown
     assert "2 : 1" in shown
     assert latest_html(CHANGES).index("2 : 1") < latest_html(CHANGES).index("scheduled")
 
 
 def test_every_page_is_of_the_matches_as_they_were() -> None:
-    """Before the result: a match to come, no result and no goal. A page that needs rounds says that it cannot be had."""
-    before, after = [{name: page_html(name, "s", matches_after(CHANGES[:n])) for name in PAGES} for n in (1, 2)]
+    """Before the result: a match to come, no result and no goal. A season of one league round had no bracket."""
+    before, after = [{name: page_html(name, "s", CHANGES[:n]) for name in PAGES} for n in (1, 2)]
     assert [pages["results"].count("<tr><td>") for pages in (before, after)] == [0, 1]
     assert [pages["schedule"].count("<tr><td>") for pages in (before, after)] == [1, 1]
     assert [">2 : 1<" in pages["schedule"] for pages in (before, after)] == [False, True]
@@ -47,7 +47,20 @@ def test_every_page_is_of_the_matches_as_they_were() -> None:
         True, True,
     ]  # fmt: skip
     assert before["bracket"] == after["bracket"]
-    assert "cannot be shown as of then" in before["bracket"]
+    assert "there was no bracket" in before["bracket"]
+
+
+def test_the_bracket_is_of_the_matches_as_they_were() -> None:
+    """A semi-final is open until its result is in the log; where a change does not name its round, the page says so."""
+    semi = ("A", "<b>C</b>")
+    changes = [change(1, scheduled(*semi, round="Semi-final")), change(2, final(*semi, 1, 3, round="Semi-final"))]
+    before, after = [page_html("bracket", "s", changes[:n]) for n in (1, 2)]
+    assert ("Semi-final" in before, "<td>open</td>" in before, "1 : 3" in before) == (True, True, False)
+    assert ("<td>&lt;b&gt;C&lt;/b&gt;</td></tr>" in after, "1 : 3" in after) == (True, True)
+    assert "<td>Semi-final</td>" in page_html("schedule", "s", changes)
+    former = [Change({**one.match, "round": None}, one.by) for one in changes]
+    assert "cannot be shown as of then" in page_html("bracket", "s", former)
+    assert "did not name rounds" in page_html("schedule", "s", former)
 
 
 @pytest.mark.parametrize(

@@ -192,6 +192,14 @@ def test_the_built_in_model_chooses_what_a_slide_is_about():
     assert ["ZooKeeper" in told[0], "Share groups" in told[1], "Tiered storage" in told[2]] == [True, True, True]
 
 
+def test_short_sentences_of_dense_scripts_are_on_the_slide():
+    """Thirteen Chinese letters say as much as a line of English, and stand beside a longer sentence."""
+    text = "新服务器已经运行、测试也修复了。下周将添加对新语言的支持。所有用户都收到了清单、并且可以查看详细信息。"
+    asked = {"query": "服务器", "slides": 1, "sources": [{"text": text}]}
+    points = json.loads(local_deck_answer(OUTLINE, json.dumps(asked)))["slides"][0]["points"]
+    assert "".join(points) == text
+
+
 def test_a_slide_has_no_marks_of_a_document():
     """Marks of headings and lists stay behind; a heading is no sentence, and a number that begins one is none of a list."""
     text = "# KRaft\n\nThe controller quorum keeps the log.\n\n- ZooKeeper is gone for good.\n\n3.5 is the last with a bridge."

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from highwater.schemas.league import MatchChanged
 from highwater.schemas.positions import Cause
+from highwater.streams.league.bracket import bracket
 from highwater.streams.league.matches import Match
-from highwater.streams.league.past import Change, matches_after
+from highwater.streams.league.past import Change, matches_after, names_rounds
 from highwater.streams.league.standings import table
 from tests.unit.league.facts import SEASON, final, live, scheduled
 
@@ -26,6 +27,7 @@ def change(offset: int, match: Match) -> Change:
         "away_goals": match.away_goals,
         "finalized_at": match.finalized_ms,
         "revision": offset,
+        "round": match.round,
     }
     return Change(told, Cause(offset, f"league.match-changed/0/{offset}"))
 
@@ -60,3 +62,15 @@ def test_after_every_change_the_table_is_that_of_the_season() -> None:
     steps = [scheduled(a, b) for a, b in pairs] + sorted(matches, key=lambda match: match.match_id[::-1])
     changes = [change(offset, match) for offset, match in enumerate(steps)]
     assert table(SEASON, matches_after(changes)) == table(SEASON, matches)
+
+
+def test_rounds_are_those_of_the_changes() -> None:
+    """So the bracket of then is made as the one that is served; a change of a former version has no round, and that is known."""
+    semi, last = scheduled("A", "B", round="Semi-final"), scheduled("A", "C", round="Final")
+    changes = [change(offset, match) for offset, match in enumerate([semi, last])]
+    assert names_rounds(changes)
+    assert bracket(SEASON, matches_after(changes)) == bracket(SEASON, [semi, last])
+    assert [one["name"] for one in bracket(SEASON, matches_after(changes[:1]))["rounds"]] == ["semi-final"]
+    former = Change({**changes[1].match, "round": None}, changes[1].by)
+    assert not names_rounds([changes[0], former])
+    assert names_rounds([changes[0], former, changes[1]])

@@ -15,6 +15,7 @@ from highwater.streams.models.leads import LEAD_CHARACTERS_MAX, lead_of
         ("Backups\n\nOnce a night\n\nThe rest.", "Backups: Once a night"),  # a paragraph without a full stop
         ("Versions\n\nTake 3.11.4 or later! Not 3.12.", "Versions: Take 3.11.4 or later!"),  # a dot within a word
         ("Words\n\ne.g. a word is one. Two.", "Words: e.g. a word is one."),
+        ("FAQ > Does it work offline?\n\nYes, it does so. No key.", "Does it work offline? Yes, it does so."),
         ("  Spaces \n \t\n Around a title are left out.", "Spaces: Around a title are left out."),
     ],
 )  # fmt: skip

@@ -78,3 +78,6 @@ def test_values_of_unknown_fields_are_counted_by_a_path():
     values = [b'{"at": {"city": "Ulm"}}', b'{"at": {"city": "Ulm"}}', b'{"at": {}}', b"text", None]
     counting.add(decoder.decode(batch(values, topic="orders")))
     assert (counting.top(9), counting.without_answer) == ([("Ulm", 2)], 2)
+    of_text = Counting("value.n", decoder.arrow_type, "orders", is_open=True)
+    of_text.add(decoder.decode(batch([b"text"], topic="orders")))
+    assert of_text.first_failure == "a value of another type than the expression needs"

@@ -66,14 +66,16 @@ class Decoder(ForeignDecoder):
 )
 def test_what_a_value_is_read_as(raw: bytes, value: Any) -> None:
     """Avro of a registered schema, JSON with and without a prefix of the registry, and text."""
-    assert values_of({9: ORDER, 8: '"string"'}).value(raw) == value
+    values = values_of({9: ORDER, 8: '"string"'})
+    assert values.value(raw) == json.loads(values.json(raw)) == value
 
 
 @pytest.mark.parametrize("raw", [b"\xff\xfe", b"a\x00b", b"\x00\x00\x00\x00\x09\x01", b"\x00"])
 def test_other_bytes_are_refused(raw: bytes) -> None:
     """Bytes that are no text, and those that do not fit the schema that they name."""
-    with pytest.raises(InvalidEventError):
-        values_of({9: ORDER}).value(raw)
+    for read in (values_of({9: ORDER}).value, values_of({9: ORDER}).json):
+        with pytest.raises(InvalidEventError):
+            read(raw)
 
 
 def test_the_registry_is_not_asked_for_schemas_without_end() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import _thread
+import io
+import json
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +13,8 @@ import pyarrow as pa
 import pytest
 
 from highwater.connectors.replay.subject import Subject
-from highwater.connectors.sql.answers import rows_of
+from highwater.connectors.sql import views
+from highwater.connectors.sql.answers import JsonLines, rows_of
 from highwater.connectors.sql.engine import answered, distinct_names
 from highwater.connectors.sql.faults import InvalidQueryError
 from highwater.connectors.sql.foreign_topics import AmbiguousTopicError
@@ -20,7 +23,7 @@ from highwater.connectors.sql.scanning import Chosen, TopicTable
 from highwater.connectors.sql.views import Views
 from tests.unit.replay.making import batch
 
-NAMES = ["Orders", "orders", "orders-v1.eu"]
+NAMES = ["Orders", "binary", "orders", "orders-v1.eu"]
 VALUES = [b'{"n": 1, "to": {"city": "Ulm"}}', b'{"n": 2}', b"plain", None]
 NOWHERE = Sources({}, None, None)
 
@@ -74,12 +77,42 @@ def test_the_broker_is_asked_only_for_tables_that_are_not_ours(asked: list[str])
     assert asked == ["topics", "orders"]
 
 
+def test_json_is_part_of_a_line_of_json(asked: list[str]) -> None:
+    """Not a text within it; a null is a null."""
+    file = io.BytesIO()
+    with answered("SELECT _value, _key FROM orders WHERE _offset IN (100, 103)", NOWHERE, Limits(9, 9)) as answer:
+        writer = JsonLines(file, answer.schema)
+        for one in answer.batches():
+            writer.write(one)
+    found = [json.loads(line) for line in file.getvalue().splitlines()]
+    assert found == [{"_value": {"n": 1, "to": {"city": "Ulm"}}, "_key": "k"}, {"_value": None, "_key": "k"}]
+
+
+def test_all_tables_are_shown(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the words of DuckDB and of ksqlDB; of two topics whose names differ in capital letters alone one."""
+
+    async def none(*_: Any, **__: Any) -> dict[str, pa.Table]:
+        return {}
+
+    monkeypatch.setattr(views, "fetch_read_models", none)
+    for query in ("SHOW TABLES", "show all tables;", "LIST TOPICS"):
+        found = dict(rows(query))
+        assert [name for name in found if name.startswith('"')] == ['"Orders"', '"binary"', '"orders-v1.eu"']
+        assert found['"binary"'].endswith("_value, _value_bytes")
+        assert [name for name in found if "_rows_of" in name] == []
+        assert "channel_id" in found["feeds.insight_ingested"]
+
+
 def test_a_name_that_is_nobodys_or_two_topics_is_refused(asked: list[str]) -> None:
     """In one line that names what may be meant."""
     for query, said in (
         ("FROM ordrs", "there is no table 'ordrs'; did you mean \"orders\""),
         ("FROM orders-v1.eu", 'the topic orders-v1.eu needs quotes: "orders-v1.eu"'),
         ("SELECT city FROM orders", "a field of the value is _value.city"),
+        ("FROM binary", 'the topic binary needs quotes: "binary"'),
+        ("SELECT offset, _key FROM orders", "the offset of a record is the column _offset"),
+        ("SELECT 1; SELECT 2", "only one statement can be run at a time; this has 2"),
+        (" ", "the query is empty"),
     ):
         with pytest.raises(InvalidQueryError) as refused:
             rows(query)
