@@ -21,7 +21,7 @@ WIDTH, HEIGHT = 640, 190
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 8, 10, 22
 _TIME_LABELS = 4
 _ROUND = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
-# The finest step that a label of an axis tells apart: events are whole, rates have one digit after the point, times are in ms.
+# The finest step that a label of an axis shows: events are whole, rates have one digit after the point, times are in ms.
 _FINEST: Mapping[str, float] = {"events": 1.0, "events/s": 0.1, "s": 0.001, "ratio": 0.01}
 
 # The name of a line -> its page.
@@ -74,7 +74,7 @@ def runs(values: Values) -> list[list[tuple[int, float]]]:
 
 
 def top_of(highest: float, finest: float) -> float:
-    """The top of an axis: a round number that is not below a value, of which the half can be told too, or the finest step."""
+    """Return the top of an axis: a round number not below a value, whose half fits the finest step too."""
     if highest <= 0:
         return 1.0
     wanted = max(highest, finest) * (1 - 1e-9)

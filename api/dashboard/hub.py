@@ -113,9 +113,9 @@ class Hub:
         return await self.shared("topics", LISTED_SECONDS, lambda: all_topics_of_broker(Sources.of(self._services)))
 
     async def shared(self, name: str, seconds: float, make: Callable[[], Awaitable[T]]) -> T:
-        """What all browsers share, made anew when it is older than `seconds`; a failure is not kept.
+        """Return a value that all browsers share, computed again if it is older than `seconds`; a failure is not cached.
 
-        `name` is one of few that the pages have themselves, so what is kept is bounded.
+        `name` is one of a few that the pages define, so the cache is bounded.
         """
         async with self._sharing[name]:
             kept = self._shared.get(name)

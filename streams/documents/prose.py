@@ -30,7 +30,7 @@ _ABBREVIATIONS = frozenset(
 )
 _LAST_WORD = re.compile(r"[\w.]+$")
 _NEXT = re.compile(r"\s*(\S)")
-# No abbreviation is longer: what stands before is not looked at, or a long text would take time that grows with its square.
+# No abbreviation is longer: earlier text is not read, or a long text would take quadratic time.
 _WORD_CHARACTERS = 40
 _LIST_MARK = re.compile(r"\s*(?:[-*+•]|\d{1,3}[.)])\s+(?:\[[ xX]\]\s+)?")
 _HEADING_MARK = re.compile(r" {0,3}#{1,6}(?:\s|$)")

@@ -161,7 +161,7 @@ class _Records:
         await self.show(str(event.args))
 
     async def show(self, number: str) -> None:
-        """Open the record at `partition/offset`, anything else is no record; what is in the way is told above the page."""
+        """Open the record at `partition/offset`, anything else is no record; an error is shown above the page."""
         partition, _, offset = number.partition("/")
         if not (partition.isdecimal() and offset.isdecimal()):
             return

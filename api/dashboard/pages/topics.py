@@ -60,7 +60,7 @@ class _Topics:
     def __init__(self, view: View) -> None:
         self._view = view
         self._listed: Sequence[Mapping[str, Any]] = ()
-        # What was sampled is in the page as it came: the first refresh need not send it again.
+        # The page already contains the samples: the first refresh need not send them again.
         self._came_with_page = view.hub.samples > 0
         self._sorting = Sorting(view.asked("sort"), ("topic", *_SORTED_NUMBERS), _SORTED_NUMBERS, self._changed)
 

@@ -207,7 +207,7 @@ def _pending(by_channel: Mapping[str, int], *, sees_all: bool) -> str:
 
 
 def _demands(user: str, found: list[Demand]) -> str:
-    """What became of the last rebuilds that somebody asked for by hand."""
+    """Return the outcomes of the last manual rebuilds."""
     lines = "".join(
         f"<tr><td>{figures.moment(one.demanded_at_ms)}</td><td>{chip(one.status, _TONES.get(one.status, 'hw-muted'))}</td>"
         f"<td>{text(one.reason)}</td>{numbers(_version(user, one.cluster_version))}"
