@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.routing import BaseRoute, Match, compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -165,7 +166,8 @@ class Dashboard:
         self._running.push_async_callback(hub.close)
         application = library.application()
         await self._running.enter_async_context(application.router.lifespan_context(application))
-        self._inner = assets.Assets(application)
+        # The library compresses its pages by itself, but not where it finds itself under pytest.
+        self._inner = assets.Assets(GZipMiddleware(application))
         _log.info("the dashboard is open", seconds=round(monotonic_seconds() - started, 2))
 
 
