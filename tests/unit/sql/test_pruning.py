@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -105,10 +106,15 @@ LEAVES = st.one_of(
     ),
     st.integers(0, 3).map(lambda n: n == SEQ),
 )
-CONDITIONS = st.recursive(
-    LEAVES, lambda some: st.tuples(some, some, st.booleans()).map(lambda one: one[0] & one[1] if one[2] else one[0] | one[1]),
-    max_leaves=4,
-)  # fmt: skip
+
+
+def _joined(one: Any, other: Any) -> Any:
+    return st.tuples(one, other, st.booleans()).map(lambda made: made[0] & made[1] if made[2] else made[0] | made[1])
+
+
+# Every shape of up to four comparisons.
+PAIRS = LEAVES | _joined(LEAVES, LEAVES)
+CONDITIONS = PAIRS | _joined(PAIRS, PAIRS) | _joined(_joined(PAIRS, LEAVES), LEAVES)
 
 
 @given(CONDITIONS)
