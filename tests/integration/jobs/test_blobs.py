@@ -366,7 +366,7 @@ async def test_storage_is_a_limit(own_settings, seeds: Seeds, tmp_path: Path) ->
     """What an organization stores is below the plan's; of two at once that fit alone one is taken; a repeat needs no room."""
     plans = tmp_path / "plans.toml"
     plans.write_text("[plans.pro]\nmax_file_size_mb = 700\nstorage_gb = 1\nrequests_per_minute = 1000\n")
-    org, filler = await organization(seeds, "pro"), hexadecimal(content(1))
+    org, filler = await organization(seeds, "pro"), hexadecimal(content(32))
     await seeds.run("INSERT INTO blobs VALUES ($1, $2, $3)", filler, (1 << 30) - 3 * MIB, NOW)
     await seeds.run("INSERT INTO blob_owners VALUES ($1, $2, 'a/b', $3)", filler, org, NOW)
     with running_api(own_settings(HIGHWATER_API_KEYS=KEYS, HIGHWATER_PLANS=plans)) as api:
