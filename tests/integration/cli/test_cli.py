@@ -75,7 +75,7 @@ def test_a_truncated_file_fails_after_what_was_read(environment, tmp_path):
 def test_ctrl_c_says_what_was_acknowledged(environment):
     """A publish that is interrupted sees through what it handed over, says how much, and ends with 130."""
     process = subprocess.Popen(
-        [*PROGRAM, "publish", TOPIC, "-", "--rate", "50"],
+        [*PROGRAM, "publish", TOPIC, "-", "--rate", "20"],
         env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     follower = subprocess.Popen(
@@ -84,7 +84,7 @@ def test_ctrl_c_says_what_was_acknowledged(environment):
     assert process.stdin is not None
     assert follower.stdout is not None
     user = uuid.uuid4().hex
-    process.stdin.write(active(user) * 2000)
+    process.stdin.write(active(user) * 600)  # half a minute of events, and less than a pipe holds
     process.stdin.flush()
     assert json.loads(follower.stdout.readline())["value"]["user_id"]  # it is in the middle of it
     follower.send_signal(signal.SIGINT)
