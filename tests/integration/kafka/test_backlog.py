@@ -22,8 +22,9 @@ from tests.integration.connecting import fresh, running, send, until
 
 TOPIC = "feeds.user-active"
 HOT, COLD = 18_000, 250  # of 20,000 events nine of ten in one partition
-# Of events of 150 bytes a fetch of a partition (FETCH_BYTES_MAX) has 1,700. One to three come before the others on an idle machine, four
-# were seen on a busy one; five are still far from the 18,000 that come first where partitions are read one after the other.
+# Of events of 150 bytes a fetch of a partition (FETCH_BYTES_MAX) has 1,700. One to three come before the others on an idle
+# machine, four were seen on a busy one; five are still far from the 18,000 that come first where partitions are read one
+# after the other.
 HOT_BEFORE_MAX = 8_500
 
 
