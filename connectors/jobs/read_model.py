@@ -19,7 +19,6 @@ from highwater.streams.clock import to_datetime, to_ms, to_ms_or_none
 from highwater.streams.jobs.states import ENDED, JobStatus
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
-READ_SECONDS_MAX = 5.0
 # The start of a list that begins with the newest: above every time of a datetime and every id.
 PLACE_MAX = (253_402_300_799_999, "ffffffff-ffff-ffff-ffff-ffffffffffff")
 
@@ -88,7 +87,7 @@ async def jobs(pool: Pool, job_ids: Sequence[str]) -> dict[str, JobRead]:
     Raises:
         UnavailableError: PostgreSQL is unavailable.
     """
-    return {row["job_id"]: _job(row) for row in await _fetch(pool, QUERIES["jobs_read"], list(job_ids))}
+    return {row["job_id"]: _job(row) for row in await fetched(pool, QUERIES["jobs_read"], list(job_ids))}
 
 
 class JobFilter(NamedTuple):
@@ -108,7 +107,7 @@ async def jobs_of_organization(
         UnavailableError: PostgreSQL is unavailable.
     """
     at_ms, job_id = before
-    rows = await _fetch(
+    rows = await fetched(
         pool, QUERIES["jobs_of_organization_read"], organization_id, to_datetime(at_ms), job_id, *wanted, limit
     )
     return [_job(row) for row in rows]
@@ -133,7 +132,7 @@ async def failed_jobs(
     """
     begin, end = map(to_datetime, span_ms)
     only = None if job_ids is None else [name for name in job_ids if is_uuid(name)]
-    rows = await _fetch(pool, QUERIES["failed_jobs_read"], organization_id, user_id, kind, begin, end, limit, only)
+    rows = await fetched(pool, QUERIES["failed_jobs_read"], organization_id, user_id, kind, begin, end, limit, only)
     return [_job(row) for row in rows]
 
 
@@ -143,7 +142,7 @@ async def calls(pool: Pool, job_id: str) -> list[Mapping[str, Any]]:
     Raises:
         UnavailableError: PostgreSQL is unavailable.
     """
-    return [dict(row) for row in await _fetch(pool, QUERIES["job_calls_read"], job_id)]
+    return [dict(row) for row in await fetched(pool, QUERIES["job_calls_read"], job_id)]
 
 
 async def presentation(pool: Pool, presentation_id: str) -> Presentation | None:
@@ -152,7 +151,7 @@ async def presentation(pool: Pool, presentation_id: str) -> Presentation | None:
     Raises:
         UnavailableError: PostgreSQL is unavailable.
     """
-    rows = await _fetch(pool, QUERIES["presentation_read"], presentation_id)
+    rows = await fetched(pool, QUERIES["presentation_read"], presentation_id)
     if not rows:
         return None
     row = rows[0]
@@ -182,7 +181,3 @@ def _job(row: Row) -> JobRead:
         updated_ms=to_ms(row["updated_at"]),
         completed_ms=to_ms_or_none(row["completed_at"]),
     )
-
-
-async def _fetch(pool: Pool, query: str, *arguments: Any) -> list[asyncpg.Record]:
-    return await fetched(pool, query, *arguments, seconds_max=READ_SECONDS_MAX)

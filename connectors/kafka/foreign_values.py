@@ -40,12 +40,8 @@ class ForeignValues:
         reading = self._reading(raw)
         if reading is not None:
             return _as_json(reading.read(raw, PREFIX_BYTES))
-        for text in _may_be_json(raw):
-            try:
-                return orjson.loads(text)
-            except orjson.JSONDecodeError:
-                continue
-        return _text(raw)
+        parsed = _parsed(raw)
+        return _text(raw) if parsed is None else parsed[1]
 
     def json(self, raw: bytes) -> str:
         """Return the same as a text of JSON; what is JSON as it was written, so that no number loses digits.
@@ -56,13 +52,8 @@ class ForeignValues:
         reading = self._reading(raw)
         if reading is not None:
             return orjson.dumps(reading.read(raw, PREFIX_BYTES), default=_plain).decode()
-        for text in _may_be_json(raw):
-            try:
-                orjson.loads(text)
-            except orjson.JSONDecodeError:
-                continue
-            return text.decode()
-        return orjson.dumps(_text(raw)).decode()
+        parsed = _parsed(raw)
+        return (orjson.dumps(_text(raw)) if parsed is None else parsed[0]).decode()
 
     def _reading(self, raw: bytes) -> Reading | None:
         """Return how a value in the wire format is read; None if it has another format, or its schema is not available."""
@@ -84,9 +75,17 @@ class ForeignValues:
             return None
 
 
-def _may_be_json(raw: bytes) -> tuple[bytes, ...]:
-    """Return the texts that may be JSON: the wire format of JSON values has the same prefix as that of Avro."""
-    return (raw, raw[PREFIX_BYTES:]) if raw[:1] == b"\0" else (raw,)
+def _parsed(raw: bytes) -> tuple[bytes, Any] | None:
+    """Return the JSON of a value as it was written, and parsed; None if it is not JSON.
+
+    The wire format of JSON values has the same prefix as that of Avro.
+    """
+    for text in (raw, raw[PREFIX_BYTES:]) if raw[:1] == b"\0" else (raw,):
+        try:
+            return text, orjson.loads(text)
+        except orjson.JSONDecodeError:
+            continue
+    return None
 
 
 def _text(raw: bytes) -> str:

@@ -61,8 +61,8 @@ IDLE_SECONDS = 60.0
 LEAD_SHARE = 0.4
 # Said in the name of the basis: how texts become vectors beside the files. Raised with every change that alters a vector.
 _WAY = f"2|{WINDOW_TOKENS}|{WINDOWS_MAX}|{LEAD_SHARE}|{MARKED.basis_id}"
-# The share in releases before leads.
-_WAY_WITHOUT_LEADS = f"1|{WINDOW_TOKENS}|{WINDOWS_MAX}|{UNFITTED_ID}"
+# The same in former releases: without leads, and marks were no part of words.
+_FORMER_WAY = f"1|{WINDOW_TOKENS}|{WINDOWS_MAX}|{UNFITTED_ID}"
 
 
 class LocalModel(NamedTuple):
@@ -78,9 +78,9 @@ class LocalModel(NamedTuple):
         return self._basis_id(_WAY)
 
     @property
-    def basis_id_without_leads(self) -> str:
-        """Return its version in releases before leads."""
-        return self._basis_id(_WAY_WITHOUT_LEADS)
+    def former_basis_id(self) -> str:
+        """Return its version in former releases."""
+        return self._basis_id(_FORMER_WAY)
 
     def _basis_id(self, way: str) -> str:
         told = f"{self.sha256}|{self.vocabulary_sha256}|{way}"
@@ -121,8 +121,7 @@ class ModelDamagedError(EmbeddingError):
 class LocalEmbedder:
     """Vectors of 384 float32, unit length. Threads and tasks may share it.
 
-    `in_background`: with the lowest processor priority. `has_leads`: False gives the vectors of releases
-    before leads, when marks were no part of words.
+    `in_background`: with the lowest processor priority. `is_former`: gives the vectors of former releases.
     """
 
     # It gives "advantages" and "disadvantages" of a thing a cosine of 0.95, "increase" and "decrease" 0.953: so near
@@ -137,10 +136,10 @@ class LocalEmbedder:
         threads: int = 1,
         in_background: bool = False,
         model: LocalModel = MINILM,
-        has_leads: bool = True,
+        is_former: bool = False,
     ) -> None:
-        self.basis_id = self.model = model.basis_id if has_leads else model.basis_id_without_leads
-        self._has_leads = has_leads
+        self.basis_id = self.model = model.former_basis_id if is_former else model.basis_id
+        self._is_former = is_former
         self.calls_at_once = threads
         self._folder = folder
         self._model = model
@@ -171,11 +170,11 @@ class LocalEmbedder:
         for number, text in enumerate(texts):
             cut = (text or "")[:TEXT_CHARACTERS_MAX]
             if is_read(cut):
-                vectors[number] = encoder.vector(cut, has_lead=self._has_leads)
+                vectors[number] = encoder.vector(cut, has_lead=not self._is_former)
             else:
                 others.append(number)
         if others:
-            vectors[others] = encoder.unread([texts[number] for number in others], is_former=not self._has_leads)
+            vectors[others] = encoder.unread([texts[number] for number in others], is_former=self._is_former)
         LOCAL_TEXTS.labels("read").inc(len(texts) - len(others))
         LOCAL_TEXTS.labels("unread").inc(len(others))
         return vectors

@@ -93,11 +93,11 @@ def open_embedders(settings: Settings, *, in_background: bool = False) -> list[E
 
 
 def open_question_embedders(settings: Settings) -> list[Embedder]:
-    """Return the same for questions, and the local model as before leads, whose vectors older namespaces keep for a while."""
+    """Return the same for questions, and the local model of former releases, whose vectors older namespaces keep for a while."""
     first, *others = open_embedders(settings)
     if not isinstance(first, LocalEmbedder):
         return [first, *others]
-    return [first, LocalEmbedder(settings.model_dir, threads=settings.embed_threads, has_leads=False), *others]
+    return [first, LocalEmbedder(settings.model_dir, threads=settings.embed_threads, is_former=True), *others]
 
 
 def open_reranker(settings: Settings) -> Reranker | None:

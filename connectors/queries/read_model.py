@@ -19,7 +19,6 @@ from highwater.streams.clock import to_datetime, to_ms, to_ms_or_none
 from highwater.streams.queries.restarts import StageCost
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
-READ_SECONDS_MAX = 5.0
 # Above every place in an order: the start of a list that begins with the newest.
 PLACE_MAX = 2**62
 _ARCHIVING_ENDED = ("STORED", "FAILED")
@@ -122,7 +121,7 @@ async def run(pool: Pool, request_id: str) -> Run | None:
     Raises:
         UnavailableError: PostgreSQL is unavailable.
     """
-    rows = await _fetch(pool, QUERIES["run_read"], request_id)
+    rows = await fetched(pool, QUERIES["run_read"], request_id)
     if not rows:
         return None
     row = rows[0]
@@ -151,7 +150,7 @@ async def run_history(pool: Pool, request_id: str) -> RunHistory | None:
     Raises:
         UnavailableError: PostgreSQL is unavailable.
     """
-    rows = await _fetch(pool, QUERIES["run_timeline_read"], request_id)
+    rows = await fetched(pool, QUERIES["run_timeline_read"], request_id)
     if not rows:
         return None
     row = rows[0]
@@ -200,7 +199,7 @@ async def runs_of_user(pool: Pool, user_id: str, before: int, limit: int) -> lis
             created_ms=to_ms(row["created_at"]),
             completed_ms=to_ms_or_none(row["completed_at"]),
         )
-        for row in await _fetch(pool, QUERIES["runs_of_user_read"], user_id, before, limit)
+        for row in await fetched(pool, QUERIES["runs_of_user_read"], user_id, before, limit)
     ]
 
 
@@ -223,7 +222,7 @@ async def failed_runs(
     """
     begin, end = map(to_datetime, span_ms)
     only = None if request_ids is None else [name for name in request_ids if is_uuid(name)]
-    rows = await _fetch(pool, QUERIES["failed_runs_read"], organization_id, user_id, begin, end, limit, only)
+    rows = await fetched(pool, QUERIES["failed_runs_read"], organization_id, user_id, begin, end, limit, only)
     return [
         FailedRun(
             request_id=row["request_id"],
@@ -245,7 +244,7 @@ async def stage_costs(pool: Pool, since_ms: int) -> dict[str, StageCost]:
     Raises:
         UnavailableError: PostgreSQL is unavailable.
     """
-    rows = await _fetch(pool, QUERIES["stage_costs_read"], to_datetime(since_ms))
+    rows = await fetched(pool, QUERIES["stage_costs_read"], to_datetime(since_ms))
     return {row["stage"]: StageCost(row["tokens"], row["cost_usd"]) for row in rows}
 
 
@@ -255,7 +254,7 @@ async def answers(pool: Pool, request_ids: Sequence[str]) -> dict[str, Answer]:
     Raises:
         UnavailableError: PostgreSQL is unavailable.
     """
-    rows = await _fetch(pool, QUERIES["run_answers_read"], list(request_ids))
+    rows = await fetched(pool, QUERIES["run_answers_read"], list(request_ids))
     return {row["request_id"]: Answer(row["user_id"], row["final_answer"] or "") for row in rows}
 
 
@@ -265,7 +264,7 @@ async def prompts(pool: Pool) -> list[Prompt]:
     Raises:
         UnavailableError: PostgreSQL is unavailable.
     """
-    return [_prompt(row) for row in await _fetch(pool, QUERIES["prompts_read"])]
+    return [_prompt(row) for row in await fetched(pool, QUERIES["prompts_read"])]
 
 
 async def prompt_history(pool: Pool, role: str, before: int, limit: int) -> list[Prompt]:
@@ -274,7 +273,7 @@ async def prompt_history(pool: Pool, role: str, before: int, limit: int) -> list
     Raises:
         UnavailableError: PostgreSQL is unavailable.
     """
-    return [_prompt(row) for row in await _fetch(pool, QUERIES["prompt_history_read"], role, before, limit)]
+    return [_prompt(row) for row in await fetched(pool, QUERIES["prompt_history_read"], role, before, limit)]
 
 
 def served_archive_status(archive_status: str | None) -> str | None:
@@ -307,7 +306,3 @@ def _prompt(row: Row) -> Prompt:
     return Prompt(
         row["id"], row["role_name"], row["prompt_template"], row["is_active"], row["position"], to_ms(row["changed_at"])
     )
-
-
-async def _fetch(pool: Pool, query: str, *arguments: Any) -> list[asyncpg.Record]:
-    return await fetched(pool, query, *arguments, seconds_max=READ_SECONDS_MAX)
