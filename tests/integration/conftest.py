@@ -23,8 +23,9 @@ from highwater.schemas.codec import Codec
 from highwater.streams.settings import Settings
 from tests.conftest import Stack
 from tests.integration.agents import Kafka, Worker, empty
-from tests.integration.api_server import Api, Seeds, make_database, running_api
+from tests.integration.api_server import Api, Seeds, running_api
 from tests.integration.connecting import surroundings
+from tests.integration.databases import make_database
 
 # Modules run one after the other, so one number serves them all; it is not the session's own, which is 0.
 _REDIS_NUMBER = 1
