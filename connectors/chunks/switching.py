@@ -201,7 +201,7 @@ class Switching:
         return bool(await connection.fetchval(QUERIES["is_indexed"], ns, COMPARED_MAX, DIMENSIONS_MAX))
 
     async def _drop_indexes(self, connection: Any, ns: str) -> bool:
-        """Drop what a switch that was broken off has left; False: not now."""
+        """Drop indexes that an interrupted switch left behind; False: not now."""
         if not await connection.fetch(QUERIES["indexes_of_namespace"], ns, DIMENSIONS_MAX, self._model):
             return True
         indexing = Leases(LeaseKind.CHUNK_INDEXES, seconds=_SWITCH_SECONDS_MAX)

@@ -44,7 +44,7 @@ class VersionedEmbedder(Embedder, Protocol):
     def former(self) -> Sequence[Embedder]:
         """Return what embeds questions for the vectors of its former versions, the latest first.
 
-        Namespaces keep such vectors until all of theirs are made again.
+        Namespaces keep such vectors until all their vectors are replaced.
         """
 
 

@@ -15,9 +15,9 @@ from highwater.connectors.retrieval.statements import QUERIES
 # What stands in the text of a statement by an index, as it does in the index: else a plan for all parameters could not
 # use it. The namespace, the length of its vectors and, for vectors beside, their model.
 _NS, _LENGTH, _MODEL = "ns = $1", "halfvec(384)", "'model of the namespace'"
-# The settings of a search. The index is followed beyond what it gives at first until as many chunks as are asked for pass
-# the filters, nearest first. To sort where an index has the order is never better: the planner takes a comparison of two
-# vectors for as cheap as one of two numbers.
+# The settings of a search. The index is followed beyond its first results until enough chunks pass the filters, nearest
+# first. Sorting is never better than an index with the order: the planner takes a comparison of two vectors for as cheap
+# as one of two numbers.
 SETTINGS = {"hnsw.iterative_scan": "strict_order", "enable_sort": "off", "jit": "off"}
 # Plans that are made once per connection serve a search without filters: planning took a third of it. With filters or
 # words a plan is made for the parameters, since it depends on them.
