@@ -48,7 +48,7 @@ def where_of(now: Row | None) -> Where:
 
 def _best(per_source: int | None) -> str:
     return "\n".join(
-        (QUERIES["scored_candidates"], QUERIES["best_of_all" if per_source is None else "best_of_sources"])
+        (QUERIES["scored_candidates"], (QUERIES["best_of_all"] if per_source is None else QUERIES["best_of_sources"]))
     )
 
 
@@ -65,7 +65,7 @@ def statement_of_former(per_source: int | None) -> str:
 
 def near_statement(where: Where, namespace: Row, per_source: int | None, *, has_words: bool) -> str:
     """Return the statement that searches by the index of a namespace; without vectors the index is not used."""
-    candidates = QUERIES["candidates_with_words" if has_words else "candidates_without_words"]
+    candidates = QUERIES["candidates_with_words"] if has_words else QUERIES["candidates_without_words"]
     names = namespace["ns"], str(namespace["embedding_model"])
     return _near(where.near, candidates, _best(per_source), *names, namespace["dimensions"] or 1)
 
