@@ -89,7 +89,7 @@ def test_a_text_below_a_title_is_near_its_lead(embedder: LocalEmbedder):
 
 def test_namespaces_of_releases_before_leads_are_searched_by_their_vectors(embedder: LocalEmbedder):
     """A question has the same vector in both releases; a text below a title has that of the whole in the older one."""
-    latest, older, builtin = opening.open_question_embedders(read_settings({"HIGHWATER_EMBEDDER": "local"}))
+    latest, older, builtin, _ = opening.open_question_embedders(read_settings({"HIGHWATER_EMBEDDER": "local"}))
     assert isinstance(older, LocalEmbedder)
     assert (latest.basis_id, builtin.basis_id) == (embedder.basis_id, BuiltInEmbedder().basis_id)
     assert is_local_basis(older.basis_id)
