@@ -349,12 +349,6 @@ def set_html(element: ui.html, content: str) -> None:
         element.set_content(content)
 
 
-def set_rows(table: ui.table, rows: list[dict[str, Any]]) -> None:
-    """Change the rows of a table only if they differ."""
-    if table.rows != rows:
-        table.rows = rows
-
-
 def heading(words: str) -> None:
     """Add a heading within a page."""
     ui.html(f'<h2 class="hw">{text(words)}</h2>', sanitize=False)
