@@ -35,6 +35,9 @@ LAG_EACH = 3
 IDLE_SECONDS = 30.0
 # The list of the broker changes seldom, and costs a request for all its topics.
 LISTED_SECONDS = 10.0
+_TOPICS = "topics"
+# A page begins with what was read for another browser this long ago, and reads it again a refresh later.
+KEPT_SECONDS = 300.0
 
 T = TypeVar("T")
 _log = get_log("dashboard")
@@ -104,13 +107,18 @@ class Hub:
         self.rates.add(Sample(monotonic_seconds(), self.ends()))
         self.samples += 1
 
+    def last_listed_topics(self) -> Sequence[ListedTopic] | None:
+        """Return every topic, as it was listed for some browser in the last minutes: shown until a new list comes."""
+        found: Sequence[ListedTopic] | None = self.last_shared(_TOPICS, KEPT_SECONDS)
+        return found
+
     async def listed_topics(self) -> Sequence[ListedTopic]:
         """Every topic on the broker, as it was listed in the last ten seconds.
 
         Raises:
             UnavailableError: the broker does not answer.
         """
-        return await self.shared("topics", LISTED_SECONDS, lambda: all_topics_of_broker(Sources.of(self._services)))
+        return await self.shared(_TOPICS, LISTED_SECONDS, lambda: all_topics_of_broker(Sources.of(self._services)))
 
     async def shared(self, name: str, seconds: float, make: Callable[[], Awaitable[T]]) -> T:
         """Return a value that all browsers share, computed again if it is older than `seconds`; a failure is not cached.
