@@ -54,6 +54,7 @@ class Hub:
         self._task: asyncio.Task[None] | None = None
         self._measuring: asyncio.Task[None] | None = None
         self._looked_at = 0.0
+        self._sampled_at = -SAMPLE_SECONDS * 2
         self.rates = Rates()
         self.ranges: Mapping[tuple[str, int], LogRange] = {}
         self.lags: Sequence[GroupLag] = ()
@@ -62,6 +63,11 @@ class Hub:
         self.tails = Tails(self._quiet, services.settings.registry_access())
         self._sharing: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._shared: dict[str, tuple[float, Any]] = {}
+
+    @property
+    def is_current(self) -> bool:
+        """Return whether it has sampled lately: for the first browser after a while, it begins only now."""
+        return monotonic_seconds() - self._sampled_at < 2 * SAMPLE_SECONDS
 
     def look(self) -> None:
         """Note an open browser: continue sampling, or begin."""
@@ -106,6 +112,7 @@ class Hub:
         self.ranges = await log_ranges_of(self._services.admin, names)
         self.rates.add(Sample(monotonic_seconds(), self.ends()))
         self.samples += 1
+        self._sampled_at = monotonic_seconds()
 
     def last_listed_topics(self) -> Sequence[ListedTopic] | None:
         """Return every topic, as it was listed for some browser in the last minutes: shown until a new list comes."""

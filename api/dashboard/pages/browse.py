@@ -69,7 +69,7 @@ async def _build(view: View) -> None:
     table = _Records(view, browsing)
     shown = _Searched(view, browsing, table) if browsing.search else _Followed(view, browsing, table)
     shown.build()
-    view.live(_REFRESH_SECONDS, shown.refresh)
+    view.live(_REFRESH_SECONDS, shown.refresh, ahead=False)
     if browsing.record:
         await table.show(browsing.record)
 

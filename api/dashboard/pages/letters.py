@@ -55,7 +55,7 @@ async def _build(view: View) -> None:
         return
     letters = _Letters(view, view.asked("topic"))
     letters.build()
-    view.live(_REFRESH_SECONDS, letters.refresh)
+    view.live(_REFRESH_SECONDS, letters.refresh, ahead=view.hub.is_current)
 
 
 class _Found(NamedTuple):

@@ -66,7 +66,7 @@ async def _build(view: View) -> None:
         await history.refresh()
         view.tell(view.hub.problem)
 
-    view.live(_REFRESH_SECONDS, refresh)
+    view.live(_REFRESH_SECONDS, refresh, ahead=view.hub.is_current)
 
 
 class _History:

@@ -78,7 +78,7 @@ async def _build(view: View) -> None:
             set_html(tables, _tables(await listed_tables(view.services)))
             listed.append(True)
 
-    view.live(_REFRESH_SECONDS, refresh)
+    view.live(_REFRESH_SECONDS, refresh, ahead=False)
 
 
 class _Query:

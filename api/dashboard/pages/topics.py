@@ -51,7 +51,7 @@ async def _build(view: View) -> None:
         await topics.refresh()
         view.tell(view.hub.problem)
 
-    view.live(_REFRESH_SECONDS, refresh)
+    view.live(_REFRESH_SECONDS, refresh, ahead=view.hub.is_current)
 
 
 class _Topics:
