@@ -48,7 +48,7 @@ def reason_in(pipe: int) -> str:
 def run_task(work: Callable[[Any, BinaryIO], None]) -> None:
     """Run the task on standard input, writing to our own output, as long as the parent lives and needs it.
 
-    If one of our errors ends it, the parent is told why, and the exit status is 1.
+    If one of our errors ends it, the parent gets the reason, and the exit status is 1.
 
     The product has priority: on a busy machine a task uses what is left.
     """
