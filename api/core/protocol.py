@@ -256,7 +256,7 @@ class LimitedHttp(ReadyHttp):
             cycle = self.cycle
             if cycle is not None and cycle.scope is self.scope:  # else it becomes a socket
                 # Weak: the scope belongs to the cycle, and what refers to itself is freed late.
-                cycle.scope[CUT_OFF] = partial(_cut_off, ref(cycle))  # type: ignore[typeddict-unknown-key]
+                cycle.scope[CUT_OFF] = partial(_cut_off, ref(cycle))  # type: ignore[literal-required]
 
     def on_body(self, body: bytes) -> None:
         """A piece of its body."""

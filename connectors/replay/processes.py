@@ -30,9 +30,11 @@ _NICE = 10
 _REASON_BYTES_MAX = 4_096
 
 
-def command(program: str, reason_pipe: int) -> list[str]:
-    """Return the command line that runs a line of Python with this interpreter; if it fails, it writes why to the pipe."""
-    return [sys.executable, "-P", "-c", program, str(reason_pipe)]
+def command(program: str, *arguments: str) -> list[str]:
+    """Return the command line that runs a line of Python with this interpreter; that of `run_task` has one argument, the
+    file descriptor to which it writes why it failed.
+    """
+    return [sys.executable, "-P", "-c", program, *arguments]
 
 
 def environment() -> dict[str, str]:

@@ -164,7 +164,7 @@ async def _process(program: str) -> AsyncIterator[tuple[asyncio.subprocess.Proce
     with _pipe() as (reason_pipe, inherited):
         try:
             process = await asyncio.create_subprocess_exec(
-                *command(program, inherited),
+                *command(program, str(inherited)),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 env=environment(),
