@@ -84,6 +84,8 @@ min-height:1.5rem;white-space:nowrap;text-align:inherit} .hw-sort:hover{color:va
 .hw-wrap td.hw-keep{white-space:nowrap!important} .hw-long{overflow-wrap:anywhere}
 .hw-rows td>div{white-space:pre-wrap;overflow-wrap:anywhere;width:max-content;max-width:48rem}
 .hw-rows .hw-number>div{margin-left:auto} .hw-rows.hw-plan td>div{white-space:pre;max-width:none}
+.hw-plan td{border:0!important;padding:0 .75rem!important;line-height:1.35!important}
+.hw-plan tr:last-child td{padding-bottom:.5rem!important}
 .hw-box{width:1.15rem;height:1.15rem;margin:0;vertical-align:middle;accent-color:var(--hw-accent)}
 .hw-clamp{display:-webkit-box;-webkit-box-orient:vertical;-webkit-line-clamp:3;overflow:hidden;overflow-wrap:anywhere}
 .hw-spark{width:90px;height:22px;display:block} .hw-spark polyline{fill:none;stroke:var(--hw-accent);stroke-width:1.5;

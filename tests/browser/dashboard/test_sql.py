@@ -58,5 +58,5 @@ def test_a_query_is_written_run_shared_and_exported(browser: Any, mark: str, tmp
     expect(page.get_by_text("No row meets the conditions.")).to_be_visible()
     editor.fill(f"EXPLAIN SELECT channel_id FROM {TABLE} WHERE _partition = 1")
     page.get_by_role("button", name="Run").click()
-    expect(page.get_by_role("region", name="Rows")).to_contain_text("Filters: _partition = 1")
+    expect(page.get_by_role("region", name="Rows")).to_contain_text('"_partition" = 1')
     page.close()
