@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache, lru_cache
 
-from highwater.streams.letters import comparable, marks, runs_in
+from highwater.streams.letters import comparable, marks, runs_in, without_ending
 
 _WORD = re.compile(r"[^\W_][\w.+#/-]*[^\W_]|[^\W_]")
 _CASE_CHANGE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z]{2})(?=[A-Z][a-z])")
@@ -19,8 +19,6 @@ SAME = (
     ("doc", "documentation", "readme"),
     ("deprecate", "deprecation", "obsolete"),
 )
-# In a word of fewer letters an ending is part of the word: `need`, `ring`, `his`.
-_STEM_CHARACTERS_MIN = 3
 # Words of questions and of grammar: they occur in every text, or in none, and do not distinguish texts.
 _FAINT = frozenset(
     _WORD.findall(
@@ -62,26 +60,14 @@ def words_of(text: str) -> frozenset[str]:
     return frozenset(map(stem_of, runs))
 
 
-def _plain_stem(word: str) -> str:
-    for ending, instead in (("ies", "y"), ("sses", "ss"), ("ing", ""), ("ed", ""), ("s", "")):
-        if (
-            word.endswith(ending)
-            and len(word) - len(ending) >= _STEM_CHARACTERS_MIN
-            and not word.endswith(("ss", "us", "is"))
-        ):
-            word = word.removesuffix(ending) + instead
-            break
-    return word.removesuffix("e") if len(word) > _STEM_CHARACTERS_MIN else word
-
-
-_GROUP_OF = {_plain_stem(word): _plain_stem(group[0]) for group in SAME for word in group}
+_GROUP_OF = {without_ending(word): without_ending(group[0]) for group in SAME for word in group}
 
 
 # The words of ingested texts repeat; this many of them take a few megabytes.
 @lru_cache(maxsize=16_384)
 def stem_of(word: str) -> str:
     """Return a word without its ending; one name for synonyms."""
-    stem = _plain_stem(word[:64])
+    stem = without_ending(word[:64])
     return _GROUP_OF.get(stem, stem)
 
 
