@@ -45,7 +45,7 @@ from highwater.streams.jobs.decks import (
     Passage,
     Planned,
     as_json,
-    is_cut_table,
+    is_cut,
     outline_of,
     outline_prompt,
     passages_of_blocks,
@@ -228,7 +228,7 @@ class GenerationSteps:
         passages: list[Passage] = []
         for chunk in found:
             text, before = clean_text(chunk.content), passages[-1] if passages else None
-            if before and before.document == chunk.source_id and is_cut_table(before.text, text):
+            if before and before.document == chunk.source_id and is_cut(before.text, text):
                 passages[-1] = replace(before, text=f"{before.text}\n{text}")
                 continue
             name, heading = owned[chunk.source_id].file_name, clean_text(chunk.title or "")

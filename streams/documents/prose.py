@@ -30,6 +30,8 @@ _ABBREVIATIONS = frozenset(
 )
 _LAST_WORD = re.compile(r"[\w.]+$")
 _NEXT = re.compile(r"\s*(\S)")
+# No sentence begins with these.
+_NO_BEGINNING = ",;:)"
 # No abbreviation is longer: earlier text is not read, or a long text would take quadratic time.
 _WORD_CHARACTERS = 40
 _LIST_MARK = re.compile(r"\s*(?:[-*+•]|\d{1,3}[.)])\s+(?:\[[ xX]\]\s+)?")
@@ -42,7 +44,8 @@ _THEMATIC_BREAK = re.compile(r"\s*(?:[-*_]\s*){3,}")
 
 _IMAGE = re.compile(r"!\[([^\]]{0,300})\]\([^)\s]{0,2000}[^)]{0,300}\)")
 _LINK = re.compile(r"\[([^\]]{1,300})\](?:\([^)\s]{0,2000}[^)]{0,300}\)|\[[^\]]{0,100}\])")
-_CODE = re.compile(r"(`{1,3})(?!`)([^`]{1,300})\1")
+# Code, and a mark that is none (CommonMark 2.4).
+_CODE = re.compile(r"(`{1,3})(?!`)([^`]{1,300})\1|\\([\\`*_{}\[\]()#+.!|<>~-])")
 # Around the number of a piece of code while marks are removed: private characters, which no text has a use for.
 _BEGIN, _END = "\ue000", "\ue001"
 _CODE_PLACE = re.compile(f"{_BEGIN}([0-9]+){_END}")
@@ -71,12 +74,12 @@ class Table(NamedTuple):
 def unmarked(text: str) -> str:
     """Return a text in one line without Markdown markup: emphasis, code, links (their text stays), images (likewise), tags.
 
-    Code stays as it is written: `<inttypes.h>` is no tag, `**options` no emphasis.
+    Code and escaped marks stay as they are written: `<inttypes.h>` is no tag, `**options` no emphasis, a mark after a backslash neither.
     """
     codes: list[str] = []
 
     def set_aside(code: re.Match[str]) -> str:
-        codes.append(code[2])
+        codes.append(code[2] or code[3])
         return f"{_BEGIN}{len(codes) - 1}{_END}"
 
     text = _CODE.sub(set_aside, text.replace(_BEGIN, " "))
@@ -157,7 +160,10 @@ def _phrases(sentence: str) -> Iterator[str]:
 def _is_end(text: str, mark: int, end: int) -> bool:
     """Return whether marks end a sentence: no abbreviation or initial precedes a dot, and what follows begins like a sentence."""
     following = _NEXT.match(text, end)
-    if following is not None and following[1].islower():
+    if following is not None and (following[1].islower() or following[1] in _NO_BEGINNING):
+        return False
+    # A dash goes on after a bracket that ends with an abbreviation.
+    if following is not None and following[1] in "\u2013\u2014" and text[end - 1] in ")]":
         return False
     # Three dots with spaces between them leave something out.
     if text[mark - 1 : mark].isspace():

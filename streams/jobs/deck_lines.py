@@ -74,6 +74,8 @@ _CHANGE = re.compile(
 _TERM = re.compile(r"([^\s:.][^:]{0,38}):\s")
 # What a formula begins with that is cut at the end of a line.
 _OF_FORMULA = "=+*|)]},;:\u00b7&^~<>\u2264\u2265"
+# Marks of programs, and their share of the characters of a line that is one; an empty call in prose has two.
+_CODE_MARK, _CODE_SHARE_MAX = re.compile(r"[{};=<>$\\]|\((?!\w)|\[\W|::|->|//|#!?\["), 0.06
 # A line of fewer words is a name or a call, and is no statement.
 _WORDS_MIN = 4
 # A line of fewer letters is a number, a mark or a name.
@@ -97,6 +99,7 @@ def says_something(text: str) -> bool:
         and not _POINTER.fullmatch(text)
         and not _LEGAL.search(text)
         and not _is_spaced(text)
+        and not _is_code(text)
         and text[-1] not in ":\uff1a"  # the list that it introduces is not on the slide
     )
 
@@ -105,6 +108,11 @@ def _is_spaced(text: str) -> bool:
     """Return whether most words are single letters."""
     words = text.split()
     return text.isascii() and sum(len(word) == 1 for word in words) > _SPACED_SHARE_MAX * len(words)
+
+
+def _is_code(text: str) -> bool:
+    """Return whether a line has the marks of a program."""
+    return len(_CODE_MARK.findall(text)) > _CODE_SHARE_MAX * len(text)
 
 
 def depends(text: str) -> bool:
@@ -133,15 +141,23 @@ def is_apparatus(heading: str) -> bool:
 
 
 def rows_of(table: Table) -> list[str]:
-    """Return the first rows of a table of numbers as lines, each number after its header; none of another table."""
-    if 2 * table.numbers < len(table.rows) * (len(table.header) - 1):
-        return []
+    """Return the first rows of a table as lines, each cell after its header; none of a table with a row too long for a
+    line.
+    """
     lines = []
     for first, *cells in table.rows[:BULLETS]:
-        named = zip(table.header[1:], cells, strict=True)
-        told = ", ".join(f"{name} {cell}" if cell[:1].isdigit() and name else cell for name, cell in named if cell)
-        lines.append(cut_line(f"{first}: {told}" if first else told, SENTENCE_CHARACTERS_MAX))
-    return lines
+        named = [(name, cell) for name, cell in zip(table.header[1:], cells, strict=True) if cell]
+        told = ", ".join(
+            cell if len(cells) == 1 and not cell[0].isdigit() else _named(name, cell) for name, cell in named
+        )
+        lines.append(f"{first}: {told}" if first else told)
+    return lines if all(len(line) <= SENTENCE_CHARACTERS_MAX for line in lines) else []
+
+
+def _named(name: str, cell: str) -> str:
+    if not name:
+        return cell
+    return f"{name} {cell}" if cell[0].isdigit() else f"{name}: {cell}"
 
 
 def heading_of(text: str, characters_max: int) -> str:

@@ -280,7 +280,7 @@ def _fenced(parts: Sequence[str]) -> Iterator[str]:
     is_code = False
     for part in parts:
         was_code = is_code
-        is_code ^= sum(_FENCE.match(line) is not None for line in part.split("\n")) % 2 == 1
+        is_code ^= _ends_in_code(part)
         begin, end = "```\n" if was_code else "", "\n```" if is_code else ""
         yield f"{begin}{part}{end}"
 
@@ -314,16 +314,18 @@ def passages_of_sections(
 ) -> list[Passage]:
     """Return the passages of a document of sections, each with the headings above it and its text."""
     passages: list[Passage] = []
-    for heading, text in _whole_tables(sections):
+    for heading, text in _joined(sections):
         passages += passages_of(document, text, heading, name=name, first=len(passages))
     return passages
 
 
-def _whole_tables(sections: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield sections; a table that was cut is one again, since its rows mean nothing without their header."""
+def _joined(sections: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield sections; a table or code that was cut is one again: its rows mean nothing without their header, and its
+    lines would be taken for text.
+    """
     held: tuple[str, str] | None = None
     for heading, text in sections:
-        if held is not None and held[0] == heading and is_cut_table(held[1], text):
+        if held is not None and held[0] == heading and is_cut(held[1], text):
             held = heading, f"{held[1]}\n{text}"
             continue
         if held is not None:
@@ -333,10 +335,16 @@ def _whole_tables(sections: Iterable[tuple[str, str]]) -> Iterator[tuple[str, st
         yield held
 
 
-def is_cut_table(before: str, text: str) -> bool:
-    """Return whether a text begins with rows of the table with which the text before it ends."""
+def is_cut(before: str, text: str) -> bool:
+    """Return whether a text begins with rows of the table, or with lines of the code, with which the text before it ends."""
+    if _ends_in_code(before):
+        return True
     ends_with_row = before.rpartition("\n")[2].lstrip().startswith("|")
     return ends_with_row and text.startswith("|") and not _TABLE_BEGINS.match(text)
+
+
+def _ends_in_code(text: str) -> bool:
+    return sum(_FENCE.match(line) is not None for line in text.split("\n")) % 2 == 1
 
 
 def _sections(blocks: Iterable[Block]) -> Iterator[tuple[str, str]]:

@@ -34,6 +34,28 @@ _FAINT = frozenset(
 )
 
 
+# Phrases of questions for which texts about changes have one word. `stop supporting` is not about support; to begin or to
+# start names only the verb after it.
+_PHRASES = (
+    (
+        re.compile(
+            r"\b(?:stop(?:s|ped)?|ceas(?:e|es|ed)|quit(?:s|ted)?)\s+(?:supporting|using|to\s+(?:support|use))(?:\s+for)?\b"
+            r"|\bno\s+longer\s+(?:supports?|uses?)\b|\b(?:get|gets|got)\s+rid\s+of\b",
+            re.IGNORECASE,
+        ),
+        "drop",
+    ),
+    (re.compile(r"\b(?:begin|begins|began|start|starts|started)\s+(?=to\s+[a-z]|[a-z]+ing\b)", re.IGNORECASE), ""),
+)
+
+
+def in_words_of_changes(query: str) -> str:
+    """Return a query with phrases for which texts about changes have one word in that word."""
+    for phrase, word in _PHRASES:
+        query = phrase.sub(word, query)
+    return query
+
+
 def query_words(query: str) -> list[str]:
     """Return the words of a query without the unspecific ones, in its order, each once regardless of case."""
     words = (_WORD if query.isascii() else _marked_word()).findall(query)
@@ -89,6 +111,7 @@ def subject_words(query: str) -> list[str]:
     """Return the words of a query that name a subject, without a month and year, which a source has as its date; else
     all words.
     """
+    query = in_words_of_changes(query)
     words = query_words(_MONTH_OF_YEAR.sub(" ", query))
     return [word for word in words if word.casefold() not in _ASKING] or words or query_words(query)
 

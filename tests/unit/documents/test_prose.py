@@ -60,6 +60,15 @@ def test_code_stays_as_it_is_written():
     """What is a mark outside code is none in it; code in what no reader sees is left out with it."""
     text = "from `<inttypes.h>`, <!-- `no` -->**use `**options` [`a_b_c`](x)**"
     assert unmarked(text) == "from <inttypes.h>, use **options a_b_c"
+    assert unmarked("man\\_db \\*is\\* `a\\_b` *new* \\o/") == "man_db *is* a\\_b new \\o/"
+
+
+def test_no_sentence_begins_with_a_comma_or_goes_on_with_a_dash():
+    """What stands before is an abbreviation."""
+    assert sentences_of("Moscow (as said (inf.)) \u2014 a city (2021 est.), large. It grew.") == [
+        "Moscow (as said (inf.)) \u2014 a city (2021 est.), large.",
+        "It grew.",
+    ]
 
 
 @given(st.text(st.sampled_from("ab. \n!?。।")))

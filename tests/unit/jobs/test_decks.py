@@ -8,8 +8,9 @@ import pytest
 
 from highwater.connectors.jobs.generation import answered_locally
 from highwater.connectors.models.calls import ChatCall, LocalChat
-from highwater.streams.documents.prose import sentences_of
+from highwater.streams.documents.prose import Table, sentences_of
 from highwater.streams.documents.structure import markdown_blocks
+from highwater.streams.jobs.deck_lines import rows_of, says_something
 from highwater.streams.jobs.decks import (
     OUTLINE,
     PASSAGE_CHARACTERS,
@@ -442,6 +443,30 @@ def test_definitions_are_named_by_what_they_define():
         f"{name}: change the way that all of it works" for name in ("fix", "docs", "feat", "ci")
     )
     assert "ci" not in [slide.title for slide in made(changes, 2)][1].split(" \u00b7 ")
+
+
+def test_code_that_was_cut_into_chunks_is_no_text():
+    """Nor is a line that has the marks of a program."""
+    sections = [
+        ("", "Do it so, as it is usual.\n\n```\nrun the first command now"),
+        ("", "run the second one as well\n```\n\nIt is done."),
+    ]
+    assert [line for one in passages_of_sections("d" * 64, sections) for line in sentences_of(one.text)] == [
+        "Do it so, as it is usual.",
+        "It is done.",
+    ]
+    assert not says_something('#[cfg(target_arch = "x86_64")] fn main() { let mut name_buf = [0_u8; 12].')
+    assert says_something("Use is_main_thread() to detect whether the calling thread is the main thread.")
+
+
+def test_a_short_table_of_texts_is_said_too():
+    """One with a row too long for a line is only shown."""
+    text = "# Which\n\n| Feature | Trace | Video |\n|---|---|---|\n| **Format** | .zip | .webm |\n| Size | 3 MB | Large |\n"
+    assert made(text, 1)[0].bullets == (
+        "Format: Trace: .zip, Video: .webm",
+        "Size: Trace 3 MB, Video: Large",
+    )
+    assert not rows_of(Table(("a", "b"), (("x", "long " * 60),), 1))
 
 
 def test_code_that_is_cut_is_no_text():
