@@ -74,7 +74,7 @@ class Table(NamedTuple):
 def unmarked(text: str) -> str:
     """Return a text in one line without Markdown markup: emphasis, code, links (their text stays), images (likewise), tags.
 
-    Code and escaped marks stay as they are written: `<inttypes.h>` is no tag, `**options` no emphasis, a mark after a backslash neither.
+    Code and escaped marks stay as they are written: `<inttypes.h>` is no tag, `**options` no emphasis.
     """
     codes: list[str] = []
 

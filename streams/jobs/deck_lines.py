@@ -35,6 +35,10 @@ _LEANING = re.compile(
 _LEANING_ON = re.compile(
     r"(?:\b(?:e\.g|i\.e|etc|like this|like that|as follows|for example|for instance)|:)\W*\Z", re.IGNORECASE
 )
+_SUBORDINATE = re.compile(
+    r"(?:although|after|as|at|because|before|by|during|for|from|if|in|of|on|once|since|to|unless|until|when|where|while|with)\b",
+    re.IGNORECASE,
+)
 # Addresses, which are useless on a slide; `name at host.org` hides one from robots.
 _ADDRESS = re.compile(r"(?:https?://|www\.)\S+|[\w.+-]{1,64}(?:@|\sat\s)(?:[\w-]{1,64}\.){1,8}\w{2,20}")
 _EMPTY_BRACKETS = re.compile(r"\(\s*\)|\[\s*\]")
@@ -54,6 +58,7 @@ _APPARATUS = frozenset(
 # Lines about the rights to a document.
 _LEGAL = re.compile(
     r"copyright (?:©|\(c\)|(?:19|20)\d\d)|© ?(?:19|20)\d\d|all rights reserved|without (?:any |even the implied )?warrant"
+    r"|copy of the licen[cs]e"
     r"|in no event shall|liable for any|merchantab|provided .{0,40}[\"\u201c]as is|to endorse or promote|patented algorithm"
     r"|you (?:can|may) redistribute|permission (?:is|to) .{0,60}\b(?:granted|copy|distribute)|you should have received a copy",
     re.IGNORECASE,
@@ -120,13 +125,17 @@ def depends(text: str) -> bool:
     return _LEANING.match(text) is not None or _LEANING_ON.search(text) is not None
 
 
+def is_subordinate(text: str) -> bool:
+    """Return whether a text begins like a clause that needs another one."""
+    return _SUBORDINATE.match(text) is not None
+
+
 def stands_alone(text: str) -> bool:
     """Return whether a line is a statement that is clear by itself."""
     is_said = len(text.split()) >= _WORDS_MIN or not text.isascii()
-    is_begun = (text[0].islower() and _FILED.match(text) is None and _TERM.match(text) is None) or text[
-        0
-    ] in _OF_FORMULA
-    return is_said and not is_begun and not depends(text) and text.rstrip(_CLOSING)[-1:] not in ("?", "!", "\u2026")
+    is_within = text[0].islower() and _FILED.match(text) is None and _TERM.match(text) is None
+    is_cut = is_within or text[0] in _OF_FORMULA
+    return is_said and not is_cut and not depends(text) and text.rstrip(_CLOSING)[-1:] not in ("?", "!", "\u2026")
 
 
 def term_of(text: str) -> str | None:

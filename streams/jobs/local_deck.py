@@ -28,6 +28,7 @@ from highwater.streams.jobs.deck_lines import (
     heading_of,
     is_apparatus,
     is_marked,
+    is_subordinate,
     rows_of,
     says_something,
     stands_alone,
@@ -51,6 +52,8 @@ _SECTIONS_MAX = 200
 _CLAUSE_END = re.compile(
     r"[,;:(\u2013\u2014、，；：]|\s(?:because|which|that|but|while|when|where|if|since|so|after|before)\s"  # noqa: RUF001
 )
+# A name of a program, which is written as it is.
+_CALL = re.compile(r"\w*[_(.]\w*")
 # The subject of a paragraph, before its first sentence.
 _RUN_IN = re.compile(r"([^\s:][^:]{2,58}[^\s:]):\s")
 # A query names a section by a word that at most this share of the slides would have in their titles.
@@ -307,11 +310,8 @@ def _listed(terms: Sequence[str]) -> str:
 
 def _weakness(claim: str, characters: int) -> tuple[bool, bool, bool]:
     """Return what makes a claim a bad title, the worst first."""
-    return claim.endswith("\u2026"), depends(claim), _is_cut_list(claim, characters)
-
-
-def _is_cut_list(claim: str, characters: int) -> bool:
-    return "," in claim and len(claim) + 2 < characters
+    is_cut = len(claim) + 2 < characters
+    return claim.endswith("\u2026"), depends(claim) or (is_cut and is_subordinate(claim)), "," in claim and is_cut
 
 
 def _shared(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
@@ -334,7 +334,7 @@ def _claim(sentence: str) -> str:
         ends = [found.start() for found in _CLAUSE_END.finditer(text)]
         end = max((end for end in ends if TITLE_CHARACTERS_MIN <= end <= TITLE_CHARACTERS_MAX), default=0)
         text = text[:end].rstrip(" ,;:") if end else cut_line(text, TITLE_CHARACTERS_MAX)
-    return text[:1].upper() + text[1:]
+    return text if _CALL.match(text) else text[:1].upper() + text[1:]
 
 
 def _own(asked: Mapping[str, Any], lines: Sequence[_Line]) -> list[_Line]:

@@ -475,3 +475,13 @@ def test_code_that_is_cut_is_no_text():
     passages = passages_of("d" * 64, f"Do it so.\n\n```sh\n{code}\n```\n\nIt is done.")
     assert len(passages) > 2
     assert [line for one in passages for line in sentences_of(one.text)] == ["Do it so.", "It is done."]
+
+
+def test_a_slide_is_named_by_a_main_clause():
+    """Not by the clause before it, nor by what leans on another sentence; a name in code keeps its letters."""
+    text = (
+        "# Log\n\nThe log is kept for a week by default.\n\nIt has segments of one gigabyte.\n\n"
+        "With all of these segments on one disk of the broker, nothing else has any room on it any more.\n\n"
+        "flush() writes the segment to the disk.\n"
+    )
+    assert [slide.title for slide in made(text, 2)] == ["Log", "flush() writes the segment to the disk"]
