@@ -16,6 +16,7 @@ from typing import NamedTuple
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.documents.chunking import HEADING_CHARACTERS_MAX, Block
 from highwater.streams.documents.printed import LIGATURES, full_length, is_of_contents, joined_lines, words_in
+from highwater.streams.documents.prose import unmarked
 from highwater.streams.documents.tables import HtmlTable, csv_block
 
 # Characters that no store accepts (NUL, surrogates) or no reader sees; tabs and line ends stay.
@@ -166,7 +167,7 @@ def _of_page(
 
 
 def markdown_blocks(text: str) -> list[Block]:
-    """Return headings, and what is between them: paragraphs and lists as written, fenced code as one block.
+    """Return headings without marks, and what is between them: paragraphs and lists as written, fenced code as one block.
 
     The title of front matter is the first heading; the rest of it is not shown to a reader.
     """
@@ -193,9 +194,9 @@ def markdown_blocks(text: str) -> list[Block]:
             held.append(line)
         elif (heading := _HEADING.fullmatch(line)) is not None:
             close()
-            blocks.append(Block((heading[2] or "").strip(" \t#"), len(heading[1])))
+            blocks.append(Block(unmarked((heading[2] or "").strip(" \t#")), len(heading[1])))
         elif len(held) == 1 and (underline := _UNDERLINE.fullmatch(line)) is not None:
-            blocks.append(Block(held.pop().strip(), 1 if underline[1][0] == "=" else 2))
+            blocks.append(Block(unmarked(held.pop()), 1 if underline[1][0] == "=" else 2))
         elif line.strip():
             held.append(line)
         else:

@@ -46,8 +46,15 @@ _WRITTEN = {
 _PATTERNS = {word: pattern for words, pattern in _WRITTEN.items() for word in words}
 
 
+# A handle, or names after a word that introduces the author.
+PERSON = re.compile(
+    r"(?<![\w@/])@[A-Za-z0-9][\w-]{1,38}|(?<=\b[Bb]y )[A-Z][\w'-]+(?: [A-Z][\w'-]+){1,2}"
+    r"|(?<=[Tt]hanks to )[A-Z][\w'-]+(?: [A-Z][\w'-]+){0,2}"
+    r"|[A-Z][\w'-]+(?: [A-Z]\.)?(?: [A-Z][\w'-]+){1,2}(?=,? [<(]?[\w.+-]{1,64}@[\w-]+\.)"
+    r"|(?<=[Aa]uthor: )[A-Z][\w'-]+(?: [A-Z][\w'-]+){1,2}|(?<=[Mm]aintainer: )[A-Z][\w'-]+(?: [A-Z][\w'-]+){1,2}"
+)
 # The names of values.
-DATE, NUMBER = "date", "number"
+DATE, NUMBER, NAME = "date", "number", "person"
 _MONTH = r"(?:January|February|March|April|May|June|July|August|September|October|November|December)"
 _DATE = (
     rf"\b\d{{1,2}}(?:st|nd|rd|th)? {_MONTH},? (?:19|20)\d\d\b|\b{_MONTH} (?:\d{{1,2}}(?:st|nd|rd|th)?, )?(?:19|20)\d\d\b"
@@ -59,6 +66,7 @@ _AMOUNT = (
     r" (?:(?:milli|micro)?seconds?|minutes?|hours?|days?|weeks?|months?|years?|bytes?|times?|lines?)\b"
 )
 _HOW = re.compile(r"\bhow\s+(?:many|much|long|wide|large|big|often|old|fast|far|high|deep|small)\b", re.IGNORECASE)
+_WHO = re.compile(r"\b(?:who|whom)\b", re.IGNORECASE)
 _WHEN = re.compile(r"\b(?:when|since when|(?:on|in) (?:which|what) (?:day|date|month|year))\b", re.IGNORECASE)
 
 
@@ -66,7 +74,7 @@ class AskedKind(NamedTuple):
     """A kind of thing: its name in the question, and its form.
 
     `is_certain`: a text without this form names none. `given`: the things named in the question, in lower case.
-    `is_value`: it is a date or a number, which many sentences have.
+    `is_value`: it is a date, a number or a person, which many sentences have.
     """
 
     name: str
@@ -100,12 +108,14 @@ def asked_kind(query: str) -> AskedKind | None:
 
 
 def asked_value(query: str) -> AskedKind | None:
-    """Return the value that a question asks for, a date or an amount; None: it asks for none.
+    """Return the value that a question asks for, a date, an amount or a person; None: it asks for none.
 
-    A text is not about the question because it has a date or a number, so it decides only between the sentences of one.
+    A text is not about the question because it has one, so it decides only between the sentences of one.
     """
     if _HOW.search(query):
         return _kind(NUMBER, _AMOUNT, query, is_certain=False)._replace(is_value=True)
+    if _WHO.search(query):
+        return AskedKind(NAME, PERSON, is_certain=False, given=frozenset(), is_value=True)
     return _kind(DATE, _DATE, query, is_certain=False)._replace(is_value=True) if _WHEN.search(query) else None
 
 

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import orjson
 
 from highwater.streams.models.answers import UnusableAnswerError, json_object_in
-from highwater.streams.queries.asked_kind import DATE, AskedKind, asked_kind, asked_value
+from highwater.streams.queries.asked_kind import DATE, PERSON, AskedKind, asked_kind, asked_value
 from highwater.streams.queries.context import CONTEXT_TAG, QUERY_TAG
 from highwater.streams.queries.memory import TAG_CHARACTERS_MAX
 from highwater.streams.queries.shown import TEXT_CHARACTERS_MAX, passage_of, shortened, shown_of
 from highwater.streams.queries.states import Stage
-from highwater.streams.queries.words import SAME, months_of, stem_of, subject_words, words_of
+from highwater.streams.queries.words import SAME, VERSION, months_of, stem_of, subject_words, words_of
 
 NOTHING_FOUND = "Nothing that was ingested answers this."
 NOTHING_ASKED = "Nothing was asked before this."
@@ -56,16 +56,9 @@ _TIME = re.compile(
 )
 # The first question word decides: "What happens when ..." asks for no date.
 _KIND = re.compile(r"\b(how many|how|when|where|whom|who|which|what|why)\b", re.IGNORECASE)
-# A handle, or names after a word that introduces the author.
-_PERSON = re.compile(
-    r"(?<![\w@/])@[A-Za-z0-9][\w-]{1,38}|(?<=\b[Bb]y )[A-Z][\w'-]+(?: [A-Z][\w'-]+){1,2}"
-    r"|(?<=[Tt]hanks to )[A-Z][\w'-]+(?: [A-Z][\w'-]+){0,2}"
-    r"|[A-Z][\w'-]+(?: [A-Z]\.)?(?: [A-Z][\w'-]+){1,2}(?=,? [<(]?[\w.+-]{1,64}@[\w-]+\.)"
-    r"|(?<=[Aa]uthor: )[A-Z][\w'-]+(?: [A-Z][\w'-]+){1,2}|(?<=[Mm]aintainer: )[A-Z][\w'-]+(?: [A-Z][\w'-]+){1,2}"
-)
 _NAME = re.compile(r"[A-Z0-9]")
-# Between the headings above a passage, as in the titles of chunks.
-HEADING_BETWEEN = " > "
+# Between the headings above a passage, as `context` writes them into an attribute.
+HEADING_BETWEEN = " \u203a "
 # A product's name that people shorten: RabbitMQ is "rabbit" to its users.
 _PRODUCT = re.compile(r"([A-Z][a-z]{3,})(?:DB|MQ|SQL|JS)")
 _DATE = re.compile(r"\b(?:19|20)\d\d(?:-\d\d){0,2}\b")
@@ -86,6 +79,11 @@ class _Element(NamedTuple):
     tag: str
     attributes: Mapping[str, str]
     text: str
+
+    @property
+    def heading(self) -> str:
+        """Return the heading directly above it."""
+        return self.attributes.get("heading", "").rpartition(HEADING_BETWEEN)[2]
 
     @property
     def words(self) -> frozenset[str]:
@@ -195,13 +193,20 @@ def _of_sources(query: str, best: Sequence[_Element], *, counted: re.Match[str] 
     named = frozenset().union(*(one.words for one in best))
     # A verb or a common noun may be reworded; a name that no source has is worth mentioning.
     told = [word for word in subject_words(query) if _NAME.search(word) and not _DATE.fullmatch(word)]
-    missing = [word for word in told if words_of(word).isdisjoint(named)]
+    missing = [word for word in told if _is_missing(word, named)]
     lines = [_lead(query, best, wanted, counted, asked_kind(query))]
     sought = asked_value(query)
-    lines += [f"[{_number(one)}] {_place(one)}: {shown_of(one.text, wanted, sought)}" for one in best[:SHOWN_MAX]]
+    lines += [
+        f"[{_number(one)}] {_place(one)}: {shown_of(one.text, wanted, sought, one.heading)}" for one in best[:SHOWN_MAX]
+    ]
     if missing:
         lines.append(f"No source names {', '.join(missing[:SHOWN_MAX])}.")
     return "\n".join(lines)
+
+
+def _is_missing(word: str, named: frozenset[str]) -> bool:
+    """Return whether sources do not name a word of the query. Another version of the same is not named by it."""
+    return word not in named if VERSION.fullmatch(word) else words_of(word).isdisjoint(named)
 
 
 def _lead(
@@ -224,15 +229,23 @@ def _lead(
         span = " to ".join(dict.fromkeys((others[0], others[-1]))) if others else ""
         more = f"; the others from {span}" if others else ""
         return f"The nearest source {mark} dates from {date}{more}."
-    channels = list(dict.fromkeys(one.attributes["channel"] for one in best if one.attributes.get("channel")))
-    if kind == "where" and channels:
+    if kind == "where" and (channels := _channels_of(best, wanted)):
         return f"It is reported in {_listed(channels)}."
     if kind in ("who", "whom"):
-        people = list(dict.fromkeys(name for one in best for name in _PERSON.findall(one.text)))
+        # Only of sources that share as much as the nearest: others are about somebody else.
+        near = [one for one in best[:SHOWN_MAX] if len(one.words & wanted) >= len(first.words & wanted)]
+        people = list(dict.fromkeys(name for one in near for name in PERSON.findall(one.text)))
         if people:
             return f"The sources name {_listed(people)}."
         return f"No source names a person; the nearest one {mark} says: {shown_of(first.text, wanted)}"
     return _lead_of_text(query, first, mark, wanted, of)
+
+
+def _channels_of(best: Sequence[_Element], wanted: frozenset[str]) -> list[str]:
+    """Return the channels of sources; none if the query names one of them, and so asks for another place."""
+    channels = list(dict.fromkeys(one.attributes["channel"] for one in best if one.attributes.get("channel")))
+    is_named = any(words_of(channel.rpartition("/")[2]) <= wanted for channel in channels)
+    return [] if is_named or best[0].attributes.get("document") else channels
 
 
 def _sought(query: str) -> AskedKind | None:
@@ -243,14 +256,15 @@ def _sought(query: str) -> AskedKind | None:
 def _dates_of(query: str, one: _Element, said: str) -> list[str]:
     """Return the dates in what is shown of a document, else in the heading above it, if the query asks for one."""
     value = asked_value(query)
-    if value is None or value.name != DATE:
+    is_other = any(_is_missing(version, one.words) for version in VERSION.findall(query))
+    if value is None or value.name != DATE or is_other:
         return []
-    return value.named_in(said) or value.named_in(one.attributes.get("heading", "").rpartition(HEADING_BETWEEN)[2])
+    return value.named_in(said) or value.named_in(one.heading)
 
 
 def _lead_of_text(query: str, first: _Element, mark: str, wanted: frozenset[str], of: AskedKind | None) -> str:
     """Return the text of the nearest source, and the thing of the requested kind or the date, if it is certain."""
-    said = shown_of(first.text, wanted, of or asked_value(query))
+    said = shown_of(first.text, wanted, of or asked_value(query), first.heading)
     named = [] if of is None else of.named_in(first.text)
     if of is not None and of.is_certain and not named:
         return f"No {of.name} is named; the nearest source {mark} says: {said}"
@@ -374,8 +388,12 @@ def _section(
 
 def _written(one: _Element, wanted: frozenset[str], of: AskedKind | None) -> str:
     given = "".join(f' {name}="{value}"' for name, value in one.attributes.items())
-    is_whole = len(one.text) <= TEXT_CHARACTERS_MAX or not one.attributes.get("document")
-    text = shortened(one.text, TEXT_CHARACTERS_MAX) if is_whole else passage_of(one.text, wanted, of)
+    if not one.attributes.get("document"):
+        text = shortened(one.text, TEXT_CHARACTERS_MAX)
+    elif len(one.text) <= TEXT_CHARACTERS_MAX:
+        text = one.text
+    else:
+        text = passage_of(one.text, wanted, of, one.heading)
     return f"<{one.tag}{given}>{text}</{one.tag}>"
 
 

@@ -8,6 +8,8 @@ from functools import cache, lru_cache
 from highwater.streams.letters import comparable, marks, runs_in, without_ending
 
 _WORD = re.compile(r"[^\W_][\w.+#/-]*[^\W_]|[^\W_]")
+# A version is one word: 2.11.2 is not nearly 2.11.0.
+VERSION = re.compile(r"\d{1,9}(?:\.\d{1,9}){1,5}")
 _CASE_CHANGE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z]{2})(?=[A-Z][a-z])")
 # Synonyms in texts about changes; the first names the group.
 SAME = (
@@ -72,14 +74,23 @@ def _marked_word() -> re.Pattern[str]:
 
 def words_of(text: str) -> frozenset[str]:
     """Return the words by which a text is compared: identifiers split into their parts, without endings, one name for
-    synonyms.
+    synonyms; a version is one word.
     """
     text = comparable(text)
+    versions = VERSION.findall(text)
+    if versions:
+        text = VERSION.sub(" ", text)
     parts = _CASE_CHANGE.sub(" ", text)
     runs = runs_in(parts.lower())
     if len(parts) != len(text):
         runs += runs_in(text.lower())
-    return frozenset(map(stem_of, runs))
+    return frozenset((*map(stem_of, runs), *(start for version in versions for start in _starts(version))))
+
+
+def _starts(version: str) -> list[str]:
+    """Return a version and those that it belongs to: 2.11.0 is one of 2.11."""
+    numbers = version.split(".")
+    return [".".join(numbers[:length]) for length in range(2, len(numbers) + 1)]
 
 
 _GROUP_OF = {without_ending(word): without_ending(group[0]) for group in SAME for word in group}
