@@ -76,6 +76,23 @@ def unmarked(text: str) -> str:
 
     Code and escaped marks stay as they are written: `<inttypes.h>` is no tag, `**options` no emphasis.
     """
+    return _restored(*_without_marks(text))
+
+
+def sentences_of(text: str) -> list[str]:
+    """Return the sentences of a text in Markdown or plain text, in order. A list item is at least one; a line break
+    alone ends none, nor does a mark in code: `println!` is no exclamation.
+    """
+    return [sentence for part in _parts(text) for sentence in _sentences(_RUN_IN.sub(r"\2: ", part))]
+
+
+def _sentences(part: str) -> Iterator[str]:
+    plain, codes = _without_marks(part)
+    return (_restored(sentence, codes) for sentence in _cut(plain))
+
+
+def _without_marks(text: str) -> tuple[str, list[str]]:
+    """Return a text without markup, and the pieces of code and escaped marks whose numbers stand in it."""
     codes: list[str] = []
 
     def set_aside(code: re.Match[str]) -> str:
@@ -87,15 +104,11 @@ def unmarked(text: str) -> str:
     text = _LINK.sub(r"\1", text)
     text = _TAG.sub("", _ADDRESS.sub(r"\1", text))
     text = _STRONG.sub(r"\2", text)
-    text = " ".join(_EMPHASIS.sub(r"\2", text).split())
+    return " ".join(_EMPHASIS.sub(r"\2", text).split()), codes
+
+
+def _restored(text: str, codes: list[str]) -> str:
     return " ".join(_CODE_PLACE.sub(lambda place: codes[int(place[1])], text).split()) if codes else text
-
-
-def sentences_of(text: str) -> list[str]:
-    """Return the sentences of a text in Markdown or plain text, in order. A list item is at least one; a line break
-    alone ends none.
-    """
-    return [sentence for part in _parts(text) for sentence in _cut(unmarked(_RUN_IN.sub(r"\2: ", part)))]
 
 
 def tables_of(text: str) -> list[Table]:

@@ -227,6 +227,8 @@ _BREAKING = frozenset(
 )
 # A longer term is a paragraph; more terms than this share no definition, such as those of a table of contents.
 _TERM_CHARACTERS_MAX, _TERMS_MAX = 100, 4
+# Code within a text.
+_CODE = frozenset({"code", "kbd", "samp", "tt"})
 # What is only in tables that arrange a page.
 _NOT_IN_TABLES = frozenset(
     {"table", "pre", "ul", "ol", "dl", "dt", "dd", "form", "nav", "main", "hr", "article", "section"}
@@ -259,6 +261,7 @@ class _Html(HTMLParser):
         self.main_blocks: list[Block] = []
         self._tables: list[HtmlTable] = []
         self._head = 0
+        self._is_code = False
         # Terms of a list of definitions that wait for their definition.
         self._is_term = False
         self._terms: list[str] = []
@@ -272,6 +275,8 @@ class _Html(HTMLParser):
             self._skipped, self._depth = tag, 1
         elif tag == "br":
             self._held.append("\n")
+        elif tag in _CODE:
+            self._mark_code(is_begun=True)
         elif tag in {"td", "th"}:
             self._held.append(" ")
             if self._tables:
@@ -285,6 +290,12 @@ class _Html(HTMLParser):
             self._main += tag == "main"
             self._is_term = tag == "dt"
         self._note_table(tag)
+
+    def _mark_code(self, *, is_begun: bool) -> None:
+        """Begin or end code within a text, as Markdown has it; what is in it is not read as marks."""
+        if self._is_code != is_begun and not self._is_kept and not self._heading:
+            self._is_code = is_begun
+            self.handle_data("`")
 
     def _note_table(self, tag: str) -> None:
         """Note the beginning of a table or of its row, and what a table of values does not contain."""
@@ -309,7 +320,9 @@ class _Html(HTMLParser):
             if self._depth == 0:
                 self._skipped = ""
             return
-        if tag in _HEADINGS or tag in _BREAKING:
+        if tag in _CODE:
+            self._mark_code(is_begun=False)
+        elif tag in _HEADINGS or tag in _BREAKING:
             self.close_block()
             if tag == "dl":
                 self._end_terms()
@@ -335,7 +348,8 @@ class _Html(HTMLParser):
 
     def close_block(self) -> None:
         """Make a block of the text since the last one; a term is put before its definition."""
-        text, heading = "".join(self._held), self._heading
+        self._mark_code(is_begun=False)
+        text, heading = "".join(self._held).replace("``", ""), self._heading
         is_term, self._is_term = self._is_term, False
         self._held, self._heading = [], 0
         if not text.strip():

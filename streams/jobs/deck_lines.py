@@ -71,9 +71,11 @@ _CITED = re.compile(r"(?<=\w)\[[A-Z][\w.-]{1,20}\]")
 _COMMON = frozenset(
     "about does from have into more some than that their them then they this what when where which with".split()  # noqa: SIM905
 )
-# Kinds of changes, which are no subject (conventionalcommits.org).
+# Kinds of changes (conventionalcommits.org) and of remarks, which are no subject.
 _CHANGE = re.compile(
-    r"(?:build|bump|chore|ci|deps|docs?|feat|fix|minor|perf|refactor|release|revert|style|tests?)\b", re.IGNORECASE
+    r"(?:build|bump|chore|ci|deps|docs?|feat|fix|minor|perf|refactor|release|revert|style|tests?"
+    r"|caution|example|help|important|note|tip|todo|warning)\b",
+    re.IGNORECASE,
 )
 # A definition or a paragraph with its subject before it.
 _TERM = re.compile(r"([^\s:.][^:]{0,38}):\s")

@@ -47,6 +47,8 @@ TITLE_CHARACTERS_MAX, TITLE_CHARACTERS_MIN = 64, 20
 # Between headings of one title: a sign, since the deck may be in any language.
 _TITLE_BETWEEN = " \u00b7 "
 _TITLE_HEADINGS_MAX = 3
+# A list of terms stays on one line.
+_LIST_CHARACTERS_MAX = 48
 # Sections that an outline is chosen from; each is compared with all others.
 _SECTIONS_MAX = 200
 _CLAUSE_END = re.compile(
@@ -302,7 +304,7 @@ def _listed(terms: Sequence[str]) -> str:
     title = cut_line(terms[0], TITLE_CHARACTERS_MAX)
     for term in dict.fromkeys(terms[1:]):
         longer = f"{title}{_TITLE_BETWEEN}{term}"
-        if len(longer) > TITLE_CHARACTERS_MAX - 2:
+        if len(longer) > _LIST_CHARACTERS_MAX:
             return f"{title}{_TITLE_BETWEEN}\u2026"
         title = longer
     return title

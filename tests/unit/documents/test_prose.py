@@ -109,3 +109,11 @@ def test_an_address_in_brackets_is_no_tag():
 def test_three_dots_apart_end_no_sentence():
     """They leave something out."""
     assert sentences_of("Of 1 KB, 2 KB, . . . , 16 KB. It grew.") == ["Of 1 KB, 2 KB, . . . , 16 KB.", "It grew."]
+
+
+def test_a_mark_in_code_ends_no_sentence():
+    """It belongs to the name."""
+    assert sentences_of("Rust has `asm!` \u5b8f\u3002 Use `x.` Then `y`.") == [
+        "Rust has asm! \u5b8f\u3002",
+        "Use x. Then y.",
+    ]

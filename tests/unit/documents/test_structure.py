@@ -275,3 +275,16 @@ def test_a_term_stands_before_its_definition():
         "code",
         "```\nx\n```",
     ]
+
+
+def test_code_in_html_is_code():
+    """As Markdown has it, so that nothing in it is taken for a tag or the end of a sentence; not in headings and programs."""
+    text = (
+        "<h1>The <code>asm!</code> macro</h1><p>Use <tt>Vec&lt;T&gt;</tt> or <code>asm!</code>, "
+        "<code></code>or<code>x<pre>a <code>b</code></pre>"
+    )
+    assert [block.text for block in html_blocks(text)] == [
+        "The asm! macro",
+        "Use `Vec<T>` or `asm!`, or`x`",
+        "```\na b\n```",
+    ]

@@ -439,6 +439,8 @@ def test_definitions_are_named_by_what_they_define():
         f"**{name}:** Members of it may use all devices of that kind." for name in ("audio", "video", "disk", "tape")
     )
     assert [slide.title for slide in made(text, 2)] == ["Groups", "disk \u00b7 tape"]
+    remarks = text.replace("**disk:**", "**NOTE:**")
+    assert [slide.title for slide in made(remarks, 2)][1] != "NOTE \u00b7 tape"
     changes = "# Changes\n\n" + "\n\n".join(
         f"{name}: change the way that all of it works" for name in ("fix", "docs", "feat", "ci")
     )
