@@ -95,7 +95,12 @@ class LocalModel(NamedTuple):
         for path in self.files(folder):
             if not path.is_file():
                 return f"{path} is missing"
-        return None if find_spec("onnxruntime") else "the package onnxruntime is not installed"
+        return None if self.is_runnable() else "the package onnxruntime is not installed"
+
+    @staticmethod
+    def is_runnable() -> bool:
+        """Return whether the library that runs it is installed."""
+        return find_spec("onnxruntime") is not None
 
 
 # all-MiniLM-L6-v2 (Apache-2.0), 8-bit weights: 22 MB.
