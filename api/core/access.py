@@ -40,7 +40,7 @@ class Scope(StrEnum):
 class Whose(StrEnum):
     """What an operation reaches, and therefore who must own it."""
 
-    NOBODY = "nothing of anybody"
+    NOBODY = "no owner"
     DEPLOYMENT = "deployment"
     USER = "user"
     ORGANIZATION = "organization"
@@ -50,7 +50,7 @@ class Whose(StrEnum):
     EVENT = "user or organization of each event"
     NAMESPACE = "namespace"
     KEY = "resource key"
-    FILTERED = "what the caller may read"
+    FILTERED = "keys that the caller may read"
     JOB = "job"
     DECK = "presentation"
     RUN = "query"
