@@ -157,7 +157,7 @@ class Services:
 
 
 class DatabaseCheck:
-    """Checks PostgreSQL on a connection of its own: an exhausted pool says nothing about the server.
+    """Checks PostgreSQL on a connection of its own: an exhausted pool does not show the state of the server.
 
     Invariant: requests that wait for a silent server fail soon. All connections of the pool are closed, so that
     requests in progress answer 503 or use a known copy, and the pool is opened again once the server answers.

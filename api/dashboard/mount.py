@@ -50,7 +50,7 @@ def _page_of(subsystem: Subsystem) -> Access:
 # Where a page finds the dashboard that serves it, and the nonce of its own scripts.
 SCOPE_KEY = "highwater.dashboard"
 ICON_PATH = "/favicon.ico"
-# A visitor who is not signed in is redirected to `/login`; a page's reads of `/api` are declared there, and its other
+# A visitor without a session is redirected to `/login`; a page's reads of `/api` are declared there, and its other
 # reads are for operators (`View.sees_all`).
 ACCESS: Mapping[str, Access] = {
     **dict.fromkeys(("/", "/topics", "/topics/{name}", "/dead-letters"), _page_of(Subsystem.SYSTEM)),

@@ -227,7 +227,7 @@ class DocumentMaker:
         return _Plan(wanted, Outcome.SAME if is_same else Outcome.BUMPED, before, built, now_ms)
 
     async def _revoke(self, pool: Any, coming: Mapping[str, int]) -> None:
-        """Before the commit: ensure that nobody serves what becomes stale, from memory or from Redis."""
+        """Before the commit: ensure that no process serves what becomes stale, from memory or from Redis."""
         started = monotonic_seconds()
         await documents.announce(pool, coming)
         for key, version in coming.items():
@@ -261,7 +261,7 @@ class DocumentMaker:
         return BuildResult(resource, plan.outcome, head, plan.built.payload)
 
     async def tell(self, pool: Any, keys: Sequence[str], *, erased: Collection[str] = ()) -> None:
-        """Copy bumped documents to Redis once their transaction has ended, whatever its outcome: the stored state is
+        """Copy bumped documents to Redis once their transaction has ended, after every outcome: the stored state is
         read again.
 
         Returns when the bump is acknowledged: nothing older is served from now on. Those of `keys` that are in `erased`

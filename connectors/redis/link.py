@@ -2,7 +2,7 @@
 
 Invariants. A version never decreases: one script writes, and only newer versions. Nothing is ever counted here: after a
 FLUSHALL a version is read from PostgreSQL again. An entry records when it was last verified (`checked_ms`, by the
-product's clock), and a reader trusts it for `TRUSTED_MS` from then; so whatever is lost between a commit and Redis, no
+product's clock), and a reader trusts it for `TRUSTED_MS` from then; so after any loss between a commit and Redis, no
 reader gets an old version for longer. An unavailable Redis costs a reader only speed.
 """
 

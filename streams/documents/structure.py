@@ -1,7 +1,7 @@
 """The structure of text documents: plain, Markdown and HTML, as blocks.
 
 Invariant: the blocks contain what a reader sees of a document, in order, and nothing else: no markup, scripts or
-comments. Reading takes linear time, whatever the text.
+comments. Reading takes linear time for any text.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ _CITED = re.compile(r"(?<=\w)\[[A-Z][\w.-]{1,20}\]")
 _COMMON = frozenset(
     "about does from have into more some than that their them then they this what when where which with".split()  # noqa: SIM905
 )
-# A line of fewer words is a name or a call, and is no statement.
+# A line of fewer words is a name or a call, not a statement.
 _WORDS_MIN = 4
 # Sections of this few lines share a slide even without a common heading.
 _SMALL_LINES = 2
