@@ -29,7 +29,8 @@ from highwater.connectors.pages.copies import compress
 from highwater.connectors.pages.leases import wait_until_invalidated
 from highwater.connectors.pages.versions import bump, version_of_bytes
 from highwater.connectors.postgres.pool import Connection
-from highwater.connectors.redis.link import TRUSTED_MS, Head, RedisAwayError, ResourceCache
+from highwater.connectors.redis.link import RedisAwayError
+from highwater.connectors.redis.resource_cache import TRUSTED_MS, Head, ResourceCache
 from highwater.schemas.codec import Codec
 from highwater.streams.clock import Clock, monotonic_seconds
 from highwater.streams.pages.kinds import Resource
