@@ -1,6 +1,6 @@
 """Vectors by a local model: a sentence encoder for English that needs no network, key or payment.
 
-Invariants. The same text gives the same bytes on one machine, whatever else runs at the time: the model's numbers are
+Invariants. The same text gives the same bytes on one machine, also beside other work: the model's numbers are
 quantized by the range of everything in a run, so each text is run alone, on one thread. (Texts together in a batch of
 32 moved each other's vectors by up to 0.04 of a cosine and were a fifth faster.) The files must have the hashes stored
 here, or they are not used. Nothing is loaded before the first text.

@@ -44,7 +44,7 @@ _THEMATIC_BREAK = re.compile(r"\s*(?:[-*_]\s*){3,}")
 
 _IMAGE = re.compile(r"!\[([^\]]{0,300})\]\([^)\s]{0,2000}[^)]{0,300}\)")
 _LINK = re.compile(r"\[([^\]]{1,300})\](?:\([^)\s]{0,2000}[^)]{0,300}\)|\[[^\]]{0,100}\])")
-# Code, and a mark that is none (CommonMark 2.4).
+# Code, and an escaped mark (CommonMark 2.4).
 _CODE = re.compile(r"(`{1,3})(?!`)([^`]{1,300})\1|\\([\\`*_{}\[\]()#+.!|<>~-])")
 # Around the number of a piece of code while marks are removed: private characters, which no text has a use for.
 _BEGIN, _END = "\ue000", "\ue001"
@@ -53,7 +53,7 @@ _STRONG = re.compile(r"(?<!\w)(\*\*|__)(?=\S)([^*]{1,400}?)(?<=\S)\1(?!\w)")
 _EMPHASIS = re.compile(r"(?<![\w*])([*_])(?=[^\s*_])([^*_]{1,400}?)(?<=\S)\1(?![\w*])")
 # A bold heading at the beginning of a paragraph: "**Latency.** Batches linger".
 _RUN_IN = re.compile(r"\A\s*(\*\*|__)([^*_\n]{2,100}?)(?:[.:]\1|\1:)\s+(?=\S)")
-# An address in angle brackets (CommonMark 6.5), which is no tag.
+# An address in angle brackets (CommonMark 6.5), which is not a tag.
 _ADDRESS = re.compile(r"<((?:mailto:)?[\w.+-]{1,64}@[\w.-]{1,200}|[a-z][a-z+.-]{1,30}:[^\s<>]{1,2000})>", re.IGNORECASE)
 _TAG = re.compile(r"</?[A-Za-z][^<>]{0,200}>|<!--.{0,2000}?-->", re.DOTALL)
 
@@ -74,14 +74,14 @@ class Table(NamedTuple):
 def unmarked(text: str) -> str:
     """Return a text in one line without Markdown markup: emphasis, code, links (their text stays), images (likewise), tags.
 
-    Code and escaped marks stay as they are written: `<inttypes.h>` is no tag, `**options` no emphasis.
+    Code and escaped marks stay as they are written: `<inttypes.h>` is not a tag, `**options` not emphasis.
     """
     return _restored(*_without_marks(text))
 
 
 def sentences_of(text: str) -> list[str]:
     """Return the sentences of a text in Markdown or plain text, in order. A list item is at least one; a line break
-    alone ends none, nor does a mark in code: `println!` is no exclamation.
+    alone does not end one, nor does a mark in code: `println!` is not an exclamation.
     """
     return [sentence for part in _parts(text) for sentence in _sentences(_RUN_IN.sub(r"\2: ", part))]
 
@@ -175,7 +175,7 @@ def _is_end(text: str, mark: int, end: int) -> bool:
     following = _NEXT.match(text, end)
     if following is not None and (following[1].islower() or following[1] in _NO_BEGINNING):
         return False
-    # A dash goes on after a bracket that ends with an abbreviation.
+    # After a bracket that ends with an abbreviation, a dash continues the sentence.
     if following is not None and following[1] in "\u2013\u2014" and text[end - 1] in ")]":
         return False
     # Three dots with spaces between them leave something out.

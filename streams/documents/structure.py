@@ -1,7 +1,7 @@
 """The structure of text documents: plain, Markdown and HTML, as blocks.
 
 Invariant: the blocks contain what a reader sees of a document, in order, and nothing else: no markup, scripts or
-comments. Reading takes linear time, whatever the text.
+comments. Reading takes linear time for any text.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _paragraphs(lines: list[str]) -> Iterator[str]:
 
 
 def csv_blocks(text: str) -> list[Block]:
-    """Return a table of comma-separated values; the paragraphs of a text that is none."""
+    """Return a table of comma-separated values; of any other text its paragraphs."""
     table = csv_block(text)
     return plain_blocks(text) if table is None else [table]
 

@@ -1,7 +1,7 @@
 """Tables of documents as Markdown, the form in which every later step reads them (`prose.tables_of`).
 
 Invariant: the words of every cell are kept, in order, each once. Only a table with a header becomes one; rows without it
-stay lines of text, since nobody knows what their columns mean. Reading takes linear time.
+stay lines of text, since the meaning of their columns is unknown. Reading takes linear time.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class HtmlTable:
             self._covered.update(dict.fromkeys(range(place, place + self._columns), rows))
 
     def add(self, text: str) -> None:
-        """Add a text to the open cell. One that is in no cell shows that this is no table of values."""
+        """Add a text to the open cell. A text outside a cell shows that this is not a table of values."""
         if self._cell is not None:
             self._cell.append(text)
         elif self._rows and text.strip():

@@ -83,7 +83,7 @@ _TERM = re.compile(r"([^\s:.][^:]{0,38}):\s")
 _OF_FORMULA = "=+*|)]},;:\u00b7&^~<>\u2264\u2265"
 # Marks of programs, and their share of the characters of a line that is one; an empty call in prose has two.
 _CODE_MARK, _CODE_SHARE_MAX = re.compile(r"[{};=<>$\\]|\((?!\w)|\[\W|::|->|//|#!?\["), 0.06
-# A line of fewer words is a name or a call, and is no statement.
+# A line of fewer words is a name or a call, not a statement.
 _WORDS_MIN = 4
 # A line of fewer letters is a number, a mark or a name.
 _LETTERS_MIN, _LETTERS_SHARE_MIN = 10, 0.4

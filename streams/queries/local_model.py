@@ -155,7 +155,7 @@ def _respond(user: str) -> str:
         return _of_sources(query, best, counted=counted)
     if is_of_history:
         return NOTHING_ASKED
-    # An earlier question without an answer is no answer.
+    # An earlier question without an answer does not count as one.
     records = [one for one in elements if one.tag == "record" and NOTHING_FOUND not in one.text]
     remembered = _best(query, wanted, records)
     if remembered:
