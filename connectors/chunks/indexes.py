@@ -38,7 +38,7 @@ _KEEPER_SECONDS = 3_600.0
 # How often an index is checked for holes: counting 100,000 vectors takes some 20 ms.
 _HOT_LOOK_MS, _OTHER_LOOK_MS = 10 * 60_000, 6 * 3_600_000
 # How many statements may change the chunks of a namespace before their sums are folded: a search reads as many rows for
-# each of its words, at a microsecond each, and a word is rewritten at most once in so many changes.
+# each of its words, at a microsecond each, and a word is rewritten at most once in this many changes.
 _PARTS_MAX = 32
 # 100,000 vectors of 384 need some 120 MB to build; an index that does not fit is built many times more slowly.
 _BUILD_MEMORY = "256MB"

@@ -85,7 +85,7 @@ class Behind(NamedTuple):
 
 
 async def behind(connection: Any) -> Behind:
-    """Return the remaining work for all namespaces, whatever their next model is."""
+    """Return the remaining work for all namespaces and all next models."""
     row = await connection.fetchrow(QUERIES["switches_behind"])
     return Behind(row["namespaces"], row["missing"], to_ms_or_none(row["due_at"]))
 
@@ -147,9 +147,9 @@ class Switching:
             await making.release(connection)
 
     async def exchange(self, connection: Any) -> int:
-        """Exchange one batch of the vectors of a switched namespace, whatever its model; return the number of rows.
+        """Exchange one batch of the vectors of a switched namespace, for any model; return the number of rows.
 
-        A namespace that waits for its index, at the end, keeps no other waiting.
+        A namespace that waits for its index, at the end, delays no other.
         """
         found = await connection.fetch(QUERIES["namespaces_to_exchange"])
         making = Leases(LeaseKind.CHUNK_MODELS, seconds=_MAKER_SECONDS)
