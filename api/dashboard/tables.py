@@ -6,10 +6,12 @@ Invariant: names of columns are escaped here; cells are HTML already.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from nicegui import events, ui
 
+from highwater.api.dashboard.tiles import filtered
 from highwater.api.dashboard.view import text
 
 # A row before it is HTML: the value that each column sorts by, by the name of the column.
@@ -36,6 +38,40 @@ class Sort(NamedTuple):
     def rows(self, rows: Iterable[Row]) -> list[Row]:
         """Rows in this order; those that are equal stay as they were."""
         return sorted(rows, key=lambda row: row[self.column], reverse=self.is_descending)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkList:
+    """The table of the latest queries or jobs, which a tile's link filters by a group of statuses.
+
+    Attributes:
+        address: the page, without a filter.
+        title: the name of the table.
+        columns: as in `table_html`.
+        line: one row as HTML.
+        groups: whether a status belongs to a group, by the name of the group in the address.
+        empty: HTML for a list without any row.
+    """
+
+    address: str
+    title: str
+    columns: tuple[str, ...]
+    line: Callable[[Row], str]
+    groups: Mapping[str, Callable[[str], bool]]
+    empty: str
+
+    def html(self, rows: Sequence[Row], group: str) -> str:
+        """Return the rows of a group with a note of their number; all rows for an unknown group."""
+        if not rows:
+            return f'<div class="hw-card hw-muted">{self.empty}</div>'
+        is_of = self.groups.get(group)
+        if is_of is None:
+            return self._table(rows)
+        shown = [row for row in rows if is_of(row["status"])]
+        return filtered(len(shown), len(rows), group, self.address) + self._table(shown)
+
+    def _table(self, rows: Iterable[Row]) -> str:
+        return table_html(self.columns, "".join(map(self.line, rows)), self.title)
 
 
 def next_sort(current: Sort | None, column: str, numbers: Collection[str]) -> Sort | None:

@@ -26,10 +26,10 @@ from highwater.api.core.errors import ForbiddenError, TooManyRequestsError, Unau
 from highwater.api.core.guard import admit
 from highwater.api.core.proxies import address_of
 from highwater.api.core.services import Services
-from highwater.api.dashboard.door import Visitor
 from highwater.api.dashboard.hub import Hub
 from highwater.api.dashboard.look import CSS
 from highwater.api.dashboard.mount import ACCESS, SCOPE_KEY, Dashboard
+from highwater.api.dashboard.sign_in import Visitor
 from highwater.connectors.pages.reads import Documents
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.clock import monotonic_seconds
@@ -139,7 +139,7 @@ class View:
             ForbiddenError: the role is too low, or the scopes do not include it.
             UnauthorizedError: the visitor is no longer signed in.
         """
-        found = await self.dashboard.door.visitor(self.request)
+        found = await self.dashboard.sign_in.visitor(self.request)
         if found is None:
             raise UnauthorizedError("this browser has signed out, or its key is no longer valid")
         admit(Access(role, Scope.SYSTEM), found.principal)
@@ -250,7 +250,7 @@ class View:
         now = monotonic_seconds()
         if now - self._checked_at < CHECK_SECONDS:
             return True
-        visitor = await self.dashboard.door.visitor(self.request)
+        visitor = await self.dashboard.sign_in.visitor(self.request)
         self._checked_at = now
         if visitor == self.visitor:
             return True
@@ -331,7 +331,7 @@ def page(path: str, title: str) -> Callable[[Build], None]:
     def register(build: Build) -> None:
         async def shown(request: Request) -> Response | None:
             dashboard: Dashboard = request.scope[SCOPE_KEY]
-            visitor = await dashboard.door.visitor(request)
+            visitor = await dashboard.sign_in.visitor(request)
             if visitor is None:
                 here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
                 return RedirectResponse(f"/login?next={quote(here, safe='')}", 303)

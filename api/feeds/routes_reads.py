@@ -52,7 +52,7 @@ from highwater.connectors.feeds.read_model import (
     ClustersSince,
     DeadCluster,
 )
-from highwater.connectors.redis.link import Head
+from highwater.connectors.redis.resource_cache import Head
 from highwater.schemas.envelope import iso_from_ms, iso_from_ms_or_none
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.checks import check_id

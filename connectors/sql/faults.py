@@ -16,7 +16,7 @@ _TABLE = re.compile(r'Table with name "?([^"\s]+)"? does not exist')
 _COLUMN = re.compile(r'(?:Referenced column|does not have a column named) "([^"]+)"')
 _NO_FUNCTION = re.compile(r"((?:\w+ )?Function) with name (\S+) does not exist!(?:\nDid you mean (.*))?")
 _NEAR = re.compile(r'at or near "([^"]+)"')
-# A word that is no limit of rows.
+# A word that is not a limit of rows.
 _OFFSET = re.compile(r"(?<![\w.\"])offset\b(?!\s*\d)", re.IGNORECASE)
 _LINE = re.compile(r"\nLINE (\d+): (.*)\n( *)\^")
 _KIND = re.compile(r"^[A-Za-z ]+ Error: ")

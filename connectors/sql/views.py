@@ -1,7 +1,7 @@
 """The tables that a query finds in its DuckDB: topics of the catalogue, read models, and topics of other applications.
 
 Invariant: a table is created only if the query contains its name, or if the query lists the tables. The broker is
-queried for topics of other applications only if the query names a table that is not one of ours.
+queried for topics of other applications only if the query names a table that is not in the catalogue.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Views:
         self._same: list[tuple[str, str]] = []
 
     def add(self) -> None:
-        """Create the tables of ours whose name occurs in the query, perhaps a few too many.
+        """Create the tables of the catalogue whose name occurs in the query, perhaps a few too many.
 
         Raises:
             UnavailableError: Kafka, the registry or PostgreSQL does not answer.

@@ -171,7 +171,7 @@ class _Records:
         await self.show(str(event.args))
 
     async def show(self, number: str) -> None:
-        """Open the record at `partition/offset`, anything else is no record; an error is shown above the page."""
+        """Open the record at `partition/offset`, anything else is not a record; an error is shown above the page."""
         partition, _, offset = number.partition("/")
         if not (partition.isdecimal() and offset.isdecimal()):
             return
@@ -283,7 +283,7 @@ class _Searched:
             ui.navigate.to(self._here(self._results.next_cursor))
 
     def _copy(self) -> None:
-        """Copy a link to exactly these records, whatever is appended meanwhile."""
+        """Copy a link to exactly these records, without those appended meanwhile."""
         if self._results is not None:
             base = str(self._view.request.base_url).rstrip("/")
             ui.clipboard.write(base + self._here(self._results.begin_cursor))

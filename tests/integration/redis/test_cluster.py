@@ -24,15 +24,16 @@ from highwater.connectors.models.embeddings import BuiltInEmbedder
 from highwater.connectors.pages.regeneration import RegenerationLocks
 from highwater.connectors.redis.client import ask_once
 from highwater.connectors.redis.keys import DIRTY_CHANNELS, DOCUMENT, REVOKED_AT, key
-from highwater.connectors.redis.link import Head, RedisAwayError, RedisLink, ResourceCache, open_redis
+from highwater.connectors.redis.link import RedisAwayError, RedisLink, open_redis
+from highwater.connectors.redis.resource_cache import Head, ResourceCache
 from highwater.deploy.local.probes import probe_redis
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.identity.plans import PLANS
 from highwater.streams.models.costs import parse_prices
 from tests.conftest import Stack
-from tests.integration.api_server import make_database, running_api
+from tests.integration.api_server import running_api
 from tests.integration.connecting import event, fresh, in_transaction, until
-from tests.integration.databases import own_database
+from tests.integration.databases import make_database, own_database
 from tests.integration.identity.making import open_session
 from tests.integration.jobs.watching import checkpoint, materialize, new_id, steps, used
 from tests.integration.redis.six_nodes import PASSWORD, SixNodes
