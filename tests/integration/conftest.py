@@ -21,7 +21,7 @@ from highwater.connectors.redis.link import RedisLink, open_redis
 from highwater.deploy.local.stack import Addresses, LocalStack
 from highwater.schemas.codec import Codec
 from highwater.streams.settings import Settings
-from tests.conftest import RUNNING, Stack
+from tests.conftest import RUNNING, Stack, stack_of
 from tests.integration.agents import Kafka, Worker, empty
 from tests.integration.api_server import Api, Seeds, running_api
 from tests.integration.connecting import surroundings
@@ -125,10 +125,7 @@ def api_environment(environment: dict[str, str], api: Api) -> dict[str, str]:
 @pytest.fixture(scope="session")
 def own_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
     """A broker for tests of workers: a module empties its topics, some tests stop it. No other part: a worker asks for none."""
-    local = LocalStack(tmp_path_factory.mktemp("parts") / "data")
-    for name in local.names:
-        if name != "kafka":
-            del local._parts[name]
+    local = stack_of(tmp_path_factory.mktemp("parts") / "data", "kafka")
     with contextlib.ExitStack() as running:
         RUNNING["own_stack"] = running
         yield running.enter_context(local)

@@ -28,7 +28,7 @@ from highwater.connectors.verify.report import Report
 from highwater.connectors.verify.run import PARTS
 from highwater.connectors.verify.tables import changelog_of
 from highwater.deploy.local import postgres
-from highwater.deploy.local.stack import LocalStack
+from highwater.deploy.local.stack import Addresses, LocalStack
 from highwater.streams.feeds.dirty import Channel, encode_channel
 from highwater.streams.feeds.state import decode_user, encode_user
 from highwater.streams.settings import read_settings
@@ -44,11 +44,11 @@ _SECONDS_MAX = 400
 
 
 @pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
+def own(shared_registry: Addresses, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
     """A product that nobody else looks at."""
     folder: Path = tmp_path_factory.mktemp("verify")
     with contextlib.ExitStack() as running:
-        local = running.enter_context(LocalStack(folder / "parts"))
+        local = running.enter_context(LocalStack(folder / "parts", shared_registry))
         yield running.enter_context(Product(folder / "data", local))
 
 
