@@ -31,10 +31,11 @@ CONFIG = Path(__file__).with_name("schemathesis.toml")
 
 @pytest.fixture(scope="module")
 def own_settings(own_settings: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Nobody is refused for sending too much, which is what this does."""
+    """Nobody is refused for sending too much, which is what this does; no relay runs here that would empty the outbox."""
     plans = tmp_path_factory.mktemp("plans") / "plans.toml"
     plans.write_text("[plans.enterprise]\nrequests_per_minute = 1000000\n", encoding="utf-8")
-    return partial(own_settings, HIGHWATER_PLANS=plans, HIGHWATER_LIVE_REQUESTS_MAX=1_000_000)
+    bounds = {"HIGHWATER_LIVE_REQUESTS_MAX": 1_000_000, "HIGHWATER_SHED_OUTBOX_SECONDS": 3_600}
+    return partial(own_settings, HIGHWATER_PLANS=plans, **bounds)
 
 
 @pytest.fixture(scope="module")
