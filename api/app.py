@@ -287,7 +287,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
     )
     for module in (*reads, chunks, chunk_search, *writes, *of_jobs, *rest):
         application.include_router(module.router)
-    application.router.routes.append(ReadersRoute(Readers(application, dashboard.door)))
+    application.router.routes.append(ReadersRoute(Readers(application, dashboard.sign_in)))
     application.router.routes.append(DashboardRoute(dashboard))
     authorization.close(application)
     application.add_middleware(HeadAsGet)

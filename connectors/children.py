@@ -51,7 +51,7 @@ def limit_memory(memory_bytes_max: int) -> None:
     counted but are resident by now, so the limit is reduced by them. RLIMIT_AS would count reserved address space,
     which is far more than is used; Linux does not enforce RLIMIT_RSS.
     """
-    with open("/proc/self/statm", "rb") as statm:  # noqa: PTH123 a kernel file, not a path of ours
+    with open("/proc/self/statm", "rb") as statm:  # noqa: PTH123 a kernel file, not one of our paths
         file_bytes = int(statm.read().split()[2]) * resource.getpagesize()
     limit = max(memory_bytes_max - file_bytes, 0)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))

@@ -31,7 +31,7 @@ _MAGIC = 0
 # The prefix of the Avro body.
 PREFIX_BYTES = _HEADER.size
 # Text of foreign schemas in the cache, in characters; parsed they take some twenty times as much, and the oldest are
-# evicted. Versions of ours have 3 KB, so a thousand of them fit; a producer that keeps naming new schemas does not fill
+# evicted. Highwater's own versions have 3 KB, so a thousand of them fit; a producer that keeps naming new schemas does not fill
 # the memory.
 _TAUGHT_BYTES_MAX = 4 << 20
 # The size that a refused schema counts for; its text is not kept.

@@ -60,7 +60,7 @@ def readable(text: str) -> Readable:
         document = {"type": "record", "name": _WRAPPER, "fields": [{"name": _WRAPPED, "type": document}]}
     try:
         as_writer, as_reader = parse_schema(document), parse_schema(document)
-    except Exception as error:  # the library raises whatever a schema provokes, including KeyError and TypeError
+    except Exception as error:  # a schema can provoke any error of the library, including KeyError and TypeError
         raise UnsafeSchemaError(f"the schema cannot be parsed: {error or type(error).__name__}"[:500]) from error
     form = to_parsing_canonical_form(as_reader)
     _make_strict(as_writer)
@@ -114,9 +114,7 @@ class Reading:
             )
         except InvalidEventError:
             raise
-        except (
-            Exception
-        ) as error:  # the library raises whatever the bytes provoke, including IndexError and MemoryError
+        except Exception as error:  # bytes can provoke any error of the library, including IndexError and MemoryError
             raise InvalidEventError("not_avro", f"{error or type(error).__name__}"[:500]) from error
         if body.tell() != len(value):
             raise InvalidEventError("not_avro", f"{len(value) - body.tell()} bytes are left over after the event")

@@ -21,7 +21,7 @@ JOB = "highwater"
 
 
 class Severity(StrEnum):
-    """Who is notified: `page` wakes somebody, `ticket` waits for the morning."""
+    """How urgent it is: `page` wakes somebody, `ticket` waits for the morning."""
 
     PAGE = "page"
     TICKET = "ticket"
@@ -35,7 +35,7 @@ class Alert:
         name: also that of its page, in lower case with hyphens.
         expr: PromQL; it fires while there is a result.
         minutes: how long there must be one.
-        severity: who is notified.
+        severity: how urgent it is.
         summary: one line for the notified person; `$labels` as in Prometheus.
         example: series on which it fires, in the notation of `promtool test rules`, a sample per minute.
         fires_at: minutes of the example after which it fires; by default a minute after `minutes`.

@@ -29,7 +29,7 @@ class Costs:
     log_bytes: float  # an insight in all topics, one replica
     rebuild_cpu_seconds: float  # a rebuild of some hundred insights, with titles and vectors
     user_database_bytes: float  # a user: state, subscriptions, one version of clusters
-    read_cpu_seconds: float  # a read of a feed, whatever its outcome
+    read_cpu_seconds: float  # a read of a feed, with any outcome
 
 
 @dataclass(frozen=True, slots=True)

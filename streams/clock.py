@@ -38,7 +38,7 @@ class ProductClock:
         return self._offset_ms
 
     def _read_offset(self, path: Path) -> int:
-        """Return the offset in the file; a missing file is no offset, an unreadable one keeps the last (it is being written)."""
+        """Return the offset in the file; a missing file is 0, an unreadable one keeps the last (it is being written)."""
         try:
             return int(float(path.read_text(encoding="ascii").strip() or "0") * 1000)
         except FileNotFoundError:

@@ -47,7 +47,7 @@ def is_stamped(topic: str) -> bool:
 
 
 def header_of(headers: Iterable[tuple[str, bytes | None]]) -> bytes | None:
-    """Return the header of a record, whatever its topic."""
+    """Return the header of a record of any topic."""
     for name, value in headers:
         if name == HEADER:
             return value

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Exponential waits: `first_ms`, doubled each time up to `most_ms`; `attempts_max` None = unlimited."""
+    """Exponential waits: `first_ms`, then twice as long each time up to `most_ms`; `attempts_max` None = unlimited."""
 
     first_ms: int
     most_ms: int

@@ -1,4 +1,4 @@
-"""Decides whether a text quotes another: by words in a row, whatever is between them."""
+"""Decides whether a text quotes another: by words in a row, with anything between them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from highwater.streams.letters import runs_in
 
-# So many words in a row are a quotation: fewer are how anybody says a thing.
+# This many words in a row are a quotation: fewer are common speech.
 QUOTED_WORDS_MIN = 4
 
 

@@ -32,7 +32,7 @@ _OPENING = """# Requirements
 
 <!-- Written by `python -m tests.requirements` from tests/requirements.tsv and the markers on tests; do not edit. -->
 
-What the product must do, one line per requirement: its number, what it asks for, the module that decides it, and the tests that
+What the product must do, one line per requirement: its number, its content, the module that decides it, and the tests that
 prove it. A test names what it proves (`@pytest.mark.requirement("R0.14")`); `tests/contract/test_requirements.py` compares both.
 `pytest -m requirement` runs all of these tests.
 
@@ -41,7 +41,7 @@ prove it. A test names what it proves (`@pytest.mark.requirement("R0.14")`); `te
 
 
 class Line(NamedTuple):
-    """A requirement: its number, what it asks for, the files that decide it, and, if no test proves it, why."""
+    """A requirement: its number, its content, the files that decide it, and, if no test proves it, why."""
 
     number: str
     text: str

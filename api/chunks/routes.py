@@ -1,6 +1,6 @@
 """Routes to ingest chunks and to show the outcome of an ingest.
 
-Invariant: an ingest is a sequence of events, and its sink validates them: whatever the schema of a chunk can represent
+Invariant: an ingest is a sequence of events, and its sink validates them: everything that the schema of a chunk can represent
 is accepted and counted there, so that one bad chunk never costs the others (R3.24).
 """
 

@@ -36,7 +36,7 @@ from highwater.connectors.chunks import read_model as chunk_reads
 from highwater.connectors.chunks.read_model import Lifecycle, Namespace
 from highwater.connectors.models.embeddings import EmbeddingError
 from highwater.connectors.models.reranker import Reranker
-from highwater.connectors.redis.link import Head
+from highwater.connectors.redis.resource_cache import Head
 from highwater.connectors.retrieval import search as chunk_search
 from highwater.connectors.retrieval.search import RESULTS_MAX, NothingToCompareError, Result
 from highwater.schemas.envelope import iso_from_ms, ms_from_iso

@@ -18,46 +18,47 @@ _HEAD = """\
 # Who may do what
 
 Written by `python -m highwater.api.cli.authorization` from the declaration beside each route (`api/core/access.py`), which
-`api/core/guard.py` enforces; a route without one stops the API at its start.
+`api/core/guard.py` enforces. The API does not start with a route without one.
 
-**Who calls.** An API key is `role:key[:user[:organization]]` in `HIGHWATER_API_KEYS`, for example `viewer:s3cret:ada:acme`,
-`editor:s3cret::acme` (of an organization alone) or `admin:s3cret` (unbound: an operator's). A session is bound to its user and
-organization. Keys and sessions are checked alike. Without keys the API is open, and every caller is an admin on loopback.
+**Callers.** An API key is `role:key[:user[:organization]]` in `HIGHWATER_API_KEYS`, for example `viewer:s3cret:ada:acme`,
+`editor:s3cret::acme` (bound to an organization only) or `admin:s3cret` (unbound: an operator's key). A session is bound to its
+user and organization. Keys and sessions are checked in the same way. Without keys the API is open: every caller is an admin, on
+loopback only.
 
-**What they reach.** An admin reaches everything, also with a key that is bound. An unbound key reaches everything that its role
-allows: a viewer reads, an editor also writes. A bound key or session reaches
+**What a caller reaches.** An admin reaches everything, also with a bound key. An unbound key reaches everything that its role
+allows: a viewer reads, an editor also writes. A bound key or session reaches:
 
-- `own`: what is its user's. A viewer may vote, predict and comment for itself, cancel and revoke its own;
-- `org`: what is its organization's: jobs, decks, documents, usage and limits. What is paid, a job or a query, needs the role
-  editor and is charged to the caller's own organization. A key that is bound to a user of no organization has none: it submits
-  no jobs and asks no queries. An unbound key may name any organization; a query that names none is the operator's own;
-- `open`: namespaces of chunks whose passport says `is_open`, and what is nobody's own. Chunks are written by admins alone, by
-  `POST /api/chunks/ingest`, by jobs of kind `ingestion` and through `POST /api/events` alike;
-- `all`: everything, or what is nobody's own. `no`: nothing; 403 before the body is read. `token`: any request that sends
-  `CACHE_PREWARM_TOKEN` in `x-prewarm-token`.
+- `own`: resources of its user. A viewer may vote, predict and comment for itself, and cancel and revoke its own work;
+- `org`: resources of its organization: jobs, decks, documents, usage and limits. Paid work (a job or a query) needs the role
+  editor and is charged to the caller's own organization. A key that is bound to a user without an organization submits no jobs
+  and no queries. An unbound key may name any organization; a query that names none is charged to the operator;
+- `open`: namespaces of chunks whose passport has `is_open`, and resources without an owner. Only admins write chunks: by
+  `POST /api/chunks/ingest`, by jobs of kind `ingestion` and by `POST /api/events`;
+- `all`: everything, or resources without an owner. `no`: nothing; the answer is 403 before the body is read. `token`: any request
+  that sends `CACHE_PREWARM_TOKEN` in `x-prewarm-token`.
 
-What is of the `deployment` is written with unbound keys only: scores of matches, which are no user's.
+Only unbound keys write resources of the `deployment`: scores of matches, which belong to no user.
 
-Publishing to a topic (`POST /api/events/{topic}`) that stands for an admin's operation needs the role admin too.
+If publishing to a topic (`POST /api/events/{topic}`) does the same as an admin's operation, it needs the role admin too.
 
-**What belongs to others** is 403 where the caller has named the user, the organization or the namespace, and 404, in the words
-of a resource that does not exist, where the id alone would reveal that it exists.
+**Resources of others.** The answer is 403 if the caller has named the user, the organization or the namespace. It is 404, with
+the text of a missing resource, if the id alone would reveal that the resource exists.
 
-**Limited keys.** A key may be limited to households (`scopes`): an operation of another household is 403. Such a key makes no
-sessions. `/api/changes` sends each caller the keys that it may read.
+**Limited keys.** A key may be limited to subsystems (`scopes`): an operation of another subsystem is 403. Such a key creates no
+sessions. `/api/changes` sends each caller only the keys that it may read.
 
-**Limits.** Each operation also names what limits its calls, and for how many calls of that limit one counts. One limiter
-(`api/core/rate_limits.py`) applies all of them before the body is read; past a limit it is 429 with `Retry-After`.
+**Limits.** For each operation the table names the limit of its calls, and how many calls of that limit it counts for. One limiter
+(`api/core/rate_limits.py`) applies all limits before the body is read; over a limit the answer is 429 with `Retry-After`.
 
 {limits}
 
-A limit of keys and users is reported in `RateLimit-Policy`, `RateLimit`, `X-RateLimit-Limit` and `X-RateLimit-Remaining` of every
-answer. Where one request holds several paid tasks (`POST /api/events/jobs.job-submitted` and `queries.query-submitted`), each
-counts for one call of the plan. What the plan says of tokens, decks and storage is judged beside that (402, or 403 where the
-organization is suspended).
+Every answer reports a limit of keys and users in `RateLimit-Policy`, `RateLimit`, `X-RateLimit-Limit` and
+`X-RateLimit-Remaining`. If one request contains several paid tasks (`POST /api/events/jobs.job-submitted` and
+`queries.query-submitted`), each counts for one call of the plan. The plan's limits on tokens, decks and storage are checked
+separately (402, or 403 for a suspended organization).
 
-**The dashboard** (`page`) sends visitors without a session to `/login`; it reads `/api` as its visitor. Topics, groups and dead
-letters, which hold everybody's events, are shown to unbound keys and to admins.
+**The dashboard** (`page`) sends visitors without a session to `/login`; it reads `/api` as its visitor. Only unbound keys and
+admins see topics, groups and dead letters, which have the events of everybody.
 
 """
 

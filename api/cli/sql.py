@@ -25,7 +25,7 @@ _SECONDS = 120.0
 
 
 class _SqlCommand(Command):
-    """A query that begins with a comment is no option."""
+    """A query that begins with a comment is not an option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """What begins with `--` and a space is given a line before it."""
@@ -153,7 +153,7 @@ def _print(answer: Answer) -> None:
 
 
 def _write(answer: Answer, kind: str, file: BinaryIO) -> None:
-    """Write the answer in a format that is no table for people.
+    """Write the answer in a format other than a table.
 
     Raises:
         CommandFailedError: the format is the table, which a file is not.

@@ -67,7 +67,7 @@ def text_of(moment: Moment) -> str:
         return f"{round(moment.total_seconds() * 1000)}ms"
     if isinstance(moment, datetime):
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()
-    return str(moment).removeprefix("-")  # "-1h" is the age of an hour, as in the command
+    return str(moment).removeprefix("-")  # "-1h" means one hour ago, as in the command
 
 
 def topic_batches(

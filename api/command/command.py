@@ -29,7 +29,7 @@ class CommandFailedError(HighwaterError):
 class Command(click.Command):
     """A command with `--debug` that ends with 130 on Ctrl-C and quietly when the reader of its output has ended.
 
-    In a process of its own it also ends on SIGTERM, whatever it is doing.
+    In a process of its own it also ends on SIGTERM at any time.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

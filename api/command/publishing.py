@@ -1,6 +1,6 @@
 """Publishes events from a command: bounded, idempotent, counted by acknowledgement.
 
-Invariant: `acknowledged` counts only what the broker confirmed; memory stays bounded whatever the file's size. A
+Invariant: `acknowledged` counts only what the broker confirmed; memory stays bounded at any file size. A
 separate thread counts acknowledgements, because Ctrl-C is raised in the main thread at any point, and during the count
 it would lose one.
 """

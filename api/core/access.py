@@ -2,7 +2,7 @@
 
 Invariants. A decision depends on the declaration, the principal and the owner only; `guard.py` applies it to every
 route. An admin reaches everything. A key or session bound to a user reaches that user's resources; one bound to an
-organization also reaches the organization's; one bound to neither reaches whatever its role allows.
+organization also reaches the organization's; one bound to neither reaches everything that its role allows.
 
 Only this module decides what a refusal reveals. Callers name users, organizations and namespaces themselves, so those
 of others are 403. Other resources have ids whose existence would be revealed, so those of others are 404, with the same
@@ -40,7 +40,7 @@ class Scope(StrEnum):
 class Whose(StrEnum):
     """What an operation reaches, and therefore who must own it."""
 
-    NOBODY = "nothing of anybody"
+    NOBODY = "no owner"
     DEPLOYMENT = "deployment"
     USER = "user"
     ORGANIZATION = "organization"
@@ -50,7 +50,7 @@ class Whose(StrEnum):
     EVENT = "user or organization of each event"
     NAMESPACE = "namespace"
     KEY = "resource key"
-    FILTERED = "what the caller may read"
+    FILTERED = "keys that the caller may read"
     JOB = "job"
     DECK = "presentation"
     RUN = "query"

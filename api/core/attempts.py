@@ -60,7 +60,7 @@ class Attempts:
         return len(self._wrong.count(network_of(address), now_ms).times) >= self._attempts_max
 
     def note_right(self, address: str, key: str) -> None:
-        """Note a right key: from now on it is checked, whatever else the address sends."""
+        """Note a right key: from now on it is always checked, also after wrong keys of the address."""
         pair = hash((address, key))
         if pair not in self._proven:
             self._proven[pair] = None

@@ -200,7 +200,7 @@ def reach(access: Access, principal: Principal) -> str:
 def table(routes: Sequence[BaseRoute]) -> str:
     """Return operations by principals, as a Markdown table."""
     heads = (
-        *("Operation", "Household", "Limit", "Counts for", "Reaches", "Others' is", "no key"),
+        *("Operation", "Subsystem", "Limit", "Counts for", "Reaches", "Others get", "no key"),
         *(_head(one) for one in COLUMNS),
     )
     lines = [heads, tuple("---" for _ in heads)]

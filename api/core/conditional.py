@@ -2,7 +2,7 @@
 
 Every representation has its ETag, its version and the event that caused it; a 304 has the same headers and no body.
 Staleness of a 304: a plain read trusts a version for two seconds after it was read from PostgreSQL
-(`connectors.redis.link.TRUSTED_MS`); a read with `X-Min-Position` asks PostgreSQL, so it is never stale.
+(`connectors.redis.resource_cache.TRUSTED_MS`); a read with `X-Min-Position` asks PostgreSQL, so it is never stale.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import orjson
 from fastapi import Request, Response
 
-from highwater.connectors.redis.link import Head
+from highwater.connectors.redis.resource_cache import Head
 from highwater.streams.telemetry import CONDITIONAL_GETS
 
 JSON = "application/json"

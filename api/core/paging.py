@@ -72,7 +72,7 @@ def number_before(cursor: str | None, most: int) -> int:
     """Return the number before which a page begins, in a list in descending order; `most` is above all of them.
 
     Raises:
-        BadRequestError: the cursor is not one of ours.
+        BadRequestError: it is not a cursor of this API.
     """
     before = int(decode_cursor(cursor, int)[0]) if cursor else most
     if not 0 <= before <= most:

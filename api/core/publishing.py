@@ -138,7 +138,7 @@ class Publisher:
         return await self._publish(topic, encoded, sink_wait_ms)
 
     async def record(self, topic: TopicName[EventT], event: EventT) -> None:
-        """Produce one event that no consumer of ours reads, and wait for the broker.
+        """Produce one event that none of our consumers reads, and wait for the broker.
 
         Raises:
             UnavailableError: Kafka did not accept it.

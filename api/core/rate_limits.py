@@ -2,8 +2,8 @@
 
 Invariants. A call is counted, and refused, before its body is read and before any other service is queried (R2.29).
 Every answer of a limited route shows the remaining calls, errors and 304s too. While Redis is unavailable, calls of
-keys and users are allowed, and that is counted (R2.31): a limit protects from overload, and a lost Redis is no reason
-to refuse everybody. Calls per address are then counted by each process separately, by the same rule (R4.36).
+keys and users are allowed, and that is counted (R2.31): a limit protects from overload, and a lost Redis must not
+cause a refusal of everybody. Calls per address are then counted by each process separately, by the same rule (R4.36).
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from highwater.streams.identity.rate_limits import (
 )
 from highwater.streams.telemetry import CALLS_METERED, LIVE_REFUSED, RATE_LIMIT_OPEN, RATE_LIMITED, get_log
 
-# A key of the settings that is bound to nobody is the operator's own; a user's key has that user's plan.
+# An unbound key of the settings is the operator's own; a user's key has that user's plan.
 PLAN_OF_UNBOUND_KEYS = "enterprise"
 # Addresses counted by one process while Redis is unavailable: 20,000 with 15 times each take about 15 MB. The least
-# recent one is forgotten and starts again: a limit per address does not stop a client with so many addresses anyway.
+# recent one is forgotten and starts again: a limit per address does not stop a client with that many addresses anyway.
 ADDRESSES_MAX = 20_000
 # In the scope of a request whose address was counted: the outcome. The shortcut counts before it leaves a request to
 # ASGI.
@@ -185,7 +185,7 @@ def _metered(declaration: Access) -> Counter:
 
 
 def _whose(principal: Principal, limit: RateLimit) -> RateSubject:
-    """Return who is counted. An operator's own programs are not limited in cheap calls."""
+    """Return the counted subject. An operator's own programs are not limited in cheap calls."""
     if limit is RateLimit.CALLER:
         if principal.role is Role.ADMIN or not principal.is_bound:
             return RateSubject()

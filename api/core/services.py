@@ -7,7 +7,7 @@ Invariant: nothing here belongs to one slice. What only its own routes use is cr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias
 
@@ -157,7 +157,7 @@ class Services:
 
 
 class DatabaseCheck:
-    """Checks PostgreSQL on a connection of its own: an exhausted pool says nothing about the server.
+    """Checks PostgreSQL on a connection of its own: an exhausted pool does not show the state of the server.
 
     Invariant: requests that wait for a silent server fail soon. All connections of the pool are closed, so that
     requests in progress answer 503 or use a known copy, and the pool is opened again once the server answers.
@@ -277,24 +277,6 @@ def make_services(settings: Settings, clock: Clock) -> Services:
     async def publish_activity(user_id: str, now_ms: int) -> None:
         await publisher.one("feeds.user-active", {"user_id": user_id, "ts": now_ms})
 
-    async def record_action(event: ActionRecorded) -> None:
-        try:
-            await publisher.record(ACTION_RECORDED, event)
-        except UnavailableError:
-            row = event_row(
-                registry.require(), ACTION_RECORDED, event, source="/api", now_ms=event["recorded_at"], caused_by=None
-            )
-            async with transaction(database.require()) as tx:
-                await outbox.add(tx, [row])
-
-    async def read_session(token: str) -> Principal | None:
-        session = await sessions.read(token, clock())
-        if session is None:
-            return None
-        organization_id = session.organization_id or None
-        role = ROLES[session.role]
-        return Principal(role, session.user_id, session.token_hash, plan=session.plan, organization_id=organization_id)
-
     key_file = None if settings.api_keys_file is None else KeyFile(settings.api_keys_file, clock)
     _carry_over_when_back(link, sessions, clock)
     tokens = _token_reader(settings, clock)
@@ -311,7 +293,10 @@ def make_services(settings: Settings, clock: Clock) -> Services:
         cache_link=link if settings.redis_cache is None else _link_of_cache(settings),
         sessions=sessions,
         authenticator=Authenticator(
-            parse_api_keys(settings.api_keys), read_session, key_file, None if tokens is None else tokens.principal
+            parse_api_keys(settings.api_keys),
+            _session_reader(sessions, clock),
+            key_file,
+            None if tokens is None else tokens.principal,
         ),
         tokens=tokens,
         organizations=organizations,
@@ -329,9 +314,41 @@ def make_services(settings: Settings, clock: Clock) -> Services:
         changes=ChangeFeed(client, admin),
         passports=load_passports(settings.namespaces_file),
         degraded=Degraded(database.require),
-        security=SecurityLog(record_action, clock),
+        security=SecurityLog(_action_recorder(publisher, registry, database), clock),
         overload=overload,
     )
+
+
+def _action_recorder(
+    publisher: Publisher, registry: Part[Codec], database: Part[Pool]
+) -> Callable[[ActionRecorded], Awaitable[None]]:
+    """Return a function that records an action in Kafka, or through the outbox while Kafka is unavailable."""
+
+    async def record(event: ActionRecorded) -> None:
+        try:
+            await publisher.record(ACTION_RECORDED, event)
+        except UnavailableError:
+            row = event_row(
+                registry.require(), ACTION_RECORDED, event, source="/api", now_ms=event["recorded_at"], caused_by=None
+            )
+            async with transaction(database.require()) as tx:
+                await outbox.add(tx, [row])
+
+    return record
+
+
+def _session_reader(sessions: SessionStore, clock: Clock) -> Callable[[str], Awaitable[Principal | None]]:
+    """Return a function that reads the caller of a session's token; None if there is no such session."""
+
+    async def read(token: str) -> Principal | None:
+        session = await sessions.read(token, clock())
+        if session is None:
+            return None
+        organization_id = session.organization_id or None
+        role = ROLES[session.role]
+        return Principal(role, session.user_id, session.token_hash, plan=session.plan, organization_id=organization_id)
+
+    return read
 
 
 def _token_reader(settings: Settings, clock: Clock) -> TokenReader | None:

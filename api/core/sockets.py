@@ -1,4 +1,4 @@
-"""Sockets: who is connected, how a socket is closed and with which code; each slice defines its messages.
+"""Sockets: the connected caller, how a socket is closed and with which code; each slice defines its messages.
 
 Invariants. Nothing is sent before the caller is authenticated. A socket without access is closed with a code that gives
 the reason, after its handshake, since a refused handshake cannot carry a code. Sockets opened by pages of other sites
@@ -38,7 +38,7 @@ AUTH_SECONDS_MAX = 5.0
 RECHECK_SECONDS = 60.0
 # A client that has stopped reading gets at most this long for the closing handshake.
 CLOSE_SECONDS_MAX = 5.0
-# With INTERNAL_ERROR: a listener that receives nothing more must be closed, whatever the error was.
+# With INTERNAL_ERROR: a listener that receives nothing more must be closed after any error.
 FAILED = "failed; resume after the last id"
 # The reason of a close frame has at most 123 bytes (RFC 6455, section 5.5.1).
 _REASON_CHARACTERS_MAX = 120

@@ -1,6 +1,6 @@
 """The certificate of the API: whether it can be used, and how a command on this machine trusts it.
 
-Invariant: a command that calls the API of its own settings trusts only that certificate, whatever name it has; every
+Invariant: a command that calls the API of its own settings trusts only that certificate, with any name; every
 other client trusts `HIGHWATER_CA_FILE` or the system's authorities, and checks the name.
 """
 

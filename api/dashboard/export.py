@@ -13,7 +13,7 @@ from highwater.api.core.errors import ForbiddenError, UnprocessableError, proble
 from highwater.api.core.guard import admit
 from highwater.api.core.services import Services
 from highwater.api.dashboard.browsing import Browsing
-from highwater.api.dashboard.door import SignIn
+from highwater.api.dashboard.sign_in import SignIn
 from highwater.api.records.routes import MEDIA_TYPES
 from highwater.api.records.routes import exported as exported_records
 from highwater.api.records.searches import SEARCH
@@ -24,17 +24,17 @@ from highwater.schemas.errors import HighwaterError
 SQL_EXPORT_PATH = "/sql/export"
 
 
-async def export(door: SignIn, services: Services, request: Request) -> Response:
+async def export(sign_in: SignIn, services: Services, request: Request) -> Response:
     """Return all results of a search of the topic browser, or why there is no file."""
 
     async def give(principal: Principal, kind: str) -> Response:
         browsing = Browsing.of(request.query_params)
         return await exported_records(services, principal, browsing.search_of_topic, kind)
 
-    return await _given(SEARCH, door, services, request, give)
+    return await _given(SEARCH, sign_in, services, request, give)
 
 
-async def export_query(door: SignIn, services: Services, request: Request) -> Response:
+async def export_query(sign_in: SignIn, services: Services, request: Request) -> Response:
     """Return the answer of a query, or why there is no file."""
 
     async def give(principal: Principal, kind: str) -> Response:
@@ -43,17 +43,17 @@ async def export_query(door: SignIn, services: Services, request: Request) -> Re
             raise UnprocessableError(f"the query has more than {QUERY_CHARACTERS_MAX:,} characters", field="query")
         return await exported_rows(services, principal, query, kind)
 
-    return await _given(QUERY, door, services, request, give)
+    return await _given(QUERY, sign_in, services, request, give)
 
 
 async def _given(
     declaration: Access,
-    door: SignIn,
+    sign_in: SignIn,
     services: Services,
     request: Request,
     give: Callable[[Principal, str], Awaitable[Response]],
 ) -> Response:
-    visitor = await door.visitor(request)
+    visitor = await sign_in.visitor(request)
     if visitor is None:
         return RedirectResponse("/login", 303)
     principal = visitor.principal

@@ -1,7 +1,7 @@
 """A timeline as bars over one axis, with the rows of the equivalent table: stages or steps, and the calls within them.
 
-Invariant: pure functions of spans and of `now_ms`. A bar is inside its track and wide enough to be seen, whatever the
-clocks show: a span that ends before it begins, or that begins after the last end, is drawn at the edge.
+Invariant: pure functions of spans and of `now_ms`. A bar is inside its track and wide enough to be seen, even if
+clocks disagree: a span that ends before it begins, or that begins after the last end, is drawn at the edge.
 """
 
 from __future__ import annotations

@@ -20,16 +20,16 @@ from starlette.routing import BaseRoute, Match, compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from highwater.api.core.access import PUBLIC, Access
-from highwater.api.core.access import Scope as Household
+from highwater.api.core.access import Scope as Subsystem
 from highwater.api.core.auth import Role
 from highwater.api.core.errors import problem
 from highwater.api.core.icon import icon
 from highwater.api.core.policies import CONTENT_SECURITY_POLICY, page_policy
 from highwater.api.dashboard import assets
 from highwater.api.dashboard.browsing import EXPORT_PATH
-from highwater.api.dashboard.door import SignIn
 from highwater.api.dashboard.export import SQL_EXPORT_PATH, export, export_query
 from highwater.api.dashboard.openid import CALLBACK_PATH, SIGN_IN_PATH, OpenIdSignIn
+from highwater.api.dashboard.sign_in import SignIn
 from highwater.api.records.searches import SEARCH
 from highwater.api.sql.queries import QUERY
 from highwater.connectors.identity.issuer import ClientCredentials
@@ -42,26 +42,26 @@ if TYPE_CHECKING:
     from highwater.api.dashboard.services import DashboardServices
 
 
-def _page_of(household: Household) -> Access:
+def _page_of(subsystem: Subsystem) -> Access:
     """Return the access to a page whose figures were sampled for all browsers; the rest it reads from `/api`."""
-    return Access(Role.VIEWER, household, limit=RateLimit.CALLER, cost=1)
+    return Access(Role.VIEWER, subsystem, limit=RateLimit.CALLER, cost=1)
 
 
 # Where a page finds the dashboard that serves it, and the nonce of its own scripts.
 SCOPE_KEY = "highwater.dashboard"
 ICON_PATH = "/favicon.ico"
-# A visitor who is not signed in is redirected to `/login`; a page's reads of `/api` are declared there, and its other
+# A visitor without a session is redirected to `/login`; a page's reads of `/api` are declared there, and its other
 # reads are for operators (`View.sees_all`).
 ACCESS: Mapping[str, Access] = {
-    **dict.fromkeys(("/", "/topics", "/topics/{name}", "/dead-letters"), _page_of(Household.SYSTEM)),
-    **dict.fromkeys(("/groups", "/groups/{name}", "/schemas", "/schemas/{name}"), _page_of(Household.SYSTEM)),
-    **dict.fromkeys(("/user", "/policies", "/insight"), _page_of(Household.FEEDS)),
+    **dict.fromkeys(("/", "/topics", "/topics/{name}", "/dead-letters"), _page_of(Subsystem.SYSTEM)),
+    **dict.fromkeys(("/groups", "/groups/{name}", "/schemas", "/schemas/{name}"), _page_of(Subsystem.SYSTEM)),
+    **dict.fromkeys(("/user", "/policies", "/insight"), _page_of(Subsystem.FEEDS)),
     # It reads a topic and decodes the displayed records.
-    **dict.fromkeys(("/browse", "/sql"), Access(Role.VIEWER, Household.SYSTEM, limit=RateLimit.PLAN, cost=1)),
-    **dict.fromkeys(("/league", "/match"), _page_of(Household.LEAGUE)),
-    **dict.fromkeys(("/queries", "/queries/{request_id}"), _page_of(Household.QUERIES)),
-    **dict.fromkeys(("/jobs", "/jobs/{job_id}"), _page_of(Household.JOBS)),
-    "/chunks": _page_of(Household.CHUNKS),
+    **dict.fromkeys(("/browse", "/sql"), Access(Role.VIEWER, Subsystem.SYSTEM, limit=RateLimit.PLAN, cost=1)),
+    **dict.fromkeys(("/league", "/match"), _page_of(Subsystem.LEAGUE)),
+    **dict.fromkeys(("/queries", "/queries/{request_id}"), _page_of(Subsystem.QUERIES)),
+    **dict.fromkeys(("/jobs", "/jobs/{job_id}"), _page_of(Subsystem.JOBS)),
+    "/chunks": _page_of(Subsystem.CHUNKS),
     **dict.fromkeys(("/login", SIGN_IN_PATH, CALLBACK_PATH, "/logout", ICON_PATH), PUBLIC),
 }
 NONCE_KEY = "highwater.nonce"
@@ -90,8 +90,8 @@ class Dashboard:
         self._inner: ASGIApp | None = None
         self._services: DashboardServices | None = None
         self._hub: Hub | None = None
-        sign_in = None if credentials is None else OpenIdSignIn(credentials, lambda: self.services.core)
-        self.door = SignIn(self._authenticator, sign_in)
+        openid = None if credentials is None else OpenIdSignIn(credentials, lambda: self.services.core)
+        self.sign_in = SignIn(self._authenticator, openid)
 
     @property
     def api(self) -> ASGIApp:
@@ -129,14 +129,14 @@ class Dashboard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a page, an asset or the socket of a browser."""
         if scope["type"] == "http" and scope["path"] in _SIGN_IN:
-            await self.door(scope, receive, send)
+            await self.sign_in(scope, receive, send)
             return
         if scope["type"] == "http" and scope["path"] == ICON_PATH:  # the browser requests it for the sign-in form, too
             await icon()(scope, receive, send)
             return
         if scope["type"] == "http" and scope["path"] in (EXPORT_PATH, SQL_EXPORT_PATH):
             give = export if scope["path"] == EXPORT_PATH else export_query
-            answer = await give(self.door, self.services.core, Request(scope, receive))
+            answer = await give(self.sign_in, self.services.core, Request(scope, receive))
             await answer(scope, receive, send)
             return
         inner = await self._opened()

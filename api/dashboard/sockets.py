@@ -16,7 +16,7 @@ from nicegui import Client, core
 from socketio.exceptions import ConnectionRefusedError as SocketRefusedError
 from starlette.requests import cookie_parser
 
-from highwater.api.dashboard.door import COOKIE
+from highwater.api.dashboard.sign_in import COOKIE
 from highwater.streams.telemetry import get_log
 
 Environment: TypeAlias = Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""Tables that scroll within themselves if they are wider than the page: plain ones as HTML, and those of the library.
+"""Tables that scroll within themselves if they are wider than the page, as HTML.
 
 Invariant: names of columns are escaped here; cells are HTML already.
 """
@@ -6,10 +6,12 @@ Invariant: names of columns are escaped here; cells are HTML already.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from nicegui import events, ui
 
+from highwater.api.dashboard.tiles import filtered
 from highwater.api.dashboard.view import text
 
 # A row before it is HTML: the value that each column sorts by, by the name of the column.
@@ -38,6 +40,40 @@ class Sort(NamedTuple):
         return sorted(rows, key=lambda row: row[self.column], reverse=self.is_descending)
 
 
+@dataclass(frozen=True, slots=True)
+class WorkList:
+    """The table of the latest queries or jobs, which a tile's link filters by a group of statuses.
+
+    Attributes:
+        address: the page, without a filter.
+        title: the name of the table.
+        columns: as in `table_html`.
+        line: one row as HTML.
+        groups: whether a status belongs to a group, by the name of the group in the address.
+        empty: HTML for a list without any row.
+    """
+
+    address: str
+    title: str
+    columns: tuple[str, ...]
+    line: Callable[[Row], str]
+    groups: Mapping[str, Callable[[str], bool]]
+    empty: str
+
+    def html(self, rows: Sequence[Row], group: str) -> str:
+        """Return the rows of a group with a note of their number; all rows for an unknown group."""
+        if not rows:
+            return f'<div class="hw-card hw-muted">{self.empty}</div>'
+        is_of = self.groups.get(group)
+        if is_of is None:
+            return self._table(rows)
+        shown = [row for row in rows if is_of(row["status"])]
+        return filtered(len(shown), len(rows), group, self.address) + self._table(shown)
+
+    def _table(self, rows: Iterable[Row]) -> str:
+        return table_html(self.columns, "".join(map(self.line, rows)), self.title)
+
+
 def next_sort(current: Sort | None, column: str, numbers: Collection[str]) -> Sort | None:
     """What a click on the head of a column does: numbers from the largest, names from A; then the other way; then no sort."""
     first = Sort(column, column in numbers)
@@ -47,15 +83,22 @@ def next_sort(current: Sort | None, column: str, numbers: Collection[str]) -> So
 
 
 def table_html(
-    columns: tuple[str, ...], lines: str, label: str = "", *, sort: Sort | None = None, sortable: Collection[str] = ()
+    columns: tuple[str, ...],
+    lines: str,
+    label: str = "",
+    *,
+    sort: Sort | None = None,
+    sortable: Collection[str] = (),
+    boxes: str = "",
 ) -> str:
     """A plain table; `lines` are its rows as HTML. A column whose name ends in `#` holds numbers, as cells of the class do.
 
     It scrolls within itself where it is wider than the page; `label` names it for a reader of screens. The heads of columns that
-    are `sortable` are buttons, whose clicks `Sorting` hears.
+    are `sortable` are buttons, whose clicks `Sorting` hears. `boxes` is the head, as HTML, of a first column of boxes.
     """
     region = f' role="region" aria-label="{text(label)}"' if label else ""
-    head = "".join(_head(name, sort, is_sortable=name.removesuffix("#") in sortable) for name in columns)
+    head = f"<th>{boxes}</th>" if boxes else ""
+    head += "".join(_head(name, sort, is_sortable=name.removesuffix("#") in sortable) for name in columns)
     return (
         f'<div class="hw-scroll q-table__container" tabindex="0"{region}><table class="q-table hw-lines" style="width:100%">'
         f"<thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table></div>"
@@ -110,8 +153,3 @@ class Sorting:
 def numbers(*cells: str) -> str:
     """Return cells of a plain table that contain numbers, as HTML; the numbers are HTML already."""
     return "".join(f'<td class="hw-number">{cell}</td>' for cell in cells)
-
-
-def scrolled(table: ui.table, label: str) -> ui.table:
-    """Make a table of the library focusable, so that the keyboard scrolls it on a phone, even without rows."""
-    return table.classes("hw-outer").props(f'tabindex=0 role=region aria-label="{label}"')

@@ -7,6 +7,7 @@ page, and the page continues by itself when the service recovers.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,10 +26,10 @@ from highwater.api.core.errors import ForbiddenError, TooManyRequestsError, Unau
 from highwater.api.core.guard import admit
 from highwater.api.core.proxies import address_of
 from highwater.api.core.services import Services
-from highwater.api.dashboard.door import Visitor
 from highwater.api.dashboard.hub import Hub
 from highwater.api.dashboard.look import CSS
 from highwater.api.dashboard.mount import ACCESS, SCOPE_KEY, Dashboard
+from highwater.api.dashboard.sign_in import Visitor
 from highwater.connectors.pages.reads import Documents
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.clock import monotonic_seconds
@@ -138,7 +139,7 @@ class View:
             ForbiddenError: the role is too low, or the scopes do not include it.
             UnauthorizedError: the visitor is no longer signed in.
         """
-        found = await self.dashboard.door.visitor(self.request)
+        found = await self.dashboard.sign_in.visitor(self.request)
         if found is None:
             raise UnauthorizedError("this browser has signed out, or its key is no longer valid")
         admit(Access(role, Scope.SYSTEM), found.principal)
@@ -200,15 +201,17 @@ class View:
             raise ReadRefusedError(answer.status_code, _detail(answer))
         return answer
 
-    def live(self, seconds: float, refresh: Callable[[], Awaitable[None]]) -> None:
+    def live(self, seconds: float, refresh: Callable[[], Awaitable[None]], *, ahead: bool = True) -> None:
         """Call `refresh` as soon as the browser is connected, and then periodically; a failure is shown above the page.
 
-        Until the first call the page is marked as busy: screen readers wait, and so do tests.
+        Until the first call has ended the page is marked as busy: screen readers wait, and so do tests. `ahead`: the first
+        call is made while the browser loads the scripts of the page, which takes half a second or more; not where later
+        is better, because something begins only now.
         """
-        content = ui.context.client.content.props("aria-busy=true")
+        of_page = ui.context.client.content
+        content = of_page.props("aria-busy=true")
 
         async def turn() -> None:
-            self.hub.look()
             try:
                 if not await self._is_still_let_in():
                     return
@@ -226,7 +229,17 @@ class View:
                 if "aria-busy" in content.props:
                     content.props(remove="aria-busy")
 
-        ui.timer(seconds, turn)
+        async def first_turn() -> None:
+            with of_page:  # another task has no place on the page
+                await turn()
+
+        first = [asyncio.create_task(first_turn(), name="dashboard-first-refresh")] if ahead else []
+
+        async def next_turn() -> None:
+            self.hub.look()
+            await (first.pop() if first else turn())
+
+        ui.timer(seconds, next_turn)
 
     async def _is_still_let_in(self) -> bool:
         """Check the visitor once a minute: one who signed out or lost a role no longer sees forbidden data.
@@ -237,7 +250,7 @@ class View:
         now = monotonic_seconds()
         if now - self._checked_at < CHECK_SECONDS:
             return True
-        visitor = await self.dashboard.door.visitor(self.request)
+        visitor = await self.dashboard.sign_in.visitor(self.request)
         self._checked_at = now
         if visitor == self.visitor:
             return True
@@ -318,7 +331,7 @@ def page(path: str, title: str) -> Callable[[Build], None]:
     def register(build: Build) -> None:
         async def shown(request: Request) -> Response | None:
             dashboard: Dashboard = request.scope[SCOPE_KEY]
-            visitor = await dashboard.door.visitor(request)
+            visitor = await dashboard.sign_in.visitor(request)
             if visitor is None:
                 here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
                 return RedirectResponse(f"/login?next={quote(here, safe='')}", 303)
@@ -347,12 +360,6 @@ def set_html(element: ui.html, content: str) -> None:
     """Change a picture only if it differs: an unchanged one is not sent again."""
     if element.content != content:
         element.set_content(content)
-
-
-def set_rows(table: ui.table, rows: list[dict[str, Any]]) -> None:
-    """Change the rows of a table only if they differ."""
-    if table.rows != rows:
-        table.rows = rows
 
 
 def heading(words: str) -> None:

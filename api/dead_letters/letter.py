@@ -108,7 +108,7 @@ class Letter:
 
     @property
     def origin(self) -> Position | None:
-        """Return the original position; None if its header is missing, malformed or names no topic of ours."""
+        """Return the original position; None if its header is missing or malformed, or its topic is not in the catalogue."""
         found = _position(header(self.record.headers, "dlq_origin"))
         return found if found is not None and found.topic in TOPICS else None
 

@@ -86,7 +86,7 @@ class OpenLetters:
         reader = open_reader(self._client)
         try:
             for record in read_spans(reader, spans):
-                # Events that no version of ours has written are skipped.
+                # Events that no Highwater version has written are skipped.
                 with contextlib.suppress(InvalidEventError, UnknownSchemaError, ConfigurationError, ValueError):
                     one = handling_of(decoder.decode(record.value))
                     if one.action is not Action.DROPPED:  # a dropped letter no longer exists

@@ -84,7 +84,7 @@ class LetterBox:
             yield Letter(record, tuple(handled.get(record.position, ())))
 
     def handled(self) -> dict[Position, list[Handling]]:
-        """Return the actions by letter; events that no version of ours has written are skipped."""
+        """Return the actions by letter; events that no Highwater version has written are skipped."""
         found: dict[Position, list[Handling]] = {}
         decoder: Decoder | None = None
         for record in self._records([TOPICS[HANDLED]], latest=_HANDLED_MAX):
@@ -121,7 +121,7 @@ class LetterBox:
             return found if isinstance(found, dict) else {}
 
     def as_written(self, value: bytes | None) -> Any:
-        """Decode bytes by the schema id in them, whatever their topic; None if that fails."""
+        """Decode bytes by the schema id in them, for any topic; None if that fails."""
         schema_id = None if value is None else schema_id_of(value)
         if value is None or schema_id is None:
             return None

@@ -26,7 +26,7 @@ from highwater.api.core.ready_reads import plain_fields, principal_of
 from highwater.api.core.services import Services
 from highwater.api.feeds.services import FeedServices
 from highwater.connectors.feeds.documents import good_feed
-from highwater.connectors.redis.link import Head
+from highwater.connectors.redis.resource_cache import Head
 from highwater.schemas.errors import InvalidEventError
 from highwater.streams.checks import check_id
 from highwater.streams.clock import monotonic_seconds

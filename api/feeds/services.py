@@ -12,7 +12,7 @@ from highwater.connectors.feeds.documents import FeedBuilder
 from highwater.connectors.feeds.items import FeedWriter
 from highwater.connectors.models.chat import open_chat_model
 from highwater.connectors.postgres.shared_reads import SharedReads
-from highwater.connectors.redis.link import Head, ResourceCache
+from highwater.connectors.redis.resource_cache import Head, ResourceCache
 from highwater.streams.feeds.policy import Policy, load_policy
 
 

@@ -133,8 +133,7 @@ async def _planned(services: Services, org: str, whose: str | None, wanted: Rest
     pool = services.database.require()
     span = wanted.span_ms()
     read = await job_reads.failed_jobs(pool, org, whose, wanted.kind, span, LOOKED_AT_MAX + 1, job_ids=wanted.job_ids)
-    chosen = None if wanted.job_ids is None else frozenset(wanted.job_ids)
-    plan = plan_restarts([_failed(job) for job in read], RestartFilter(wanted.reason, wanted.step, chosen))
+    plan = plan_restarts([_failed(job) for job in read], RestartFilter(wanted.reason, wanted.step))
     by_id = {job.job_id: job for job in read}
     jobs = [by_id[job.id] for job in plan.work]
     return Planned(plan, jobs, await _refusal(services, org, jobs))

@@ -18,7 +18,7 @@ import asyncpg
 from highwater.connectors.league.read_model import version_of
 from highwater.connectors.pages.copies import IDENTITY
 from highwater.connectors.pages.reads import Documents, NoSuchDocumentError, Served
-from highwater.connectors.redis.link import Head
+from highwater.connectors.redis.resource_cache import Head
 from highwater.streams.league.resources import resource
 from highwater.streams.pages.kinds import Resource
 from highwater.streams.pages.refresh import Freshness

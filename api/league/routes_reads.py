@@ -50,7 +50,7 @@ Maker = Callable[[LeagueServices, str], Source]
 Responses: TypeAlias = dict[int | str, dict[str, Any]]
 
 _READ = Access(Role.VIEWER, Scope.LEAGUE, limit=RateLimit.NONE, cost=0)
-# Live pages are requested so often that each address has a limit (R4.36).
+# Live pages get so frequent requests that each address has a limit (R4.36).
 _LIVE = Access(Role.VIEWER, Scope.LEAGUE, limit=RateLimit.ADDRESS, cost=1)
 
 # A page that was not read for long is built while its reader waits, or slightly later.
@@ -145,7 +145,7 @@ async def get_seasons(
     found = await league_api.seasons(services.database.require(), text_after(cursor), limit + 1)
     page, next_cursor = page_of(found.page, limit, lambda season: (season,))
     document = {"seasons": [{"season": season} for season in page], "next_cursor": next_cursor}
-    # Seasons are only ever added, so their number is a version of the list; the tag is of these bytes, of whatever installation.
+    # Seasons are only ever added, so their number is a version of the list; the ETag depends only on the bytes.
     version = Version("seasons", found.known, found.caused_by)
     return conditional.answer_version(
         request, "seasons", document, version, services.clock(), cache_control=CACHE_PUBLIC

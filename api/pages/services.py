@@ -18,8 +18,8 @@ from highwater.connectors.pages.maker import Builder, DocumentMaker
 from highwater.connectors.pages.reads import Documents
 from highwater.connectors.pages.regeneration import RegenerationLocks
 from highwater.connectors.redis.keys import DOCUMENT
-from highwater.connectors.redis.link import ResourceCache
 from highwater.connectors.redis.objects import open_objects
+from highwater.connectors.redis.resource_cache import ResourceCache
 from highwater.streams.clock import fresh_id
 from highwater.streams.pages.rules import PageRules
 

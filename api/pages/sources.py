@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from highwater.api.core.encodings import ALL, Encoding
 from highwater.connectors.pages.reads import Documents, Served
-from highwater.connectors.redis.link import Head
+from highwater.connectors.redis.resource_cache import Head
 from highwater.streams.pages.kinds import Resource
 
 

@@ -106,7 +106,7 @@ ListedUser = Annotated[str, Depends(_listed_user)]
 
 
 def named_user(called: Caller, user_id: str | None) -> str:
-    """The user who asks, by the one form of the id; errors as of `Caller.user`."""
+    """Return the asking user, by the one form of the id; errors as of `Caller.user`."""
     return canonical_uuid("user_id", called.user(user_id))
 
 

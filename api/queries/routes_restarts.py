@@ -160,8 +160,7 @@ async def _planned(services: Services, wanted: QueryRestartsRequest) -> Planned:
     read = await query_reads.failed_runs(
         pool, wanted.organization_id, user_id, span, LOOKED_AT_MAX + 1, request_ids=only
     )
-    chosen = None if wanted.request_ids is None else frozenset(wanted.request_ids)
-    restart_filter = RestartFilter(wanted.reason, wanted.stage, chosen)
+    restart_filter = RestartFilter(wanted.reason, wanted.stage)
     found = [run for run in read if restart_filter.finds(_failed(run))]
     refusals = await _refusals(services, {run.organization_id for run in found if run.organization_id is not None})
     left_out = Counter(run.organization_id for run in found if run.organization_id in refusals)

@@ -44,7 +44,7 @@ def feed(document: Document, *, since: int | None = None, deck: str | None = Non
     """Return all clusters; `since`: the version of the last visit; `deck`: the address for making a deck of a cluster,
     None: none.
 
-    The browser marks new parts again (`mark` in `read.js`), since the part is the same for every visit.
+    The browser marks new parts again (`mark` in `read.js`), since every visit gets the same part.
     """
     items = document["items"]
     if not items:

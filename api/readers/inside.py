@@ -19,7 +19,7 @@ from highwater.api.core.access import refusal
 from highwater.api.core.auth import Role
 from highwater.api.core.guard import require_declared
 from highwater.api.core.proxies import address_of
-from highwater.api.dashboard.door import Visitor
+from highwater.api.dashboard.sign_in import Visitor
 
 
 class Answer(NamedTuple):

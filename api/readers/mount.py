@@ -18,11 +18,11 @@ from starlette.routing import BaseRoute, Match, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from highwater.api.core.access import PUBLIC, Access
-from highwater.api.core.access import Scope as Household
+from highwater.api.core.access import Scope as Subsystem
 from highwater.api.core.auth import OPEN, Role
 from highwater.api.core.errors import UnauthorizedError, problem, problem_of
 from highwater.api.core.guard import admit
-from highwater.api.dashboard.door import SignIn, Visitor
+from highwater.api.dashboard.sign_in import SignIn, Visitor
 from highwater.api.readers import feed, files, league
 from highwater.api.readers.frame import note, text
 from highwater.api.readers.inside import Answer, Visit
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 Handler = Callable[[Visit], Awaitable[Response]]
 
 _LEAGUE, _FEEDS, _QUERIES, _JOBS = (
-    Access(Role.VIEWER, household, limit=RateLimit.NONE, cost=0)
-    for household in (Household.LEAGUE, Household.FEEDS, Household.QUERIES, Household.JOBS)
+    Access(Role.VIEWER, subsystem, limit=RateLimit.NONE, cost=0)
+    for subsystem in (Subsystem.LEAGUE, Subsystem.FEEDS, Subsystem.QUERIES, Subsystem.JOBS)
 )
 
 
@@ -103,9 +103,9 @@ _VISIT_KEY = "highwater.readers_page"
 class Readers:
     """An ASGI application for the pages."""
 
-    def __init__(self, application: ASGIApp, door: SignIn) -> None:
+    def __init__(self, application: ASGIApp, sign_in: SignIn) -> None:
         self._application = application
-        self._door = door
+        self._sign_in = sign_in
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -122,7 +122,7 @@ class Readers:
         is_part = "part" in request.query_params
         try:
             if found.access.role is not None:
-                visitor = await self._door.visitor(request)
+                visitor = await self._sign_in.visitor(request)
                 if visitor is None:
                     return problem_of(UnauthorizedError("sign in first")) if is_part else _sign_in(request, found)
                 admit(found.access, visitor.principal)

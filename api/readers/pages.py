@@ -52,7 +52,7 @@ async def form(visit: Visit) -> dict[str, str]:
     """Return the fields of a form; for a repeated field, the last one.
 
     Raises:
-        TooLargeError: it is larger than any form of ours.
+        TooLargeError: it is larger than any of our forms.
         UnprocessableError: it is not a form.
     """
     body = await visit.request.body()

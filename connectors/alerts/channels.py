@@ -228,7 +228,7 @@ class MailChannel:
         else:
             client = smtplib.SMTP(timeout=CALL_SECONDS_MAX)
         # The name that the certificate is checked against; only the connecting constructor sets it, and during that
-        # nobody holds the client that may have to be closed.
+        # no other task has a reference to the client that may have to be closed.
         client._host = self._host  # type: ignore[attr-defined] # noqa: SLF001
         return client
 
@@ -240,7 +240,7 @@ class MailChannel:
         if self._user is not None:
             client.login(self._user, self._password)
         refused = client.send_message(message)
-        with contextlib.suppress(OSError, smtplib.SMTPException):  # it is delivered, whatever happens to QUIT
+        with contextlib.suppress(OSError, smtplib.SMTPException):  # it is delivered, even if QUIT fails
             client.quit()
         return refused
 

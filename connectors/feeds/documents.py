@@ -28,7 +28,8 @@ from highwater.connectors.models.chat import ModelError
 from highwater.connectors.pages.versions import bump
 from highwater.connectors.postgres.pool import transaction
 from highwater.connectors.postgres.shared_reads import SharedReads
-from highwater.connectors.redis.link import TRUSTED_MS, Head, RedisAwayError, ResourceCache
+from highwater.connectors.redis.link import RedisAwayError
+from highwater.connectors.redis.resource_cache import TRUSTED_MS, Head, ResourceCache
 from highwater.schemas.codec import Codec
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import UnavailableError

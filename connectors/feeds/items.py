@@ -138,7 +138,7 @@ def _shown(insight: FeedInsight, since: Mapping[str, int]) -> dict[str, Any]:
 def model_input_of(
     cluster_id: str, label: str, keywords: Sequence[str], size: int, texts: Sequence[str]
 ) -> dict[str, Any]:
-    """Return a cluster as the model's input, of limited size whatever the texts are."""
+    """Return a cluster as the model's input, of limited size for any texts."""
     return {
         "cluster_id": cluster_id,
         "label": label[:WORD_CHARACTERS_MAX],

@@ -24,7 +24,8 @@ from highwater.connectors.kafka.statements import QUERIES as POSITIONS
 from highwater.connectors.postgres.pool import Connection, Row, transaction
 from highwater.connectors.redis import keys as redis_keys
 from highwater.connectors.redis.keys import key
-from highwater.connectors.redis.link import RedisLink, ResourceCache
+from highwater.connectors.redis.link import RedisLink
+from highwater.connectors.redis.resource_cache import ResourceCache
 from highwater.connectors.waiting import pause
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import UnavailableError

@@ -17,12 +17,12 @@ from highwater.connectors.feeds.items import FeedInsight
 from highwater.connectors.feeds.redactions import redacted
 from highwater.connectors.feeds.statements import QUERIES
 from highwater.connectors.postgres.pool import Connection, Row, one_row, reading, snapshot
-from highwater.connectors.redis.link import Head
+from highwater.connectors.redis.resource_cache import Head
 from highwater.schemas.feeds import INSIGHT_INGESTED
 from highwater.schemas.positions import Position
 from highwater.streams.clock import to_ms, to_ms_or_none
 from highwater.streams.feeds.repeats import Stored
-from highwater.streams.feeds.rules import UserFacts
+from highwater.streams.feeds.rules import UserFacts, facts_of_row
 from highwater.streams.feeds.tracking import ChangeKind, TrackedCluster, new_since
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
@@ -135,17 +135,8 @@ class UserRow:
         """Return the facts that decide whether the user's clusters are rebuilt; waiting insights are counted by
         subscribed channel.
         """
-        return UserFacts(
-            plan=self.plan,
-            pending=sum(max(0, number) for number in pending_by_channel.values()),
-            is_subscribed=bool(pending_by_channel),
-            last_active_at=self.last_active_at,
-            last_clustered_at=self.last_clustered_at,
-            last_checked_at=self.last_checked_at,
-            last_enqueued_at=self.last_enqueued_at,
-            in_flight_until=self.in_flight_until,
-            is_changed=self.is_changed,
-        )
+        pending = sum(max(0, number) for number in pending_by_channel.values())
+        return facts_of_row(self, pending, is_subscribed=bool(pending_by_channel))
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ return 1
 
 
 def request_of(token: str) -> Position | None:
-    """Return the request that holds the lock; None for a token that no request of ours has written."""
+    """Return the request that holds the lock; None for a token that none of our requests has written."""
     try:
         return parse_position(token)
     except InvalidEventError:

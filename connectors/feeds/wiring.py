@@ -16,7 +16,7 @@ from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.models.chat import open_chat_model
 from highwater.connectors.models.opening import open_local_embedder, open_remote_embedder
 from highwater.connectors.redaction import RedactionStep
-from highwater.connectors.redis.link import ResourceCache
+from highwater.connectors.redis.resource_cache import ResourceCache
 from highwater.connectors.wiring import Connector, Slice, Wiring, WithWatch
 from highwater.streams.feeds.policy import load_policy
 

@@ -3,7 +3,7 @@ one is due, and rolls it out.
 
 Invariants: one process at a time does this, by a lease that each of its transactions checks; if it hangs, another takes
 over when the lease ends, and it stores nothing more. PostgreSQL decides what is to be done, so a kill costs at most one
-batch. A version becomes active when every insight with a vector of ours has one of that version; until then it is not
+batch. A version becomes active when every insight with a built-in vector has one of that version; until then it is not
 used for comparisons. Vectors of producers are never changed.
 
 The vectors of a local model are stored beside those of the active version: its roll-out never ends in a switch, so that

@@ -256,7 +256,7 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
         return []
 
     async def settle(self, prepared: Sequence[Work]) -> None:
-        """Release all locks, whatever the outcome (R0.38)."""
+        """Release all locks after any outcome (R0.38)."""
         for work in prepared:
             if work.lock is not None:
                 await work.lock.release()

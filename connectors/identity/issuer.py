@@ -36,7 +36,7 @@ ANSWER_SECONDS_MAX = 5.0
 KEYS_MAX = 64
 # A key that the provider withdrew is refused after this long at the latest, while the provider answers.
 REFRESH_SECONDS = 600.0
-# Tokens with invented key ids cause at most one request to the provider in this time, whatever their number.
+# Tokens with invented key ids cause at most one request to the provider in this time, for any number of tokens.
 RETRY_SECONDS = 30.0
 # While the provider is unavailable withdrawn keys cannot be detected: its old keys are trusted for at most a day.
 KEYS_SECONDS_MAX = 24 * 3_600.0

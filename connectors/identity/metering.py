@@ -1,6 +1,6 @@
 """The meter: counts the usage of paid work once for the organization that pays, in the order of its month (R2.36).
 
-Invariant. Usage is counted in the transaction that ends the work, whatever its outcome: failed or revoked work was paid
+Invariant. Usage is counted in the transaction that ends the work, for every outcome: failed or revoked work was paid
 too. The usage of a search is counted in the transaction that accounts for its event (`sink_tokens.py`). Work that ends
 again, since it was restarted or its last call was answered late, counts only its additional usage. So the limits of
 plans, `/usage` and the log have one source, for jobs, queries and searches.

@@ -68,7 +68,7 @@ return {#admitted, tonumber(redis.call('LINDEX', KEYS[1], most - 1)) + window - 
 
 
 class RateSubject(NamedTuple):
-    """Who is counted: an API key by its id, a user, or both; and what is read with it: an organization's limit, a
+    """The counted subject: an API key by its id, a user, or both; and what is read with it: an organization's limit, a
     user's plan.
 
     `by_plan` False: counted separately from the requests of the plan.

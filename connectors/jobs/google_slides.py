@@ -147,7 +147,7 @@ class GoogleSlides:
         about: dict[str, Any] = {"name": title, "mimeType": _SLIDES, "appProperties": {JOB_PROPERTY: job_id}}
         if self._folder_id is not None:
             about["parents"] = [self._folder_id]
-        # A job's id is a UUID, which after two dashes occurs in no JSON of ours and in no ZIP archive.
+        # A job's id is a UUID, which after two dashes occurs in none of our JSON and in no ZIP archive.
         boundary = f"deck-{job_id}"
         body = b"".join(
             (

@@ -125,7 +125,7 @@ async def failed_jobs(
 ) -> list[JobRead]:
     """Return failed jobs of an organization, the last to fail first; `span_ms`: failed from and before these times.
 
-    Of `job_ids` alone where they are given; a name that is no id is none of a job.
+    Of `job_ids` alone where they are given; a malformed id names no job.
 
     Raises:
         UnavailableError: PostgreSQL is unavailable.

@@ -3,7 +3,7 @@
 Invariant: an answer is reused only within its organization, for the same documents, and for a question that asks the
 same (`streams.jobs.questions`): near vectors find candidates and decide nothing. It is an accelerator: missing or
 unavailable data is a miss, never an error. A hit does not extend its TTL, and an entry whose Redis key has expired is a
-miss whatever the index says.
+miss, even if the index has it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The consumer framework: every sink, worker and materializer is a `Handler` run by a `BatchConsumer`.
 
-Invariant: the effects of a batch, its dead letters and its positions are one transaction. Whatever happens (a kill, a
+Invariant: the effects of a batch, its dead letters and its positions are one transaction. In every case (a kill, a
 rebalance, an unavailable store, a process paused beyond its session), an event's effect is stored once.
 """
 

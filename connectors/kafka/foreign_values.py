@@ -92,7 +92,7 @@ def _text(raw: bytes) -> str:
     """Return a value that is text.
 
     Raises:
-        InvalidEventError: it is none.
+        InvalidEventError: it is not text.
     """
     try:
         found = raw.decode()

@@ -1,6 +1,6 @@
 """Consumer groups: the next offset of each, and the end of the log.
 
-Invariant: for a consumer of ours the table `positions` is the truth and the offsets in Kafka are informational; the
+Invariant: for Highwater's own consumers the table `positions` is the truth and the offsets in Kafka are informational; the
 worker's are only in Kafka. Nothing here writes.
 """
 
@@ -106,7 +106,7 @@ class GroupLag:
 
 
 def kafka_group_of(group: str) -> str:
-    """Return the name in Kafka of a group of ours."""
+    """Return the name in Kafka of one of our groups."""
     return WORKER_KAFKA_GROUP if group == WORKER else KAFKA_GROUP_PREFIX + group
 
 

@@ -54,7 +54,7 @@ class Handler(ABC, Generic[EventT, Prepared]):
         """Store the effects, in the transaction that also moves the positions; return what cannot be processed."""
 
     async def settle(self, prepared: Prepared) -> None:
-        """Release what `prepare` took once the transaction has ended, whatever its outcome."""
+        """Release what `prepare` took once the transaction has ended, after every outcome."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ PARTITIONER = "murmur2_random"
 # How long a record may wait for its acknowledgement before Kafka is reported as unavailable. Not less: a lost broker is
 # declared dead after its session of 9 s and its partitions get other leaders, 11.5 s after the kill in
 # tests/integration/deploy/test_three_brokers.py; giving up before that would turn each such loss into refused writes.
-# Only the first writes of an outage wait for so long: then the check of Kafka (api/core/services.py) knows, and others
+# Only the first writes of an outage wait this long: then the check of Kafka (api/core/services.py) knows, and others
 # are refused at once.
 DELIVERY_MS_MAX = 15_000
 # Records queued in the client; beyond it `publish` waits, so memory stays bounded.

@@ -170,5 +170,5 @@ def headers_of(record: Record) -> dict[str, str | None]:
 
 
 def kafka_error(error: KafkaException) -> UnavailableError:
-    """Return an error of librdkafka as one of ours."""
+    """Return an error of librdkafka as an error of Highwater."""
     return UnavailableError(f"Kafka: {error.args[0].str()}")

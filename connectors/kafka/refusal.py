@@ -10,8 +10,8 @@ from highwater.streams.access import KafkaAccess
 
 
 def unavailable(client: Mapping[str, str], told: str) -> UnavailableError:
-    """Return the error of a call that failed as `told`; librdkafka itself reports only unavailable brokers, whatever
-    the reason.
+    """Return the error of a call that failed as `told`; librdkafka itself reports only unavailable brokers, for
+    every reason.
 
     Blocks for some seconds if there are credentials or certificates that may be refused.
     """

@@ -1,6 +1,6 @@
 """Sets where a consumer group reads next: a plan first, which changes nothing, then applied.
 
-Invariant: for a consumer of ours the table `positions` and the group's offsets in Kafka are set to the same place,
+Invariant: for Highwater's own consumers the table `positions` and the group's offsets in Kafka are set to the same place,
 never while the group has a live member, which would continue from its own place. A stopped partition is the exception:
 nobody reads it, and its consumer checks whether it may continue. Groups of other applications, and the worker, have
 their offsets only in Kafka.
@@ -225,8 +225,8 @@ async def apply_reset(client: Mapping[str, str], pool: asyncpg.Pool[asyncpg.Reco
     Raises:
         GroupRunningError: it has live members, perhaps since the plan was made; nothing was changed.
         NotReadError: none of its topics is on the broker.
-        OffsetsRefusedError: Kafka refuses an offset; no position of ours was changed.
-        UnavailableError: Kafka or PostgreSQL does not answer; no position of ours was changed.
+        OffsetsRefusedError: Kafka refuses an offset; no position was changed.
+        UnavailableError: Kafka or PostgreSQL does not answer; no position was changed.
     """
     group, steps = plan.group, plan.steps
     if plan.members:

@@ -9,7 +9,7 @@ one fetch in ten seconds.
 
 Invariant: a consumer stops fetching only after a fetch of the quick bell includes its partitions, and leaves that bell
 only after one of the patient bell does. It resumes as soon as a record exists, or when its rest has lasted
-`_REST_SECONDS_MAX`, whatever happened to the doorbell. Only the consumer itself reads, stores and commits.
+`_REST_SECONDS_MAX`, even if the doorbell failed. Only the consumer itself reads, stores and commits.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ async def resume(tx: Connection, group: str, places: Sequence[Place]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """A partition that resumes: from `next` on, bad events below `until` are dead-lettered whatever their share."""
+    """A partition that resumes: from `next` on, bad events below `until` are dead-lettered at any share."""
 
     group: str
     topic: str

@@ -1,6 +1,6 @@
 """How each league document is built: one statement reads its facts, pure functions decide it, and its bytes are JSON.
 
-Invariant: equal facts give equal bytes, in whatever order the rows come, so that a rebuilt document is a new version
+Invariant: equal facts give equal bytes, for any order of the rows, so that a rebuilt document is a new version
 only if its content changed. One statement is one snapshot, so no document mixes two. `streams/league/` defines the
 contents.
 """

@@ -10,7 +10,7 @@ from highwater.connectors.league.statements import QUERIES
 from highwater.connectors.postgres.pool import fetched
 from highwater.streams.clock import to_ms
 
-# A statement that takes so long on average is slow: a read of a page takes a few milliseconds.
+# A statement that takes this long on average is slow: a read of a page takes a few milliseconds.
 SLOW_MS = 1_000.0
 
 

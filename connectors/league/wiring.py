@@ -13,8 +13,8 @@ from highwater.connectors.league.worker_ratings import RatingsWorker
 from highwater.connectors.pages.maker import DocumentMaker
 from highwater.connectors.pages.refreshes import Refreshes
 from highwater.connectors.redis.keys import DOCUMENT
-from highwater.connectors.redis.link import ResourceCache
 from highwater.connectors.redis.objects import open_objects
+from highwater.connectors.redis.resource_cache import ResourceCache
 from highwater.connectors.wiring import Connector, Slice, Wiring
 from highwater.streams.league.resources import LEAGUE_RULES
 from highwater.streams.league.windows import window_options

@@ -95,7 +95,7 @@ class ChatEndpoint:
             ConfigurationError: the address or key is invalid.
         """
         self._secrets = _checked_secrets(base_url, api_key)
-        # Dates from outside are compared with the real time, whatever the product's clock shows.
+        # Dates from outside are compared with the real time, not with the product's clock.
         self._clock = clock or ProductClock()
         self._seconds_max = seconds_max
         self._forms: dict[str, _Form] = {}  # by model, as learned; the models are those of the settings

@@ -1,6 +1,6 @@
 """A local cross-encoder: it reads a question together with each text, where a vector is computed from either alone.
 
-Invariants. The same question and text have the same score, whatever else runs at the time: each pair is run alone, on
+Invariants. The same question and text have the same score, also beside other work: each pair is run alone, on
 one thread (as in `local_model.py`). The files must have the hashes stored here, or they are not loaded. A search never
 waits long for it: a pair without a score in time has none, and the thread stops with its current pair.
 

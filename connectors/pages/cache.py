@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from highwater.connectors.kafka.handler import Handler
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.postgres.pool import Connection
-from highwater.connectors.redis.link import Head, ResourceCache
+from highwater.connectors.redis.resource_cache import Head, ResourceCache
 from highwater.schemas.cache import VERSION_BUMPED, VersionBumped
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import brotli
 
-from highwater.connectors.redis.link import Head
+from highwater.connectors.redis.resource_cache import Head
 
 # Season pages, matches in play and a few hundred clubs; a lease queries the versions of all of them at each renewal.
 COPIES_MAX = 512

@@ -8,8 +8,8 @@ version, raises the barrier, waits until every lease has seen it or has ended, a
 - Drop before write: no process counts as informed while it might still serve the old copy.
 - The holder counts the lease from before the renewal began, on a clock that also runs while the process is paused;
   PostgreSQL counts it from later. A process that was paused (SIGSTOP) and resumed finds its lease ended and queries.
-- Leases are stored where versions are committed, in PostgreSQL: a writer that can commit can see them, whatever
-  happened to Redis, and a process that loses PostgreSQL loses its lease.
+- Leases are stored where versions are committed, in PostgreSQL: a writer that can commit can see them even if
+  Redis is lost, and a process that loses PostgreSQL loses its lease.
 """
 
 from __future__ import annotations

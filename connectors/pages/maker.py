@@ -29,7 +29,8 @@ from highwater.connectors.pages.copies import compress
 from highwater.connectors.pages.leases import wait_until_invalidated
 from highwater.connectors.pages.versions import bump, version_of_bytes
 from highwater.connectors.postgres.pool import Connection
-from highwater.connectors.redis.link import TRUSTED_MS, Head, RedisAwayError, ResourceCache
+from highwater.connectors.redis.link import RedisAwayError
+from highwater.connectors.redis.resource_cache import TRUSTED_MS, Head, ResourceCache
 from highwater.schemas.codec import Codec
 from highwater.streams.clock import Clock, monotonic_seconds
 from highwater.streams.pages.kinds import Resource
@@ -227,7 +228,7 @@ class DocumentMaker:
         return _Plan(wanted, Outcome.SAME if is_same else Outcome.BUMPED, before, built, now_ms)
 
     async def _revoke(self, pool: Any, coming: Mapping[str, int]) -> None:
-        """Before the commit: ensure that nobody serves what becomes stale, from memory or from Redis."""
+        """Before the commit: ensure that no process serves what becomes stale, from memory or from Redis."""
         started = monotonic_seconds()
         await documents.announce(pool, coming)
         for key, version in coming.items():
@@ -261,7 +262,7 @@ class DocumentMaker:
         return BuildResult(resource, plan.outcome, head, plan.built.payload)
 
     async def tell(self, pool: Any, keys: Sequence[str], *, erased: Collection[str] = ()) -> None:
-        """Copy bumped documents to Redis once their transaction has ended, whatever its outcome: the stored state is
+        """Copy bumped documents to Redis once their transaction has ended, after every outcome: the stored state is
         read again.
 
         Returns when the bump is acknowledged: nothing older is served from now on. Those of `keys` that are in `erased`

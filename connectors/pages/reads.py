@@ -28,7 +28,7 @@ from highwater.connectors.pages.maker import (
 from highwater.connectors.pages.regeneration import RegenerationLocks
 from highwater.connectors.postgres.pool import transaction
 from highwater.connectors.postgres.shared_reads import FollowingReads
-from highwater.connectors.redis.link import Head, ResourceCache
+from highwater.connectors.redis.resource_cache import Head, ResourceCache
 from highwater.schemas.errors import HighwaterError, UnavailableError
 from highwater.streams.clock import Clock
 from highwater.streams.pages.kinds import CacheOptions, Resource

@@ -1,6 +1,6 @@
 """The materializer of documents: builds what agents, sinks, the prewarm and operators request.
 
-Invariants. A document that nobody has requested is not built on a change (no work before it is needed); a prewarm
+Invariants. A document without any request is not built on a change (no work before it is needed); a prewarm
 builds the pages of a scope in any case (R4.32). Several requests in a batch for one document build it once. All
 documents of a batch, the versions, the events and the positions are one transaction, in which no other document is
 built.

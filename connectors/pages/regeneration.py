@@ -1,6 +1,6 @@
 """Limits the regeneration of a document to one over all processes (R4.28): a lock in Redis with its owner's token.
 
-Invariant: an expired lock belongs to nobody, and only its owner deletes it. It saves work and protects nothing:
+Invariant: an expired lock has no owner, and only its owner deletes it. It saves work and protects nothing:
 PostgreSQL protects what is stored (`connectors/pages/maker.py`), so that without Redis every process may try and one of
 them does the work.
 """

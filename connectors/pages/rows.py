@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from highwater.connectors.pages.statements import QUERIES
 from highwater.connectors.postgres.locks import LockClass
 from highwater.connectors.postgres.pool import Connection, fetched, reading
-from highwater.connectors.redis.link import Head
+from highwater.connectors.redis.resource_cache import Head
 from highwater.streams.clock import to_datetime, to_ms
 
 

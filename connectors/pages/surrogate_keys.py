@@ -45,7 +45,7 @@ def source_space(ns: str, slot: str, source_id: str) -> str:
 
 
 def user_space(user_id: str) -> str:
-    """Return the space of a user, who is number 0 of it."""
+    """Return the space of a user; the user is number 0 of it."""
     return f"user:{user_id}"
 
 

@@ -8,7 +8,7 @@ from hashlib import sha256
 from highwater.connectors.kafka import outbox
 from highwater.connectors.pages.statements import QUERIES
 from highwater.connectors.postgres.pool import Connection, one_row
-from highwater.connectors.redis.link import Head
+from highwater.connectors.redis.resource_cache import Head
 from highwater.schemas.cache import VERSION_BUMPED, VersionBumped
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import InvalidEventError

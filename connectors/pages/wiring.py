@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.pages.cache import CacheVersions
-from highwater.connectors.redis.link import ResourceCache
+from highwater.connectors.redis.resource_cache import ResourceCache
 from highwater.connectors.wiring import Connector, Slice, Wiring
 
 

@@ -16,7 +16,7 @@ class Change:
     """Moves of a run that are stored together: the run as it was claimed, and each step since; the last is stored.
 
     `command` requested them; None: the same command as before. `end` belongs to the call that they follow from: it is
-    stored whatever happens to them, and they are not stored if the call already has an end.
+    stored even if they fail, and they are not stored if the call already has an end.
     """
 
     before: Run

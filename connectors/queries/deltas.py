@@ -56,7 +56,7 @@ class _Writing:
         self._wake()
 
     def end(self) -> None:
-        """Mark the end of the call, whatever its outcome."""
+        """Mark the end of the call, for every outcome."""
         self._has_ended = True
         self._wake()
 

@@ -215,7 +215,7 @@ async def failed_runs(
     """Return failed runs, the last to fail first; of one organization and one user, or of all; `span_ms`: from and
     before these times.
 
-    Of `request_ids` alone where they are given; a name that is no id is none of a run.
+    Of `request_ids` alone where they are given; a malformed id names no run.
 
     Raises:
         UnavailableError: PostgreSQL is unavailable.

@@ -1,4 +1,4 @@
-"""The catalogue of Redis keys (R0.22 to R0.26, R2.4 to R2.10): who writes each, its contents, its TTL.
+"""The catalogue of Redis keys (R0.22 to R0.26, R2.4 to R2.10): the writer, the contents and the TTL of each.
 
 Redis holds nothing that cannot be rebuilt. A part in braces is a parameter; ids are used unchanged, so a colon in one
 cannot be distinguished from a separator and no key is ever parsed. Keys that one script touches belong to one resource:

@@ -17,7 +17,7 @@ _REQUEST_SECONDS = 10.0
 # librdkafka's queue beside the current batch; it also limits a batch of large records, since a batch is what has
 # arrived already. For small records its own bookkeeping takes three times as much.
 _QUEUE_KIB = 1024
-# Compressed bytes: the decompressed data, at worst a hundred times as much, is in memory at once, whatever the queue's
+# Compressed bytes: the decompressed data, at worst a hundred times as much, is in memory at once, despite the queue's
 # limit. At half a millisecond per request this is still a million small records a second.
 _FETCH_BYTES = 48 * 1024
 _FETCH_PARTITION_BYTES = 24 * 1024

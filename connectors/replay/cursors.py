@@ -1,7 +1,7 @@
 """The parameters of a search of a topic, and the cursor of its next page.
 
 Invariant: a cursor holds the unread offsets, fixed when the search began. So a following page repeats and omits no
-record, whatever was appended meanwhile; a cursor of another search is refused.
+record, even if records were appended meanwhile; a cursor of another search is refused.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from highwater.schemas.errors import InvalidEventError, UnknownSchemaError
 from highwater.schemas.readable import Reading, readable
 from highwater.schemas.shapes import UnsafeSchemaError
 
-# Decoding a whole batch costs half a millisecond, whatever its size; one by one a few microseconds per record.
+# Decoding a whole batch costs half a millisecond at any size; one by one a few microseconds per record.
 _AT_ONCE_RECORDS_MIN = 100
 
 Row = dict[str, Any] | None

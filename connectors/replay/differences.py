@@ -1,7 +1,7 @@
-"""Compares two states of the log by key: a state is the latest value of each key, and a tombstone is no value.
+"""Compares two states of the log by key: a state is the latest value of each key, and a tombstone is the absence of a value.
 
-Invariant: a key whose events are equal field by field in both states is not a difference, whatever schemas they were
-written with.
+Invariant: a key whose events are equal field by field in both states is not a difference, even if they were
+written with other schemas.
 """
 
 from __future__ import annotations

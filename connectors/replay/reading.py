@@ -1,6 +1,6 @@
 """Reads a topic in bulk: by assignment, outside any group, in batches, to ends fixed before.
 
-Invariant: librdkafka's queue limits memory, whatever the size of the topic and its records; no group's offsets change.
+Invariant: librdkafka's queue limits memory for any size of the topic and its records; no group's offsets change.
 """
 
 from __future__ import annotations

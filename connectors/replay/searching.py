@@ -36,7 +36,7 @@ ROUND_OFFSETS_MAX = 400_000
 HELD_BYTES_MAX = 2 << 20
 # Often enough for a moving progress line; more often only costs.
 PROGRESS_SECONDS = 0.25
-# A search that nobody stopped ends here, with a cursor to continue: nobody waits for a page any longer.
+# A search that was not stopped ends here, with a cursor to continue: nobody waits for a page any longer.
 SEARCH_SECONDS_MAX = 60.0
 
 

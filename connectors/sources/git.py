@@ -2,7 +2,7 @@
 
 Invariant: what is published depends only on the commit, not on the working directory. The repository comes from
 outside: its configuration starts no program, nothing is fetched, and names are read from git's NUL-separated formats,
-whatever they contain.
+so they may contain any character.
 """
 
 from __future__ import annotations

@@ -165,7 +165,7 @@ class GitHubApi:
         return attempt + 1
 
     def _note_limit(self, headers: Mapping[str, str]) -> None:
-        """Note an exhausted rate: the next request waits for the reset, whatever the outcome of this one."""
+        """Note an exhausted rate: the next request waits for the reset, after any outcome of this one."""
         if headers.get("x-ratelimit-remaining") == "0":
             self._due_seconds = _until_reset(headers)
 

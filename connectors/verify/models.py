@@ -344,7 +344,7 @@ def _differ(checked: Checked, model: Model, ambiguous: Ambiguous, expected: Row 
     if expected is None or found is None:
         checked.compared += 1
         shown = None if expected is None else _shown(model, expected), None if found is None else _shown(model, found)
-        # A row that the log does not produce has no event, whatever it claims.
+        # A row that the log does not produce has no event, even if it names one.
         checked.differs(Difference(key, "row", *shown, None if expected is None else row[-1]))
         return
     for number, name in enumerate(model.columns):

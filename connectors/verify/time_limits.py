@@ -1,4 +1,4 @@
-"""Time limits of a verification's parts: a verification ends, whatever hangs inside it.
+"""Time limits of a verification's parts: a verification ends even if a part of it hangs.
 
 Invariant: every wait names its subject beforehand, so that a timeout can report it. Loops without await check the time
 themselves; awaiting code is cancelled.

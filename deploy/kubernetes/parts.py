@@ -14,7 +14,7 @@ KAFKA, KAFKA_USER = "highwater", "highwater"
 KAFKA_PORT, KAFKA_CA_SECRET = 9093, f"{KAFKA}-cluster-ca-cert"
 POSTGRES, POSTGRES_PORT = "postgres", 5432
 REDIS_PORT, REGISTRY_PORT = 6379, 8080
-# The label of clients of the services: every pod of ours has it.
+# The label of clients of the services: every pod of Highwater has it.
 CLIENT = {"highwater.dev/client": "true"}
 ROLE = {"highwater.dev/role": "true"}
 USER_ID = 10_001  # of deploy/Dockerfile

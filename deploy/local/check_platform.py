@@ -1,6 +1,6 @@
 """Checks whether this machine can run the local stack, before anything is installed; prints one line if not.
 
-It runs under whatever `python3` there is, so its syntax stays that of the oldest Python 3.
+It runs under any installed `python3`, so its syntax stays that of the oldest Python 3.
 """
 
 import platform

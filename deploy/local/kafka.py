@@ -64,7 +64,7 @@ log.cleaner.dedupe.buffer.size=8388608
 # watch that log; brokers prove that they live by other requests), and the high watermark of every partition written to a file,
 # every five seconds (a broker that was killed takes it from its peers, and alone it is the end of the log).
 metadata.max.idle.interval.ms=60000
-# Fetches that were answered are let go of after so many: by default the last thousand are kept, each with its partitions.
+# How many answered fetches are kept: by default the last thousand, each with its partitions.
 fetch.purgatory.purge.interval.requests=20
 replica.high.watermark.checkpoint.interval.ms=60000
 # No JMX port is open, so nobody reads the thousands of names that each start would register.

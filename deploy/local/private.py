@@ -1,6 +1,6 @@
 """Folders and files that only their owner may open.
 
-Invariant: everything created here is 0700 or 0600 from its first moment, whatever the umask and whatever existed
+Invariant: everything created here is 0700 or 0600 from its first moment, independent of the umask and of what existed
 before.
 """
 

@@ -98,7 +98,7 @@ class _Answer(NamedTuple):
 
 
 def probe_url(url: str, timeout_seconds: float, certificate: str | None = None) -> str | None:
-    """Request a URL and expect 200; an https server must have the certificate in that file, whatever its name."""
+    """Request a URL and expect 200; an https server must have the certificate in that file, with any name."""
     try:
         context = None if certificate is None else _pinned(certificate)
     except OSError as error:

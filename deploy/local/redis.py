@@ -69,7 +69,7 @@ class Redis(Part):
     keeping: ClassVar[Mapping[str, str]] = {
         "appendonly": "yes",
         "appendfsync": "everysec",
-        # The append-only file matters: a failed snapshot, for lack of memory or space, is no reason to refuse writes.
+        # The append-only file matters: a failed snapshot, for lack of memory or space, must not refuse writes.
         "stop-writes-on-bgsave-error": "no",
         "maxmemory-policy": "noeviction",
     }

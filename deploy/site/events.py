@@ -56,11 +56,11 @@ _HEAD = """\
 
 <!-- Written by `make generate` from schemas/topics.py and the code; do not edit. -->
 
-Every topic: who publishes it, who reads it, and where that is in the code. `/asyncapi.json` of a running API says the same for
-tools ([AsyncAPI](https://www.asyncapi.com) 3.0), with every schema. Beside each topic is its dead-letter topic, `<topic>.dlq`.
+Every topic with its producers, its consumers and links to the code. `/asyncapi.json` of a running API has the same for
+tools ([AsyncAPI](https://www.asyncapi.com) 3.0), with every schema. Each topic has a dead-letter topic, `<topic>.dlq`.
 
-**Outside** topics are written by any client; the others by Highwater alone. Where PostgreSQL holds the effect, the event goes to
-the [outbox](../connectors/kafka/outbox.py) in the same transaction, and a relay publishes it. A key `a|b` is both values, joined
+Any client may write **outside** topics; only Highwater writes the others. If PostgreSQL stores the effect, the event goes to
+the [outbox](../connectors/kafka/outbox.py) in the same transaction, and a relay publishes it. A key `a|b` has both values, joined
 by `|`. Events are Avro in the Confluent wire format; `highwater tail TOPIC` shows them decoded.
 """
 

@@ -18,7 +18,7 @@ from highwater.streams.chunks.identity import check_key_part
 from highwater.streams.toml_files import read_toml
 
 _DEFAULT_FILE = Path(__file__).with_name("default_namespaces.toml")
-# A century: anything longer is a typing error, and its milliseconds fit every integer type of ours.
+# A century: anything longer is a typing error, and its milliseconds fit all our integer types.
 DAYS_MAX = 36_600
 # More per day than any installation serves, so that a setting can prevent a namespace from becoming hot.
 _QUERIES_MAX = 10**12

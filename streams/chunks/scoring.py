@@ -61,7 +61,7 @@ def text_share_of(mode: Mode, *, has_vector: bool, has_words: bool, text_share: 
     """Return the share of words in a similarity: 0 in semantic mode, but everything if there is no vector to compare
     with.
 
-    Otherwise only ages would decide the order, whatever the question.
+    Otherwise only ages would decide the order of every question.
     """
     if not has_words:
         return 0.0

@@ -7,7 +7,7 @@ Invariant: page, API and command all use `plan_restarts`, so the displayed plan 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 # Work that is restarted at once: as much as the sink of controls stores in one batch.
@@ -44,25 +44,19 @@ class FailedWork:
 
 @dataclass(frozen=True, slots=True)
 class RestartFilter:
-    """Which failed work is selected.
+    """Which of the failed work that was read is selected; ids, users and times are selected by the statement that reads it.
 
     Attributes:
         reason: a part of its error, ignoring case; empty: any.
         place: only work that continues there.
-        ids: only these; None: all.
     """
 
     reason: str = ""
     place: int | str | None = None
-    ids: Collection[str] | None = None
 
     def finds(self, work: FailedWork) -> bool:
         """Return whether failed work is selected."""
-        return (
-            self.reason.casefold() in work.error.casefold()
-            and self.place in (None, work.place)
-            and (self.ids is None or work.id in self.ids)
-        )
+        return self.reason.casefold() in work.error.casefold() and self.place in (None, work.place)
 
 
 @dataclass(frozen=True, slots=True)

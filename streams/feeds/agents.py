@@ -48,7 +48,7 @@ from highwater.streams.ticks import LastTick
 # Users judged in one partition at one tick. Judging costs about 40 us, requesting about 250 us: at worst a few seconds,
 # a fraction of the default tick; the remaining users come first at the next tick.
 USERS_PER_TICK_MAX = 10_000
-# Dirty channels are taken oldest first by the broker's times, whatever the product's clock shows.
+# Dirty channels are taken oldest first by the broker's times, not by the product's clock.
 _ANY_TIME_MS = 1 << 62
 
 _log = get_log("feeds")

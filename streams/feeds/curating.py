@@ -1,7 +1,7 @@
 """Applies a reader's curations to the clusters of a version.
 
 Invariant: every insight stays in exactly one cluster or outside, insights with equal vectors stay together, and the
-same clusters with the same curations give the same groups, in whatever order the curations are passed: they apply in
+same clusters with the same curations give the same groups, for any order of the curations: they apply in
 the order of the log. A repeat changes nothing.
 
 Clusters are found and matched with those of the last version without curations, which are applied to the result; so

@@ -5,7 +5,7 @@ Invariant: every cluster of the last version is continued by exactly one of this
 version continues exactly one or is new, and neither depends on the order in which clusters and members are given.
 
 Two clusters are compared by the Jaccard index over *shared* insights, those that both data sets held: an insight that
-did not exist before cannot have been in the cluster, and one that left the window is no loss. Pairs are chosen by an
+did not exist before cannot have been in the cluster, and one that left the window is not a loss. Pairs are chosen by an
 optimal assignment (Kuhn 1955). A cluster whose insights have all left the window shares nothing with anything: it died,
 and a cluster on the same subject that comes after it is another one. How the rest is classified follows MONIC
 (Spiliopoulou et al. 2006): shares of a cluster's surviving insights distinguish a merge from a split.

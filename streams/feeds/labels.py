@@ -1,7 +1,7 @@
 """Describes a cluster for a reader: its keywords, its label, and the insight that represents it.
 
-Invariant: the same clusters have the same descriptions in whatever order their insights come, every cluster has a label
-and a keyword whatever its texts contain, and both consist of words of the texts.
+Invariant: the same clusters have the same descriptions for any order of their insights, every cluster has a label
+and a keyword for any texts, and both consist of words of the texts.
 
 Keywords are weighed by class-based TF-IDF (Grootendorst 2022) with shares of texts as frequencies, so that a window
 that moves on by a week changes them little, and chosen by maximal marginal relevance (Carbonell and Goldstein 1998).

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from highwater.streams.feeds.policy import Policy
-from highwater.streams.feeds.rules import Decision, UserFacts, Wait, should_rebuild
+from highwater.streams.feeds.rules import Decision, UserFacts, Wait, facts_of_row, should_rebuild
 from highwater.streams.feeds.state import FORGET_AFTER_MS, User
 
 
@@ -55,18 +55,8 @@ def pending_of(user: User) -> Pending:
 
 def facts_of(user: User, pending: Pending) -> UserFacts:
     """Return the facts for the rules."""
-    return UserFacts(
-        plan=user.plan,
-        pending=pending.total,
-        is_subscribed=pending.subscriptions > 0,
-        last_active_at=user.last_active_at,
-        last_clustered_at=user.last_clustered_at,
-        last_checked_at=user.last_checked_at,
-        last_enqueued_at=user.last_enqueued_at,
-        in_flight_until=user.in_flight_until,
-        is_demanded=user.is_demanded,
-        is_changed=user.is_changed,
-    )
+    is_subscribed, is_demanded = pending.subscriptions > 0, user.is_demanded
+    return facts_of_row(user, pending.total, is_subscribed=is_subscribed, is_demanded=is_demanded)
 
 
 def may_ask_at(user: User, now: int) -> bool:

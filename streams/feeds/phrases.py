@@ -194,7 +194,7 @@ class _Lexicon:
         begin -= stripped[:begin].endswith(("@", "."))  # @types/node, .github
         written = stripped[begin : spans[-1][1]]
         inside = tuple((first - begin, last - begin) for first, last in spans)
-        # The surroundings of a word may split it differently (`99fooACLs`), so both together are one word.
+        # The neighbouring words may split a word differently (`99fooACLs`), so both together are one word.
         number = self._numbers.get((written, inside))
         if number is None:
             number = self._numbers[written, inside] = len(self.words)

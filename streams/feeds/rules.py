@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Protocol
 
 from highwater.streams.feeds.policy import PlanPolicy, Policy
 
@@ -58,6 +59,54 @@ class UserFacts:
     is_demanded: bool = False
     is_changed: bool = False
     held_back: int = 0
+
+
+class UserTimes(Protocol):
+    """What a user's row holds for the rules, in the worker's table and in PostgreSQL. Times as in `UserFacts`."""
+
+    @property
+    def plan(self) -> str:
+        """Return the name of the plan."""
+
+    @property
+    def last_active_at(self) -> int | None:
+        """Return the last activity."""
+
+    @property
+    def last_clustered_at(self) -> int | None:
+        """Return the last rebuild."""
+
+    @property
+    def last_checked_at(self) -> int | None:
+        """Return the last check without a rebuild."""
+
+    @property
+    def last_enqueued_at(self) -> int | None:
+        """Return the last request of a rebuild."""
+
+    @property
+    def in_flight_until(self) -> int | None:
+        """Return the deadline of an unanswered request."""
+
+    @property
+    def is_changed(self) -> bool:
+        """Return whether the contents are outdated for another reason than new insights."""
+
+
+def facts_of_row(row: UserTimes, pending: int, *, is_subscribed: bool, is_demanded: bool = False) -> UserFacts:
+    """Return the facts of a row; `pending` is the sum over its subscriptions."""
+    return UserFacts(
+        row.plan,
+        pending,
+        is_subscribed,
+        row.last_active_at,
+        row.last_clustered_at,
+        row.last_checked_at,
+        row.last_enqueued_at,
+        row.in_flight_until,
+        is_demanded,
+        row.is_changed,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ OVERLAP_MAX = 0.6
 KEYWORD_BONUS = 2.0
 # Lines whose words a process remembers, about 1 KB each: a window has one new line in a hundred.
 BAGS_MAX = 16_384
-# A shorter sentence says little; a longer one is no better.
+# A shorter sentence says little; a longer one is not better.
 TELLING_WORDS = 5
 
 

@@ -34,7 +34,7 @@ STOP_WORDS = frozenset(
     use used using very via was we were what when where which while who whom why will with would you your s t d ll re ve
     don doesn isn let etc""".split()  # noqa: SIM905 prose reads better than 150 quotes
 )
-# Words that most change notes share whatever their subject. They say how, not what.
+# Words that most change notes share, for any subject. They say how, not what.
 FAINT_WORDS = frozenset(
     """add added adding adds allow avoid bug bump change changed changes chore ci clean cleanup commit ensure enable
     feat feature fix fixed fixes fixing fixup handle hotfix implement improve improved improvement improvements
@@ -61,7 +61,7 @@ ACTION_WORDS = frozenset(
     )
 )
 
-# Words that say nothing alone: manner, amount and order. Never a keyword beside another word.
+# Words without a meaning of their own: manner, amount and order. Never a keyword beside another word.
 HOLLOW_WORDS = frozenset(
     """according actual actually additional already always another appropriate based better cannot case cases certain
     close closed closes com common correct correctly current currently default different due either else existing

@@ -76,8 +76,8 @@ def check_feeds_event(topic: str, event: Mapping[str, Any], *, embedding_dimensi
 
 
 def are_plain_insights(events: Sequence[InsightIngested]) -> bool:
-    """Return whether `check_feeds_event` certainly accepts each of many insights, checked at once; False says nothing
-    about any of them.
+    """Return whether `check_feeds_event` certainly accepts each of many insights, checked at once; after False,
+    check each of them.
     """
     if not events:
         return True

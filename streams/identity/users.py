@@ -94,7 +94,7 @@ class Folded:
 
 # A demand does not change the user, and an erasure may find nothing left to erase: both are published anyway.
 _ALWAYS_TOLD = frozenset({REBUILD_DEMANDED, CLUSTERS_CURATED, USER_ERASED})
-# Events about a user who is known from other events.
+# Events about a user that is known from other events.
 _ABOUT_KNOWN = frozenset({REBUILD_DEMANDED, CLUSTERS_CURATED})
 
 

@@ -1,6 +1,6 @@
 """The names of documents and files when a user saves them (RFC 6266).
 
-Invariant: a name is a single path component, whatever the caller or a deck's title contains, so saving under it stays
+Invariant: a name is a single path component for any caller and any title of a deck, so saving under it stays
 in the folder. If no name was given, it is derived from the digest and the media type.
 """
 

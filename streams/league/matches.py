@@ -74,7 +74,7 @@ class Match:
 
 
 def fold_scheduled(match: Match | None, event: MatchScheduled, cause: Cause) -> Match:
-    """Return the match after a `league.match-scheduled`; a match keeps its season and its score whatever its new date."""
+    """Return the match after a `league.match-scheduled`; a match keeps its season and its score at any new date."""
     if match is not None and cause.order < match.schedule_by.order:
         return match
     told: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""What calls of the language model cost (R1.41). Invariant: money is decimal, and an unknown price is no price, never zero."""
+"""What calls of the language model cost (R1.41). Invariant: money is decimal, and an unknown price is None, never zero."""
 
 from __future__ import annotations
 

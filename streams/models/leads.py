@@ -36,7 +36,7 @@ def lead_of(text: str) -> str:
 
 
 def _is_title(paragraph: str) -> bool:
-    """One line that is no sentence."""
+    """One line that is not a sentence."""
     return len(paragraph) <= _TITLE_CHARACTERS_MAX and "\n" not in paragraph and not paragraph.endswith(_NOT_OF_TITLES)
 
 

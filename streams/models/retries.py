@@ -1,6 +1,6 @@
 """What follows a call of the language model without a usable answer (R1.31 to R1.37).
 
-Invariant: one count of three calls per stage, whatever their failures; an unusable answer is requested once more. A
+Invariant: one count of three calls per stage, for all kinds of failures; an unusable answer is requested once more. A
 wait is a time at which the next attempt is due, never a sleep.
 """
 

@@ -44,7 +44,9 @@ class Kind:
     is_private: bool = False
     is_live: bool = False
     is_impersonal: bool = False  # it contains no user data: no erasure has to check it outside the product
-    is_family: bool = False  # its documents come from the same facts: whatever makes one stale makes all of them stale
+    is_family: bool = (
+        False  # its documents come from the same facts: a change that makes one stale makes all of them stale
+    )
     is_absence_shown: bool = False  # readers are served a page without it, so one that returns has a version of its own
     about: str = ""
     of: str = "page"

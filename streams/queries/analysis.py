@@ -17,7 +17,7 @@ LABEL_CHARACTERS_MAX = 200
 # More words than this match everything; a query of 4,000 tokens repeats words long before.
 KEYWORDS_MAX = 32
 KEYWORD_CHARACTERS_MAX = 80
-# The limit of the model's reference to memories: a hundred times the ids of 20 records. A longer object is no reference.
+# The limit of the model's reference to memories: a hundred times the ids of 20 records. A longer object is not a reference.
 CONTEXT_CHARACTERS_MAX = 16_384
 
 

@@ -1,4 +1,4 @@
-"""The texts that only readers of the code see: docstrings and comments."""
+"""The texts that only readers of the repository see: docstrings, comments and documents."""
 
 from __future__ import annotations
 
@@ -16,12 +16,32 @@ _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 # Names of the code, and the lines of examples.
 _CODE = re.compile(r"`[^`]*`|^ {4}(?=.*[=()]).*$", re.MULTILINE)
 
+_BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+_PARAGRAPH = re.compile(r"\S.*?(?=\n\s*\n|\Z)", re.DOTALL)
+_ADDRESS = re.compile(r"\]\([^)]*\)")
+# A released section of the changelog stays as it is; notices quote licences; the table of tasks quotes threads of other projects,
+# and the page about searches the questions that were searched.
+NOT_HELD = ("CHANGELOG.md", "THIRD_PARTY.md", "docs/tasks.md", "docs/benchmarks/search.md", "ARCHITECTURE.md")
+
 
 def code_texts() -> Iterator[Text]:
     """The docstrings and comments of every module, without names and examples in them."""
     for room in ROOMS:
         for path in sorted((ROOT / room).rglob("*.py")):
             yield from _of_module(path)
+
+
+def document_texts() -> Iterator[Text]:
+    """The paragraphs of every document, without names, blocks of code and addresses of links; place and line of each."""
+    folders = (ROOT / folder for folder in (*ROOMS, "docs", "tests"))
+    for path in sorted([*ROOT.glob("*.md"), *(page for folder in folders for page in folder.rglob("*.md"))]):
+        place = str(path.relative_to(ROOT))
+        if place in NOT_HELD:
+            continue
+        source = _BLOCK.sub(lambda block: "\n" * block[0].count("\n"), path.read_text(encoding="utf-8"))
+        for paragraph in _PARAGRAPH.finditer(source):
+            line = source.count("\n", 0, paragraph.start()) + 1
+            yield Text(f"{place}:{line}", _ADDRESS.sub("]", _CODE.sub("", paragraph[0])))
 
 
 def _of_module(path: Path) -> Iterator[Text]:

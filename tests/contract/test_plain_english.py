@@ -7,12 +7,12 @@ import re
 import pytest
 
 from tests import ROOT
-from tests.contract.code_texts import ROOMS, code_texts
+from tests.contract.code_texts import ROOMS, code_texts, document_texts
 from tests.contract.visible_texts import Text, all_texts
 
 TEXTS = list(dict.fromkeys(all_texts()))
-# Columns: a phrase, what to say instead, and whether docstrings and comments avoid it too. "no": the phrase has a plain
-# meaning there ("it is none", the model version called basis), so a search would find more than it should.
+# Columns: a phrase, what to say instead, and whether docstrings, comments and documents avoid it too. "no": the phrase has
+# a plain meaning there (the parts of a cluster, the model version called basis), so a search would find more than it should.
 _LINES = (ROOT / "tests" / "contract" / "glossary.tsv").read_text(encoding="utf-8").splitlines()[1:]
 _ENTRIES = [line.split("\t") for line in _LINES]
 GLOSSARY = [(phrase, instead) for phrase, instead, _ in _ENTRIES]
@@ -42,6 +42,17 @@ def test_no_phrase_of_the_glossary_in_docstrings_and_comments():
     # A broken collector would find nothing.
     assert {text.where.split("/")[0] for text in texts} == set(ROOMS)
     assert len(texts) > 5_000
+
+
+def test_no_phrase_of_the_glossary_in_documents():
+    """Neither in pages of `docs/` nor in READMEs of folders; no second name for a subsystem."""
+    texts = list(document_texts())
+    assert found("|".join([*IN_CODE, r"\bhouseholds?\b"]), texts) == [], (
+        "tests/contract/glossary.tsv names what to say instead"
+    )
+    places = {text.where.split(":")[0] for text in texts}
+    assert {"README.md", "docs/clusters.md", "connectors/kafka/README.md", "tests/README.md"} <= places
+    assert len(places) > 150
 
 
 def test_no_number_of_a_requirement():

@@ -9,8 +9,8 @@ from nicegui import ui
 
 from highwater.api.dashboard import figures
 from highwater.api.dashboard.restarts import Jobs, Restarts
-from highwater.api.dashboard.tables import table_html
-from highwater.api.dashboard.tiles import filtered, linked_tile, loading
+from highwater.api.dashboard.tables import WorkList
+from highwater.api.dashboard.tiles import linked_tile, loading
 from highwater.api.dashboard.view import View, chip, link, note, page, segment, set_html, text
 from highwater.api.jobs.routes_restarts import RESTART_JOBS
 from highwater.connectors.dashboard import read_model as dashboard_reads
@@ -62,7 +62,7 @@ async def _build(view: View) -> None:
         only = view.only_user
         rows = await dashboard_reads.jobs(view.services.database.require(), only, _LISTED_MAX)
         set_html(tiles, _tiles(rows))
-        set_html(listed, _list(rows, group))
+        set_html(listed, JOBS.html(rows, group))
 
     view.live(_REFRESH_SECONDS, refresh)
 
@@ -81,18 +81,6 @@ def _tiles(rows: list[dict[str, Any]]) -> str:
         + of("failed", "failed or expired")
         + linked_tile(f"{cost:,.2f} USD", f"cost of the latest {len(rows)}", "/jobs")
         + "</div>"
-    )
-
-
-def _list(rows: list[dict[str, Any]], group: str) -> str:
-    if not rows:
-        return '<div class="hw-card hw-muted">No job yet: <code>POST /api/jobs</code> has a deck made.</div>'
-    shown = [row for row in rows if row["status"] in _GROUPS[group]] if group in _GROUPS else rows
-    head = filtered(len(shown), len(rows), group, "/jobs") if group in _GROUPS else ""
-    return head + table_html(
-        ("submitted (UTC)", "kind", "status", "progress", "took#", "organization", "user", "job"),
-        "".join(map(_line, shown)),
-        "The latest jobs",
     )
 
 
@@ -125,3 +113,13 @@ def _line(row: Mapping[str, Any]) -> str:
         f'<td class="hw-mono"><a href="{job_address(row["job_id"])}" title="{text(row["job_id"])}">'
         f"{text(row['job_id'][:_ID_CHARACTERS])}</a></td></tr>"
     )
+
+
+JOBS = WorkList(
+    "/jobs",
+    "The latest jobs",
+    ("submitted (UTC)", "kind", "status", "progress", "took#", "organization", "user", "job"),
+    _line,
+    {name: frozenset(statuses).__contains__ for name, statuses in _GROUPS.items()},
+    "No job yet: <code>POST /api/jobs</code> creates a deck.",
+)

@@ -9,8 +9,8 @@ from nicegui import ui
 
 from highwater.api.dashboard import figures
 from highwater.api.dashboard.restarts import Queries, Restarts
-from highwater.api.dashboard.tables import table_html
-from highwater.api.dashboard.tiles import filtered, linked_tile, loading
+from highwater.api.dashboard.tables import WorkList
+from highwater.api.dashboard.tiles import linked_tile, loading
 from highwater.api.dashboard.view import View, chip, link, note, page, segment, set_html, text
 from highwater.api.queries.routes_restarts import RESTART_QUERIES
 from highwater.connectors.dashboard import read_model as dashboard_reads
@@ -19,7 +19,6 @@ from highwater.streams.queries.states import Status
 
 _REFRESH_SECONDS = 2.0
 _LISTED_MAX = 100
-_GROUPS = ("completed", "failed", "waiting")
 STATUS_TONES = {Status.COMPLETED: "hw-good", Status.FAILED: "hw-bad"}
 
 
@@ -55,7 +54,7 @@ async def _build(view: View) -> None:
             )
             return
         rows = await dashboard_reads.runs(view.services.database.require(), only, _LISTED_MAX)
-        set_html(listed, _list(rows, group))
+        set_html(listed, QUERIES.html(rows, group))
         if view.sees_all:
             set_html(tiles, _tiles(await view.get("/api/queries/metrics", minutes=60)))
 
@@ -81,24 +80,6 @@ def _tiles(metrics: Mapping[str, Any]) -> str:
     )
 
 
-def _is_of(status: str, group: str) -> bool:
-    if group == "waiting":
-        return status not in STATUS_TONES
-    return status.lower() == group
-
-
-def _list(rows: list[dict[str, Any]], group: str) -> str:
-    if not rows:
-        return '<div class="hw-card hw-muted">No query yet: <code>highwater ask USER "…"</code>.</div>'
-    shown = [row for row in rows if _is_of(row["status"], group)] if group in _GROUPS else rows
-    head = filtered(len(shown), len(rows), group, "/queries") if group in _GROUPS else ""
-    return head + table_html(
-        ("asked (UTC)", "query", "status", "took#", "user"),
-        "".join(map(_line, shown)),
-        "The latest queries",
-    )
-
-
 def _line(row: Mapping[str, Any]) -> str:
     ended = row["completed_at"]
     took = figures.seconds((ended - row["created_at"]) / 1000) if ended is not None else figures.DASH
@@ -109,3 +90,17 @@ def _line(row: Mapping[str, Any]) -> str:
         f'<td class="hw-number">{took}</td><td class="hw-mono">'
         f'<a href="{text(link("/user", id=row["user_id"]))}">{text(row["user_id"])}</a></td></tr>'
     )
+
+
+QUERIES = WorkList(
+    "/queries",
+    "The latest queries",
+    ("asked (UTC)", "query", "status", "took#", "user"),
+    _line,
+    {
+        "completed": lambda status: status == Status.COMPLETED,
+        "failed": lambda status: status == Status.FAILED,
+        "waiting": lambda status: status not in STATUS_TONES,
+    },
+    'No query yet: <code>highwater ask USER "…"</code>.',
+)

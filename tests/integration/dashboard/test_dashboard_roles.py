@@ -13,8 +13,8 @@ import pytest
 from websockets.sync.client import ClientConnection, connect
 
 from highwater.api.core.access import PUBLIC
-from highwater.api.dashboard.door import COOKIE
 from highwater.api.dashboard.mount import ACCESS, PAGES
+from highwater.api.dashboard.sign_in import COOKIE
 from tests.integration.api_server import Api, running_api
 
 KEYS = {"admin": "root-key", "editor": "edit-key", "viewer": "eye-key", "bound": "ann-key", "org": "org-key"}

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from highwater.api.core.oidc import LEEWAY_SECONDS
-from highwater.api.dashboard.door import COOKIE
+from highwater.api.dashboard.sign_in import COOKIE
 from highwater.streams.access import trusts_nobody
 from tests.integration.api_server import Api, running_api, wait_until
 

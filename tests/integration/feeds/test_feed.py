@@ -13,7 +13,8 @@ import pytest
 
 from highwater.connectors.models.chat import ChatModel, ModelError
 from highwater.connectors.models.chat_service import ChatEndpoint
-from highwater.connectors.redis.link import TRUSTED_MS, Head, ResourceCache, open_redis
+from highwater.connectors.redis.link import open_redis
+from highwater.connectors.redis.resource_cache import TRUSTED_MS, Head, ResourceCache
 from highwater.streams.retry import RetryPolicy
 from tests.integration.api_server import (
     NOW,

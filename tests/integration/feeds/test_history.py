@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from highwater.connectors.redis.link import TRUSTED_MS
+from highwater.connectors.redis.resource_cache import TRUSTED_MS
 from highwater.streams.feeds.tracking import ChangeKind
 from tests.integration.api_server import (
     VERSIONS_KEPT,

@@ -12,7 +12,8 @@ from highwater.connectors.feeds.mirror import Mirror
 from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.pages.cache import CacheVersions
 from highwater.connectors.redis.keys import RESOURCE_VERSION, resource_key
-from highwater.connectors.redis.link import RedisAwayError, RedisLink, ResourceCache
+from highwater.connectors.redis.link import RedisAwayError, RedisLink
+from highwater.connectors.redis.resource_cache import ResourceCache
 from highwater.streams.clock import to_datetime
 from tests.conftest import Stack
 from tests.integration.connecting import event, fresh, in_transaction, until

@@ -18,7 +18,8 @@ from highwater.connectors.pages.maker import DocumentMaker
 from highwater.connectors.pages.reads import Documents, NoSuchDocumentError
 from highwater.connectors.pages.regeneration import RegenerationLocks
 from highwater.connectors.redis.keys import DOCUMENT
-from highwater.connectors.redis.link import RedisLink, ResourceCache
+from highwater.connectors.redis.link import RedisLink
+from highwater.connectors.redis.resource_cache import ResourceCache
 from highwater.streams.clock import fresh_id
 from highwater.streams.league.resources import LEAGUE_RULES, resource, resource_of
 from highwater.streams.league.windows import WindowOptions

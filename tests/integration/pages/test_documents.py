@@ -19,7 +19,8 @@ from highwater.connectors.pages.regeneration import RegenerationLocks
 from highwater.connectors.pages.versions import bump, next_version
 from highwater.connectors.postgres.pool import open_pool, transaction
 from highwater.connectors.redis.keys import DOCUMENT
-from highwater.connectors.redis.link import TRUSTED_MS, RedisLink, ResourceCache, open_redis
+from highwater.connectors.redis.link import RedisLink, open_redis
+from highwater.connectors.redis.resource_cache import TRUSTED_MS, ResourceCache
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import fresh_id, monotonic_seconds
 from highwater.streams.league.resources import LEAGUE_RULES, resource

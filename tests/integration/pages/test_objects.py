@@ -23,8 +23,9 @@ from highwater.connectors.pages.reads import Documents
 from highwater.connectors.pages.regeneration import RegenerationLocks
 from highwater.connectors.postgres.pool import transaction
 from highwater.connectors.redis.keys import DOCUMENT
-from highwater.connectors.redis.link import Head, RedisAwayError, RedisLink, ResourceCache
+from highwater.connectors.redis.link import RedisAwayError, RedisLink
 from highwater.connectors.redis.objects import POINTER, name_of, open_objects
+from highwater.connectors.redis.resource_cache import Head, ResourceCache
 from highwater.schemas.errors import ConfigurationError
 from highwater.streams.clock import fresh_id
 from highwater.streams.league.resources import LEAGUE_RULES, resource

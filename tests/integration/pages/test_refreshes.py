@@ -12,7 +12,8 @@ from highwater.connectors.pages.maker import DocumentMaker
 from highwater.connectors.pages.refreshes import RELATIVES_MADE_MAX, Refreshes
 from highwater.connectors.postgres.pool import transaction
 from highwater.connectors.redis.keys import DOCUMENT, RESOURCE_VERSION, resource_key
-from highwater.connectors.redis.link import RedisLink, ResourceCache
+from highwater.connectors.redis.link import RedisLink
+from highwater.connectors.redis.resource_cache import ResourceCache
 from highwater.schemas.cache import INVALIDATION_REQUESTED, PREWARM_REQUESTED
 from highwater.schemas.league import REFRESH_REQUESTED
 from highwater.streams.league.resources import KINDS, LEAGUE_RULES, resource

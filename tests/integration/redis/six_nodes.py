@@ -14,7 +14,7 @@ from highwater.deploy.local.process import Command, ManagedProcess
 from highwater.deploy.local.redis import server_program
 
 NODES, PRIMARIES, SLOTS = 6, 3, 16_384
-# A node that is silent for so long is replaced; not less than readers trust what they were told (`link.TRUSTED_MS`).
+# A node that is silent for so long is replaced; not less than readers trust what they were told (`resource_cache.TRUSTED_MS`).
 NODE_TIMEOUT_MS = 2_000
 _PORT_FIRST = 7_300
 # A node talks to the others here, counted from its port.

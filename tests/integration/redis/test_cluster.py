@@ -24,7 +24,8 @@ from highwater.connectors.models.embeddings import BuiltInEmbedder
 from highwater.connectors.pages.regeneration import RegenerationLocks
 from highwater.connectors.redis.client import ask_once
 from highwater.connectors.redis.keys import DIRTY_CHANNELS, DOCUMENT, REVOKED_AT, key
-from highwater.connectors.redis.link import Head, RedisAwayError, RedisLink, ResourceCache, open_redis
+from highwater.connectors.redis.link import RedisAwayError, RedisLink, open_redis
+from highwater.connectors.redis.resource_cache import Head, ResourceCache
 from highwater.deploy.local.probes import probe_redis
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.identity.plans import PLANS

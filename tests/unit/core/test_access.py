@@ -69,7 +69,7 @@ def test_in_whose_name_something_is_made() -> None:
 
 
 def test_what_is_refused_before_the_body_is_read() -> None:
-    """A role that no resource would make enough, a household that the key is not for, a session where keys alone may."""
+    """A role that no resource would make enough, a subsystem that the key is not for, a session where keys alone may."""
     assert refusal(END, Principal(Role.VIEWER)) is Refusal.ROLE
     assert refusal(END, Principal(Role.VIEWER, organization_id="acme")) is Refusal.ROLE
     assert refusal(END, Principal(Role.VIEWER, "ada")) is None
@@ -128,7 +128,7 @@ def test_nothing_is_answered_before_its_owner_was_checked() -> None:
     ],
 )
 def test_keys_that_a_stream_of_changes_shows(key: str, viewer: bool, ada: bool, acme: bool) -> None:
-    """Each caller sees what it may read; an admin sees all, and a limited key its households."""
+    """Each caller sees what it may read; an admin sees all, and a limited key its subsystems."""
     passports = load_passports()
     principals = (Principal(Role.VIEWER), Principal(Role.EDITOR, "ada"), Principal(Role.EDITOR, organization_id="acme"))
     assert [may_read_key(one, key, passports) for one in principals] == [viewer, ada, acme]

@@ -18,7 +18,8 @@ from highwater.api.core.paging import decode_cursor, encode_cursor
 from highwater.api.core.paths import IdConvertor, canonical_path
 from highwater.connectors.feeds.items import FeedCluster, FeedInsight, FeedWriter, extractive_item
 from highwater.connectors.models.chat import ModelError
-from highwater.connectors.redis.link import TRUSTED_MS, Head, RedisLink
+from highwater.connectors.redis.link import RedisLink
+from highwater.connectors.redis.resource_cache import TRUSTED_MS, Head
 from highwater.schemas.errors import ConfigurationError, UnavailableError
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from highwater.api.core.auth import Role
-from highwater.api.dashboard.door import _own_path
 from highwater.api.dashboard.openid import Attempt, SignInRefusedError, code_of, read_attempt
+from highwater.api.dashboard.sign_in import _own_path
 from highwater.api.identity.signing_in import session_role
 
 ATTEMPT = Attempt("st", "no", "ve", "/browse?topic=a~b&x=ü")

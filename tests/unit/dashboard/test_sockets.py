@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from highwater.api.dashboard.door import COOKIE
+from highwater.api.dashboard.sign_in import COOKIE
 from highwater.api.dashboard.sockets import _of_own_page, is_of_browser
 
 

@@ -44,16 +44,16 @@ def test_a_figure_of_the_jobs_leads_to_as_many_jobs() -> None:
     assert len(figures) == 4
     assert dict(figures)["/jobs?status=failed"] == "10"  # 4 failed, 6 expired
     for address, count in figures:
-        assert jobs._list(rows, address.rpartition("=")[2]).count("<tr data-key=") == int(count) > 0
-    assert jobs._list(rows, "none").count("<tr data-key=") == len(rows)
+        assert jobs.JOBS.html(rows, address.rpartition("=")[2]).count("<tr data-key=") == int(count) > 0
+    assert jobs.JOBS.html(rows, "none").count("<tr data-key=") == len(rows)
 
 
 def test_every_query_is_completed_failed_or_waiting() -> None:
     """The three lists have each query once."""
     rows = [run(status) for status in Status]
-    counts = [queries._list(rows, group).count("<tr data-key=") for group in ("completed", "failed", "waiting")]
+    counts = [queries.QUERIES.html(rows, group).count("<tr data-key=") for group in ("completed", "failed", "waiting")]
     assert counts == [1, 1, len(rows) - 2]
-    assert f"1 of the latest {len(rows)}: failed" in queries._list(rows, "failed")
+    assert f"1 of the latest {len(rows)}: failed" in queries.QUERIES.html(rows, "failed")
 
 
 def test_a_channel_leads_to_its_insights_for_who_may_read_topics() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from highwater.api.feeds.quick import ShortFeeds
-from highwater.connectors.redis.link import TRUSTED_MS, Head
+from highwater.connectors.redis.resource_cache import TRUSTED_MS, Head
 from highwater.streams.telemetry import CONDITIONAL_GETS
 from tests.unit.pages.apps import KEYS, Connection, ask, make_apps
 

@@ -19,7 +19,7 @@ from highwater.connectors.feeds.read_model import (
     tracked_cluster,
     unread_clusters,
 )
-from highwater.connectors.redis.link import Head
+from highwater.connectors.redis.resource_cache import Head
 from highwater.streams.feeds.tracking import new_since
 from tests.integration.api_server import cluster, old_cluster
 

@@ -11,7 +11,7 @@ import pytest
 
 from highwater.api.league.matches import DROPPED_MAX, MatchDocuments, cause_of_both
 from highwater.connectors.pages.reads import DocumentPendingError, NoSuchDocumentError, Served
-from highwater.connectors.redis.link import Head
+from highwater.connectors.redis.resource_cache import Head
 from highwater.streams.pages.kinds import CacheOptions, Resource
 from highwater.streams.pages.refresh import Freshness
 

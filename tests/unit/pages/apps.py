@@ -19,7 +19,7 @@ from highwater.api.league.matches import MatchDocuments
 from highwater.api.league.routes_reads import shown_pages
 from highwater.api.pages.shortcut import ShortCut
 from highwater.connectors.pages.reads import NoSuchDocumentError, Served
-from highwater.connectors.redis.link import Head
+from highwater.connectors.redis.resource_cache import Head
 from highwater.streams.identity.rate_limits import RateLimit
 from highwater.streams.pages.kinds import CacheOptions, Resource
 from highwater.streams.pages.refresh import Freshness

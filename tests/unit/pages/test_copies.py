@@ -8,7 +8,7 @@ import brotli
 import pytest
 
 from highwater.connectors.pages.copies import BROTLI, GZIP, IDENTITY, Copies, compress, decompress
-from highwater.connectors.redis.link import Head
+from highwater.connectors.redis.resource_cache import Head
 
 
 def head(version: int, **more: int) -> Head:

@@ -12,7 +12,7 @@ from highwater.api.app import create_app
 from highwater.api.core.auth import Authenticator, Principal, parse_api_keys
 from highwater.api.pages.documents import ATTEMPTS_MAX, document_headers
 from highwater.connectors.pages.reads import DocumentPendingError, Served
-from highwater.connectors.redis.link import Head
+from highwater.connectors.redis.resource_cache import Head
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.pages.kinds import CacheOptions, Resource
 from highwater.streams.pages.refresh import Freshness

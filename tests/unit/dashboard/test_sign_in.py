@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from highwater.api.core.auth import Authenticator, parse_api_keys
-from highwater.api.dashboard.door import COOKIE, VISITORS_MAX, SignIn
+from highwater.api.dashboard.sign_in import COOKIE, VISITORS_MAX, SignIn
 
 
 async def no_session(_token: str) -> None:
@@ -14,20 +14,20 @@ async def no_session(_token: str) -> None:
 
 
 @pytest.fixture
-def door() -> SignIn:
-    """A door with two keys."""
+def sign_in() -> SignIn:
+    """The sign-in with two keys."""
     authenticator = Authenticator(parse_api_keys("viewer:look-key:ada,admin:do-key"), no_session)
     return SignIn(lambda: authenticator)
 
 
-def client(door: SignIn) -> httpx.AsyncClient:
+def client(sign_in: SignIn) -> httpx.AsyncClient:
     """A browser before it."""
-    return httpx.AsyncClient(transport=httpx.ASGITransport(door), base_url="http://t")
+    return httpx.AsyncClient(transport=httpx.ASGITransport(sign_in), base_url="http://t")
 
 
-async def test_a_key_opens_and_the_cookie_does_not_hold_it(door):
+async def test_a_key_opens_and_the_cookie_does_not_hold_it(sign_in):
     """HttpOnly and strict, so that no script and no other site uses it."""
-    async with client(door) as browser:
+    async with client(sign_in) as browser:
         answer = await browser.post("/login?next=/topics", data={"key": "do-key"})
     assert (answer.status_code, answer.headers["location"]) == (303, "/topics")
     cookie = answer.headers["set-cookie"]
@@ -36,9 +36,9 @@ async def test_a_key_opens_and_the_cookie_does_not_hold_it(door):
     assert "SameSite=strict" in cookie
 
 
-async def test_a_wrong_key_does_not(door):
+async def test_a_wrong_key_does_not(sign_in):
     """It is told so, and no cookie is given."""
-    async with client(door) as browser:
+    async with client(sign_in) as browser:
         answer = await browser.post("/login", data={"key": "guess"})
     assert answer.status_code == 401
     assert "set-cookie" not in answer.headers
@@ -48,26 +48,26 @@ async def test_a_wrong_key_does_not(door):
 @pytest.mark.parametrize(
     "wanted", ["https://evil.example/", "//evil.example", "/\\evil.example", "javascript:alert(1)"]
 )
-async def test_it_leads_to_pages_of_ours_only(door, wanted):
+async def test_it_leads_to_pages_of_ours_only(sign_in, wanted):
     """A link to the form sends nobody elsewhere."""
-    async with client(door) as browser:
+    async with client(sign_in) as browser:
         answer = await browser.post("/login", params={"next": wanted}, data={"key": "do-key"})
     assert answer.headers["location"] == "/"
 
 
-async def test_signing_out_forgets_the_key(door):
+async def test_signing_out_forgets_the_key(sign_in):
     """The cookie stands for nobody after it."""
-    async with client(door) as browser:
+    async with client(sign_in) as browser:
         await browser.post("/login", data={"key": "do-key"})
-        assert browser.cookies.get(COOKIE) in door._keys
+        assert browser.cookies.get(COOKIE) in sign_in._keys
         await browser.get("/logout")
-    assert dict(door._keys) == {}
+    assert dict(sign_in._keys) == {}
 
 
-async def test_browsers_that_are_remembered_are_bounded(door):
+async def test_browsers_that_are_remembered_are_bounded(sign_in):
     """The one that signed in first is asked again."""
-    first = door._remember("Bearer do-key")
+    first = sign_in._remember("Bearer do-key")
     for _ in range(VISITORS_MAX):
-        door._remember("Bearer do-key")
-    assert len(door._keys) == VISITORS_MAX
-    assert first not in door._keys
+        sign_in._remember("Bearer do-key")
+    assert len(sign_in._keys) == VISITORS_MAX
+    assert first not in sign_in._keys

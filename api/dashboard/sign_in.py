@@ -126,7 +126,7 @@ class SignIn:
             return self._openid.forget(self._form("/", f"You are not signed in: {error}", status=401))
         except UnavailableError as error:
             return self._form("/", f"Sign-in is unavailable: {error}", status=503)
-        # The cookie is strict, so a redirect from the provider would arrive without it: a page of ours continues.
+        # The cookie is strict, so a redirect from the provider would arrive without it: our own page continues.
         target = escape(_own_path(signed_in.wanted), quote=True)
         answer = HTMLResponse(_SIGNED_IN.format(target=target), headers={"Cache-Control": "no-store"})
         self._set_cookie(request, answer, f"Bearer {signed_in.session_id}")
@@ -177,7 +177,7 @@ class SignIn:
 
 
 def _own_path(wanted: str) -> str:
-    """Return the next page: a path of ours, whatever a link contains."""
+    """Return the next page: always a path of this site."""
     if _STRIPPED.search(wanted):
         return "/"
     parts = urlsplit(wanted)
