@@ -16,7 +16,6 @@ from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
 from highwater.connectors.kafka.handler import ProcessContext
-from highwater.connectors.kafka.registry import Registry
 from highwater.connectors.redis.link import RedisLink, open_redis
 from highwater.deploy.local.stack import Addresses, LocalStack
 from highwater.schemas.codec import Codec
@@ -24,7 +23,7 @@ from highwater.streams.settings import Settings
 from tests.conftest import RUNNING, Stack, stack_of
 from tests.integration.agents import Kafka, Worker, empty
 from tests.integration.api_server import Api, Seeds, running_api
-from tests.integration.connecting import surroundings
+from tests.integration.connecting import codec_of, surroundings
 from tests.integration.databases import make_database
 
 # Modules run one after the other, so one number serves them all; it is not the session's own, which is 0.
@@ -43,7 +42,7 @@ async def around(stack: Stack) -> AsyncIterator[ProcessContext]:
 @pytest.fixture(scope="module")
 async def codec(stack: Stack) -> Codec:
     """What reads and writes the log."""
-    return await Registry(stack.schema_registry).codec()
+    return await codec_of(stack)
 
 
 @pytest.fixture
