@@ -15,7 +15,8 @@ from typing import Any
 import hypothesis
 import pytest
 
-from highwater.deploy.local.stack import Addresses, LocalStack
+from highwater.deploy.local.part import Addresses
+from highwater.deploy.local.stack import LocalStack
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.settings import Settings, read_settings
 
