@@ -8,13 +8,12 @@ Invariant: an owner stores nothing under a lease that another has taken. Its tra
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager, suppress
 from enum import StrEnum, unique
 
 import asyncpg
 
-from highwater.connectors.postgres.locks import FormerLock
 from highwater.connectors.postgres.pool import AWAY, Connection
 from highwater.connectors.postgres.statements import QUERIES
 from highwater.schemas.errors import UnavailableError
@@ -40,20 +39,6 @@ class LeaseKind(StrEnum):
     FEED_BUILD = "feed-build"  # a user whose feed document is being built
     HISTORY = "history"  # `recorder`: the API process that records the history of metrics
     USER_REBUILD = "user-rebuild"  # a user, while Redis is unavailable
-
-
-# Kinds that the previous release owned by advisory session locks, with their class; the second number is the name, or
-# given here. While roles are replaced one by one, two relays of one shard would change the order of a key's events, and
-# an engine that takes another for dead would repeat paid calls. Sources of chunks, builds of feeds and rebuilds of
-# users are left out: concurrent work stores the same. Remove this after the next release.
-_FORMER: Mapping[LeaseKind, int] = {
-    LeaseKind.OUTBOX: FormerLock.OUTBOX,
-    LeaseKind.WORKER: FormerLock.WORKER,
-    LeaseKind.EMBED: FormerLock.BASIS_RUNNER,
-    LeaseKind.CHUNK_INDEXES: FormerLock.CHUNK_INDEXES,
-}
-_FORMER_NUMBERS = {"runner": 1, "keeper": 1}
-FORMER_OWNER = "a process of the release before leases"
 
 
 class LeaseLostError(UnavailableError):
@@ -93,8 +78,6 @@ class Leases:
     async def take(self, connection: Connection, names: Iterable[str]) -> list[str]:
         """Take the free ones of these names; return which they were."""
         asked_at, wanted = lease_seconds(), list(names)
-        if self._ends_with_session:
-            wanted = await _share_former(connection, self.kind, wanted)
         if not wanted:
             return []
         rows = await connection.fetch(
@@ -212,24 +195,9 @@ async def holding(
             await leases.release(connection)
 
 
-async def _share_former(connection: Connection, kind: LeaseKind, names: list[str]) -> list[str]:
-    """Return the names that no process of an older release owns; none of them can take these while this session lasts."""
-    numbers = {name: _FORMER_NUMBERS.get(name, name) for name in names} if kind in _FORMER else {}
-    known = {name: int(number) for name, number in numbers.items() if str(number).isdigit()}
-    if not known:
-        return names
-    rows = await connection.fetch(QUERIES["share_former_locks"], _FORMER[kind], [*known], [*known.values()])
-    free = {row["name"] for row in rows}
-    return [name for name in names if name in free or name not in known]
-
-
 async def live(connection: Connection, kind: LeaseKind) -> dict[str, str]:
-    """Return the current leases of a kind: name -> owner, `FORMER_OWNER` for a process of an older release."""
-    found = {row["name"]: row["owner"] for row in await connection.fetch(QUERIES["live_leases"], kind)}
-    if kind in _FORMER:
-        former = await connection.fetch(QUERIES["former_owners"], _FORMER[kind])
-        found |= {row["name"]: FORMER_OWNER for row in former}
-    return found
+    """Return the current leases of a kind: name -> owner."""
+    return {row["name"]: row["owner"] for row in await connection.fetch(QUERIES["live_leases"], kind)}
 
 
 async def drop_ended(connection: Connection, kind: LeaseKind) -> None:

@@ -51,13 +51,3 @@ SELECT owner FROM leases WHERE kind = $1 AND name = $2
 -- What an owner that has ended still holds.
 -- name: drop_lease_of
 DELETE FROM leases WHERE kind = $1 AND name = $2 AND owner = $3
-
--- Releases before leases own by a lock of their session, alone. It is shared here, so that they and we exclude each other and we do
--- not hold up one another. $1 class of the locks, $2 names, $3 their numbers; which are not theirs
--- name: share_former_locks
-SELECT name FROM unnest($2::text[], $3::int[]) AS t (name, number) WHERE pg_try_advisory_lock_shared($1, t.number)
-
--- name: former_owners
-SELECT objid::text AS name FROM pg_locks
-WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-  AND classid = $1::bigint::oid AND objsubid = 2 AND mode = 'ExclusiveLock' AND granted

@@ -27,13 +27,3 @@ class LockClass(IntEnum):
     JOB_SLOTS = 7_425  # the kind of jobs
     QUERY_SLOTS = 7_428  # 0
     WITHDRAWALS = 7_426  # 0
-
-
-@unique
-class FormerLock(IntEnum):
-    """First numbers by which the previous release owned things for a session; leases replace them (`leases.py`)."""
-
-    OUTBOX = 7_410  # the shard
-    BASIS_RUNNER = 7_411  # 1, in a class with `LockClass.BASIS`
-    WORKER = 7_430  # the worker's number
-    CHUNK_INDEXES = 7_433  # 1

@@ -20,8 +20,6 @@ class Statements(TypedDict):
     hold_lease: str
     owner_of_lease: str
     drop_lease_of: str
-    share_former_locks: str
-    former_owners: str
     knows_restores: str
     restore_in_progress: str
     schema_of_vectors: str

@@ -62,11 +62,6 @@ class Store:
             POSTGRES["drop_leases"]: self._drop,
             POSTGRES["live_leases"]: self._live,
             POSTGRES["drop_ended_leases"]: lambda _session, _kind: [],
-            # No process of an older release is simulated.
-            POSTGRES["share_former_locks"]: lambda _session, _class, names, _numbers: [
-                {"name": name} for name in names
-            ],
-            POSTGRES["former_owners"]: lambda _session, _class: [],
             KAFKA["outbox_take"]: self._outbox_take,
             KAFKA["outbox_delete"]: self._outbox_delete,
             KAFKA["insert_positions"]: self._insert_positions,

@@ -12,10 +12,8 @@ import pytest
 
 from highwater.connectors.backup.statements import QUERIES
 from highwater.connectors.backup.tables import NOT_COPIED, copy_in, copy_out
-from highwater.connectors.identity.statements import QUERIES as METER
 from highwater.connectors.postgres.migrate import known_migrations, migrate
 from highwater.connectors.postgres.pool import open_pool
-from highwater.streams.clock import to_datetime
 from tests import ROOT
 from tests.conftest import Stack
 from tests.integration.connecting import fresh
@@ -108,42 +106,3 @@ async def test_rows_of_the_last_release_are_migrated_and_still_fit(released: Any
         await copy_in(connection, tmp_path, copied, {})
     assert await rows_of(released, columns) == before
     assert sum(map(len, before.values())) > len(ROWS)
-
-
-# How a worker of the last release completes a deck, in one transaction: a place for its usage, the job, the deck.
-COMPLETES = (
-    (
-        "INSERT INTO usage_sequences AS s (organization_id, period, last_seq) VALUES ('o', '2026-01', 1) "
-        "ON CONFLICT (organization_id, period) DO UPDATE SET last_seq = s.last_seq + 1"
-    ),
-    (
-        "UPDATE jobs SET status = 'completed', tokens = 70, cost_cents = 3, completed_at = '2026-01-05T00:00:00Z' "
-        f"WHERE job_id = '{JOB}'"
-    ),
-    (
-        "INSERT INTO presentations (presentation_id, organization_id, user_id, title, slides, position, created_at) "
-        f"VALUES ('{JOB}', 'o', 'u', 't', '[{{}}, {{}}]', 'jobs.job-submitted/0/0', 'epoch')"
-    ),
-)
-ENTRIES = "SELECT seq, job_id::text, presentations, slides, tokens, cost_cents FROM usage_entries ORDER BY seq"
-SUMS = "SELECT last_seq, presentations, slides, tokens, cost_cents FROM usage_sequences"
-
-
-async def test_what_an_older_worker_counts_has_its_entry(released: Any) -> None:
-    """A deck that the last release completes on the new tables is counted once; one that this release counts is left alone."""
-    await migrate(released)
-    before = [tuple(row) for row in await released.fetch(ENTRIES)]
-    async with released.acquire() as connection, connection.transaction():
-        for statement in COMPLETES:
-            await connection.execute(statement)
-    assert [tuple(row) for row in await released.fetch(ENTRIES)] == [*before, (3, JOB, 1, 2, 70, 3)]
-    assert [tuple(row) for row in await released.fetch(SUMS)] == [(3, 1, 2, 70, 3)]
-
-    async with released.acquire() as connection, connection.transaction():
-        await connection.execute("DELETE FROM usage_entries WHERE job_id IS NOT NULL")
-        await connection.execute("UPDATE jobs SET status = 'pending'")
-        await connection.execute("UPDATE usage_sequences SET last_seq = 2")
-    async with released.acquire() as connection, connection.transaction():
-        await connection.fetch(METER["count_usage"], "o", "2026-01", JOB, 1, 2, 70, 3, to_datetime(0))
-        await connection.execute(COMPLETES[1])
-    assert [tuple(row) for row in await released.fetch(ENTRIES)] == [*before, (3, JOB, 1, 2, 70, 3)]

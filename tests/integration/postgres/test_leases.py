@@ -14,7 +14,6 @@ import pytest
 from highwater.connectors.engines.liveness import Liveness
 from highwater.connectors.feeds.build_locks import BuildLocks
 from highwater.connectors.kafka.handler import ProcessContext
-from highwater.connectors.postgres import leases
 from highwater.connectors.postgres.leases import LeaseKind, LeaseLostError, Leases, holding
 from highwater.connectors.postgres.pool import open_connection
 from highwater.connectors.postgres.sessions import keep_alive
@@ -136,32 +135,3 @@ async def test_a_session_ends_that_nobody_is_behind(around: ProcessContext, sess
         assert client.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         assert client.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 10
         assert client.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
-
-
-async def test_the_release_before_leases_and_this_one_exclude_each_other(
-    stack: Stack, around: ProcessContext, session: Any
-):
-    """What an older process owns by a lock is nobody else's, and reverse; within this release the locks hold nobody up."""
-    kind, shard, other = LeaseKind.OUTBOX, "4711", "4712"
-    lock = "SELECT pg_try_advisory_lock(7410, $1)"
-    older = await open_connection(str(stack.database))
-    first, second = Leases(kind, seconds=60), Leases(kind, seconds=60)
-    try:
-        assert await older.fetchval(lock, int(shard))
-        async with around.pool.acquire() as beside:
-            assert await first.take(session, [shard, other]) == [other]
-            assert (await leases.live(session, kind))[shard] == leases.FORMER_OWNER
-            assert not await older.fetchval(lock, int(other))
-            older.terminate()
-
-            async def is_taken() -> bool:
-                return bool(await first.take(session, [shard]))
-
-            await until(is_taken, "it follows the older process")
-            assert await second.take(beside, [shard]) == []
-            await first.release(session)
-            # Its session still has the lock, which is no concern of this release.
-            assert await second.take(beside, [shard]) == [shard]
-            await second.drop(beside)
-    finally:
-        older.terminate()
