@@ -89,3 +89,21 @@ def _in_pairs(match: re.Match[str]) -> str:
     cuts = [cut for cut in range(len(run) + 1) if not is_within_letter(run, cut)]
     pairs = (run[first:last] for first, last in zip(cuts, cuts[2:] or cuts[1:], strict=False))
     return f" {' '.join(pairs)} "
+
+
+# In a word of fewer letters an ending is part of the word: `need`, `ring`, `his`.
+_STEM_CHARACTERS_MIN = 3
+_ENDINGS = (("ies", "y"), ("sses", "ss"), ("ing", ""), ("ed", ""), ("s", ""))
+
+
+def without_ending(word: str) -> str:
+    """Return an English word in small letters without its ending, so that its forms are one: `files`, `filed`, `filing`."""
+    for ending, instead in _ENDINGS:
+        if (
+            word.endswith(ending)
+            and len(word) - len(ending) >= _STEM_CHARACTERS_MIN
+            and not word.endswith(("ss", "us", "is"))
+        ):
+            word = word.removesuffix(ending) + instead
+            break
+    return word.removesuffix("e") if len(word) > _STEM_CHARACTERS_MIN else word

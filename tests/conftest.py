@@ -99,7 +99,7 @@ async def _init(settings: Settings) -> None:
 # machine from the tests that come after it, so what nobody needs any more is ended before the end of the session.
 RUNNING: dict[str, contextlib.ExitStack] = {}
 _LAST_USER: dict[str, str] = {}
-_ENDED_EARLY = ("product", "scripted", "stack")
+_ENDED_EARLY = ("product", "scripted", "own_stack", "stack")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -11,18 +11,22 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import unquote
+from weakref import ref
 
 import uvicorn
 import uvloop
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from highwater.api.core.connections import Connections
 from highwater.api.core.ready import ReadyAnswers
 from highwater.api.core.ready_protocol import AT_ONCE_MAX, ReadyHttp
 from highwater.api.core.refused_connections import refusal_of
 from highwater.api.core.socket_protocol import LimitedSocket
+from highwater.api.core.streamed import CUT_OFF
 from highwater.streams.telemetry import CONNECTIONS_REFUSED, HTTP_REFUSED, get_log
 
 # Answers end with the connection: for this long, further bytes of the client are read and dropped, so that it sees the
@@ -249,6 +253,10 @@ class LimitedHttp(ReadyHttp):
             self._is_answered_at_once = self._answer_at_once(self.ready, scope)
         if not self._is_answered_at_once:
             super().on_headers_complete()
+            cycle = self.cycle
+            if cycle is not None and cycle.scope is self.scope:  # else it becomes a socket
+                # Weak: the scope belongs to the cycle, and what refers to itself is freed late.
+                cycle.scope[CUT_OFF] = partial(_cut_off, ref(cycle))  # type: ignore[literal-required]
 
     def on_body(self, body: bytes) -> None:
         """A piece of its body."""
@@ -393,3 +401,11 @@ class LimitedHttp(ReadyHttp):
         if self._write_timer is not None:
             self._write_timer.cancel()
             self._write_timer = None
+
+
+def _cut_off(answering: ref[RequestResponseCycle]) -> None:
+    """End an answer with what was sent of it: the client sees that the rest is missing."""
+    cycle = answering()
+    if cycle is not None:
+        cycle.disconnected = True  # so that the server does not report it as incomplete
+        cycle.transport.close()

@@ -67,13 +67,6 @@ class Answered:
             if event["event"] == "end":
                 self._end = event
 
-    def shown_rows(self) -> list[dict[str, Any]]:
-        """Return the rows for a table, each value as text."""
-        return [
-            {"number": number, **{f"c{place}": _shown(value) for place, value in enumerate(row)}}
-            for number, row in enumerate(self.rows)
-        ]
-
     def told(self) -> str:
         """Return the progress in a line."""
         read = ", ".join(
@@ -96,8 +89,9 @@ def _rows(count: int) -> str:
     return f"{count:,} row{'' if count == 1 else 's'}"
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """Return a value as text: any other value as JSON, null as an empty text, and only the beginning of a long one."""
     if value is None:
         return ""
-    shown = value if isinstance(value, str) else orjson.dumps(value).decode()
-    return shown if len(shown) <= _VALUE_CHARACTERS else shown[:_VALUE_CHARACTERS] + " …"
+    words = value if isinstance(value, str) else orjson.dumps(value).decode()
+    return words if len(words) <= _VALUE_CHARACTERS else words[:_VALUE_CHARACTERS] + " …"

@@ -82,8 +82,10 @@ class ClustersPanel:
             return
         is_first = self._newest < 0
         pool = self._view.services.database.require()
-        self._rows = await dashboard_reads.versions(pool, self._user)
-        changes = await dashboard_reads.cluster_sizes(pool, self._user, _CHANGES_MAX)
+        self._rows, changes = await asyncio.gather(
+            dashboard_reads.versions(pool, self._user),
+            dashboard_reads.cluster_sizes(pool, self._user, _CHANGES_MAX),
+        )
         if is_first:
             choice = as_of.choose(
                 as_of.stored_versions(self._rows), self._view.asked("version"), self._view.asked("at")
@@ -101,21 +103,27 @@ class ClustersPanel:
             await self._read_and_show()
 
     async def _read_and_show(self) -> None:
-        path = f"/api/users/{segment(self._user)}"
-        try:
-            document = await self._view.get(f"{path}/clusters", version=self._version)
-        except ReadRefusedError as error:
-            if error.status != _NOT_FOUND or self._version is None:
-                raise
-            self._tell(f"Version {self._version} is no longer kept; the newest is shown.")
-            self._version = None
-            document = await self._view.get(f"{path}/clusters")
-        feed = document if self._version is not None else await self._view.get(f"{path}/feed")
-        self._document = document
+        self._document, feed = await self._read()
         self._show_version()
         await self._show_map()
         set_html(self._feed, clusters_html.feed(feed, self._cluster_address, is_now=self._version is None))
         await self._show_cluster()
+
+    async def _read(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Return the clusters and the feed of the version; of the newest one if it is no longer kept."""
+        path = f"/api/users/{segment(self._user)}"
+        if self._version is not None:
+            try:
+                document = await self._view.get(f"{path}/clusters", version=self._version)
+            except ReadRefusedError as error:
+                if error.status != _NOT_FOUND:
+                    raise
+                self._tell(f"Version {self._version} is no longer kept; the newest is shown.")
+                self._version = None
+            else:
+                return document, document
+        document, feed = await asyncio.gather(self._view.get(f"{path}/clusters"), self._view.get(f"{path}/feed"))
+        return document, feed
 
     def _show_version(self) -> None:
         kept = as_of.stored_versions(self._rows)

@@ -35,6 +35,9 @@ LAG_EACH = 3
 IDLE_SECONDS = 30.0
 # The list of the broker changes seldom, and costs a request for all its topics.
 LISTED_SECONDS = 10.0
+_TOPICS = "topics"
+# A page begins with what was read for another browser this long ago, and reads it again a refresh later.
+KEPT_SECONDS = 300.0
 
 T = TypeVar("T")
 _log = get_log("dashboard")
@@ -51,6 +54,7 @@ class Hub:
         self._task: asyncio.Task[None] | None = None
         self._measuring: asyncio.Task[None] | None = None
         self._looked_at = 0.0
+        self._sampled_at = -SAMPLE_SECONDS * 2
         self.rates = Rates()
         self.ranges: Mapping[tuple[str, int], LogRange] = {}
         self.lags: Sequence[GroupLag] = ()
@@ -59,6 +63,11 @@ class Hub:
         self.tails = Tails(self._quiet, services.settings.registry_access())
         self._sharing: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._shared: dict[str, tuple[float, Any]] = {}
+
+    @property
+    def is_current(self) -> bool:
+        """Return whether it has sampled lately: for the first browser after a while, it begins only now."""
+        return monotonic_seconds() - self._sampled_at < 2 * SAMPLE_SECONDS
 
     def look(self) -> None:
         """Note an open browser: continue sampling, or begin."""
@@ -103,6 +112,12 @@ class Hub:
         self.ranges = await log_ranges_of(self._services.admin, names)
         self.rates.add(Sample(monotonic_seconds(), self.ends()))
         self.samples += 1
+        self._sampled_at = monotonic_seconds()
+
+    def last_listed_topics(self) -> Sequence[ListedTopic] | None:
+        """Return every topic, as it was listed for some browser in the last minutes: shown until a new list comes."""
+        found: Sequence[ListedTopic] | None = self.last_shared(_TOPICS, KEPT_SECONDS)
+        return found
 
     async def listed_topics(self) -> Sequence[ListedTopic]:
         """Every topic on the broker, as it was listed in the last ten seconds.
@@ -110,7 +125,7 @@ class Hub:
         Raises:
             UnavailableError: the broker does not answer.
         """
-        return await self.shared("topics", LISTED_SECONDS, lambda: all_topics_of_broker(Sources.of(self._services)))
+        return await self.shared(_TOPICS, LISTED_SECONDS, lambda: all_topics_of_broker(Sources.of(self._services)))
 
     async def shared(self, name: str, seconds: float, make: Callable[[], Awaitable[T]]) -> T:
         """Return a value that all browsers share, computed again if it is older than `seconds`; a failure is not cached.

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 import jinja2
 from fastapi import FastAPI
 from nicegui import client, ui
-from nicegui.dependencies import register_vue_component
+from nicegui.dependencies import Component, register_vue_component
 
 from highwater.api.dashboard import sockets
 from highwater.api.dashboard.hub import Hub
@@ -39,6 +40,7 @@ from highwater.api.dashboard.pages import (
     topics,
     user,
 )
+from highwater.api.dashboard.zoom_map import ZoomMap
 
 __all__ = ["Hub", "application"]
 
@@ -46,6 +48,7 @@ __all__ = ["Hub", "application"]
 RECONNECT_SECONDS = 10.0
 # In the place of the library's script of `ui.html`, which replaces all that it shows whenever a figure changes.
 _LIVE_HTML = Path(__file__).with_name("live_html.js")
+_ZOOM_MAP = Path(__file__).with_name("zoom_map.js")
 
 
 class NoncedTemplates(jinja2.FileSystemLoader):
@@ -58,6 +61,19 @@ class NoncedTemplates(jinja2.FileSystemLoader):
         """Return the text of a template."""
         text, name, is_current = super().get_source(environment, template)
         return text.replace("<script", f"<script nonce=\"{{{{ request.scope['{NONCE_KEY}'] }}}}\""), name, is_current
+
+
+def own_component(path: Path) -> Component:
+    """Register an own script at an address that changes with its content, since browsers keep it for a year (R4.26).
+
+    The library makes addresses of the times of files, which are the same in every release of a reproducible build.
+    """
+    return register_vue_component(path, max_time=number_of(path.read_bytes()))
+
+
+def number_of(content: bytes) -> float:
+    """Return a number that another content does not have, in place of the time of its file."""
+    return float(int.from_bytes(sha256(content).digest()[:6], "big"))  # six bytes are exact
 
 
 @functools.cache
@@ -87,7 +103,8 @@ def application() -> FastAPI:
     ):
         module.register()
     sockets.guard()
-    ui.html.component = register_vue_component(_LIVE_HTML, max_time=_LIVE_HTML.stat().st_mtime)
+    ui.html.component = own_component(_LIVE_HTML)
+    ZoomMap.component = own_component(_ZOOM_MAP)
     client.templates.env.loader = NoncedTemplates(str(Path(client.__file__).parent / "templates"))
     found = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     ui.run_with(

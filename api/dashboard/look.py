@@ -18,7 +18,6 @@ CSS = (
 :root,body{--q-primary:#0a5fb5!important} body.body--dark{--q-primary:#62b0ff!important}
 body.body--dark .q-btn.bg-primary .q-btn__content,body.body--dark .q-btn.bg-negative .q-btn__content{color:#0f1419}
 body.body--dark{--q-negative:#ff7b72!important} p a,.hw-banner a{text-decoration:underline}
-.hw-outer{overflow-x:auto} .hw-outer>.q-table__middle{overflow:visible}
 body{background:var(--hw-ground);color:var(--hw-text);font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
 a{color:var(--hw-accent);text-decoration:none} a:hover{text-decoration:underline}
 :focus-visible{outline:3px solid var(--hw-accent);outline-offset:2px}
@@ -83,6 +82,11 @@ min-height:1.5rem;white-space:nowrap;text-align:inherit} .hw-sort:hover{color:va
 .q-table tbody td,.q-table th{border-color:var(--hw-line)!important}
 .hw-wrap td{white-space:normal!important}
 .hw-wrap td.hw-keep{white-space:nowrap!important} .hw-long{overflow-wrap:anywhere}
+.hw-rows td>div{white-space:pre-wrap;overflow-wrap:anywhere;width:max-content;max-width:48rem}
+.hw-rows .hw-number>div{margin-left:auto} .hw-rows.hw-plan td>div{white-space:pre;max-width:none}
+.hw-plan td{border:0!important;padding:0 .75rem!important;line-height:1.35!important}
+.hw-plan tr:last-child td{padding-bottom:.5rem!important}
+.hw-box{width:1.15rem;height:1.15rem;margin:0;vertical-align:middle;accent-color:var(--hw-accent)}
 .hw-clamp{display:-webkit-box;-webkit-box-orient:vertical;-webkit-line-clamp:3;overflow:hidden;overflow-wrap:anywhere}
 .hw-spark{width:90px;height:22px;display:block} .hw-spark polyline{fill:none;stroke:var(--hw-accent);stroke-width:1.5;
 vector-effect:non-scaling-stroke}

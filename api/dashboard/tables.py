@@ -1,4 +1,4 @@
-"""Tables that scroll within themselves if they are wider than the page: plain ones as HTML, and those of the library.
+"""Tables that scroll within themselves if they are wider than the page, as HTML.
 
 Invariant: names of columns are escaped here; cells are HTML already.
 """
@@ -83,15 +83,22 @@ def next_sort(current: Sort | None, column: str, numbers: Collection[str]) -> So
 
 
 def table_html(
-    columns: tuple[str, ...], lines: str, label: str = "", *, sort: Sort | None = None, sortable: Collection[str] = ()
+    columns: tuple[str, ...],
+    lines: str,
+    label: str = "",
+    *,
+    sort: Sort | None = None,
+    sortable: Collection[str] = (),
+    boxes: str = "",
 ) -> str:
     """A plain table; `lines` are its rows as HTML. A column whose name ends in `#` holds numbers, as cells of the class do.
 
     It scrolls within itself where it is wider than the page; `label` names it for a reader of screens. The heads of columns that
-    are `sortable` are buttons, whose clicks `Sorting` hears.
+    are `sortable` are buttons, whose clicks `Sorting` hears. `boxes` is the head, as HTML, of a first column of boxes.
     """
     region = f' role="region" aria-label="{text(label)}"' if label else ""
-    head = "".join(_head(name, sort, is_sortable=name.removesuffix("#") in sortable) for name in columns)
+    head = f"<th>{boxes}</th>" if boxes else ""
+    head += "".join(_head(name, sort, is_sortable=name.removesuffix("#") in sortable) for name in columns)
     return (
         f'<div class="hw-scroll q-table__container" tabindex="0"{region}><table class="q-table hw-lines" style="width:100%">'
         f"<thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table></div>"
@@ -146,8 +153,3 @@ class Sorting:
 def numbers(*cells: str) -> str:
     """Return cells of a plain table that contain numbers, as HTML; the numbers are HTML already."""
     return "".join(f'<td class="hw-number">{cell}</td>' for cell in cells)
-
-
-def scrolled(table: ui.table, label: str) -> ui.table:
-    """Make a table of the library focusable, so that the keyboard scrolls it on a phone, even without rows."""
-    return table.classes("hw-outer").props(f'tabindex=0 role=region aria-label="{label}"')

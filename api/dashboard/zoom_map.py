@@ -23,8 +23,11 @@ class Selection(NamedTuple):
     total: int
 
 
-class ZoomMap(Element, component="zoom_map.js"):
-    """The drawing; `pick` is called with the number of a cluster as text ("" for a point in none) and the id of a point."""
+class ZoomMap(Element):
+    """The drawing; `pick` is called with the number of a cluster as text ("" for a point in none) and the id of a point.
+
+    `library.py` registers its script.
+    """
 
     def __init__(
         self, pick: Callable[[str, str], Awaitable[None]], select: Callable[[Selection], Awaitable[None]]

@@ -13,7 +13,6 @@ from urllib.parse import quote
 
 import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
-from fastapi.responses import StreamingResponse
 
 from highwater.api.core import conditional
 from highwater.api.core.access import Scope, Whose, access, declared
@@ -37,6 +36,7 @@ from highwater.api.core.paging import (
 )
 from highwater.api.core.resources import may_read_key
 from highwater.api.core.services import Services, Wired
+from highwater.api.core.streamed import StreamedAnswer
 from highwater.api.feeds import answers
 from highwater.api.feeds.answers import Channels, ClusterHistory, Feed, Insight, Pending, SubscribedChannels
 from highwater.api.feeds.quick import ACCESS as QUICK_ACCESS
@@ -476,4 +476,4 @@ async def get_changes(request: Request, called: Called, services: Wired) -> Resp
     CONDITIONAL_GETS.labels("changes", "sent").inc()
     chunks = services.changes.stream(places, has_gap, services.registry.require(), is_visible, is_still_allowed)
     headers = {"Cache-Control": CACHE_NEVER, "X-Accel-Buffering": "no"}
-    return StreamingResponse(chunks, media_type="text/event-stream", headers=headers)
+    return StreamedAnswer(chunks, media_type="text/event-stream", headers=headers)

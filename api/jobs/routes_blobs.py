@@ -18,7 +18,6 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 
 from highwater.api.core import conditional
@@ -35,6 +34,7 @@ from highwater.api.core.guard import Called, Caller, GuardedRoute
 from highwater.api.core.openapi import NOT_MODIFIED, fields, problems
 from highwater.api.core.resources import BLOB, OwnedBlob
 from highwater.api.core.services import Services, Wired
+from highwater.api.core.streamed import StreamedAnswer
 from highwater.api.jobs.services import WiredJobs
 from highwater.api.jobs.uploads import Uploads
 from highwater.connectors.identity.organizations import Organization
@@ -143,7 +143,7 @@ async def get_blob(
     parts = blobs.read(services.database.require(), blob)
     # The first part before the status: an unavailable PostgreSQL is a 503 and not an interrupted response.
     first = await anext(parts, b"")
-    return StreamingResponse(_all_parts(first, parts), headers=headers, media_type=blob.media_type)
+    return StreamedAnswer(_all_parts(first, parts), headers=headers, media_type=blob.media_type)
 
 
 async def _all_parts(first: bytes, parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from typing import Any, NamedTuple
 
 import orjson
-from starlette.responses import StreamingResponse
+from starlette.responses import StreamingResponse  # noqa: TID251 - it sends by itself, and ends what it sends
 from starlette.types import Receive, Scope, Send
 
 from highwater.api.core.audience import Audience, fail

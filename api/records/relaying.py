@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
-from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from highwater.api.core.streamed import StreamedAnswer
 from highwater.connectors.replay.searches import RunningSearch
 
 
-class Relayed(StreamingResponse):
+class Relayed(StreamedAnswer):
     """A running search as an answer; created by `relayed`."""
 
     def __init__(

@@ -14,7 +14,13 @@ from highwater.api.core.auth import Principal, Role
 from highwater.api.core.errors import TooManyRequestsError, UnprocessableError
 from highwater.api.core.services import Services
 from highwater.connectors.postgres.pool import reading
-from highwater.connectors.replay.searches import RunningSearch, Searches, SearchRefusedError, TooManySearchesError
+from highwater.connectors.replay.searches import (
+    BEGIN_SECONDS_MAX,
+    RunningSearch,
+    Searches,
+    SearchRefusedError,
+    TooManySearchesError,
+)
 from highwater.connectors.sql.catalogue import read_model_columns, topic_columns, topics_by_table
 from highwater.connectors.sql.foreign_topics import (
     fetch_foreign_schemas,
@@ -36,7 +42,15 @@ _SECONDS = 60.0
 _MEMORY_MIB = 256
 _RETRY_AFTER_SECONDS = 5
 
-_queries = Searches("from highwater.connectors.sql.query_process import main; main()", at_once_max=3, of_caller_max=2)
+# The process reports a query that takes too long; this is for one that does not report anything.
+_BEGIN_SECONDS_MAX = _SECONDS + BEGIN_SECONDS_MAX
+
+_queries = Searches(
+    "from highwater.connectors.sql.query_process import main; main()",
+    at_once_max=3,
+    of_caller_max=2,
+    begin_seconds_max=_BEGIN_SECONDS_MAX,
+)
 
 
 @asynccontextmanager

@@ -115,27 +115,47 @@ WHERE (n.embedding_model <> $1 OR n.dimensions <> $2::int) AND n.next_model IS D
 ORDER BY ns
 
 -- The server puts these statements together, since it knows how names and texts are quoted.
--- Indexes of namespaces with more than $1 vectors, of at most $2 numbers each, that are not there or were left half made.
+-- Indexes of namespaces with more than $1 vectors, of at most $2 numbers each, that are not there or were left half made; and those of
+-- `chunk_next_vectors` that changes of the model wait for (`model` is set).
 -- Of 100,000 chunks a search of 300 candidates finds .97 of its ten where 160 neighbours were weighed for each vector, and .91 where
 -- 64 were (pgvector's default).
 -- name: vector_indexes_wanted
-SELECT wanted.ns, wanted.name, found.indexrelid IS NOT NULL AS is_broken,
+SELECT wanted.ns, wanted.name, wanted.model, found.indexrelid IS NOT NULL AS is_broken,
        format('DROP INDEX CONCURRENTLY IF EXISTS %1$I', wanted.name) AS drop_statement,
-       format('CREATE INDEX CONCURRENTLY %1$I ON chunks USING hnsw ((l2_normalize(embedding)::halfvec(%2$s)) halfvec_ip_ops) '
-              'WITH (ef_construction = 160) WHERE ns = %3$L AND NOT to_delete', wanted.name, wanted.dimensions, wanted.ns) AS create_statement
-FROM (SELECT ns, is_hot, dimensions, 'chunks_vectors_' || md5(ns || '|' || dimensions) AS name
-      FROM chunk_namespaces WHERE dimensions <= $2 AND NOT vectors_beside) AS wanted
+       format('CREATE INDEX CONCURRENTLY %1$I ON %2$I USING hnsw ((l2_normalize(embedding)::halfvec(%3$s)) halfvec_ip_ops) '
+              'WITH (ef_construction = 160) WHERE ns = %4$L AND %5$s', wanted.name,
+              CASE WHEN wanted.model IS NULL THEN 'chunks' ELSE 'chunk_next_vectors' END, wanted.dimensions, wanted.ns,
+              CASE WHEN wanted.model IS NULL THEN 'NOT to_delete' ELSE format('model = %L', wanted.model) END) AS create_statement
+FROM (
+    SELECT ns, is_hot, dimensions, NULL AS model, 'chunks_vectors_' || md5(ns || '|' || dimensions) AS name
+    FROM chunk_namespaces WHERE NOT vectors_beside OR index_awaited
+    UNION ALL
+    SELECT n.ns, n.is_hot, (SELECT vector_dims(v.embedding) FROM chunk_next_vectors AS v
+                            WHERE v.ns = n.ns AND v.model = n.next_model LIMIT 1),
+           n.next_model, 'chunks_vectors_next_' || md5(n.ns || '|' || n.next_model)
+    FROM chunk_namespaces AS n WHERE n.next_model IS NOT NULL AND n.index_awaited
+) AS wanted
 LEFT JOIN pg_index AS found ON found.indexrelid = to_regclass(quote_ident(wanted.name))
-WHERE (found.indexrelid IS NULL OR NOT found.indisvalid)
-  AND (SELECT count(*) FROM (SELECT FROM chunks AS c
-                             WHERE c.ns = wanted.ns AND c.embedding IS NOT NULL AND NOT c.to_delete LIMIT $1 + 1) AS counted) > $1
+WHERE wanted.dimensions <= $2 AND (found.indexrelid IS NULL OR NOT found.indisvalid)
+  AND CASE
+      WHEN wanted.model IS NULL
+          THEN (SELECT count(*) FROM (SELECT FROM chunks AS c WHERE c.ns = wanted.ns AND c.embedding IS NOT NULL AND NOT c.to_delete
+                                      LIMIT $1 + 1) AS counted)
+      ELSE (SELECT count(*) FROM (SELECT FROM chunk_next_vectors AS v WHERE v.ns = wanted.ns AND v.model = wanted.model
+                                  LIMIT $1 + 1) AS counted)
+  END > $1
 ORDER BY wanted.is_hot DESC, wanted.ns
 
--- What a rebuild that was broken off has left.
+-- What a rebuild that was broken off has left, and indexes of changes of the model that are over.
 -- name: vector_indexes_left_over
 SELECT format('DROP INDEX CONCURRENTLY IF EXISTS %I', c.relname) AS drop_statement
 FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
 WHERE i.indrelid = 'chunks'::regclass AND NOT i.indisvalid AND c.relname ~ '^chunks_vectors_[0-9a-f]+_cc(new|old)'
+   OR i.indrelid = 'chunk_next_vectors'::regclass AND c.relname ~ '^chunks_vectors_next_'
+      AND NOT EXISTS (
+          SELECT FROM chunk_namespaces AS n
+          WHERE c.relname = 'chunks_vectors_next_'
+                            || md5(n.ns || '|' || CASE WHEN n.vectors_beside THEN n.embedding_model ELSE n.next_model END))
 
 -- Whole indexes that were not looked at since $1 (hot namespaces) or $2 (others), hot ones first; null: how they were is not known
 -- name: vector_indexes_to_look_at

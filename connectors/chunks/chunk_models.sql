@@ -14,10 +14,11 @@ WHERE n.embedding_model <> $1 AND n.next_model IS DISTINCT FROM $1 AND NOT s.is_
 ORDER BY n.ns
 
 -- name: begin_switch
-UPDATE chunk_namespaces SET next_model = $1, next_due_at = NULL WHERE ns = $2 AND embedding_model <> $1 AND NOT vectors_beside
+UPDATE chunk_namespaces SET next_model = $1, next_due_at = NULL, index_awaited = false
+WHERE ns = $2 AND embedding_model <> $1 AND NOT vectors_beside
 
 -- name: end_switch
-UPDATE chunk_namespaces SET next_model = NULL, next_due_at = NULL WHERE ns = $1
+UPDATE chunk_namespaces SET next_model = NULL, next_due_at = NULL, index_awaited = false WHERE ns = $1
 
 -- By batches: a writer of a chunk waits for a batch at most. $1 the namespace, $2 how many
 -- name: forget_next_vectors
@@ -69,11 +70,34 @@ FOR KEY SHARE OF c
 ON CONFLICT (ns, slot, source_id, chunk_no) DO UPDATE
 SET model = EXCLUDED.model, vector_text = EXCLUDED.vector_text, embedding = EXCLUDED.embedding
 
--- The index of the vectors that go. With it each vector that is exchanged would cost milliseconds, and one of another length would fail.
--- name: index_of_namespace
-SELECT format('DROP INDEX CONCURRENTLY IF EXISTS %I', 'chunks_vectors_' || md5(ns || '|' || dimensions)) AS drop_statement
-FROM chunk_namespaces
-WHERE ns = $1 AND to_regclass(quote_ident('chunks_vectors_' || md5(ns || '|' || dimensions))) IS NOT NULL
+-- Whether the change of a namespace may be made: it has as few vectors as are compared one by one ($3), or vectors too long for an
+-- index ($4), or else the index of `chunk_next_vectors`.
+-- name: is_indexed_beside
+SELECT (SELECT count(*) FROM (SELECT FROM chunk_next_vectors WHERE ns = $2 AND model = $1 LIMIT $3 + 1) AS counted) <= $3
+    OR (SELECT vector_dims(embedding) FROM chunk_next_vectors WHERE ns = $2 AND model = $1 LIMIT 1) > $4
+    OR EXISTS (SELECT FROM pg_index WHERE indisvalid AND indexrelid = to_regclass('chunks_vectors_next_' || md5($2::text || '|' || $1::text)))
+
+-- Whether it may be ended: the same of `chunks`. $1 the namespace, $2 and $3 as $3 and $4 before
+-- name: is_indexed
+SELECT n.dimensions IS NULL OR n.dimensions > $3
+    OR (SELECT count(*) FROM (SELECT FROM chunks AS c WHERE c.ns = n.ns AND c.embedding IS NOT NULL AND NOT c.to_delete
+                              LIMIT $2 + 1) AS counted) <= $2
+    OR EXISTS (SELECT FROM pg_index
+               WHERE indisvalid AND indexrelid = to_regclass('chunks_vectors_' || md5(n.ns || '|' || n.dimensions)))
+FROM chunk_namespaces AS n WHERE n.ns = $1
+
+-- name: await_index
+UPDATE chunk_namespaces SET index_awaited = true WHERE ns = $1 AND NOT index_awaited
+
+-- Indexes of a namespace in `chunks`, of vectors of any length up to $2. With the index of vectors that go, each that is exchanged would
+-- cost milliseconds, and one of another length would fail ($3: the next model, whose vectors have the length).
+-- name: indexes_of_namespace
+SELECT format('DROP INDEX CONCURRENTLY IF EXISTS %I', c.relname) AS drop_statement,
+       c.relname = (SELECT 'chunks_vectors_' || md5($1::text || '|' || vector_dims(embedding))
+                    FROM chunk_next_vectors WHERE ns = $1 AND model = $3 LIMIT 1) AS takes_next_vectors
+FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
+WHERE i.indrelid = 'chunks'::regclass
+  AND c.relname IN (SELECT 'chunks_vectors_' || md5($1::text || '|' || length) FROM generate_series(1, $2::int) AS length)
 
 -- name: hold_namespace_to_switch
 SELECT ns FROM chunk_namespaces WHERE ns = $2 AND next_model = $1 FOR UPDATE
@@ -85,13 +109,15 @@ SELECT EXISTS (SELECT FROM chunks WHERE ns = $1 AND embedding_model = 'sent')
 -- name: name_next_model
 UPDATE chunk_namespaces AS n
 SET embedding_model = CASE WHEN v.dimensions IS NOT NULL THEN $1::text END, dimensions = v.dimensions, next_model = NULL,
-    next_due_at = NULL, vectors_beside = true
+    next_due_at = NULL, vectors_beside = true, index_awaited = false
 FROM (SELECT (SELECT vector_dims(embedding) FROM chunk_next_vectors WHERE ns = $2 AND model = $1 LIMIT 1) AS dimensions) AS v
 WHERE n.ns = $2
 
--- Namespaces whose vectors are to be exchanged, hot ones first.
+-- Namespaces whose vectors are to be exchanged, or that have some left beside after that; hot ones first.
 -- name: namespaces_to_exchange
-SELECT ns FROM chunk_namespaces WHERE vectors_beside ORDER BY is_hot DESC, ns
+SELECT ns, vectors_beside, index_awaited FROM chunk_namespaces AS n
+WHERE vectors_beside OR next_model IS NULL AND EXISTS (SELECT FROM chunk_next_vectors AS v WHERE v.ns = n.ns)
+ORDER BY is_hot DESC, ns
 
 -- Chunks whose vectors are another model's, or stand beside. Those that were sent since the switch are the namespace's.
 -- $1 the namespace, $2 to $4 the place after which, $5 how many
@@ -102,27 +128,24 @@ WHERE c.ns = $1 AND (c.slot, c.source_id, c.chunk_no) > ($2, $3, $4)
   AND c.embedding_model IS DISTINCT FROM 'sent' AND (c.embedding_model = n.embedding_model) IS NOT TRUE
   AND (c.embedding IS NOT NULL OR EXISTS (
       SELECT FROM chunk_next_vectors AS v
-      WHERE v.ns = c.ns AND v.slot = c.slot AND v.source_id = c.source_id AND v.chunk_no = c.chunk_no))
+      WHERE v.ns = c.ns AND v.slot = c.slot AND v.source_id = c.source_id AND v.chunk_no = c.chunk_no
+        AND v.model = n.embedding_model))
 ORDER BY c.slot, c.source_id, c.chunk_no LIMIT $5
 
--- Chunks take the vectors that stand beside; those without one lose what another model made. $1 the namespace, then columns
+-- Chunks take the vectors that stand beside; those without one lose what another model made. What stands beside stays, for searches
+-- by its index. $1 the namespace, then columns
 -- name: exchange_vectors
-WITH exchanged AS (
-    UPDATE chunks AS c
-    SET embedding = b.embedding, embedding_model = CASE WHEN b.embedding IS NOT NULL THEN b.model END, embedding_stale = false
-    FROM (
-        SELECT k.slot, k.source_id, k.chunk_no, v.embedding, n.embedding_model AS model
-        FROM unnest($2::text[], $3::text[], $4::bigint[]) AS k (slot, source_id, chunk_no)
-        JOIN chunk_namespaces AS n ON n.ns = $1
-        LEFT JOIN chunk_next_vectors AS v ON v.ns = $1 AND v.slot = k.slot AND v.source_id = k.source_id AND v.chunk_no = k.chunk_no
-                                         AND v.model = n.embedding_model
-    ) AS b
-    WHERE c.ns = $1 AND c.slot = b.slot AND c.source_id = b.source_id AND c.chunk_no = b.chunk_no
-      AND c.embedding_model IS DISTINCT FROM 'sent' AND (c.embedding_model = b.model) IS NOT TRUE
-)
-DELETE FROM chunk_next_vectors AS v
-USING unnest($2::text[], $3::text[], $4::bigint[]) AS k (slot, source_id, chunk_no)
-WHERE v.ns = $1 AND v.slot = k.slot AND v.source_id = k.source_id AND v.chunk_no = k.chunk_no
+UPDATE chunks AS c
+SET embedding = b.embedding, embedding_model = CASE WHEN b.embedding IS NOT NULL THEN b.model END, embedding_stale = false
+FROM (
+    SELECT k.slot, k.source_id, k.chunk_no, v.embedding, n.embedding_model AS model
+    FROM unnest($2::text[], $3::text[], $4::bigint[]) AS k (slot, source_id, chunk_no)
+    JOIN chunk_namespaces AS n ON n.ns = $1
+    LEFT JOIN chunk_next_vectors AS v ON v.ns = $1 AND v.slot = k.slot AND v.source_id = k.source_id AND v.chunk_no = k.chunk_no
+                                     AND v.model = n.embedding_model
+) AS b
+WHERE c.ns = $1 AND c.slot = b.slot AND c.source_id = b.source_id AND c.chunk_no = b.chunk_no
+  AND c.embedding_model IS DISTINCT FROM 'sent' AND (c.embedding_model = b.model) IS NOT TRUE
 
 -- name: sort_in_words
 SELECT gin_clean_pending_list('chunks_words')
@@ -139,7 +162,7 @@ WITH dropped AS (
 SELECT count(*) FROM dropped
 
 -- name: end_exchange
-UPDATE chunk_namespaces SET vectors_beside = false WHERE ns = $1
+UPDATE chunk_namespaces SET vectors_beside = false, index_awaited = false WHERE ns = $1
 
 -- The event that wrote a text of the namespace last.
 -- name: last_event_of_namespace

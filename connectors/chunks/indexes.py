@@ -1,5 +1,7 @@
 """Keeps a vector index (HNSW) for each namespace that is too large to compare all vectors, and folds sums of words.
 
+A change of the model waits for two of them (`switching.py`).
+
 Invariants. Indexes of hot namespaces come first and are kept dense (R3.21). Chunks are read and written while an index
 is built. One process builds at a time; an incomplete index is rebuilt. Vectors in an index have half precision, which
 halves it and finds the same (`tests/bench/chunks_search.py`), and unit length, so that no number is out of range.
@@ -118,5 +120,7 @@ async def _build(connection: Any, wanted: Any, now_ms: int) -> None:
         await connection.execute(wanted["drop_statement"])
     began = monotonic_seconds()
     await connection.execute(wanted["create_statement"])
-    await connection.execute(QUERIES["note_vector_index"], wanted["name"], wanted["ns"], to_datetime(now_ms))
-    _log.info("index_built", ns=wanted["ns"], seconds=round(monotonic_seconds() - began, 1))
+    if wanted["model"] is None:  # one of a change of the model is not kept
+        await connection.execute(QUERIES["note_vector_index"], wanted["name"], wanted["ns"], to_datetime(now_ms))
+    seconds = round(monotonic_seconds() - began, 1)
+    _log.info("index_built", ns=wanted["ns"], next_model=wanted["model"], seconds=seconds)

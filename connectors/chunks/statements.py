@@ -39,7 +39,10 @@ class Statements(TypedDict):
     chunks_to_switch: str
     hold_namespace_in_switch: str
     store_next_vectors: str
-    index_of_namespace: str
+    is_indexed_beside: str
+    is_indexed: str
+    await_index: str
+    indexes_of_namespace: str
     hold_namespace_to_switch: str
     has_sent_vectors: str
     name_next_model: str

@@ -5,6 +5,10 @@ Invariants. Vectors of two models are never compared: the new ones wait in a tab
 The switch changes only the row of the namespace: from then on searches use the vectors of that table, and of `chunks`
 only those of the new model (`connectors/retrieval/search.py`, which reads both in one snapshot). Then batches exchange
 the vectors, under the locks of their sources, so a writer waits at most for one batch; search results stay the same.
+No search of a large namespace is without an index meanwhile: that table has one before the switch, and keeps all
+vectors, also those that writers add (a trigger of `chunks`), until `chunks` has its own. `indexes.py` builds both; the
+switch and its end wait for it (`index_awaited`).
+
 Chunks without a first vector come first. A namespace with producers' vectors keeps its model: only the producer can
 make vectors like them. One lane at a time does this, in all processes.
 """
@@ -14,11 +18,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
+from highwater.connectors.chunks.indexes import DIMENSIONS_MAX
 from highwater.connectors.chunks.statements import QUERIES
 from highwater.connectors.chunks.waiting import TEXT_CHARACTERS_MAX, SourceKey, Waiting
 from highwater.connectors.pages.versions import bump
 from highwater.connectors.postgres import vectors
 from highwater.connectors.postgres.leases import LeaseKind, Leases
+from highwater.connectors.retrieval.search import COMPARED_MAX
 from highwater.schemas.codec import Codec
 from highwater.schemas.positions import Position
 from highwater.streams.clock import Clock, to_datetime, to_ms_or_none
@@ -141,17 +147,31 @@ class Switching:
             await making.release(connection)
 
     async def exchange(self, connection: Any) -> int:
-        """Exchange one batch of the vectors of a switched namespace, for any model; return the number of rows."""
-        names = [row["ns"] for row in await connection.fetch(QUERIES["namespaces_to_exchange"])]
+        """Exchange one batch of the vectors of a switched namespace, for any model; return the number of rows.
+
+        A namespace that waits for its index, at the end, keeps no other waiting.
+        """
+        found = await connection.fetch(QUERIES["namespaces_to_exchange"])
         making = Leases(LeaseKind.CHUNK_MODELS, seconds=_MAKER_SECONDS)
-        if not names or not await making.take(connection, ["maker"]):
+        if not found or not await making.take(connection, ["maker"]):
             return 0
         try:
-            return await self._exchange_batch(connection, names[0])
+            for row in found:
+                if not row["vectors_beside"]:
+                    done: int = await connection.fetchval(QUERIES["forget_next_vectors"], row["ns"], _CLEARED_MAX)
+                elif row["index_awaited"] and not await self._is_indexed(connection, row["ns"]):
+                    continue
+                else:
+                    done = await self._exchange_batch(connection, row["ns"], may_have_index=row["index_awaited"])
+                if done:
+                    return done
+            return 0
         finally:
             await making.release(connection)
 
-    async def _exchange_batch(self, connection: Any, ns: str) -> int:
+    async def _exchange_batch(self, connection: Any, ns: str, *, may_have_index: bool) -> int:
+        if ns not in self._exchanged and not may_have_index and not await self._drop_indexes(connection, ns):
+            return 0
         after = self._exchanged.get(ns, _START)
         for place in dict.fromkeys((after, _START)):
             rows = await connection.fetch(QUERIES["chunks_to_exchange"], ns, *place, EXCHANGED_MAX)
@@ -166,13 +186,33 @@ class Switching:
                     await connection.execute(QUERIES["sort_in_words"])
                 return len(rows)
         self._exchanged.pop(ns, None)
-        for statement in (QUERIES["forget_next_vectors"], QUERIES["drop_former_vectors"]):
-            count: int = await connection.fetchval(statement, ns, _CLEARED_MAX)
-            if count:
-                return count
+        count: int = await connection.fetchval(QUERIES["drop_former_vectors"], ns, _CLEARED_MAX)
+        if count:
+            return count
+        if not await self._is_indexed(connection, ns):
+            await connection.execute(QUERIES["await_index"], ns)
+            return 0
         await connection.execute(QUERIES["end_exchange"], ns)
         _log.info("vectors_exchanged", ns=ns)
         return 1
+
+    async def _is_indexed(self, connection: Any, ns: str) -> bool:
+        """Return whether searches of the vectors in `chunks` have the index that they need."""
+        return bool(await connection.fetchval(QUERIES["is_indexed"], ns, COMPARED_MAX, DIMENSIONS_MAX))
+
+    async def _drop_indexes(self, connection: Any, ns: str) -> bool:
+        """Drop indexes that an interrupted switch left behind; False: not now."""
+        if not await connection.fetch(QUERIES["indexes_of_namespace"], ns, DIMENSIONS_MAX, self._model):
+            return True
+        indexing = Leases(LeaseKind.CHUNK_INDEXES, seconds=_SWITCH_SECONDS_MAX)
+        if not await indexing.take(connection, ["keeper"]):
+            return False
+        try:
+            for index in await connection.fetch(QUERIES["indexes_of_namespace"], ns, DIMENSIONS_MAX, self._model):
+                await connection.execute(index["drop_statement"], timeout=_SWITCH_SECONDS_MAX)
+            return True
+        finally:
+            await indexing.release(connection)
 
     async def _lacking(self, connection: Any, ns: str, most: int, aside: Sequence[str]) -> list[Lacking]:
         """Return the next chunks without a vector, starting again from the beginning after the last; none if none is left."""
@@ -216,16 +256,28 @@ class Switching:
             await connection.execute(QUERIES["store_next_vectors"], self._model, ns, *columns)
 
     async def _switch(self, connection: Any, ns: str) -> bool:
-        """Switch the searches of a namespace to the vectors of the model; False: not now, or not at all."""
+        """Switch the searches of a namespace to the vectors of the model; False: not now, or not at all.
+
+        The old index serves until the switch. Only one of vectors of another length goes before it: chunks could not get
+        their vectors beside it.
+        """
+        if not await connection.fetchval(QUERIES["is_indexed_beside"], self._model, ns, COMPARED_MAX, DIMENSIONS_MAX):
+            await connection.execute(QUERIES["await_index"], ns)
+            return False
         indexing = Leases(LeaseKind.CHUNK_INDEXES, seconds=_SWITCH_SECONDS_MAX)
         if not await indexing.take(connection, ["keeper"]):
             return False  # an index is being built; the old vectors serve
         try:
-            for index in await connection.fetch(QUERIES["index_of_namespace"], ns):
-                await connection.execute(index["drop_statement"], timeout=_SWITCH_SECONDS_MAX)
+            old = await connection.fetch(QUERIES["indexes_of_namespace"], ns, DIMENSIONS_MAX, self._model)
+            for index in old:
+                if not index["takes_next_vectors"]:
+                    await connection.execute(index["drop_statement"], timeout=_SWITCH_SECONDS_MAX)
             last = await connection.fetchrow(QUERIES["last_event_of_namespace"], ns)
             async with connection.transaction():
-                return await self._change_model(connection, ns, last)
+                is_switched = await self._change_model(connection, ns, last)
+            for index in old if is_switched else ():
+                await connection.execute(index["drop_statement"], timeout=_SWITCH_SECONDS_MAX)
+            return is_switched
         finally:
             await indexing.release(connection)
 

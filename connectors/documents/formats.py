@@ -18,6 +18,7 @@ from highwater.streams.documents.structure import (
     Run,
     UnreadableDocumentError,
     clean,
+    csv_blocks,
     decoded,
     html_blocks,
     html_charset,
@@ -25,6 +26,7 @@ from highwater.streams.documents.structure import (
     plain_blocks,
     sized_blocks,
 )
+from highwater.streams.documents.tables import markdown_table
 
 # Limit of an unpacked archive: a deck of 50 MB is mostly pictures, which hardly compress; tenfold growth is an attack.
 _UNPACKED_BYTES_MAX = 512 << 20
@@ -76,6 +78,8 @@ _TEXTS: Mapping[str, Callable[[str], list[Block]]] = {
     "application/xhtml+xml": html_blocks,
     "text/markdown": markdown_blocks,
     "text/x-markdown": markdown_blocks,
+    "text/csv": csv_blocks,
+    "text/tab-separated-values": csv_blocks,
 }
 
 
@@ -142,10 +146,17 @@ def _texts(shapes: Iterable[Any]) -> Iterator[str]:
             else:
                 yield "\n".join("".join(run.text for run in one.runs) for one in shape.text_frame.paragraphs)
         elif getattr(shape, "has_table", False):
-            for row in shape.table.rows:
-                yield "\t".join(cell.text for cell in row.cells)
+            yield _table([[cell.text for cell in row.cells] for row in shape.table.rows])
         elif hasattr(shape, "shapes"):
             yield from _texts(shape.shapes)
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    """Return the table of a slide; a single row or column is a list."""
+    is_table = len(rows) > 1 and len(rows[0]) > 1
+    return (
+        markdown_table([[clean(cell) for cell in row] for row in rows]) if is_table else "\n".join(map("\t".join, rows))
+    )
 
 
 def _check(*, is_good: bool, problem: str) -> None:

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 import asyncpg
@@ -44,6 +45,7 @@ from highwater.streams.jobs.decks import (
     Passage,
     Planned,
     as_json,
+    is_cut,
     outline_of,
     outline_prompt,
     passages_of_blocks,
@@ -223,16 +225,14 @@ class GenerationSteps:
         ingested, found = await self._chunks.of_documents(
             ids, wanted, Work(job.id, None), characters_max=characters_max, as_of_ms=self._clock()
         )
-        passages = [
-            Passage(
-                one.source_id,
-                clean_text(one.content),
-                clean_text(one.title or ""),
-                one.chunk_no,
-                owned[one.source_id].file_name,
-            )
-            for one in found
-        ]
+        passages: list[Passage] = []
+        for chunk in found:
+            text, before = clean_text(chunk.content), passages[-1] if passages else None
+            if before and before.document == chunk.source_id and is_cut(before.text, text):
+                passages[-1] = replace(before, text=f"{before.text}\n{text}")
+                continue
+            name, heading = owned[chunk.source_id].file_name, clean_text(chunk.title or "")
+            passages.append(Passage(chunk.source_id, text, heading, chunk.chunk_no, name))
         others = [owned[one] for one in ids if one not in ingested]
         return [*passages, *await self._whole(job, others, len(ids))]
 

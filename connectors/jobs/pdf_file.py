@@ -157,15 +157,16 @@ class _Pages:
             self._add_grid(page.grid, top)
 
     def _add_grid(self, grid: Grid, top: float) -> None:
+        numbers = grid.numbers
         for number, (row, row_height) in enumerate(zip(grid.cells, grid.heights, strict=True)):
             if number == 0:
                 self._box(MARGIN, top, TEXT_WIDTH, row_height, self._theme.primary)
             left = MARGIN
-            for lines, width in zip(row, grid.widths, strict=True):
+            for lines, width, is_number in zip(row, grid.widths, numbers, strict=True):
                 self._fill(INK if number else self._theme.on_primary)
                 for place, line in enumerate(lines):
                     base = top + CELL_PADDING / 2 + (place + 1) * grid.size * LEADING - grid.size * (LEADING - 1)
-                    if base_level("".join(lines)):
+                    if is_number or base_level("".join(lines)):
                         self._text_before(left + width - CELL_PADDING, base, line, grid.size)
                     else:
                         self._text(left + CELL_PADDING, base, line, grid.size)

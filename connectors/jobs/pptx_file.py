@@ -176,6 +176,7 @@ def _fill_grid(slide: Any, grid: Grid, area: tuple[Any, ...]) -> None:
     """Add rows in the heights of the layout; with the rules of the library's table, without its bands."""
     drawn = slide.shapes.add_table(len(grid.cells), len(grid.widths), *area, Pt(sum(grid.heights))).table
     drawn.horz_banding = False
+    numbers = grid.numbers
     for place, width in enumerate(grid.widths):
         drawn.columns[place].width = Pt(width)
     for number, (row, row_height) in enumerate(zip(grid.cells, grid.heights, strict=True)):
@@ -186,6 +187,8 @@ def _fill_grid(slide: Any, grid: Grid, area: tuple[Any, ...]) -> None:
             cell.margin_top = cell.margin_bottom = Pt(CELL_PADDING / 2)
             cell.text = " ".join(lines)
             cell.text_frame.paragraphs[0].font.size = Pt(grid.size)
+            if numbers[place]:
+                cell.text_frame.paragraphs[0].alignment = PP_ALIGN.RIGHT
             if number:
                 cell.fill.background()
 

@@ -13,7 +13,7 @@ import numpy as np
 from openai import APIConnectionError, APIStatusError, APITimeoutError, AsyncOpenAI, OpenAIError
 from openai.types import CreateEmbeddingResponse
 
-from highwater.connectors.models.embeddings import Embedded, EmbeddingError
+from highwater.connectors.models.embeddings import Embedded, Embedder, EmbeddingError
 from highwater.schemas.errors import ModelUnavailableError, UnavailableError
 from highwater.streams.models.tokens import count_tokens
 from highwater.streams.retry import MODEL_CALL
@@ -60,6 +60,10 @@ class RemoteEmbedder:
                     raise ModelUnavailableError(f"the embedding service fails: {error}") from error
                 attempt += 1
                 await asyncio.sleep(wait_ms / 1000)
+
+    def former(self) -> Sequence[Embedder]:
+        """Return none: each model of a service is another name."""
+        return []
 
     async def _call(self, texts: Sequence[str]) -> Embedded:
         try:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from highwater.schemas.errors import HighwaterError
-from highwater.streams.feeds.basis import MARKED
+from highwater.streams.feeds.basis import MARKED, UNFITTED, Basis
 from highwater.streams.feeds.embedding import TextEmbedder
 
 
@@ -38,15 +38,28 @@ class Embedder(Protocol):
         """Return vectors with their cost."""
 
 
+class VersionedEmbedder(Embedder, Protocol):
+    """One that was released: vectors of its former versions may be stored."""
+
+    def former(self) -> Sequence[Embedder]:
+        """Return what embeds questions for the vectors of its former versions, the latest first.
+
+        Namespaces keep such vectors until all their vectors are replaced.
+        """
+
+
 class BuiltInEmbedder:
-    """The built-in embedder, unfitted: its vectors do not change with those of feeds."""
+    """The built-in embedder, unfitted: its vectors do not change with those of feeds.
+
+    `basis`: the way in which words become vectors, of this release or of a former one.
+    """
 
     calls_at_once = 1
     is_of_meaning = False
     is_paid = False
 
-    def __init__(self) -> None:
-        self._made = TextEmbedder(MARKED)
+    def __init__(self, basis: Basis = MARKED) -> None:
+        self._made = TextEmbedder(basis)
         self.basis_id = self.model = self._made.basis_id
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:
@@ -56,6 +69,10 @@ class BuiltInEmbedder:
     async def embed_counted(self, texts: Sequence[str]) -> Embedded:
         """Return vectors; they are free."""
         return Embedded(await self.embed(texts))
+
+    def former(self) -> Sequence[Embedder]:
+        """Return the version in which marks were no part of words."""
+        return [] if self.basis_id == UNFITTED.basis_id else [BuiltInEmbedder(UNFITTED)]
 
 
 class EmbeddingError(HighwaterError):

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from highwater.connectors.models.embeddings import Embedded, EmbeddingError
+from highwater.connectors.models.embeddings import Embedded, Embedder, EmbeddingError
 from highwater.connectors.models.onnx import open_session
 from highwater.streams.clock import monotonic_seconds
 from highwater.streams.feeds.basis import MARKED, UNFITTED_ID
@@ -95,7 +95,12 @@ class LocalModel(NamedTuple):
         for path in self.files(folder):
             if not path.is_file():
                 return f"{path} is missing"
-        return None if find_spec("onnxruntime") else "the package onnxruntime is not installed"
+        return None if self.is_runnable() else "the package onnxruntime is not installed"
+
+    @staticmethod
+    def is_runnable() -> bool:
+        """Return whether the library that runs it is installed."""
+        return find_spec("onnxruntime") is not None
 
 
 # all-MiniLM-L6-v2 (Apache-2.0), 8-bit weights: 22 MB.
@@ -157,6 +162,12 @@ class LocalEmbedder:
     async def embed_counted(self, texts: Sequence[str]) -> Embedded:
         """Return vectors; they are free."""
         return Embedded(await self.embed(texts))
+
+    def former(self) -> Sequence[Embedder]:
+        """Return the version without leads; it shares the loaded model."""
+        if self._is_former:
+            return []
+        return [LocalEmbedder(self._folder, threads=self.calls_at_once, model=self._model, is_former=True)]
 
     def rest(self) -> None:
         """Release the memory of the model if the process has not used it for a while."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from highwater.connectors.models.calls import ChatPort, LocalAnswer, LocalChat
-from highwater.connectors.models.embeddings import BuiltInEmbedder, Embedder
+from highwater.connectors.models.embeddings import BuiltInEmbedder, Embedder, VersionedEmbedder
 from highwater.connectors.models.local_model import MINILM, LocalEmbedder
 from highwater.connectors.models.local_reranker import open_local_reranker
 from highwater.connectors.models.reranker import Reranker, open_service
@@ -47,7 +47,8 @@ def chosen_embedder(settings: Settings) -> str:
         return "service" if settings.embeddings_url else "local" if missing is None else "builtin"
     if settings.embedder == "service" and not settings.embeddings_url:
         raise ConfigurationError("HIGHWATER_EMBEDDER=service needs EMBEDDINGS_BASE_URL")
-    if settings.embedder == "local" and missing is not None:
+    # A model whose files are missing is refused by name with the first text, as a damaged one: everything else works.
+    if settings.embedder == "local" and not MINILM.is_runnable():
         raise ConfigurationError(f"HIGHWATER_EMBEDDER=local: {missing}; run `make install`, or set it to builtin")
     return settings.embedder
 
@@ -73,7 +74,7 @@ def open_local_embedder(settings: Settings, *, in_background: bool = False) -> L
     return LocalEmbedder(settings.model_dir, threads=settings.embed_threads, in_background=in_background)
 
 
-def open_embedder(settings: Settings, *, in_background: bool = False) -> Embedder:
+def open_embedder(settings: Settings, *, in_background: bool = False) -> VersionedEmbedder:
     """Open the embedder for everything except feeds: a service, the local model or the built-in embedder.
     `in_background`: nobody waits.
 
@@ -86,18 +87,15 @@ def open_embedder(settings: Settings, *, in_background: bool = False) -> Embedde
     return embedder
 
 
-def open_embedders(settings: Settings, *, in_background: bool = False) -> list[Embedder]:
+def open_embedders(settings: Settings, *, in_background: bool = False) -> list[VersionedEmbedder]:
     """Open the same, followed by the built-in embedder, which older namespaces use: it needs nothing and is free."""
     embedder = open_embedder(settings, in_background=in_background)
     return [embedder] if isinstance(embedder, BuiltInEmbedder) else [embedder, BuiltInEmbedder()]
 
 
 def open_question_embedders(settings: Settings) -> list[Embedder]:
-    """Return the same for questions, and the local model of former releases, whose vectors older namespaces keep for a while."""
-    first, *others = open_embedders(settings)
-    if not isinstance(first, LocalEmbedder):
-        return [first, *others]
-    return [first, LocalEmbedder(settings.model_dir, threads=settings.embed_threads, is_former=True), *others]
+    """Return the same for questions, each followed by its former versions, whose vectors older namespaces keep for a while."""
+    return [version for one in open_embedders(settings) for version in (one, *one.former())]
 
 
 def open_reranker(settings: Settings) -> Reranker | None:

@@ -166,6 +166,24 @@ async def snapshot(pool: asyncpg.Pool[asyncpg.Record]) -> AsyncIterator[Connecti
 
 
 @asynccontextmanager
+async def snapshot_with(pool: asyncpg.Pool[asyncpg.Record], settings: Mapping[str, str]) -> AsyncIterator[Connection]:
+    """Yield the same with settings of the server, which hold until its end: with its beginning they are one round trip.
+
+    asyncpg does not know of the transaction, so there are no cursors and none within it.
+    """
+    local = "".join(f"; SET LOCAL {name} = '{value}'" for name, value in settings.items())
+    async with reading(pool) as connection, _closed_when_silent(connection):
+        try:
+            await connection.execute(f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY{local}")
+            yield connection
+        except BaseException:
+            if not connection.is_closed():
+                await connection.execute("ROLLBACK")
+            raise
+        await connection.execute("COMMIT")
+
+
+@asynccontextmanager
 async def reading(pool: asyncpg.Pool[asyncpg.Record]) -> AsyncIterator[Connection]:
     """Yield a connection for statements that need no common snapshot; an unavailable server is an `UnavailableError`.
 

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, BinaryIO
 
+from highwater.schemas.errors import HighwaterError
+
 # Two threads allocate. With a malloc arena for each of librdkafka's other threads, and Arrow's own pool, which releases
 # nothing, a process takes 50 MB more. Large blocks are returned to the system when they are freed, not when the C
 # library decides to.
@@ -24,11 +26,15 @@ _ENVIRONMENT = {
 }
 
 _NICE = 10
+# A pipe holds this much without a reader.
+_REASON_BYTES_MAX = 4_096
 
 
-def command(program: str) -> list[str]:
-    """Return the command line that runs a line of Python with this interpreter."""
-    return [sys.executable, "-P", "-c", program]
+def command(program: str, *arguments: str) -> list[str]:
+    """Return the command line that runs a line of Python with this interpreter; that of `run_task` has one argument, the
+    file descriptor to which it writes why it failed.
+    """
+    return [sys.executable, "-P", "-c", program, *arguments]
 
 
 def environment() -> dict[str, str]:
@@ -36,8 +42,15 @@ def environment() -> dict[str, str]:
     return {**os.environ, **_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
+def reason_in(pipe: int) -> str:
+    """Return why an ended process failed; empty if it did not say."""
+    return os.read(pipe, _REASON_BYTES_MAX).decode(errors="replace")
+
+
 def run_task(work: Callable[[Any, BinaryIO], None]) -> None:
     """Run the task on standard input, writing to our own output, as long as the parent lives and needs it.
+
+    If one of our errors ends it, the parent gets the reason, and the exit status is 1.
 
     The product has priority: on a busy machine a task uses what is left.
     """
@@ -46,8 +59,12 @@ def run_task(work: Callable[[Any, BinaryIO], None]) -> None:
     with suppress(BrokenPipeError, EOFError):  # the parent has ended, or wants no more
         task = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the parent
         threading.Thread(target=end_with_parent, daemon=True).start()
-        with open(pipe, "wb") as output:  # noqa: PTH123 - a pipe has no path
-            work(task, output)
+        try:
+            with open(pipe, "wb") as output:  # noqa: PTH123 - a pipe has no path
+                work(task, output)
+        except HighwaterError as error:
+            os.write(int(sys.argv[1]), str(error).encode()[:_REASON_BYTES_MAX])
+            sys.exit(1)
 
 
 def end_with_parent() -> None:

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from highwater.connectors.replay.where import Where
 
 
+# Records that are read, in a second or two, for one that shows whether the condition is one.
+JUDGED_RECORDS_MAX = 50_000
+
+
 class Chooser:
     """Filters what is read: the records of one key, those that match a condition, or all.
 
@@ -45,6 +49,11 @@ class Chooser:
         self._where = None if condition is None else _where(condition, decoder, topic)
         self._words = None if words is None else words.casefold()
 
+    @property
+    def has_answered(self) -> bool:
+        """Return whether the condition was true or false for some record, or there is none."""
+        return self._where is None or self._where.answered > 0
+
     def decoded(self, batch: Batch) -> Decoded:
         """Return the kept part of a batch, decoded; all of it counts as read."""
         found = self._decoder.decode(self._of_key(batch))
@@ -64,6 +73,19 @@ class Chooser:
         if self._key is None:
             return batch
         return batch.only([place for place, key in enumerate(batch.keys) if key == self._key])
+
+
+def first_answered(batches: Iterable[Decoded], chooser: Chooser, counts: Counts) -> list[Decoded]:
+    """Return the first batch for which the condition was true or false; none if no batch is left. The batches before
+    it contain nothing that the condition keeps.
+
+    Raises:
+        WhereError: its result is not true or false.
+    """
+    for decoded in batches:
+        if chooser.has_answered or counts.read >= JUDGED_RECORDS_MAX:
+            return [decoded]
+    return []
 
 
 def _where(condition: str, decoder: Decoder, topic: str) -> Where:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from itertools import chain, islice
+from itertools import chain
 from typing import BinaryIO, NoReturn
 
 from highwater.connectors.replay.arrow_alone import without_pandas
@@ -19,7 +19,7 @@ from highwater.connectors.replay.cursors import InvalidCursorError
 from highwater.connectors.replay.foreign import decoder_of
 from highwater.connectors.replay.processes import run_task
 from highwater.connectors.replay.reading import read_batches
-from highwater.connectors.replay.running import write_batches
+from highwater.connectors.replay.running import first_answered, write_batches
 from highwater.connectors.replay.search_task import INVALID, MISSING, UNAVAILABLE, SearchTask
 from highwater.connectors.replay.searching import (
     SEARCH_SECONDS_MAX,
@@ -53,10 +53,10 @@ def _search(task: SearchTask, output: BinaryIO, stack: ExitStack) -> None:
         counts = Counts()
         chooser = chooser_of(task.search, decoder, counts)
         if task.kind is not None:
-            # A condition that does not return true or false for the first records is refused before the file begins.
+            # A condition whose first result is not true or false is refused before the file begins.
             reader = stack.enter_context(closing(open_reader(task.client)))
             batches = map(chooser.decoded, read_batches(reader, task.search.topic.name, cursor.spans))
-            first = list(islice(batches, 1))
+            first = first_answered(batches, chooser, counts)
         begin = {
             "event": "begin",
             "topic": task.search.topic.name,

@@ -7,15 +7,16 @@ that began it, also when the client disconnects.
 from __future__ import annotations
 
 import asyncio
+import os
 import pickle
 from collections import Counter
-from collections.abc import AsyncIterator, Hashable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Hashable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import orjson
 
-from highwater.connectors.replay.processes import command, environment
+from highwater.connectors.replay.processes import command, environment, reason_in
 from highwater.connectors.replay.search_task import INVALID, MISSING, UNAVAILABLE
 from highwater.schemas.errors import HighwaterError, UnavailableError
 
@@ -26,7 +27,7 @@ _PROGRAM = "from highwater.connectors.replay.search_process import main; main()"
 # The first line holds a cursor: 40 bytes a partition.
 _FIRST_LINE_BYTES_MAX = 1 << 20
 # Libraries are loaded, and Kafka and the registry queried; each of those times out after 10 to 15 seconds by itself.
-_BEGIN_SECONDS_MAX = 60.0
+BEGIN_SECONDS_MAX = 60.0
 _CHUNK_BYTES = 1 << 16
 
 
@@ -57,12 +58,18 @@ class Searches:
     """Starts and counts searches, or similar work."""
 
     def __init__(
-        self, program: str | None = None, *, at_once_max: int = AT_ONCE_MAX, of_caller_max: int = AT_ONCE_OF_CALLER_MAX
+        self,
+        program: str | None = None,
+        *,
+        at_once_max: int = AT_ONCE_MAX,
+        of_caller_max: int = AT_ONCE_OF_CALLER_MAX,
+        begin_seconds_max: float = BEGIN_SECONDS_MAX,
     ) -> None:
         """`program` is a line of Python that runs the tasks; None: that of searches."""
         self._program = program
         self._at_once_max = at_once_max
         self._of_caller_max = of_caller_max
+        self._begin_seconds_max = begin_seconds_max
         self._running: Counter[Hashable] = Counter()
 
     @asynccontextmanager
@@ -82,9 +89,9 @@ class Searches:
             )
         self._running[caller] += 1
         try:
-            async with _process(self._program or _PROGRAM) as process:
-                running = RunningSearch(process)
-                await running.begin_with(task)
+            async with _process(self._program or _PROGRAM) as (process, reason_pipe):
+                running = RunningSearch(process, reason_pipe)
+                await running.begin_with(task, self._begin_seconds_max)
                 yield running
         finally:
             self._running[caller] -= 1
@@ -94,15 +101,17 @@ class Searches:
 class RunningSearch:
     """One search: its first line, and its further output."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, reason_pipe: int) -> None:
+        """`reason_pipe` holds why the process has failed, once it has ended."""
         assert process.stdin is not None
         assert process.stdout is not None
         self._process = process
+        self._reason_pipe = reason_pipe
         self._input, self._output = process.stdin, process.stdout
         self.first_line = b""
         self.begin: dict[str, Any] = {}
 
-    async def begin_with(self, task: object) -> None:
+    async def begin_with(self, task: object, seconds_max: float = BEGIN_SECONDS_MAX) -> None:
         """Send the task and read the first line.
 
         Raises:
@@ -114,9 +123,9 @@ class RunningSearch:
         with suppress(ConnectionError):  # it has ended already; its closed output will show this
             await self._input.drain()
         try:
-            self.first_line = await asyncio.wait_for(self._output.readline(), _BEGIN_SECONDS_MAX)
+            self.first_line = await asyncio.wait_for(self._output.readline(), seconds_max)
         except TimeoutError as error:
-            raise SearchLostError(f"the search did not begin within {_BEGIN_SECONDS_MAX:.0f} s") from error
+            raise SearchLostError(f"the search did not begin within {seconds_max:.0f} s") from error
         if not self.first_line:
             raise SearchLostError("the process of the search ended before it began")
         self.begin = orjson.loads(self.first_line)
@@ -133,7 +142,8 @@ class RunningSearch:
             yield chunk
         status = await self._process.wait()
         if status != 0:
-            raise SearchLostError(f"the process of the search ended with {status} before it was done")
+            reason = reason_in(self._reason_pipe)
+            raise SearchLostError(reason or f"the process of the search ended with {status} before it was done")
 
     async def events(self) -> AsyncIterator[dict[str, Any]]:
         """Yield the parsed lines after the first.
@@ -149,20 +159,35 @@ class RunningSearch:
 
 
 @asynccontextmanager
-async def _process(program: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Start a process that waits for its task and ends with the block."""
-    process = await asyncio.create_subprocess_exec(
-        *command(program),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        env=environment(),
-        limit=_FIRST_LINE_BYTES_MAX,
-        start_new_session=True,  # so that Ctrl-C reaches only the API, which ends its searches
-    )
+async def _process(program: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
+    """Start a process that waits for its task and ends with the block; the pipe holds why it failed."""
+    with _pipe() as (reason_pipe, inherited):
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command(program, str(inherited)),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                env=environment(),
+                limit=_FIRST_LINE_BYTES_MAX,
+                pass_fds=(inherited,),
+                start_new_session=True,  # so that Ctrl-C reaches only the API, which ends its searches
+            )
+        finally:
+            os.close(inherited)
+        try:
+            yield process, reason_pipe
+        finally:
+            with suppress(ProcessLookupError):
+                process.kill()
+            # Also for a cancelled request: a process that is not waited for remains as a zombie.
+            await asyncio.shield(process.wait())
+
+
+@contextmanager
+def _pipe() -> Iterator[tuple[int, int]]:
+    """Yield the ends of a pipe; the first is closed with the block, the second by the caller."""
+    reading, writing = os.pipe()
     try:
-        yield process
+        yield reading, writing
     finally:
-        with suppress(ProcessLookupError):
-            process.kill()
-        # Also for a cancelled request: a process that is not waited for remains as a zombie.
-        await asyncio.shield(process.wait())
+        os.close(reading)

@@ -82,6 +82,7 @@ class Where:
         self._kind, self._topic = kind, topic
         self._context = cel.Context()
         add_stdlib_to_context(self._context)
+        self.answered = 0
         self.failed = 0
         self.first_failure: str | None = None
 
@@ -103,7 +104,7 @@ class Where:
         """
         example = {"key": "", "value": _empty(self._kind), "headers": {}, "time": _moment(0), "topic": self._topic}
         self._is_met({name: {**example, "partition": 0, "offset": 0}[name] for name in self._used})
-        self.failed, self.first_failure = 0, None
+        self.answered, self.failed, self.first_failure = 0, 0, None
 
     def _at(self, name: str, message: str) -> WhereError:
         """Return an error at the first place of a name."""
@@ -173,6 +174,7 @@ class Where:
             return False
         if not isinstance(answer, bool):
             raise WhereError(f"the answer is {type(answer).__name__}, not true or false", self._text)
+        self.answered += 1
         return answer
 
     def _answer(self, known: dict[str, Any]) -> Any:

@@ -8,16 +8,14 @@
 -- Words count by BM25 (`text_score` in `streams/chunks/scoring.py`). How often a chunk has a word is read from its `ts_rank`, the
 -- one number of it that the server gives without unpacking all its words.
 
--- Settings of one search: plans are made for its parameters, since an index is of one namespace, and the index is followed
--- beyond what it gives at first until as many chunks as are asked for pass the filters, nearest first. To sort where an index has
--- the order is never better: the planner takes a comparison of two vectors for as cheap as one of two numbers.
--- name: search_settings
-SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('hnsw.iterative_scan', 'strict_order', true),
-       set_config('hnsw.ef_search', $1, true), set_config('enable_sort', 'off', true), set_config('jit', 'off', true)
-
--- Whose vectors a namespace has in this snapshot, and whether some stand beside its chunks.
+-- Whose vectors a namespace has in this snapshot, whether they stand beside its chunks, and whether with an index.
 -- name: model_of_namespace
-SELECT embedding_model, vectors_beside FROM chunk_namespaces WHERE ns = $1
+SELECT embedding_model, vectors_beside,
+       vectors_beside AND EXISTS (
+           SELECT FROM pg_index
+           WHERE indisvalid AND indexrelid = to_regclass('chunks_vectors_next_' || md5(ns || '|' || embedding_model))
+       ) AS is_indexed_beside
+FROM chunk_namespaces WHERE ns = $1
 
 -- The words of a question and how many chunks of a namespace have each; the word '' with all its chunks and their octets.
 -- name: words_asked
@@ -71,8 +69,8 @@ WITH visible AS NOT MATERIALIZED (
       AND ($20::timestamptz IS NULL OR coalesce(content_since, created_at) <= $20)
 )
 
--- The same while vectors of the model stand beside (`chunk_next_vectors`): those in `chunks` that another model made count for nothing.
--- No index has this expression, so all are compared one by one.
+-- The same while vectors of the model stand beside (`chunk_next_vectors`), in a namespace without an index: those in `chunks` that another
+-- model made count for nothing. All are compared one by one.
 -- name: visible_chunks_beside
 WITH visible AS NOT MATERIALIZED (
     SELECT c.ctid AS place, c.slot, c.source_id, c.chunk_no, coalesce(c.published_at, c.created_at) AS base, m.embedding,
@@ -92,6 +90,24 @@ WITH visible AS NOT MATERIALIZED (
             ) END AS embedding
         OFFSET 0
     ) AS m
+    WHERE c.ns = $1 AND NOT c.to_delete AND ($4::text IS NULL OR c.slot = $4) AND ($5::text[] IS NULL OR c.source_id = ANY ($5))
+      AND ($6::timestamptz IS NULL OR coalesce(c.published_at, c.created_at) >= $6)
+      AND ($13::timestamptz IS NULL OR coalesce(c.published_at, c.created_at) <= $13)
+      AND ($20::timestamptz IS NULL OR coalesce(c.content_since, c.created_at) <= $20)
+)
+
+-- The same of a namespace with the index of what stands beside: all vectors of its model do. The name of the model stands in the
+-- statement, as in the index.
+-- name: visible_chunks_beside_indexed
+WITH visible AS NOT MATERIALIZED (
+    SELECT c.ctid AS place, c.slot, c.source_id, c.chunk_no, coalesce(c.published_at, c.created_at) AS base, v.embedding,
+           c.words AS all_words,
+           CASE WHEN $2::vector IS NULL OR v.embedding IS NULL THEN 0
+                ELSE coalesce(nullif(1 - (v.embedding <=> $2::vector), 'NaN'), 0) END AS cosine,
+           CASE WHEN $3::text IS NOT NULL THEN c.words END AS words, chunk_text_octets(c.title, c.content) AS octets
+    FROM chunks AS c
+    LEFT JOIN chunk_next_vectors AS v ON v.ns = $1 AND v.slot = c.slot AND v.source_id = c.source_id AND v.chunk_no = c.chunk_no
+                                     AND v.model = 'model of the namespace'
     WHERE c.ns = $1 AND NOT c.to_delete AND ($4::text IS NULL OR c.slot = $4) AND ($5::text[] IS NULL OR c.source_id = ANY ($5))
       AND ($6::timestamptz IS NULL OR coalesce(c.published_at, c.created_at) >= $6)
       AND ($13::timestamptz IS NULL OR coalesce(c.published_at, c.created_at) <= $13)
@@ -129,7 +145,7 @@ WITH visible AS NOT MATERIALIZED (
     SELECT place, slot, source_id, chunk_no, base, cosine, words, octets
     FROM visible
     WHERE embedding IS NOT NULL AND $2::vector IS NOT NULL
-    ORDER BY l2_normalize(embedding)::halfvec(384) <#> l2_normalize($2::vector)::halfvec(384)
+    ORDER BY l2_normalize(embedding)::halfvec(384) <#> (SELECT l2_normalize($2::vector)::halfvec(384))
     LIMIT $22
 ), recent AS MATERIALIZED (
     SELECT place, slot, source_id, chunk_no, base, cosine, words, octets FROM visible ORDER BY base DESC LIMIT $23
@@ -161,7 +177,7 @@ WITH visible AS NOT MATERIALIZED (
 )
 
 -- Scored, and the best of them whole.
--- name: best_candidates
+-- name: scored_candidates
 , weighed AS (
     SELECT place, slot, source_id, chunk_no, base, cosine, CASE WHEN words @@ $3::text::tsquery THEN (
                     SELECT coalesce(sum(w.weight * w.times / (w.times + $16::float8 + $17::float8 * octets)), 0)
@@ -175,12 +191,23 @@ WITH visible AS NOT MATERIALIZED (
                    + $10::float8 * power(0.5, least(1000, date_part('epoch', greatest($8::timestamptz - base, '0'))
                                                           / 86400 / $11::float8)) END AS final
     FROM weighed OFFSET 0
-), best AS (
+)
+
+-- name: best_of_all
+, best AS (
+    SELECT * FROM scored WHERE $1::text IS NOT NULL AND $19::int IS NULL
+    ORDER BY final DESC, base DESC, slot COLLATE "C", source_id COLLATE "C", chunk_no
+    LIMIT $21
+)
+
+-- The same, where only some of each source are asked for.
+-- name: best_of_sources
+, best AS (
     SELECT * FROM (
         SELECT *, row_number() OVER (PARTITION BY slot, source_id ORDER BY final DESC, base DESC, chunk_no) AS place_in_source
         FROM scored
     ) AS by_source
-    WHERE $19::int IS NULL OR place_in_source <= $19
+    WHERE $1::text IS NOT NULL AND place_in_source <= $19
     ORDER BY final DESC, base DESC, slot COLLATE "C", source_id COLLATE "C", chunk_no
     LIMIT $21
 )

@@ -20,7 +20,17 @@ import asyncpg
 import numpy as np
 
 from highwater.connectors.postgres import vectors
-from highwater.connectors.postgres.pool import Connection, Row, one_row, snapshot
+from highwater.connectors.postgres.pool import Connection, Row, one_row, snapshot_with
+from highwater.connectors.retrieval.search_statements import (
+    ONE_PLAN,
+    OWN_PLAN,
+    PLAIN,
+    SETTINGS,
+    near_statement,
+    statement_of_all,
+    statement_of_former,
+    where_of,
+)
 from highwater.connectors.retrieval.statements import QUERIES
 from highwater.connectors.retrieval.words import RANKS, AskedWords, words_of
 from highwater.schemas.errors import HighwaterError
@@ -66,39 +76,6 @@ _HALF_PRECISION = 2.0**-9
 # A power may be off in its last bits, so the decays of two ordered ages may be out of order.
 _LAST_BITS = 1e-12
 _TOPIC = "chunks.chunk-submitted"
-# In the statements the length of vectors is a number in their text, as the index's is.
-_LENGTH = "halfvec(384)"
-_BEST = (QUERIES["best_candidates"], QUERIES["whole_chunks"])
-
-
-class _Statements(NamedTuple):
-    """The statements that search the current texts of a namespace."""
-
-    of_all: str
-    near_without_words: str
-    near_with_words: str
-
-
-def _statements(visible: str) -> _Statements:
-    near = (visible, QUERIES["near_candidates"])
-    return _Statements(
-        "\n".join((visible, QUERIES["all_candidates"], *_BEST)),
-        "\n".join((*near, QUERIES["candidates_without_words"], *_BEST)),
-        "\n".join((*near, QUERIES["candidates_with_words"], *_BEST)),
-    )
-
-
-_PLAIN = _statements(QUERIES["visible_chunks"])
-# While vectors of the namespace's model are stored beside its chunks.
-_BESIDE = _statements(QUERIES["visible_chunks_beside"])
-_FORMER = "\n".join(
-    (
-        QUERIES["visible_former_chunks"],
-        QUERIES["all_candidates"],
-        QUERIES["best_candidates"],
-        QUERIES["whole_former_chunks"],
-    )
-)
 
 
 class NothingToCompareError(HighwaterError):
@@ -266,12 +243,18 @@ async def search(
         mode, has_vector=vector is not None, has_words=has_words, text_share=scoring.passport.text_share
     )
     limit = max(1, min(limit, RESULTS_MAX))
-    async with snapshot(pool) as tx:
+    depths = DEPTHS[Mode.HYBRID if share else Mode.SEMANTIC]
+    is_filtered = any(one is not None for one in (slot, source_ids, newest_ms, oldest_ms, texts_of_ms))
+    settings = SETTINGS | {
+        "hnsw.ef_search": str(depths[0][0]),
+        "plan_cache_mode": OWN_PLAN if is_filtered else ONE_PLAN,
+    }
+    async with snapshot_with(pool, settings) as tx:
         await vectors.enable(tx)
-        statements = _PLAIN
+        where = PLAIN
         if vector is not None:
             now = await tx.fetchrow(QUERIES["model_of_namespace"], asked.ns)
-            statements = _BESIDE if now is not None and now["vectors_beside"] else _PLAIN
+            where = where_of(now)
             if now is None or now["embedding_model"] != namespace["embedding_model"]:
                 # All vectors of the namespace were switched to another model since its row was read: words are left.
                 vector, asked = None, asked._replace(vector=None)
@@ -282,19 +265,21 @@ async def search(
         if vector is None and found_words is None and (q_vector is not None or has_words):
             raise NothingToCompareError
         asked = asked if found_words is None else asked.weighing(found_words, share)
-        depths = DEPTHS[Mode.SEMANTIC if found_words is None else Mode.HYBRID]
-        await tx.execute(QUERIES["search_settings"], str(depths[0][0]))  # first: the plan of the count depends on them
         most = (COMPARED_MAX + 1, cold_before, COLD_COUNT_MAX)
         counted = await one_row(tx, QUERIES["count_chunks"], asked.ns, slot, asked.source_ids, *most, asked.texts_of)
         looked_for = limit if asked.texts_of is None or per_source is None else 2 * limit
-        if counted["compared"] <= COMPARED_MAX:
-            rows = await tx.fetch(statements.of_all, *asked, looked_for)
+        is_exact = counted["compared"] <= COMPARED_MAX
+        if not is_filtered and (is_exact or found_words is not None):
+            await tx.execute(f"SET LOCAL plan_cache_mode = {OWN_PLAN}")
+        if is_exact:
+            rows = await tx.fetch(statement_of_all(where, per_source), *asked, looked_for)
             found = SearchResults(_results(rows, asked, scoring), is_complete=True, is_exact=True)
         else:
-            near = _near_statement(statements, namespace["dimensions"], has_words=found_words is not None)
+            near = near_statement(where, namespace, per_source, has_words=found_words is not None)
             found = await _by_index(tx, near, asked, found_words, scoring, depths, looked_for)
         if asked.texts_of is not None:
-            former = _results(await tx.fetch(_FORMER, *asked, looked_for), asked, scoring)
+            rows = await tx.fetch(statement_of_former(per_source), *asked, looked_for)
+            former = _results(rows, asked, scoring)
             found = replace(found, results=_merged(found.results, former, per_source)[:limit])
         results = await _with_neighbours(tx, asked, found.results, neighbours) if neighbours else found.results
         return replace(found, results=results, cold_hidden=counted["cold"])
@@ -314,12 +299,6 @@ def _merged(current: Sequence[Result], former: Sequence[Result], per_source: int
         if per_source is None or counts[one.slot, one.source_id] <= per_source:
             kept.append(one)
     return tuple(kept)
-
-
-def _near_statement(statements: _Statements, dimensions: int | None, *, has_words: bool) -> str:
-    """Return the statement that searches by the index of vectors of this length; without vectors the index is not used."""
-    statement = statements.near_with_words if has_words else statements.near_without_words
-    return statement.replace(_LENGTH, f"halfvec({dimensions or 1:d})")
 
 
 def _asked(
@@ -399,7 +378,7 @@ async def _by_index(
     results: tuple[Result, ...] = ()
     for depth in depths:
         if depth != depths[0]:
-            await tx.execute(QUERIES["search_settings"], str(depth[0]))
+            await tx.execute(f"SET LOCAL hnsw.ef_search = {depth[0]:d}")
         rows = await _look(tx, statement, asked, words, depth, limit)
         results = _results(rows, asked, scoring)
         if not rows:

@@ -11,18 +11,20 @@ from highwater.connectors.postgres.sql_files import load_statements
 class Statements(TypedDict):
     """Each is the text of a statement."""
 
-    search_settings: str
     model_of_namespace: str
     words_asked: str
     count_chunks: str
     visible_chunks: str
     visible_chunks_beside: str
+    visible_chunks_beside_indexed: str
     visible_former_chunks: str
     all_candidates: str
     near_candidates: str
     candidates_without_words: str
     candidates_with_words: str
-    best_candidates: str
+    scored_candidates: str
+    best_of_all: str
+    best_of_sources: str
     whole_chunks: str
     whole_former_chunks: str
     neighbours_of: str

@@ -26,6 +26,8 @@ MEDIA_TYPES = {
     **dict.fromkeys((".md", ".markdown"), MARKDOWN),
     **dict.fromkeys((".html", ".htm", ".xhtml"), HTML),
     **dict.fromkeys((".txt", ".text", ".rst", ".adoc"), PLAIN),
+    ".csv": "text/csv",
+    ".tsv": "text/tab-separated-values",
     ".pdf": "application/pdf",
     ".pptx": _SLIDES,
 }

@@ -18,11 +18,11 @@ import pyarrow as pa
 
 from highwater.connectors.replay.arrow_alone import without_pandas
 from highwater.connectors.sql.answers import JSON_TEXT
-from highwater.connectors.sql.faults import InvalidQueryError, told
+from highwater.connectors.sql.faults import InvalidQueryError, error_in_rows, told
 from highwater.connectors.sql.foreign_topics import SCHEMA
 from highwater.connectors.sql.query_task import Limits, Sources
 from highwater.connectors.sql.scanning import Progress, QueryTimeoutError
-from highwater.connectors.sql.views import Views
+from highwater.connectors.sql.views import SAME_NAMES, Views
 from highwater.streams.clock import monotonic_seconds
 
 # Nobody writes a longer one by hand, and parsing it takes memory that is not counted.
@@ -43,9 +43,11 @@ _ALL_TABLES = f"""
     SELECT CASE table_schema WHEN '{SCHEMA}' THEN '"' || table_name || '"' ELSE table_schema || '.' || table_name END AS "table",
         string_agg(column_name, ', ' ORDER BY ordinal_position) AS columns
     FROM information_schema.columns
-    WHERE table_schema NOT IN ('main', 'information_schema', 'pg_catalog') GROUP BY ALL ORDER BY ALL
+    WHERE table_schema NOT IN ('main', 'information_schema', 'pg_catalog') GROUP BY ALL
+    UNION ALL FROM {SAME_NAMES} ORDER BY ALL
 """  # noqa: S608 - a constant
 _NO_TABLE = "Table with name"
+_EXPLAIN = re.compile(r"\s*EXPLAIN\b", re.IGNORECASE)
 # What DuckDB raises on Ctrl-C during its own work.
 _INTERRUPTED = "Query interrupted"
 _CTRL_C = ": KeyboardInterrupt"
@@ -145,14 +147,16 @@ def answered(
         connection = stack.enter_context(_connection(limits))
         views = Views(connection, query, sources, progress)
         stack.enter_context(_in_words(query, progress, views, limits))
-        _check(query)
+        is_explained = _check(query)
         views.add()
         connection.execute("SET lock_configuration = true")
         timer = threading.Timer(max(0.0, progress.deadline_seconds - monotonic_seconds()), connection.interrupt)
         timer.daemon = True
         timer.start()
         try:
-            answer = Answer(_planned(connection, query, views), progress, limits.rows, begun)
+            relation = _planned(connection, query, views)
+            relation = _plan_lines(connection, relation) if is_explained else relation
+            answer = Answer(relation, progress, limits.rows, begun)
             yield answer
             answer.close()
         finally:
@@ -169,8 +173,8 @@ def _connection(limits: Limits) -> Iterator[duckdb.DuckDBPyConnection]:
         connection.close()
 
 
-def _check(query: str) -> None:
-    """Refuse anything but a single SELECT.
+def _check(query: str) -> bool:
+    """Refuse anything but a single SELECT, or EXPLAIN of one; return whether it is EXPLAIN.
 
     Raises:
         InvalidQueryError: it is not one.
@@ -186,10 +190,33 @@ def _check(query: str) -> None:
             else "the query is empty"
         )
         raise InvalidQueryError(wrong)
-    if statements[0].type != duckdb.StatementType.SELECT:
-        raise InvalidQueryError(
-            f"only SELECT is allowed, because SQL never changes anything; this is {statements[0].type.name}"
-        )
+    kind = statements[0].type
+    if kind == duckdb.StatementType.EXPLAIN:
+        _check_explained(statements[0].query)
+        return True
+    if kind != duckdb.StatementType.SELECT:
+        raise InvalidQueryError(f"only SELECT is allowed, because SQL never changes anything; this is {kind.name}")
+    return False
+
+
+def _check_explained(query: str) -> None:
+    """Refuse EXPLAIN of anything but a single SELECT, and its options: ANALYZE would run the statement.
+
+    Raises:
+        InvalidQueryError: it is not EXPLAIN of one.
+    """
+    try:
+        explained = duckdb.extract_statements(_EXPLAIN.sub("", query, count=1))
+    except duckdb.Error:
+        explained = []
+    if [one.type for one in explained] != [duckdb.StatementType.SELECT]:
+        raise InvalidQueryError("EXPLAIN shows the plan of one SELECT, and takes no options such as ANALYZE")
+
+
+def _plan_lines(connection: duckdb.DuckDBPyConnection, explained: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+    """Return the drawing of a plan as rows of one line each."""
+    lines = [line.rstrip() for _, drawing in explained.fetchall() for line in drawing.splitlines()]
+    return connection.from_arrow(pa.table({"plan": pa.array(lines, pa.string())}))
 
 
 def _planned(connection: duckdb.DuckDBPyConnection, query: str, views: Views) -> duckdb.DuckDBPyRelation:
@@ -215,15 +242,15 @@ def _in_words(query: str, progress: Progress, views: Views, limits: Limits) -> I
     except (duckdb.Error, pa.ArrowInvalid, OSError) as error:
         if _CTRL_C in str(error):  # heard in Python code that DuckDB or Arrow called
             raise KeyboardInterrupt from error
-        failure = progress.failure
-        if isinstance(failure, QueryTimeoutError) or isinstance(error, duckdb.InterruptException):
+        failure, found = progress.failure, error_in_rows(error)
+        if isinstance(failure, QueryTimeoutError) or isinstance(found, duckdb.InterruptException):
             raise QueryTimeoutError(
                 f"the query did not end within {limits.seconds:g} s; narrow it by _timestamp, _partition or _offset"
             ) from error
         if failure is not None:
             raise failure from error
-        if isinstance(error, duckdb.Error):
-            raise InvalidQueryError(told(error, query, views.names, views.columns)) from error
+        if isinstance(found, duckdb.Error):
+            raise InvalidQueryError(told(found, query, views.names, views.columns)) from error
         raise
     except RuntimeError as error:
         if str(error) != _INTERRUPTED:

@@ -20,12 +20,24 @@ _NEAR = re.compile(r'at or near "([^"]+)"')
 _OFFSET = re.compile(r"(?<![\w.\"])offset\b(?!\s*\d)", re.IGNORECASE)
 _LINE = re.compile(r"\nLINE (\d+): (.*)\n( *)\^")
 _KIND = re.compile(r"^[A-Za-z ]+ Error: ")
+_KINDS_IN_ROWS: Mapping[str, type[duckdb.Error]] = {
+    "INTERRUPT Error": duckdb.InterruptException,
+    "Out of Memory Error": duckdb.OutOfMemoryException,
+}
 # "LINE 1: " and the part of a long line before the caret.
 _MARGIN = len("LINE 1: ")
 
 
 class InvalidQueryError(HighwaterError):
     """The query cannot be run. Correct what the message names."""
+
+
+def error_in_rows(error: Exception) -> Exception:
+    """Return DuckDB's error for one that ended its rows: Arrow, which hands them over, knows only the text."""
+    if isinstance(error, duckdb.Error) or not _KIND.match(str(error)):
+        return error
+    kinds = (kind for name, kind in _KINDS_IN_ROWS.items() if str(error).startswith(name))
+    return next(kinds, duckdb.Error)(str(error))
 
 
 def told(

@@ -2,13 +2,14 @@
 
 Invariants, as for a search's process. The first line is an event: `begin` with the columns, or `refused` with the
 reason. Then come events, a `row` each and finally `end` or `failed`, or the bytes of a file, which is complete only if
-the process ends with 0. It ends when its parent does.
+the process ends with 0. A file begins once its first rows are known, so that a query that fails before is refused. The
+process ends when its parent does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import BinaryIO
+from typing import Any, BinaryIO, cast
 
 from highwater.connectors.replay.processes import run_task
 from highwater.connectors.replay.search_task import INVALID, UNAVAILABLE
@@ -38,8 +39,6 @@ class _Run:
         task = self._task
         try:
             with answered(task.query, task.sources, task.limits, self._on_progress) as answer:
-                self._send({"event": "begin", "columns": answer.columns})
-                self._has_begun = True
                 write: Callable[[Answer], None] = self._write_rows if task.kind is None else self._write_file
                 write(answer)
         except HighwaterError as error:
@@ -51,7 +50,12 @@ class _Run:
                 reason = UNAVAILABLE if isinstance(error, UnavailableError) else INVALID
                 self._send({"event": "refused", "reason": reason, "detail": str(error)})
 
+    def _begin(self, answer: Answer) -> None:
+        self._send({"event": "begin", "columns": answer.columns})
+        self._has_begun = True
+
     def _write_rows(self, answer: Answer) -> None:
+        self._begin(answer)
         for batch in answer.batches():
             for row in rows_of(batch):
                 self._output.write(line_of({"event": "row", "values": row}))
@@ -60,11 +64,19 @@ class _Run:
 
     def _write_file(self, answer: Answer) -> None:
         assert self._task.kind is not None
-        writer = WRITERS[self._task.kind](self._output, answer.schema)
+        file = _HeldFile(self._output)
+        writer = WRITERS[self._task.kind](cast("BinaryIO", file), answer.schema)
         for batch in answer.batches():
             writer.write(batch)
+            self._begin_file(answer, file)
             self._output.flush()
+        self._begin_file(answer, file)
         writer.close()
+
+    def _begin_file(self, answer: Answer, file: _HeldFile) -> None:
+        if not self._has_begun:
+            self._begin(answer)
+            file.release()
 
     def _on_progress(self, progress: Progress) -> None:
         if self._has_begun and self._task.kind is None and monotonic_seconds() - self._told_at >= PROGRESS_SECONDS:
@@ -74,3 +86,31 @@ class _Run:
     def _send(self, event: dict[str, object]) -> None:
         self._output.write(line_of(event))
         self._output.flush()
+
+
+class _HeldFile:
+    """A file of which nothing is written before `release`."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._held: list[bytes] | None = []
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        """Write it, or hold a copy: Arrow reuses its memory."""
+        if self._held is None:
+            return self._file.write(data)
+        self._held.append(bytes(data))
+        return len(self._held[-1])
+
+    def release(self) -> None:
+        """Write what was held; what follows is written at once."""
+        held, self._held = self._held or [], None
+        self._file.writelines(held)
+
+    def flush(self) -> None:
+        """Do nothing: the owner of the file flushes it."""
+
+    def writable(self) -> bool:
+        """Return true."""
+        return True

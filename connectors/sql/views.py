@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
 from highwater.connectors.kafka.admin import Admin
 from highwater.connectors.replay.decoding import Decoder
@@ -34,6 +35,8 @@ from highwater.connectors.sql.tables import catalogued_columns, foreign_columns
 from highwater.schemas.errors import UnavailableError
 from highwater.schemas.topics import foreign_topic
 
+# A table of names and columns that only the list of tables reads.
+SAME_NAMES = "main.same_names"
 # A query that lists the tables sees all of them.
 _ASKS_FOR_TABLES = re.compile(r"\bshow\b|information_schema|duckdb_(?:tables|columns|views)|pragma_show", re.IGNORECASE)
 
@@ -48,6 +51,8 @@ class Views:
         self._progress = progress
         self._foreign: list[str] | None = None
         self.columns: dict[str, list[str]] = {}
+        # Of topics that DuckDB takes for others, because their names differ in capital letters alone: name, columns.
+        self._same: list[tuple[str, str]] = []
 
     def add(self) -> None:
         """Create the tables of the catalogue whose name occurs in the query, perhaps a few too many.
@@ -66,6 +71,8 @@ class Views:
         if asks:
             self.add_foreign()
             self._list_foreign()
+            same = {"name": [name for name, _ in self._same], "columns": [columns for _, columns in self._same]}
+            self._add(SAME_NAMES, pa.table(same, pa.schema([("name", pa.string()), ("columns", pa.string())])))
 
     def _add_topics(self, text: str, *, asks: bool) -> None:
         for name, topic in topics_by_table().items():
@@ -109,8 +116,15 @@ class Views:
 
     def _list_foreign(self) -> None:
         others = [name for name in listed_names(self._foreign_names()) if quoted_name(name) not in self.columns]
+        taken = {name.casefold() for name in self.columns}
         for name, schema in fetch_foreign_schemas(others, self._sources.registry).items():
-            self._add_other(name, foreign_columns(schema).empty_table())
+            columns = foreign_columns(schema)
+            table = quoted_name(name)
+            if table.casefold() in taken:
+                self._same.append((table, ", ".join(columns.names)))
+            else:
+                taken.add(table.casefold())
+                self._add_other(name, columns.empty_table())
 
     def _foreign_names(self) -> list[str]:
         if self._foreign is None:
@@ -130,9 +144,8 @@ class Views:
         self._register(name, name, rows, "*")
 
     def _add_other(self, topic: str, rows: Any) -> None:
-        # A list has one of two topics whose names differ only in case.
         columns = f"* REPLACE ({VALUE}::JSON AS {VALUE})"
-        self._register(f"{SCHEMA}_{topic}", f'IF NOT EXISTS {SCHEMA}."{topic}"', rows, columns)
+        self._register(f"{SCHEMA}_{topic}", f'{SCHEMA}."{topic}"', rows, columns)
 
     def _register(self, name: str, view: str, rows: Any, columns: str) -> None:
         own = f"_rows_of_{name.replace('.', '_')}"

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 # Nobody reads more columns or rows on a page; of a larger table the beginning is used.
-COLUMNS_MAX, ROWS_MAX = 6, 12
+COLUMNS_MAX, ROWS_MAX = 8, 12
 CELL_CHARACTERS_MAX = 160
 
 # Latin, Greek and Cyrillic marks end a sentence before a space; others (East Asian, Devanagari, Arabic, Khmer, Burmese,
@@ -30,6 +30,8 @@ _ABBREVIATIONS = frozenset(
 )
 _LAST_WORD = re.compile(r"[\w.]+$")
 _NEXT = re.compile(r"\s*(\S)")
+# No sentence begins with these.
+_NO_BEGINNING = ",;:)"
 # No abbreviation is longer: earlier text is not read, or a long text would take quadratic time.
 _WORD_CHARACTERS = 40
 _LIST_MARK = re.compile(r"\s*(?:[-*+•]|\d{1,3}[.)])\s+(?:\[[ xX]\]\s+)?")
@@ -42,11 +44,17 @@ _THEMATIC_BREAK = re.compile(r"\s*(?:[-*_]\s*){3,}")
 
 _IMAGE = re.compile(r"!\[([^\]]{0,300})\]\([^)\s]{0,2000}[^)]{0,300}\)")
 _LINK = re.compile(r"\[([^\]]{1,300})\](?:\([^)\s]{0,2000}[^)]{0,300}\)|\[[^\]]{0,100}\])")
-_CODE = re.compile(r"(`{1,3})(?!`)([^`]{1,300})\1")
+# Code, and an escaped mark (CommonMark 2.4).
+_CODE = re.compile(r"(`{1,3})(?!`)([^`]{1,300})\1|\\([\\`*_{}\[\]()#+.!|<>~-])")
+# Around the number of a piece of code while marks are removed: private characters, which no text has a use for.
+_BEGIN, _END = "\ue000", "\ue001"
+_CODE_PLACE = re.compile(f"{_BEGIN}([0-9]+){_END}")
 _STRONG = re.compile(r"(?<!\w)(\*\*|__)(?=\S)([^*]{1,400}?)(?<=\S)\1(?!\w)")
 _EMPHASIS = re.compile(r"(?<![\w*])([*_])(?=[^\s*_])([^*_]{1,400}?)(?<=\S)\1(?![\w*])")
 # A bold heading at the beginning of a paragraph: "**Latency.** Batches linger".
 _RUN_IN = re.compile(r"\A\s*(\*\*|__)([^*_\n]{2,100}?)(?:[.:]\1|\1:)\s+(?=\S)")
+# An address in angle brackets (CommonMark 6.5), which is not a tag.
+_ADDRESS = re.compile(r"<((?:mailto:)?[\w.+-]{1,64}@[\w.-]{1,200}|[a-z][a-z+.-]{1,30}:[^\s<>]{1,2000})>", re.IGNORECASE)
 _TAG = re.compile(r"</?[A-Za-z][^<>]{0,200}>|<!--.{0,2000}?-->", re.DOTALL)
 
 
@@ -64,20 +72,43 @@ class Table(NamedTuple):
 
 
 def unmarked(text: str) -> str:
-    """Return a text in one line without Markdown markup: emphasis, code, links (their text stays), images (likewise), tags."""
-    text = _IMAGE.sub(r"\1", text)
-    text = _LINK.sub(r"\1", text)
-    text = _TAG.sub("", text)
-    text = _CODE.sub(r"\2", text)
-    text = _STRONG.sub(r"\2", text)
-    return " ".join(_EMPHASIS.sub(r"\2", text).split())
+    """Return a text in one line without Markdown markup: emphasis, code, links (their text stays), images (likewise), tags.
+
+    Code and escaped marks stay as they are written: `<inttypes.h>` is not a tag, `**options` not emphasis.
+    """
+    return _restored(*_without_marks(text))
 
 
 def sentences_of(text: str) -> list[str]:
     """Return the sentences of a text in Markdown or plain text, in order. A list item is at least one; a line break
-    alone ends none.
+    alone ends none, nor does a mark in code: `println!` is not an exclamation.
     """
-    return [sentence for part in _parts(text) for sentence in _cut(unmarked(_RUN_IN.sub(r"\2: ", part)))]
+    return [sentence for part in _parts(text) for sentence in _sentences(_RUN_IN.sub(r"\2: ", part))]
+
+
+def _sentences(part: str) -> Iterator[str]:
+    plain, codes = _without_marks(part)
+    return (_restored(sentence, codes) for sentence in _cut(plain))
+
+
+def _without_marks(text: str) -> tuple[str, list[str]]:
+    """Return a text without markup, and the pieces of code and escaped marks whose numbers stand in it."""
+    codes: list[str] = []
+
+    def set_aside(code: re.Match[str]) -> str:
+        codes.append(code[2] or code[3])
+        return f"{_BEGIN}{len(codes) - 1}{_END}"
+
+    text = _CODE.sub(set_aside, text.replace(_BEGIN, " "))
+    text = _IMAGE.sub(r"\1", text)
+    text = _LINK.sub(r"\1", text)
+    text = _TAG.sub("", _ADDRESS.sub(r"\1", text))
+    text = _STRONG.sub(r"\2", text)
+    return " ".join(_EMPHASIS.sub(r"\2", text).split()), codes
+
+
+def _restored(text: str, codes: list[str]) -> str:
+    return " ".join(_CODE_PLACE.sub(lambda place: codes[int(place[1])], text).split()) if codes else text
 
 
 def tables_of(text: str) -> list[Table]:
@@ -142,7 +173,13 @@ def _phrases(sentence: str) -> Iterator[str]:
 def _is_end(text: str, mark: int, end: int) -> bool:
     """Return whether marks end a sentence: no abbreviation or initial precedes a dot, and what follows begins like a sentence."""
     following = _NEXT.match(text, end)
-    if following is not None and following[1].islower():
+    if following is not None and (following[1].islower() or following[1] in _NO_BEGINNING):
+        return False
+    # A dash continues the sentence after a bracket that ends with an abbreviation.
+    if following is not None and following[1] in "\u2013\u2014" and text[end - 1] in ")]":
+        return False
+    # Three dots with spaces between them leave something out.
+    if text[mark - 1 : mark].isspace():
         return False
     if text[mark] != ".":
         return True

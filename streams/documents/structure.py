@@ -15,6 +15,9 @@ from typing import NamedTuple
 
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.documents.chunking import HEADING_CHARACTERS_MAX, Block
+from highwater.streams.documents.printed import LIGATURES, full_length, is_of_contents, joined_lines, words_in
+from highwater.streams.documents.prose import unmarked
+from highwater.streams.documents.tables import HtmlTable, csv_block
 
 # Characters that no store accepts (NUL, surrogates) or no reader sees; tabs and line ends stay.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufeff\ufffe\uffff]")
@@ -38,8 +41,8 @@ class UnreadableDocumentError(HighwaterError):
 
 
 def clean(text: str) -> str:
-    """Return a text with one kind of line end and only displayable characters."""
-    return _UNPRINTABLE.sub(" ", _LINE_END.sub("\n", text))
+    """Return a text with one kind of line end, only displayable characters, and no ligatures."""
+    return _UNPRINTABLE.sub(" ", _LINE_END.sub("\n", text)).translate(LIGATURES)
 
 
 def decoded(raw: bytes, charset: str | None = None) -> str:
@@ -76,6 +79,12 @@ def _paragraphs(lines: list[str]) -> Iterator[str]:
             held = []
 
 
+def csv_blocks(text: str) -> list[Block]:
+    """Return a table of comma-separated values; the paragraphs of any other text."""
+    table = csv_block(text)
+    return plain_blocks(text) if table is None else [table]
+
+
 class Run(NamedTuple):
     """A piece of text in one font size; lines end within runs. `size` in points; 0 if unknown."""
 
@@ -87,16 +96,20 @@ def sized_blocks(pages: Sequence[Sequence[Run]]) -> list[Block]:
     """Return the blocks of pages whose headings are recognized only by their size, such as those of a PDF.
 
     The size of most letters is that of the text. A line in a larger size is a heading, the larger the higher;
-    consecutive lines of one size are one heading.
+    consecutive lines of one size are one heading. A short line ends a paragraph, and a table of contents is left out.
     """
-    lines = _without_running_lines([_sized_lines(page) for page in pages])
+    lines = [
+        [line for line in page if not is_of_contents(line[0])]
+        for page in _without_running_lines([_sized_lines(page) for page in pages])
+    ]
+    words = words_in(text for page in lines for text, _ in page)
     letters: Counter[float] = Counter()
     for text, size in (line for page in lines for line in page):
         letters[size] += len(text.strip())
     body = max(letters, key=lambda size: (letters[size], -size), default=0.0)
     headings = sorted({size for page in lines for text, size in page if _is_heading(text, size, body)}, reverse=True)
     levels = {size: level for level, size in enumerate(headings, start=1)}
-    return [block for page in lines for block in _of_page(page, body, levels)]
+    return [block for page in lines for block in _of_page(page, body, levels, words)]
 
 
 def _sized_lines(page: Sequence[Run]) -> list[tuple[str, float]]:
@@ -137,7 +150,11 @@ def _is_heading(text: str, size: float, body: float) -> bool:
     return is_word and body > 0 and size >= body * HEADING_SIZE_MIN and len(text) <= HEADING_CHARACTERS_MAX
 
 
-def _of_page(page: Sequence[tuple[str, float]], body: float, levels: Mapping[float, int]) -> Iterator[Block]:
+def _of_page(
+    page: Sequence[tuple[str, float]], body: float, levels: Mapping[float, int], words: frozenset[str]
+) -> Iterator[Block]:
+    full = full_length([text for text, _ in page])
+
     def level_of(line: tuple[str, float]) -> int:
         return levels[line[1]] if _is_heading(*line, body) else 0
 
@@ -146,11 +163,11 @@ def _of_page(page: Sequence[tuple[str, float]], body: float, levels: Mapping[flo
         if level:
             yield Block(" ".join(text.strip() for text in texts), level)
         else:
-            yield from plain_blocks("\n".join(texts))
+            yield from plain_blocks(joined_lines(texts, full, words))
 
 
 def markdown_blocks(text: str) -> list[Block]:
-    """Return headings, and what is between them: paragraphs and lists as written, fenced code as one block.
+    """Return headings without marks, and what is between them: paragraphs and lists as written, fenced code as one block.
 
     The title of front matter is the first heading; the rest of it is not shown to a reader.
     """
@@ -177,9 +194,9 @@ def markdown_blocks(text: str) -> list[Block]:
             held.append(line)
         elif (heading := _HEADING.fullmatch(line)) is not None:
             close()
-            blocks.append(Block((heading[2] or "").strip(" \t#"), len(heading[1])))
+            blocks.append(Block(unmarked((heading[2] or "").strip(" \t#")), len(heading[1])))
         elif len(held) == 1 and (underline := _UNDERLINE.fullmatch(line)) is not None:
-            blocks.append(Block(held.pop().strip(), 1 if underline[1][0] == "=" else 2))
+            blocks.append(Block(unmarked(held.pop()), 1 if underline[1][0] == "=" else 2))
         elif line.strip():
             held.append(line)
         else:
@@ -208,6 +225,14 @@ _BREAKING = frozenset(
         *("option", "p", "pre", "section", "summary", "table", "tbody", "tfoot", "thead", "tr", "ul"),
     }
 )
+# A longer term is a paragraph; more terms than this share no definition, such as those of a table of contents.
+_TERM_CHARACTERS_MAX, _TERMS_MAX = 100, 4
+# Code within a text.
+_CODE = frozenset({"code", "kbd", "samp", "tt"})
+# What is only in tables that arrange a page.
+_NOT_IN_TABLES = frozenset(
+    {"table", "pre", "ul", "ol", "dl", "dt", "dd", "form", "nav", "main", "hr", "article", "section"}
+)
 _CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset\s{0,8}=\s{0,8}["']?\s{0,8}([A-Za-z0-9_.:-]{1,40})""", re.IGNORECASE)
 # A charset is declared at the beginning of a document, if at all (HTML: within 1,024 bytes).
 _CHARSET_BYTES = 1_024
@@ -234,17 +259,28 @@ class _Html(HTMLParser):
         self._is_kept = 0
         self._main = 0
         self.main_blocks: list[Block] = []
+        self._tables: list[HtmlTable] = []
+        self._head = 0
+        self._is_code = False
+        # Terms of a list of definitions that wait for their definition.
+        self._is_term = False
+        self._terms: list[str] = []
 
-    def handle_starttag(self, tag: str, attrs: object) -> None:
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if self._skipped:
             self._depth += tag == self._skipped
-        elif tag in _SKIPPED:
+            return
+        if tag in _SKIPPED:
             self.close_block()
             self._skipped, self._depth = tag, 1
         elif tag == "br":
             self._held.append("\n")
+        elif tag in _CODE:
+            self._mark_code(is_begun=True)
         elif tag in {"td", "th"}:
             self._held.append(" ")
+            if self._tables:
+                self._tables[-1].begin_cell(tag, dict(attrs), is_in_head=self._head > 0)
         elif tag in _HEADINGS:
             self.close_block()
             self._heading = _HEADINGS[tag]
@@ -252,40 +288,113 @@ class _Html(HTMLParser):
             self.close_block()
             self._is_kept += tag == "pre"
             self._main += tag == "main"
+            self._is_term = tag == "dt"
+        self._note_table(tag)
+
+    def _mark_code(self, *, is_begun: bool) -> None:
+        """Begin or end code within a text, as Markdown has it; what is in it is not read as marks."""
+        if self._is_code != is_begun and not self._is_kept and not self._heading:
+            self._is_code = is_begun
+            self.handle_data("`")
+
+    def _note_table(self, tag: str) -> None:
+        """Note the beginning of a table or of its row, and what a table of values does not contain."""
+        if self._tables and (tag in _NOT_IN_TABLES or tag in _HEADINGS):
+            self._tables[-1].is_data = False
+        elif self._tables and (tag in _BREAKING or tag == "br"):
+            self._tables[-1].add(" ")
+        if tag in {"table", "dl"}:
+            self._end_terms()
+        if tag == "table":
+            self._tables.append(HtmlTable())
+        elif tag == "tr" and self._tables:
+            table = self._tables[-1]
+            if table.start is None:
+                table.start, table.start_of_main = len(self.blocks), len(self.main_blocks)
+            table.begin_row()
+        self._head += tag == "thead"
 
     def handle_endtag(self, tag: str) -> None:
         if self._skipped:
             self._depth -= tag == self._skipped
             if self._depth == 0:
                 self._skipped = ""
+            return
+        if tag in _CODE:
+            self._mark_code(is_begun=False)
         elif tag in _HEADINGS or tag in _BREAKING:
             self.close_block()
+            if tag == "dl":
+                self._end_terms()
             self._is_kept = max(0, self._is_kept - (tag == "pre"))
             self._main = max(0, self._main - (tag == "main"))
+        self._head = max(0, self._head - (tag == "thead"))
+        if tag == "table" and self._tables:
+            self._end_table(self._tables.pop())
+
+    def _end_table(self, table: HtmlTable) -> None:
+        """Replace the rows of a table by the table, if it has a header."""
+        block = table.block()
+        if block is not None and table.start is not None:
+            self.blocks[table.start :] = [block]
+            if self._main:
+                self.main_blocks[table.start_of_main :] = [block]
 
     def handle_data(self, data: str) -> None:
         if not self._skipped:
             self._held.append(data if self._is_kept else _SPACES.sub(" ", data))
+            if self._tables:
+                self._tables[-1].add(data)
 
     def close_block(self) -> None:
-        """Make a block of the text since the last one."""
-        text = "".join(self._held)
-        if text.strip():
-            kept = text.strip("\n")
-            block = Block(f"```\n{kept}\n```" if self._is_kept and not self._heading else text.strip(), self._heading)
-            self.blocks.append(block)
-            if self._main:
-                self.main_blocks.append(block)
+        """Make a block of the text since the last one; a term is put before its definition."""
+        self._mark_code(is_begun=False)
+        text, heading = "".join(self._held).replace("``", ""), self._heading
+        is_term, self._is_term = self._is_term, False
         self._held, self._heading = [], 0
+        if not text.strip():
+            return
+        if is_term and not heading and len(text) <= _TERM_CHARACTERS_MAX and len(self._terms) < _TERMS_MAX:
+            self._terms.append(" ".join(text.split()))
+        elif heading or self._is_kept:
+            self._end_terms()
+            kept = text.strip("\n")
+            self._add(Block(text.strip() if heading else f"```\n{kept}\n```", heading))
+        else:
+            self._add(Block(f"{_run_in(self._terms)}{text.strip()}"))
+            self._terms = []
+
+    def end(self) -> None:
+        """Make blocks of what is left at the end of the document."""
+        self.close_block()
+        self._end_terms()
+
+    def _end_terms(self) -> None:
+        """Make blocks of the terms that have no definition."""
+        for term in self._terms:
+            self._add(Block(term))
+        self._terms = []
+
+    def _add(self, block: Block) -> None:
+        self.blocks.append(block)
+        if self._main:
+            self.main_blocks.append(block)
+
+
+def _run_in(terms: Sequence[str]) -> str:
+    """Return terms as the bold beginning of their definition, as Markdown has it."""
+    told = ", ".join(terms)
+    return f"**{told}{'' if told[-1] in '.:?!' else ':'}** " if told else ""
 
 
 def html_blocks(text: str) -> list[Block]:
-    """Return headings, paragraphs, list items and table rows of a document, preformatted texts as Markdown code.
+    """Return headings, paragraphs, list items and tables of a document, preformatted texts and tables with a header as
+    Markdown; rows of other tables are lines.
 
     If it marks its main part (`main`), only that: the rest is menus of the site.
     """
     parser = _Html()
     parser.feed(text)
     parser.close()
-    parser.close_block()
+    parser.end()
     return parser.main_blocks or parser.blocks

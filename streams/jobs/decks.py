@@ -20,7 +20,7 @@ import orjson
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.documents.chunking import Block
 from highwater.streams.documents.prose import COLUMNS_MAX, ROWS_MAX, unmarked
-from highwater.streams.letters import runs_in
+from highwater.streams.letters import runs_in, without_ending
 
 OUTLINE = "outline"
 # A title fits a line of a slide, a point or bullet two, notes what is said in a minute or two.
@@ -61,6 +61,7 @@ table: only where a source has one that makes the point, else leave it out. The 
 _SENTENCE_ENDS = re.compile(r"(?<=[.!?])\s|(?<=。)|\n(?=\s*(?:[-*+]|\d{1,3}[.)])\s)")
 _BLANK_LINES = re.compile(r"\n\s*\n")
 _TABLE_BEGINS = re.compile(r"[^\n]*\|[^\n]*\n[\s|:-]*-[\s|:-]*\n")
+_FENCE = re.compile(r"\s*(?:`{3,}|~{3,})")
 _WORD_CHARACTERS_MIN = 3
 
 
@@ -270,8 +271,18 @@ def passages_of(
             cut = _cut_at(held, bound)
             parts.append(held[:cut].rstrip())
             held = held[cut:].lstrip()
-    told = [part for part in (*parts, held) if part.strip()]
+    told = [part for part in _fenced([*parts, held]) if part.strip()]
     return [Passage(document, part, heading, place, name) for place, part in enumerate(told, start=first)]
+
+
+def _fenced(parts: Sequence[str]) -> Iterator[str]:
+    """Yield parts of a text; code that is cut is code in each of its parts."""
+    is_code = False
+    for part in parts:
+        was_code = is_code
+        is_code ^= _ends_in_code(part)
+        begin, end = "```\n" if was_code else "", "\n```" if is_code else ""
+        yield f"{begin}{part}{end}"
 
 
 def _cut_at(text: str, bound: int) -> int:
@@ -303,9 +314,37 @@ def passages_of_sections(
 ) -> list[Passage]:
     """Return the passages of a document of sections, each with the headings above it and its text."""
     passages: list[Passage] = []
-    for heading, text in sections:
+    for heading, text in _joined(sections):
         passages += passages_of(document, text, heading, name=name, first=len(passages))
     return passages
+
+
+def _joined(sections: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield sections; a table or code that was cut is one again: its rows mean nothing without their header, and its
+    lines would be taken for text.
+    """
+    held: tuple[str, str] | None = None
+    for heading, text in sections:
+        if held is not None and held[0] == heading and is_cut(held[1], text):
+            held = heading, f"{held[1]}\n{text}"
+            continue
+        if held is not None:
+            yield held
+        held = heading, text
+    if held is not None:
+        yield held
+
+
+def is_cut(before: str, text: str) -> bool:
+    """Return whether a text begins with rows of the table, or with lines of the code, with which the text before it ends."""
+    if _ends_in_code(before):
+        return True
+    ends_with_row = before.rpartition("\n")[2].lstrip().startswith("|")
+    return ends_with_row and text.startswith("|") and not _TABLE_BEGINS.match(text)
+
+
+def _ends_in_code(text: str) -> bool:
+    return sum(_FENCE.match(line) is not None for line in text.split("\n")) % 2 == 1
 
 
 def _sections(blocks: Iterable[Block]) -> Iterator[tuple[str, str]]:
@@ -350,7 +389,7 @@ def sources_hash(source_document_ids: Iterable[str], slides: int) -> str:
 
 
 def _words(text: str) -> list[str]:
-    return [word for word in runs_in(text.casefold()) if len(word) >= _WORD_CHARACTERS_MIN]
+    return [without_ending(word) for word in runs_in(text.casefold()) if len(word) >= _WORD_CHARACTERS_MIN]
 
 
 def _told(passages: Iterable[Passage]) -> list[dict[str, str]]:

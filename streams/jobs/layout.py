@@ -72,6 +72,13 @@ class Grid:
     heights: tuple[float, ...]
     cells: tuple[tuple[tuple[str, ...], ...], ...]
 
+    @property
+    def numbers(self) -> tuple[bool, ...]:
+        """Return which columns are of numbers, which stand at their right edge."""
+        return tuple(
+            all(_number("".join(row[place])) is not None for row in self.cells[1:]) for place in range(len(self.widths))
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Chart:
@@ -241,10 +248,22 @@ def grid_of(table: Table, measure: Measure, height: float) -> Grid:
 
 
 def _widths(rows: Sequence[Sequence[str]], size: float, measure: Measure) -> tuple[float, ...]:
-    """Return column widths that add up to the width of the text: by their longest cells, wide ones by the square root."""
-    wants = [max(measure(row[place], size) for row in rows) + 2 * CELL_PADDING for place in range(len(rows[0]))]
+    """Return column widths that add up to the width of the text: by their longest cells, wide ones by the square root, but
+    none narrower than its longest word while the others have room.
+    """
+    columns = list(zip(*rows, strict=True))
+    wants = [max(measure(cell, size) for cell in column) + 2 * CELL_PADDING for column in columns]
     if sum(wants) > TEXT_WIDTH:
-        wants = [max(COLUMN_WIDTH_MIN, min(want, (want * TEXT_WIDTH / 4) ** 0.5)) for want in wants]
+        shares = [max(COLUMN_WIDTH_MIN, min(want, (want * TEXT_WIDTH / 4) ** 0.5)) for want in wants]
+        wants = [share * TEXT_WIDTH / sum(shares) for share in shares]
+        words = [
+            max((measure(word, size) for cell in column for word in cell.split()), default=0.0) for column in columns
+        ]
+        least = [min(word + 2 * CELL_PADDING, TEXT_WIDTH / len(words)) for word in words]
+        lacking = sum(max(0.0, few - want) for few, want in zip(least, wants, strict=True))
+        spare = sum(max(0.0, want - few) for few, want in zip(least, wants, strict=True))
+        part = min(1.0, lacking / spare) if spare else 0.0
+        wants = [few if want < few else want - part * (want - few) for few, want in zip(least, wants, strict=True)]
     return tuple(want * TEXT_WIDTH / sum(wants) for want in wants)
 
 

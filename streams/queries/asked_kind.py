@@ -1,6 +1,8 @@
-"""The kind of thing that a question asks for by "which" or "what", if a text shows one by its form.
+"""The kind of thing that a question asks for by "which" or "what", or the value that it asks for by "when" or "how long", if
+a text shows one by its form.
 
-Invariant: a kind only prefers sources and names what they contain; a thing named in the question is not an answer.
+Invariant: a kind only prefers sources and sentences and names what they contain; a thing named in the question is not an
+answer.
 """
 
 from __future__ import annotations
@@ -44,16 +46,42 @@ _WRITTEN = {
 _PATTERNS = {word: pattern for words, pattern in _WRITTEN.items() for word in words}
 
 
+# A handle, or names after a word that introduces the author.
+PERSON = re.compile(
+    r"(?<![\w@/])@[A-Za-z0-9][\w-]{1,38}|(?<=\b[Bb]y )[A-Z][\w'-]+(?: [A-Z][\w'-]+){1,2}"
+    r"|(?<=[Tt]hanks to )[A-Z][\w'-]+(?: [A-Z][\w'-]+){0,2}"
+    r"|[A-Z][\w'-]+(?: [A-Z]\.)?(?: [A-Z][\w'-]+){1,2}(?=,? [<(]?[\w.+-]{1,64}@[\w-]+\.)"
+    r"|(?<=[Aa]uthor: )[A-Z][\w'-]+(?: [A-Z][\w'-]+){1,2}|(?<=[Mm]aintainer: )[A-Z][\w'-]+(?: [A-Z][\w'-]+){1,2}"
+)
+# The names of values.
+DATE, NUMBER, NAME = "date", "number", "person"
+_MONTH = r"(?:January|February|March|April|May|June|July|August|September|October|November|December)"
+_DATE = (
+    rf"\b\d{{1,2}}(?:st|nd|rd|th)? {_MONTH},? (?:19|20)\d\d\b|\b{_MONTH} (?:\d{{1,2}}(?:st|nd|rd|th)?, )?(?:19|20)\d\d\b"
+    r"|\b(?:19|20)\d\d-[01]\d(?:-[0-3]\d)?\b|\b(?:[Ii]n|[Ss]ince|[Ff]rom) (?:19|20)\d\d\b"
+)
+# A number, also in words before what it counts.
+_AMOUNT = (
+    r"\d[\d.,]*|\b(?:half an?|an?|one|two|three|four|five|six|seven|eight|nine|ten|twelve|twenty|hundred|thousand|several)"
+    r" (?:(?:milli|micro)?seconds?|minutes?|hours?|days?|weeks?|months?|years?|bytes?|times?|lines?)\b"
+)
+_HOW = re.compile(r"\bhow\s+(?:many|much|long|wide|large|big|often|old|fast|far|high|deep|small)\b", re.IGNORECASE)
+_WHO = re.compile(r"\b(?:who|whom)\b", re.IGNORECASE)
+_WHEN = re.compile(r"\b(?:when|since when|(?:on|in) (?:which|what) (?:day|date|month|year))\b", re.IGNORECASE)
+
+
 class AskedKind(NamedTuple):
     """A kind of thing: its name in the question, and its form.
 
     `is_certain`: a text without this form names none. `given`: the things named in the question, in lower case.
+    `is_value`: it is a date, a number or a person, which many sentences have.
     """
 
     name: str
     written: re.Pattern[str]
     is_certain: bool
     given: frozenset[str]
+    is_value: bool = False
 
     def named_in(self, text: str) -> list[str]:
         """Return the things that a text names and the question does not, in order, without repeats."""
@@ -77,6 +105,18 @@ def asked_kind(query: str) -> AskedKind | None:
         if _ACRONYM.fullmatch(word) and all(before[0].isupper() for before in words[:place]):
             return _kind(singular, rf"\b{re.escape(singular)}[-\s#]?\d+(?:[.-]\d+)*\b", query, is_certain=True)
     return None
+
+
+def asked_value(query: str) -> AskedKind | None:
+    """Return the value that a question asks for, a date, an amount or a person; None: it asks for none.
+
+    A text is not about the question because it has one, so it decides only between the sentences of one.
+    """
+    if _HOW.search(query):
+        return _kind(NUMBER, _AMOUNT, query, is_certain=False)._replace(is_value=True)
+    if _WHO.search(query):
+        return AskedKind(NAME, PERSON, is_certain=False, given=frozenset(), is_value=True)
+    return _kind(DATE, _DATE, query, is_certain=False)._replace(is_value=True) if _WHEN.search(query) else None
 
 
 def _kind(name: str, pattern: str, query: str, *, is_certain: bool) -> AskedKind:

@@ -10,30 +10,26 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import groupby
 from math import log
 from typing import Any, NamedTuple
 
 import orjson
 
-from highwater.streams.documents.prose import sentences_of, unmarked
-from highwater.streams.letters import cut_to
 from highwater.streams.models.answers import UnusableAnswerError, json_object_in
-from highwater.streams.queries.asked_kind import AskedKind, asked_kind
+from highwater.streams.queries.asked_kind import DATE, PERSON, AskedKind, asked_kind, asked_value
 from highwater.streams.queries.context import CONTEXT_TAG, QUERY_TAG
 from highwater.streams.queries.memory import TAG_CHARACTERS_MAX
+from highwater.streams.queries.shown import TEXT_CHARACTERS_MAX, passage_of, shortened, shown_of
 from highwater.streams.queries.states import Stage
-from highwater.streams.queries.words import SAME, months_of, stem_of, subject_words, words_of
+from highwater.streams.queries.words import SAME, VERSION, months_of, stem_of, subject_words, words_of
 
 NOTHING_FOUND = "Nothing that was ingested answers this."
 NOTHING_ASKED = "Nothing was asked before this."
 KEYWORDS_MAX = 12
 # What the Assembler passes on; with texts of this length it stays below the 8,000 tokens of R1.22.
 SOURCES_MAX, RECORDS_MAX, LINES_MAX = 40, 5, 10
-TEXT_CHARACTERS_MAX = 400
 # An answer is read at a glance.
 SHOWN_MAX = 5
-SHOWN_CHARACTERS_MAX = 240
 TAGS_MAX = 8
 # A source is cited if it shares at least this part of what the best one shares; the best must share at least this part
 # of the query itself.
@@ -60,12 +56,9 @@ _TIME = re.compile(
 )
 # The first question word decides: "What happens when ..." asks for no date.
 _KIND = re.compile(r"\b(how many|how|when|where|whom|who|which|what|why)\b", re.IGNORECASE)
-# A handle, or names after a word that introduces the author.
-_PERSON = re.compile(
-    r"(?<![\w@/])@[A-Za-z0-9][\w-]{1,38}|(?<=\b[Bb]y )[A-Z][\w'-]+(?: [A-Z][\w'-]+){1,2}"
-    r"|(?<=[Tt]hanks to )[A-Z][\w'-]+(?: [A-Z][\w'-]+){0,2}"
-)
 _NAME = re.compile(r"[A-Z0-9]")
+# Between the headings above a passage, as `context` writes them into an attribute.
+HEADING_BETWEEN = " \u203a "
 # A product's name that people shorten: RabbitMQ is "rabbit" to its users.
 _PRODUCT = re.compile(r"([A-Z][a-z]{3,})(?:DB|MQ|SQL|JS)")
 _DATE = re.compile(r"\b(?:19|20)\d\d(?:-\d\d){0,2}\b")
@@ -86,6 +79,11 @@ class _Element(NamedTuple):
     tag: str
     attributes: Mapping[str, str]
     text: str
+
+    @property
+    def heading(self) -> str:
+        """Return the heading directly above it."""
+        return self.attributes.get("heading", "").rpartition(HEADING_BETWEEN)[2]
 
     @property
     def words(self) -> frozenset[str]:
@@ -138,7 +136,7 @@ def _assemble(user: str) -> str:
     parts = [
         *_section("history", lines[-LINES_MAX:], wanted),
         *_section("memory", records[-RECORDS_MAX:], wanted),
-        *_section("sources", [one.element for one in ranked], wanted, asked_kind(query), counted[0] if counted else ""),
+        *_section("sources", [one.element for one in ranked], wanted, _sought(query), counted[0] if counted else ""),
     ]
     return "\n".join(["<context>", *parts, "</context>"])
 
@@ -161,7 +159,7 @@ def _respond(user: str) -> str:
     records = [one for one in elements if one.tag == "record" and NOTHING_FOUND not in one.text]
     remembered = _best(query, wanted, records)
     if remembered:
-        shown = [f"- {one.attributes.get('from', '')}: {_shown(one.text, wanted)}" for one in remembered[:2]]
+        shown = [f"- {one.attributes.get('from', '')}: {shown_of(one.text, wanted)}" for one in remembered[:2]]
         return "\n".join([f"{NOTHING_FOUND} From what was said before:", *shown])
     return NOTHING_FOUND
 
@@ -175,7 +173,9 @@ def _archive(user: str) -> str:
     day = str(said.get("timestamp", ""))[:10]
     # The number of a source has no meaning later.
     told = _LINE_MARK.sub("", told)
-    text = f'{f"On {day} the" if day else "The"} user asked: "{_cut(query)}" Answered: {_cut(told) or "nothing"}'
+    text = (
+        f'{f"On {day} the" if day else "The"} user asked: "{shortened(query)}" Answered: {shortened(told) or "nothing"}'
+    )
     tags = [word[:TAG_CHARACTERS_MAX] for word in subject_words(query)[:TAGS_MAX]]
     return orjson.dumps({"tags": tags, "text": text}).decode()
 
@@ -193,12 +193,20 @@ def _of_sources(query: str, best: Sequence[_Element], *, counted: re.Match[str] 
     named = frozenset().union(*(one.words for one in best))
     # A verb or a common noun may be reworded; a name that no source has is worth mentioning.
     told = [word for word in subject_words(query) if _NAME.search(word) and not _DATE.fullmatch(word)]
-    missing = [word for word in told if words_of(word).isdisjoint(named)]
+    missing = [word for word in told if _is_missing(word, named)]
     lines = [_lead(query, best, wanted, counted, asked_kind(query))]
-    lines += [f"[{_number(one)}] {_place(one)}: {_shown(one.text, wanted)}" for one in best[:SHOWN_MAX]]
+    sought = asked_value(query)
+    lines += [
+        f"[{_number(one)}] {_place(one)}: {shown_of(one.text, wanted, sought, one.heading)}" for one in best[:SHOWN_MAX]
+    ]
     if missing:
         lines.append(f"No source names {', '.join(missing[:SHOWN_MAX])}.")
     return "\n".join(lines)
+
+
+def _is_missing(word: str, named: frozenset[str]) -> bool:
+    """Return whether sources do not name a word of the query. Another version of the same is not named by it."""
+    return word not in named if VERSION.fullmatch(word) else words_of(word).isdisjoint(named)
 
 
 def _lead(
@@ -221,22 +229,47 @@ def _lead(
         span = " to ".join(dict.fromkeys((others[0], others[-1]))) if others else ""
         more = f"; the others from {span}" if others else ""
         return f"The nearest source {mark} dates from {date}{more}."
-    channels = list(dict.fromkeys(one.attributes["channel"] for one in best if one.attributes.get("channel")))
-    if kind == "where" and channels:
+    if kind == "where" and (channels := _channels_of(best, wanted)):
         return f"It is reported in {_listed(channels)}."
     if kind in ("who", "whom"):
-        people = list(dict.fromkeys(name for one in best for name in _PERSON.findall(one.text)))
+        # Only of sources that share as much as the nearest: others are about somebody else.
+        near = [one for one in best[:SHOWN_MAX] if len(one.words & wanted) >= len(first.words & wanted)]
+        people = list(dict.fromkeys(name for one in near for name in PERSON.findall(one.text)))
         if people:
             return f"The sources name {_listed(people)}."
-        return f"No source names a person; the nearest one {mark} says: {_shown(first.text, wanted)}"
-    return _lead_of_kind(first, mark, _shown(first.text, wanted, of), of)
+        return f"No source names a person; the nearest one {mark} says: {shown_of(first.text, wanted)}"
+    return _lead_of_text(query, first, mark, wanted, of)
 
 
-def _lead_of_kind(first: _Element, mark: str, said: str, of: AskedKind | None) -> str:
-    """Return the text of the nearest source, and the thing of the requested kind, if it is certain."""
+def _channels_of(best: Sequence[_Element], wanted: frozenset[str]) -> list[str]:
+    """Return the channels of sources; none if the query names one of them, and so asks for another place."""
+    channels = list(dict.fromkeys(one.attributes["channel"] for one in best if one.attributes.get("channel")))
+    is_named = any(words_of(channel.rpartition("/")[2]) <= wanted for channel in channels)
+    return [] if is_named or best[0].attributes.get("document") else channels
+
+
+def _sought(query: str) -> AskedKind | None:
+    """Return what a sentence has that answers the query: a thing of the requested kind, a date or an amount."""
+    return asked_kind(query) or asked_value(query)
+
+
+def _dates_of(query: str, one: _Element, said: str) -> list[str]:
+    """Return the dates in what is shown of a document, else in the heading above it, if the query asks for one."""
+    value = asked_value(query)
+    is_other = any(_is_missing(version, one.words) for version in VERSION.findall(query))
+    if value is None or value.name != DATE or is_other:
+        return []
+    return value.named_in(said) or value.named_in(one.heading)
+
+
+def _lead_of_text(query: str, first: _Element, mark: str, wanted: frozenset[str], of: AskedKind | None) -> str:
+    """Return the text of the nearest source, and the thing of the requested kind or the date, if it is certain."""
+    said = shown_of(first.text, wanted, of or asked_value(query), first.heading)
     named = [] if of is None else of.named_in(first.text)
     if of is not None and of.is_certain and not named:
         return f"No {of.name} is named; the nearest source {mark} says: {said}"
+    if of is None and first.attributes.get("document"):
+        named = _dates_of(query, first, said)
     # A text that names many is quoted: it shows which one is meant.
     return f"The nearest source {mark} {f'names {named[0]}' if len(named) == 1 else 'says'}: {said}"
 
@@ -257,13 +290,13 @@ def _of_history(wanted: frozenset[str], elements: Sequence[_Element]) -> str:
     about = [one for one in asked if wanted & one.words] or asked
     if about:
         shown = [
-            f"- {one.attributes.get('at', '')[:16].replace('T', ' ')}: {_cut(one.text)}"
+            f"- {one.attributes.get('at', '')[:16].replace('T', ' ')}: {shortened(one.text)}"
             for one in about[::-1][:SHOWN_MAX]
         ]
         return "\n".join(["You asked before, the latest first:", *shown])
     records = [one for one in elements if one.tag == "record"]
     if records:
-        shown = [f"- {one.attributes.get('from', '')}: {_cut(one.text)}" for one in records[::-1][:SHOWN_MAX]]
+        shown = [f"- {one.attributes.get('from', '')}: {shortened(one.text)}" for one in records[::-1][:SHOWN_MAX]]
         return "\n".join(["From memory, the latest first:", *shown])
     return ""
 
@@ -355,39 +388,13 @@ def _section(
 
 def _written(one: _Element, wanted: frozenset[str], of: AskedKind | None) -> str:
     given = "".join(f' {name}="{value}"' for name, value in one.attributes.items())
-    is_whole = len(one.text) <= TEXT_CHARACTERS_MAX or not one.attributes.get("document")
-    text = _cut(one.text, TEXT_CHARACTERS_MAX) if is_whole else _passage(one.text, wanted, of)
+    if not one.attributes.get("document"):
+        text = shortened(one.text, TEXT_CHARACTERS_MAX)
+    elif len(one.text) <= TEXT_CHARACTERS_MAX:
+        text = one.text
+    else:
+        text = passage_of(one.text, wanted, of, one.heading)
     return f"<{one.tag}{given}>{text}</{one.tag}>"
-
-
-def _passage(text: str, wanted: frozenset[str], of: AskedKind | None) -> str:
-    """Return the part of a long text that shares most with the query: its best sentence, and the following ones that fit."""
-    sentences = _sentences(text)
-    first = _best_sentence(sentences, wanted, of)
-    kept, room = [_cut(sentences[first], TEXT_CHARACTERS_MAX)], TEXT_CHARACTERS_MAX
-    for sentence in sentences[first + 1 :]:
-        room -= len(kept[-1])
-        if len(sentence) > room:
-            break
-        kept.append(sentence)
-    return "\n".join(kept)
-
-
-def _sentences(text: str) -> list[str]:
-    """Return the sentences of a text and the rows of its tables, in order; the text if it has none."""
-    lines: list[str] = []
-    for is_row, group in groupby(text.splitlines(), key=lambda line: line.lstrip().startswith("|")):
-        held = list(group)
-        rows = [" \u00b7 ".join(cell.strip() for cell in line.strip().strip("|").split("|")) for line in held]
-        lines += map(unmarked, rows) if is_row else sentences_of("\n".join(held))
-    return [line for line in lines if line] or [unmarked(text)]
-
-
-def _best_sentence(sentences: Sequence[str], wanted: frozenset[str], of: AskedKind | None = None) -> int:
-    """Return the sentence that shares most with the query; if any names a thing of the requested kind, only those count."""
-    shared = [len(wanted & words_of(sentence)) for sentence in sentences]
-    naming = [i for i, sentence in enumerate(sentences) if of is not None and shared[i] and of.named_in(sentence)]
-    return max(naming or range(len(sentences)), key=lambda i: (shared[i], -i))
 
 
 def _elements(text: str) -> list[_Element]:
@@ -415,14 +422,3 @@ def _place(one: _Element) -> str:
     names = ("channel", "document", "heading") if one.attributes.get("document") else ("channel", "id")
     given = [one.attributes.get(name, "") for name in (*names, "position")]
     return ", ".join(filter(None, (one.attributes.get("date", "")[:16].replace("T", " "), *given)))
-
-
-def _shown(text: str, wanted: frozenset[str], of: AskedKind | None = None) -> str:
-    """Return the sentence of a text that answers best, and the following ones while it is short."""
-    sentences = _sentences(text)
-    first = _best_sentence(sentences, wanted, of)
-    return _cut(" ".join(sentences[first:]) if first == 0 else sentences[first])
-
-
-def _cut(text: str, characters_max: int = SHOWN_CHARACTERS_MAX) -> str:
-    return cut_to(" ".join(text[: 4 * characters_max].split()), characters_max)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from functools import cache, lru_cache
 
-from highwater.streams.letters import comparable, marks, runs_in
+from highwater.streams.letters import comparable, marks, runs_in, without_ending
 
 _WORD = re.compile(r"[^\W_][\w.+#/-]*[^\W_]|[^\W_]")
+# A version is one word: 2.11.2 is not nearly 2.11.0.
+VERSION = re.compile(r"\d{1,9}(?:\.\d{1,9}){1,5}")
 _CASE_CHANGE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z]{2})(?=[A-Z][a-z])")
 # Synonyms in texts about changes; the first names the group.
 SAME = (
@@ -19,8 +21,6 @@ SAME = (
     ("doc", "documentation", "readme"),
     ("deprecate", "deprecation", "obsolete"),
 )
-# In a word of fewer letters an ending is part of the word: `need`, `ring`, `his`.
-_STEM_CHARACTERS_MIN = 3
 # Words of questions and of grammar: they occur in every text, or in none, and do not distinguish texts.
 _FAINT = frozenset(
     _WORD.findall(
@@ -34,6 +34,28 @@ _FAINT = frozenset(
         "whose why will with within without would yes yesterday yet you your"
     )
 )
+
+
+# Phrases of questions for which texts about changes have one word. `stop supporting` is not about support; to begin or to
+# start names only the verb after it.
+_PHRASES = (
+    (
+        re.compile(
+            r"\b(?:stop(?:s|ped)?|ceas(?:e|es|ed)|quit(?:s|ted)?)\s+(?:supporting|using|to\s+(?:support|use))(?:\s+for)?\b"
+            r"|\bno\s+longer\s+(?:supports?|uses?)\b|\b(?:get|gets|got)\s+rid\s+of\b",
+            re.IGNORECASE,
+        ),
+        "drop",
+    ),
+    (re.compile(r"\b(?:begin|begins|began|start|starts|started)\s+(?=to\s+[a-z]|[a-z]+ing\b)", re.IGNORECASE), ""),
+)
+
+
+def in_words_of_changes(query: str) -> str:
+    """Return a query with phrases for which texts about changes have one word in that word."""
+    for phrase, word in _PHRASES:
+        query = phrase.sub(word, query)
+    return query
 
 
 def query_words(query: str) -> list[str]:
@@ -52,36 +74,33 @@ def _marked_word() -> re.Pattern[str]:
 
 def words_of(text: str) -> frozenset[str]:
     """Return the words by which a text is compared: identifiers split into their parts, without endings, one name for
-    synonyms.
+    synonyms; a version is one word.
     """
     text = comparable(text)
+    versions = VERSION.findall(text)
+    if versions:
+        text = VERSION.sub(" ", text)
     parts = _CASE_CHANGE.sub(" ", text)
     runs = runs_in(parts.lower())
     if len(parts) != len(text):
         runs += runs_in(text.lower())
-    return frozenset(map(stem_of, runs))
+    return frozenset((*map(stem_of, runs), *(start for version in versions for start in _starts(version))))
 
 
-def _plain_stem(word: str) -> str:
-    for ending, instead in (("ies", "y"), ("sses", "ss"), ("ing", ""), ("ed", ""), ("s", "")):
-        if (
-            word.endswith(ending)
-            and len(word) - len(ending) >= _STEM_CHARACTERS_MIN
-            and not word.endswith(("ss", "us", "is"))
-        ):
-            word = word.removesuffix(ending) + instead
-            break
-    return word.removesuffix("e") if len(word) > _STEM_CHARACTERS_MIN else word
+def _starts(version: str) -> list[str]:
+    """Return a version and those that it belongs to: 2.11.0 is one of 2.11."""
+    numbers = version.split(".")
+    return [".".join(numbers[:length]) for length in range(2, len(numbers) + 1)]
 
 
-_GROUP_OF = {_plain_stem(word): _plain_stem(group[0]) for group in SAME for word in group}
+_GROUP_OF = {without_ending(word): without_ending(group[0]) for group in SAME for word in group}
 
 
 # The words of ingested texts repeat; this many of them take a few megabytes.
 @lru_cache(maxsize=16_384)
 def stem_of(word: str) -> str:
     """Return a word without its ending; one name for synonyms."""
-    stem = _plain_stem(word[:64])
+    stem = without_ending(word[:64])
     return _GROUP_OF.get(stem, stem)
 
 
@@ -103,6 +122,7 @@ def subject_words(query: str) -> list[str]:
     """Return the words of a query that name a subject, without a month and year, which a source has as its date; else
     all words.
     """
+    query = in_words_of_changes(query)
     words = query_words(_MONTH_OF_YEAR.sub(" ", query))
     return [word for word in words if word.casefold() not in _ASKING] or words or query_words(query)
 

@@ -65,6 +65,8 @@ READY_SECONDS_MAX = 60.0
 PORT_FIRST = 21_000
 # So many searches in a row, then the next system: whatever else the machine does, it does to all, and each has its caches warm.
 TURN = 25
+# NumPy's threads look for more work for 0.1 s after a product, on the cores of who comes next.
+REST_SECONDS = 0.3
 # Efforts (`hnsw.ef_search`) of pgvector; it takes no more than the last.
 EFFORT, EFFORTS = 40, (40, 60, 80, 100, 150, 200, 300, 400, 500, 600, 700, 800, 900, 1_000)
 # Rows compared with all searches at once: 80 MB of cosines.
@@ -349,6 +351,7 @@ async def _searches(pool: Any, made: Corpus, truth: Truth, runs: int) -> list[Fi
                     began, used_before = monotonic_seconds(), _cpu_ms(backend)
                     await ask(number)
                     taken[name][run].append(((monotonic_seconds() - began) * 1000, _cpu_ms(backend) - used_before))
+            await asyncio.sleep(REST_SECONDS)
     for name, of_runs in taken.items():
         for percent in (50, 99):
             values = [float(np.percentile(np.array(one)[:, 0], percent)) for one in of_runs]

@@ -64,6 +64,7 @@ _EXAMPLES: Mapping[str, Example] = {
     "/user": lambda of: ("/user", _at("/user", id=of.user)),
     "/insight": lambda of: (_at("/insight", channel=of.channel, id=of.insight),),
     "/league": lambda of: ("/league", _at("/league", key=f"league:table:{of.season}")),
+    "/dead-letters": lambda _: (_at("/dead-letters", topic=TOPIC),),
     "/match": lambda of: ("/match", _at("/match", id=of.match)),
     "/sql": lambda _: ("/sql", _at("/sql", query=QUERY, run="1")),
     "/topics/{name}": lambda _: (f"/topics/{TOPIC}",),

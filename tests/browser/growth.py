@@ -38,6 +38,15 @@ class Held:
     listeners: int
 
 
+def held_by(devtools: Any) -> Held:
+    """What the page of a session of the developer tools holds now."""
+    for _ in range(2):  # what the first round frees may have held more
+        devtools.send("HeapProfiler.collectGarbage")
+    counted = devtools.send("Memory.getDOMCounters")
+    heap = devtools.send("Runtime.getHeapUsage")["usedSize"]
+    return Held(int(heap), counted["nodes"], counted["jsEventListeners"])
+
+
 class OpenPage:
     """A page with the updates that the server sent to it."""
 
@@ -55,11 +64,7 @@ class OpenPage:
     def replay(self, rounds: int) -> Held:
         """Show all of them so many times, and measure what is held then: the page shows the same after each replay."""
         self._page.evaluate(_REPLAY, rounds)
-        for _ in range(2):  # what the first round frees may have held more
-            self._devtools.send("HeapProfiler.collectGarbage")
-        counted = self._devtools.send("Memory.getDOMCounters")
-        heap = self._devtools.send("Runtime.getHeapUsage")["usedSize"]
-        return Held(int(heap), counted["nodes"], counted["jsEventListeners"])
+        return held_by(self._devtools)
 
     def plant_leak(self) -> None:
         """From now on every update leaves something behind."""

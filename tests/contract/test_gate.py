@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests import ROOT
 
 GATE = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-# What pytest collects of its arguments, file by file; a file is not imported for it, which would take half a minute.
+# What pytest collects of the arguments of each run, file by file; a file is not imported for it, which would take half a minute.
+# All in one process, whose start would be most of the work.
 LISTING = """
+import json
 import sys
 import pytest
 
 class Listing:
+    def __init__(self):
+        self.found = []
+
     def pytest_pycollect_makemodule(self, module_path, parent):
-        print("found", module_path)
+        self.found.append(str(module_path))
         return Nothing.from_parent(parent, path=module_path)
 
 class Nothing(pytest.File):
     def collect(self):
         return []
 
-sys.exit(pytest.main([*sys.argv[1:], "--collect-only", "-q", "-p", "no:cacheprovider"], plugins=[Listing()]))
+found = {}
+for name, arguments in json.loads(sys.argv[1]).items():
+    listing = Listing()
+    status = pytest.main([*arguments, "--collect-only", "-q", "-p", "no:cacheprovider"], plugins=[listing])
+    found[name] = [int(status), listing.found]
+print("\\n" + json.dumps(found))
 """
 
 
@@ -41,18 +52,20 @@ def runs() -> dict[str, list[str]]:
     return {name: arguments for name, *arguments in (line.split() for line in said.splitlines())}
 
 
-def collected(arguments: Sequence[str]) -> list[Path]:
-    """The files that pytest takes."""
-    done = subprocess.run(
-        [sys.executable, "-c", LISTING, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 5, done.stdout + done.stderr  # nothing is collected of the files
-    return [Path(line.removeprefix("found ")) for line in done.stdout.splitlines() if line.startswith("found ")]
+def collected(arguments: Mapping[str, Sequence[str]]) -> dict[str, list[Path]]:
+    """The files that pytest takes in each run."""
+    command = [sys.executable, "-c", LISTING, json.dumps(arguments)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert {status for status, _ in found.values()} == {5}, (
+        done.stdout + done.stderr
+    )  # nothing is collected of the files
+    return {name: [Path(path) for path in paths] for name, (_, paths) in found.items()}
 
 
 def test_every_test_runs_once():
     """The runs have all files of tests between them, and none twice: a new folder is in the run of all that is not named."""
-    found = {name: collected(arguments) for name, arguments in runs().items()}
+    found = collected(runs())
     assert set(found) == {"code", "late", "product", "alone", "services"}
     assert all(found.values())
     every = sorted(path for path in (ROOT / "tests").rglob("test_*.py"))

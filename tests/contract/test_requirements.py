@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ast
-
 import pytest
 
 from tests import ROOT
-from tests.requirements import NUMBERS, PAGE, Line, make_page, numbers_of, read_lines, read_proofs
+from tests.requirements import NUMBERS, PAGE, Line, make_page, numbers_of, read_lines, read_marked, read_proofs
 
 LINES = read_lines()
 PROOFS = read_proofs()
@@ -47,7 +45,7 @@ def test_a_marker_names_a_requirement():
 def test_every_marker_is_counted():
     """A marker stands on a test, with its numbers as texts: nothing that the page would miss."""
     paths = [path for path in (ROOT / "tests").rglob("*.py") if path.name != "requirements.py"]
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in paths if path.name != "test_requirements.py"]
+    trees = [read_marked(path) for path in paths if path.name != "test_requirements.py"]
     everywhere = [number for tree in trees for number in numbers_of([tree])]  # type: ignore[list-item]
     assert len(everywhere) == len(PROOFS)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -25,8 +24,8 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from highwater.schemas.codec import Codec
 from highwater.schemas.topics import PARTITIONS, TOPICS, all_topics
-from tests import ROOT
 from tests.integration.connecting import free_port
+from tests.integration.copies import Copies, Copy
 
 # Above the 60 s after which a worker that hangs ends itself: then its own line says why, and not only this deadline.
 WAIT_SECONDS = 60.0  # a takeover waits out a session, a rebalance and a recovery; far less on an idle machine
@@ -100,6 +99,9 @@ clock = ProductClock(settings.clock_file)
 sys.exit(run_worker(settings, codec, clock, learn=learn, read_changelogs=held, app_id=sys.argv[1]))
 """
 
+_COPIES = Copies(WORKER, ["highwater.connectors.kafka.changelogs", "highwater.streams.app"])
+atexit.register(_COPIES.close)
+
 POLICY = """
 [plans.free]
 novelty_count_min = 3
@@ -165,7 +167,7 @@ class Worker:
     folder: Path
     app_id: str = field(default_factory=lambda: f"test-{uuid.uuid4().hex[:12]}")
     settings: dict[str, str] = field(default_factory=dict)
-    process: subprocess.Popen[bytes] | None = None
+    process: Copy | None = None
     port: int = 0
     offset_seconds: float = 0.0
 
@@ -189,12 +191,10 @@ class Worker:
             "HIGHWATER_CLOCK_FILE": str(self.folder / "clock"),
             "HIGHWATER_POLICY": str(policy),
             "HIGHWATER_REBUILD_SECONDS_MAX": "100",
-            "PYTHONPATH": str(ROOT),
         } | self.settings
-        with (self.folder / "worker.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", WORKER, self.app_id], env=environment, cwd=self.folder, stderr=log, stdout=log
-            )
+        with (self.folder / "worker.log").open("ab") as log, Path(os.devnull).open("rb") as nothing:
+            files = (nothing.fileno(), log.fileno(), log.fileno())
+            self.process = _COPIES.start(environment, self.app_id, files=files, cwd=self.folder)
 
     def ready(self) -> dict[str, str] | None:
         """What is not ready; None while nothing answers."""
@@ -275,6 +275,7 @@ class Kafka:
         self._producer = Producer({"bootstrap.servers": address, "partitioner": "murmur2_random", "linger.ms": 1})
         self._address = address
         self._seen: dict[str, list[Any]] = {}
+        self._answers: dict[str, list[tuple[bytes, Answer]]] = {}
         self._consumer = Consumer({"bootstrap.servers": address, "group.id": "reader", "enable.auto.commit": False})
         topics = [*DECIDED, *(TOPICS[name].dead_letter for name in CONSUMED)]
         places = []
@@ -363,9 +364,11 @@ class Kafka:
         return self._seen.get(TOPICS[topic].dead_letter, [])
 
     def answers(self, topic: str, key: str | None) -> list[Answer]:
-        """Decisions of a topic so far, of one key or of all."""
+        """Decisions of a topic so far, of one key or of all; each is decoded once, however often a test looks."""
         self.poll()
-        return [Answer(m) for m in self._seen.get(topic, []) if key is None or m.key() == key.encode()]
+        answers = self._answers.setdefault(topic, [])
+        answers += [(m.key(), Answer(m)) for m in self._seen.get(topic, [])[len(answers) :]]
+        return [answer for its_key, answer in answers if key is None or its_key == key.encode()]
 
 
 class Answer:

@@ -19,8 +19,6 @@ from highwater.api.app import create_app, server_of
 from highwater.connectors.feeds.statements import QUERIES as FEEDS
 from highwater.connectors.pages import surrogate_keys
 from highwater.connectors.pages.statements import QUERIES
-from highwater.connectors.postgres.migrate import migrate
-from highwater.connectors.postgres.pool import open_pool
 from highwater.schemas.positions import Position, parse_position
 from highwater.schemas.topics import TOPICS
 from highwater.streams.access import trusts_nobody
@@ -123,18 +121,6 @@ async def eventually(is_true: Callable[[], Awaitable[bool]], what: str) -> None:
     while not await is_true():
         assert time.monotonic() < deadline, f"not within {DEADLINE_SECONDS} s: {what}"
         await asyncio.sleep(0.02)
-
-
-async def make_database(admin_url: str, name: str) -> str:
-    """A fresh database with our tables on the same server; returns its address."""
-    connection = await asyncpg.connect(admin_url)
-    await connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
-    await connection.execute(f"CREATE DATABASE {name}")
-    await connection.close()
-    url = admin_url.rsplit("/", 1)[0] + f"/{name}"
-    async with await open_pool(url) as pool:
-        await migrate(pool)
-    return url
 
 
 class Seeds:

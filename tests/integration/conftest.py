@@ -21,10 +21,11 @@ from highwater.connectors.redis.link import RedisLink, open_redis
 from highwater.deploy.local.stack import Addresses, LocalStack
 from highwater.schemas.codec import Codec
 from highwater.streams.settings import Settings
-from tests.conftest import Stack
+from tests.conftest import RUNNING, Stack
 from tests.integration.agents import Kafka, Worker, empty
-from tests.integration.api_server import Api, Seeds, make_database, running_api
+from tests.integration.api_server import Api, Seeds, running_api
 from tests.integration.connecting import surroundings
+from tests.integration.databases import make_database
 
 # Modules run one after the other, so one number serves them all; it is not the session's own, which is 0.
 _REDIS_NUMBER = 1
@@ -118,28 +119,40 @@ def api_environment(environment: dict[str, str], api: Api) -> dict[str, str]:
     return {**environment, "HIGHWATER_PORT": api.url.rsplit(":", 1)[1]}
 
 
-# -- on parts of the module's own, for workers whose clock moves --------------------------------------------------------------
+# -- on a broker beside the session's, for workers whose clock moves ----------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def own_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
-    """A stack that the module has to itself: its tests empty topics and stop parts."""
-    with LocalStack(tmp_path_factory.mktemp("parts") / "data") as local:
-        yield local
+    """A broker for tests of workers: a module empties its topics, some tests stop it. No other part: a worker asks for none."""
+    local = LocalStack(tmp_path_factory.mktemp("parts") / "data")
+    for name in local.names:
+        if name != "kafka":
+            del local._parts[name]
+    with contextlib.ExitStack() as running:
+        RUNNING["own_stack"] = running
+        yield running.enter_context(local)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def parts(own_stack: LocalStack) -> Addresses:
     """The addresses of that stack's parts."""
     return own_stack.addresses
 
 
-@pytest.fixture
-def worker(parts: Addresses, tmp_path: Path) -> Iterator[Worker]:
-    """A worker of one test alone, since tests kill it and move its clock by hours."""
+@pytest.fixture(scope="module")
+def shared_worker(parts: Addresses, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+    """The worker of a module. Its tests may kill it, if they start it again, and move its clock ahead, never back."""
     empty(str(parts.kafka))
-    with contextlib.closing(Worker(str(parts.kafka), tmp_path)) as one:
-        yield one.start()
+    with contextlib.closing(Worker(str(parts.kafka), tmp_path_factory.mktemp("worker"))) as shared:
+        yield shared.start()
+
+
+@pytest.fixture
+def worker(shared_worker: Worker) -> Worker:
+    """The shared worker, alive."""
+    assert shared_worker.ready() == {}
+    return shared_worker
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+import asyncpg
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from highwater.connectors.kafka.admin import Admin
@@ -21,8 +22,8 @@ from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.records import Event, Record
 from highwater.connectors.kafka.registry import Registry
 from highwater.connectors.postgres.pool import open_pool
+from highwater.schemas.codec import Codec
 from highwater.schemas.positions import Position
-from highwater.schemas.topics import TOPICS
 from highwater.streams.clock import ProductClock
 from tests.conftest import Stack
 
@@ -60,15 +61,27 @@ async def until(look: Callable[[], Any], what: str, seconds: float = WAIT_SECOND
         await asyncio.sleep(_LOOK_SECONDS)
 
 
+# What three hundred tests would each ask the registry sixty times, by its address: no id of the catalogue's schemas changes.
+_SCHEMA_IDS: dict[str, dict[str, int]] = {}
+
+
 @asynccontextmanager
 async def surroundings(stack: Stack) -> AsyncIterator[ProcessContext]:
     """What every consumer of a process shares, on the session's parts."""
     settings = stack.settings()
-    registry = Registry(settings.registry_access())
-    codec = await registry.codec(tuple(TOPICS.values()))
     client = settings.kafka_client()
     async with await open_pool(settings.database, size_max=20) as pool:
-        yield ProcessContext(pool, client, Admin(client), registry, codec, ProductClock())
+        yield await context_of(stack, pool, Admin(client))
+
+
+async def context_of(stack: Stack, pool: asyncpg.Pool[asyncpg.Record], admin: Admin) -> ProcessContext:
+    """The same with a pool and a client of the caller's; its codec knows no schema that another was taught."""
+    settings = stack.settings()
+    registry = Registry(settings.registry_access())
+    if stack.schema_registry not in _SCHEMA_IDS:
+        _SCHEMA_IDS[stack.schema_registry] = dict((await registry.codec())._current)
+    codec = Codec(_SCHEMA_IDS[stack.schema_registry])
+    return ProcessContext(pool, settings.kafka_client(), admin, registry, codec, ProductClock())
 
 
 @asynccontextmanager

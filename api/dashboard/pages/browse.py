@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 import orjson
@@ -60,7 +61,7 @@ async def _build(view: View) -> None:
         return
     browsing = Browsing.of(view.request.query_params)
     known = [topic.name for topic in all_topics()]
-    names = known + [name for name in await _on_broker(view) if name not in known]
+    names = known + [name for name in await _on_broker(view, known, browsing.topic) if name not in known]
     if browsing.topic not in names:
         note(f"There is no topic {browsing.topic!r}.")
         browsing = Browsing()
@@ -68,17 +69,26 @@ async def _build(view: View) -> None:
     table = _Records(view, browsing)
     shown = _Searched(view, browsing, table) if browsing.search else _Followed(view, browsing, table)
     shown.build()
-    view.live(_REFRESH_SECONDS, shown.refresh)
+    view.live(_REFRESH_SECONDS, shown.refresh, ahead=False)
     if browsing.record:
         await table.show(browsing.record)
 
 
-async def _on_broker(view: View) -> list[str]:
-    """Return other browsable topics; none while the broker is unavailable, which the page reports itself."""
+async def _on_broker(view: View, known: Collection[str], wanted: str) -> list[str]:
+    """Return other browsable topics, as they were listed last unless the wanted one is not among them; none while the
+    broker is unavailable, which the page reports itself.
+    """
+    listed = _browsable(view.hub.last_listed_topics() or ())
+    if listed and (wanted in known or wanted in listed):
+        return listed
     try:
-        return [one["topic"] for one in await view.hub.listed_topics() if one["kind"] != "internal"]
+        return _browsable(await view.hub.listed_topics())
     except UnavailableError:
         return []
+
+
+def _browsable(topics: Iterable[Mapping[str, Any]]) -> list[str]:
+    return [one["topic"] for one in topics if one["kind"] != "internal"]
 
 
 class _Form:
@@ -185,6 +195,8 @@ class _Followed:
         self._hold = ui.button("Hold", icon="pause", on_click=self._toggle).props("outline no-caps")
         self._line = ui.html("", sanitize=False).classes("full-width")
         self._table.build()
+        with suppress(HighwaterError):  # the first refresh reports it
+            self._view.hub.tails.of(self._topic)  # reads while the browser loads the page
 
     def _toggle(self) -> None:
         self._is_held = not self._is_held

@@ -6,19 +6,20 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from nicegui import events, ui
+from nicegui import ui
 
 from highwater.api.core.auth import Role
 from highwater.api.dashboard import consequences, figures
 from highwater.api.dashboard.actions import Actions, confirm
 from highwater.api.dashboard.addresses import topic_address
 from highwater.api.dashboard.letter_dialog import LetterDialog
+from highwater.api.dashboard.letter_table import LetterTable
 from highwater.api.dashboard.tables import numbers, table_html
 from highwater.api.dashboard.tiles import linked
 from highwater.api.dashboard.undo import UndoWindow
-from highwater.api.dashboard.view import View, chip, heading, link, note, page, set_html, set_rows, text
+from highwater.api.dashboard.view import View, chip, heading, link, note, page, set_html, text
 from highwater.api.dead_letters.handling import Handler
 from highwater.api.dead_letters.letter import Letter, dead_letters_of
 from highwater.api.dead_letters.reading import HANDLED, LISTED_MAX, LetterBox, in_thread
@@ -42,31 +43,6 @@ _BATCH = 100
 _ANY = "any reason"
 _OPEN_ONLY, _ALL = "waiting", "all"
 
-_COLUMNS: list[dict[str, Any]] = [
-    {
-        "name": "arrived",
-        "label": "arrived (UTC)",
-        "field": "arrived",
-        "align": "left",
-        "sortable": True,
-        "classes": "hw-keep",
-    },
-    {"name": "offset", "label": "offset", "field": "offset", "align": "right", "sortable": True},
-    {"name": "reason", "label": "reason", "field": "reason", "align": "left", "sortable": True},
-    {"name": "detail", "label": "detail", "field": "detail", "align": "left"},
-    {"name": "group", "label": "consumer", "field": "group", "align": "left", "sortable": True},
-    {"name": "origin", "label": "came from partition / offset", "field": "origin", "align": "left"},
-    {"name": "state", "label": "state", "field": "state", "align": "left", "sortable": True},
-]
-_OPEN = (
-    '<q-td :props="props"><a href="#" @click.prevent="$parent.$emit(\'show\', props.row.offset)" '
-    ":aria-label=\"'Show the dead letter at ' + props.value\">{{ props.value.toLocaleString('en') }}</a></q-td>"
-)
-_SELECT_ALL = '<q-checkbox dense v-model="props.selected" aria-label="Select every dead letter of this page" />'
-_SELECT = (
-    '<q-checkbox dense v-model="props.selected" :aria-label="\'Select the dead letter at \' + props.row.offset" />'
-)
-
 
 def register() -> None:
     """Register the page."""
@@ -79,7 +55,7 @@ async def _build(view: View) -> None:
         return
     letters = _Letters(view, view.asked("topic"))
     letters.build()
-    view.live(_REFRESH_SECONDS, letters.refresh)
+    view.live(_REFRESH_SECONDS, letters.refresh, ahead=view.hub.is_current)
 
 
 class _Found(NamedTuple):
@@ -117,15 +93,8 @@ class _Letters:
         if self._view.is_admin:
             self._build_actions()
         self._undo.build()
-        selection: Any = "multiple" if self._view.is_admin else None
-        self._table = ui.table(columns=_COLUMNS, rows=[], row_key="offset", pagination=25, selection=selection)
-        self._table.classes("full-width hw-wrap hw-records").props(
-            'dense no-data-label="The filter finds no dead letter; choose another reason, or all states"'
-        )
-        self._table.add_slot("body-cell-offset", _OPEN)
-        self._table.add_slot("header-selection", _SELECT_ALL)
-        self._table.add_slot("body-selection", _SELECT)
-        self._table.on("show", self._open)
+        self._table = LetterTable(self._open, may_select=self._view.is_admin)
+        self._table.build()
         if not self._view.is_admin:
             note("Sending dead letters again or dropping them requires the role admin.")
             return
@@ -189,7 +158,7 @@ class _Letters:
 
     def _show(self, found: _Found) -> None:
         self._letters = {letter.position.offset: letter for letter in found.latest}
-        set_rows(self._table, [_row(letter) for letter in reversed(found.latest)])
+        self._table.show(found.latest[::-1])
         reasons = [_ANY, *(group.reason for group in found.groups)]
         if self._filter.reason and self._filter.reason not in reasons:
             reasons.append(self._filter.reason)
@@ -213,8 +182,8 @@ class _Letters:
                 latest.append(letter)
         return _Found(groups.groups(), read, found, list(latest))
 
-    async def _open(self, event: events.GenericEventArguments) -> None:
-        letter = self._letters.get(int(event.args))
+    async def _open(self, offset: int) -> None:
+        letter = self._letters.get(offset)
         if letter is None:
             return
         try:
@@ -226,8 +195,7 @@ class _Letters:
         self._known = None
 
     def _selected(self) -> list[Letter]:
-        offsets = sorted(int(row["offset"]) for row in self._table.selected)
-        return [self._letters[offset] for offset in offsets if offset in self._letters]
+        return [self._letters[offset] for offset in sorted(self._table.selected) if offset in self._letters]
 
     # -- sending again
     # --------------------------------------------------------------------------------------------------------
@@ -259,7 +227,7 @@ class _Letters:
         asked = consequences.redrive_letters(self._topic, count, len(plan.once_more), plan.refused)
         if not await confirm(asked):
             return
-        self._table.selected.clear()
+        self._table.unselect()
         outcome: Counter[str] = Counter()
         what = f"{count:,} dead letters of {self._topic} will be sent again"
         self._undo.open(what, count, lambda: self._send(plan, outcome), lambda: _sent(outcome))
@@ -315,7 +283,7 @@ class _Letters:
         asked = consequences.drop_letters(self._topic, plan.last_offset, plan.found, plan.others_open)
         if not await confirm(asked):
             return
-        self._table.selected.clear()
+        self._table.unselect()
         deleted: Counter[str] = Counter()
         what = f"dead letters of {self._topic} up to offset {plan.last_offset:,} will be deleted"
         last = plan.last_offset
@@ -390,22 +358,3 @@ def _summary(counts: dict[str, int], chosen: str) -> str:
         for topic, number in sorted(counts.items(), key=lambda one: -one[1])
     )
     return f'<div class="hw-tiles" style="grid-template-columns:repeat(auto-fill,minmax(210px,1fr))">{links}</div>'
-
-
-def _row(letter: Letter) -> dict[str, Any]:
-    document = letter.document()
-    return {
-        "arrived": figures.iso_text(document["arrived_at"]),
-        "offset": letter.position.offset,
-        "reason": (document["reason"] or "unknown").replace("_", " "),
-        "detail": document["detail"] or "",
-        "group": document["group"] or "",
-        "origin": _origin(document["origin"] or ""),
-        "state": "waits" if letter.is_open else f"{letter.handlings[-1].action.value} by {letter.handlings[-1].by}",
-    }
-
-
-def _origin(position: str) -> str:
-    """Return its original position; the page names the topic."""
-    _, _, place = position.partition("/")
-    return place.replace("/", " / ")

@@ -10,6 +10,7 @@ from nicegui import ui
 from highwater.api.dashboard import charts, figures
 from highwater.api.dashboard.addresses import group_address, topic_address
 from highwater.api.dashboard.flow import LATE_SECONDS, Behind, Lane, draw, lane_of, lanes
+from highwater.api.dashboard.hub import KEPT_SECONDS
 from highwater.api.dashboard.tiles import linked_tile
 from highwater.api.dashboard.view import View, chip, heading, note, page, set_html, text
 from highwater.connectors.kafka.stopped import Stopped
@@ -65,7 +66,7 @@ async def _build(view: View) -> None:
         await history.refresh()
         view.tell(view.hub.problem)
 
-    view.live(_REFRESH_SECONDS, refresh)
+    view.live(_REFRESH_SECONDS, refresh, ahead=view.hub.is_current)
 
 
 class _History:
@@ -77,6 +78,8 @@ class _History:
         self._range = asked if asked in _RANGES else "1h"
         self._charts: dict[str, ui.html] = {}
         self._drawn_at: float | None = None
+        # The page already contains all charts: the first refresh, for which the page waits, need not read them.
+        self._came_with_page = True
 
     def build(self) -> None:
         """Add the charts."""
@@ -92,7 +95,8 @@ class _History:
             ).classes("full-width")
             with ui.element("div").classes("hw-two"):
                 for name in METRICS:
-                    drawn = self._view.hub.last_shared(self._named(name), _CHARTS_SECONDS) or ""
+                    drawn = self._view.hub.last_shared(self._named(name), KEPT_SECONDS) or ""
+                    self._came_with_page = self._came_with_page and bool(drawn)
                     self._charts[name] = ui.html(drawn, sanitize=False).classes("full-width")
             note(
                 "Times are UTC. A gap in a line means that nothing was recorded. Point at a title to see what it counts."
@@ -101,6 +105,9 @@ class _History:
     async def refresh(self) -> None:
         """Redraw the charts periodically."""
         now = monotonic_seconds()
+        came_with_page, self._came_with_page = self._came_with_page, False
+        if came_with_page:
+            return
         if self._drawn_at is not None and now - self._drawn_at < _CHARTS_SECONDS:
             return
         self._drawn_at = now

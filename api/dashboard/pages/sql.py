@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nicegui import ui
 
-from highwater.api.dashboard.answers import Answered
+from highwater.api.dashboard.answers import Answered, shown
 from highwater.api.dashboard.export import SQL_EXPORT_PATH
-from highwater.api.dashboard.tables import scrolled
-from highwater.api.dashboard.view import View, link, note, page, set_html, set_rows, text
+from highwater.api.dashboard.tables import table_html
+from highwater.api.dashboard.view import View, link, note, page, place, set_html, text
 from highwater.api.records.routes import MEDIA_TYPES
 from highwater.api.sql.queries import QUERY_CHARACTERS_MAX, listed_tables
 from highwater.connectors.sql.catalogue import topics_by_table
@@ -17,6 +19,9 @@ from highwater.schemas.topics import DEAD_LETTER_SUFFIX
 
 PATH = "/sql"
 _REFRESH_SECONDS = 0.5
+# The drawing of a plan keeps its lines.
+_IS_EXPLAIN = re.compile(r"\s*EXPLAIN\b", re.IGNORECASE)
+_NUMBERS = ("BIGINT", "INTEGER", "DOUBLE", "FLOAT", "HUGEINT")
 _EXAMPLES = {
     "Busiest channels of the last hour": """
 SELECT channel_id, count(*) AS insights
@@ -54,8 +59,8 @@ async def _build(view: View) -> None:
         return
     query = view.asked("query")[:QUERY_CHARACTERS_MAX]
     note(
-        "One SELECT over topics and read models, in DuckDB's SQL. Put the name of a topic that is not in the catalogue in quotes:"
-        ' FROM "orders-v1". Conditions on _timestamp, _partition and _offset decide'
+        "One SELECT over topics and read models, in DuckDB's SQL; EXPLAIN before it shows its plan. Put the name of a topic"
+        ' that is not in the catalogue in quotes: FROM "orders-v1". Conditions on _timestamp, _partition and _offset decide'
         " how much of the log is read."
     )
     with ui.element("div").classes("hw-sql"):
@@ -73,7 +78,7 @@ async def _build(view: View) -> None:
             set_html(tables, _tables(await listed_tables(view.services)))
             listed.append(True)
 
-    view.live(_REFRESH_SECONDS, refresh)
+    view.live(_REFRESH_SECONDS, refresh, ahead=False)
 
 
 class _Query:
@@ -83,7 +88,7 @@ class _Query:
         self._view = view
         self._query = query
         self._answered: Answered | None = None
-        self._columns: list[dict[str, str]] = []
+        self._shown = 0
 
     def build(self) -> None:
         """Add the elements."""
@@ -104,10 +109,9 @@ class _Query:
                 ui.html(f'<span class="hw-small">All rows as{exports}</span>', sanitize=False)
             ui.html('<span class="hw-muted hw-small">Ctrl+Enter runs the query</span>', sanitize=False)
         self._line = ui.html("", sanitize=False).classes("full-width").props("role=status")
-        self._table = ui.table(columns=[], rows=[], row_key="number", pagination=0).classes("full-width hw-mono")
-        self._table.props('dense :rows-per-page-options=[0] hide-pagination no-data-label="no row"')
-        scrolled(self._table, "Rows")
-        self._table.set_visibility(visible=False)
+        self._table = place().classes(
+            "hw-mono hw-rows hw-plan" if _IS_EXPLAIN.match(self._query) else "hw-mono hw-rows"
+        )
         self._examples = ui.html(_examples(), sanitize=False).classes("full-width")
         self._examples.set_visibility(not self._query)
 
@@ -147,19 +151,24 @@ class _Query:
             else ""
         )
         set_html(self._line, f'{wrong}<div class="hw-small">{text(answered.told())}</div>{empty}')
-        if self._columns != answered.columns:
-            self._columns = answered.columns
-            self._table.columns = [_column(place, one) for place, one in enumerate(self._columns)]
-        self._table.set_visibility(bool(answered.rows))
-        set_rows(self._table, answered.shown_rows())
+        if len(answered.rows) != self._shown:
+            self._shown = len(answered.rows)
+            set_html(self._table, rows_html(answered.columns, answered.rows))
 
 
-def _column(place: int, column: dict[str, str]) -> dict[str, Any]:
-    is_number = column["type"] in ("BIGINT", "INTEGER", "DOUBLE", "FLOAT", "HUGEINT") or column["type"].startswith(
-        "DECIMAL"
+def rows_html(columns: Sequence[Mapping[str, str]], rows: Sequence[Sequence[Any]]) -> str:
+    """Return the rows of an answer as a table; columns of numbers are to the right."""
+    numbers = [one["type"] in _NUMBERS or one["type"].startswith("DECIMAL") for one in columns]
+    # A name may end in what marks a column of numbers.
+    heads = tuple(f"{one['name']} {'#' if number else ''}" for one, number in zip(columns, numbers, strict=True))
+    cells = ['<td class="hw-number">' if number else "<td>" for number in numbers]
+    lines = "".join(
+        "<tr>"
+        + "".join(f"{cell}<div>{text(shown(value))}</div></td>" for cell, value in zip(cells, row, strict=True))
+        + "</tr>"
+        for row in rows
     )
-    align = {"align": "right"} if is_number else {"align": "left", "classes": "hw-long"}
-    return {"name": f"c{place}", "label": column["name"], "field": f"c{place}", **align}
+    return table_html(heads, lines, "Rows")
 
 
 def _examples() -> str:

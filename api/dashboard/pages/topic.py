@@ -29,7 +29,7 @@ async def _build(view: View) -> None:
         return
     shown = _Topic(view, unquote(view.named("name")))
     shown.build()
-    view.live(_REFRESH_SECONDS, shown.refresh)
+    view.live(_REFRESH_SECONDS, shown.refresh, ahead=view.hub.is_current)
 
 
 class _Topic:

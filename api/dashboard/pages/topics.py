@@ -51,7 +51,7 @@ async def _build(view: View) -> None:
         await topics.refresh()
         view.tell(view.hub.problem)
 
-    view.live(_REFRESH_SECONDS, refresh)
+    view.live(_REFRESH_SECONDS, refresh, ahead=view.hub.is_current)
 
 
 class _Topics:
@@ -59,7 +59,10 @@ class _Topics:
 
     def __init__(self, view: View) -> None:
         self._view = view
-        self._listed: Sequence[Mapping[str, Any]] = ()
+        listed = view.hub.last_listed_topics()
+        self._listed: Sequence[Mapping[str, Any]] = listed or ()
+        # The first refresh, for which the page waits, need not read the list again.
+        self._is_listed = listed is not None
         # The page already contains the samples: the first refresh need not send them again.
         self._came_with_page = view.hub.samples > 0
         self._sorting = Sorting(view.asked("sort"), ("topic", *_SORTED_NUMBERS), _SORTED_NUMBERS, self._changed)
@@ -71,15 +74,17 @@ class _Topics:
         with ui.element("div").classes("full-width hw-topics") as own:
             self._own = {name: place(shown) for name, shown in self._own_html().items()}
         self._sorting.listen(own)
-        self._others = place()
+        self._others = place(self._others_html() if self._is_listed else "")
 
     async def refresh(self) -> None:
         """Show what was sampled, and the topics that the broker has."""
         if not self._came_with_page:
             self._show_own()
         self._came_with_page = False
-        self._listed = await self._view.hub.listed_topics()
-        self._show_others()
+        is_listed, self._is_listed = self._is_listed, False
+        if not is_listed:
+            self._listed = await self._view.hub.listed_topics()
+            self._show_others()
 
     def _changed(self) -> None:
         """Another filter or order: the address holds it, so that a link gives the same again."""
@@ -101,9 +106,11 @@ class _Topics:
         return topics_html(topic_rows(self._view.hub), self._words, self._sorting)
 
     def _show_others(self) -> None:
+        set_html(self._others, self._others_html())
+
+    def _others_html(self) -> str:
         words = self._words.lower()
-        found = [one for one in self._listed if words in one["topic"].lower()]
-        set_html(self._others, others_html(found, is_open=bool(words)))
+        return others_html([one for one in self._listed if words in one["topic"].lower()], is_open=bool(words))
 
 
 class _Consumers:

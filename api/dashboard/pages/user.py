@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -98,13 +99,16 @@ async def _user(view: View, user: str) -> None:
 
     async def refresh() -> None:
         services = view.services
-        row, by_channel = await feeds_reads.pending_by_channel(services.database.require(), user)
+        pool = services.database.require()
+        (row, by_channel), demanded = await asyncio.gather(
+            feeds_reads.pending_by_channel(pool, user), newest_demands(pool, user, _DEMANDS_MAX)
+        )
         told = why(row.facts(by_channel), len(by_channel), view.policy, services.clock())
         set_html(tiles, _tiles(row, by_channel, services.clock()))
         deeds.show(row.cluster_version, by_channel)
         set_html(due, _due(row, told))
         set_html(pending, _pending(by_channel, sees_all=view.sees_all))
-        set_html(demands, _demands(user, await newest_demands(services.database.require(), user, _DEMANDS_MAX)))
+        set_html(demands, _demands(user, demanded))
         await clusters.refresh(row.cluster_version)
 
     view.live(_REFRESH_SECONDS, refresh)

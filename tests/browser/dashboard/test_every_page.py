@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from highwater.streams.clock import ProductClock
 from tests.browser.catalogue import TOPIC, Things, addresses, declared, is_of_console, made_in
@@ -22,7 +23,7 @@ WORDS = ("rebalance of consumer groups", "release notes of the broker", "schema 
 
 @pytest.fixture(scope="module")
 def things(product: Any) -> Things:
-    """One of each kind: a user with clusters, a match with a result, an answered query and a deck."""
+    """One of each kind: a user with clusters, a match with a result, an answered query, a deck and a dead letter."""
     user, channel, season = (f"{kind}-{uuid.uuid4().hex[:8]}" for kind in ("u", "c", "s"))
     product.subscribe(user, [channel])
     now_ms = ProductClock()()
@@ -39,6 +40,9 @@ def things(product: Any) -> Things:
         kind = {"content-type": "application/x-ndjson"}
         answer = product.http.post(f"/api/events/{topic}", content=body, headers=kind)
         assert answer.status_code == 202, answer.text
+    producer = Producer(product.producer_config())
+    producer.produce(f"{TOPIC}.dlq", b"\x01", channel.encode(), headers=[("dlq_reason", b"not_avro")])
+    assert producer.flush(30) == 0
     product.until(lambda: product.pending(user)["cluster_version"] > 0, "no clusters", 120)
     product.until(lambda: product.get(f"/api/users/{user}/feed").json().get("items"), "no feed")
     product.until(lambda: product.get(f"/api/matches/{season}-1").status_code == 200, "the match is not known")

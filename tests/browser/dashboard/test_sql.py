@@ -27,7 +27,10 @@ def mark(product: Any) -> str:
 
 
 def test_a_query_is_written_run_shared_and_exported(browser: Any, mark: str, tmp_path: Path):
-    """Rows with what was scanned; the address gives them again, the file holds them; what goes wrong names the next step."""
+    """Rows with what was scanned; the address gives them again, the file holds them; what goes wrong names the next step.
+
+    A plan shows which conditions reach the log.
+    """
     page = browser.page("/sql")
     expect(page.get_by_role("link", name="Busiest channels of the last hour")).to_be_visible()
     page.locator("summary", has_text="feeds.insight_ingested").first.click()
@@ -53,4 +56,7 @@ def test_a_query_is_written_run_shared_and_exported(browser: Any, mark: str, tmp
     editor.fill(f"SELECT 1 FROM {TABLE} WHERE _timestamp > now() + INTERVAL 1 DAY")
     page.get_by_role("button", name="Run").click()
     expect(page.get_by_text("No row meets the conditions.")).to_be_visible()
+    editor.fill(f"EXPLAIN SELECT channel_id FROM {TABLE} WHERE _partition = 1")
+    page.get_by_role("button", name="Run").click()
+    expect(page.get_by_role("region", name="Rows")).to_contain_text('"_partition" = 1')
     page.close()

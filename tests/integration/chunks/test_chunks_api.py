@@ -29,6 +29,7 @@ from highwater.schemas.jobs import TOKENS_USED, USAGE_RECORDED, TokensUsed
 from highwater.schemas.positions import parse_position
 from highwater.streams.chunks.passports import PASSPORT_KEYS, load_passports
 from highwater.streams.chunks.temperature import temperature
+from highwater.streams.feeds.basis import UNFITTED_ID
 from highwater.streams.settings import read_settings
 from tests.integration.api_server import NOW, Api, eventually, running_api
 from tests.integration.chunks.making import FINISHED, SUBMITTED, bump, store_chunk, store_ingest, store_namespace
@@ -308,7 +309,7 @@ def vector_text(vector: bytes) -> str:
 
 
 async def test_a_question_is_embedded_as_the_chunks_were(api, seeds, ns):
-    """The vector of the question is compared with those that the same model made; with another's it is not."""
+    """It is compared with vectors of the same model or of its former version; with those of another it is not."""
     embedder = BuiltInEmbedder()
     contents = ["the broker rebalances partitions", "apples and pears", "a consumer of partitions rebalances"]
     await store_namespace(seeds, ns, dimensions=384, embedding_model=embedder.basis_id)
@@ -334,6 +335,10 @@ async def test_a_question_is_embedded_as_the_chunks_were(api, seeds, ns):
         None,
     )
     assert (document["compared_by"], document["complete"], document["exact"]) == (embedder.basis_id, True, True)
+    former = UNFITTED_ID  # of texts without marks it makes the same vectors
+    await seeds.run("UPDATE chunk_namespaces SET embedding_model = $2 WHERE ns = $1", ns, former)
+    older = (await api.get(SEARCH, params=params)).json()
+    assert (older["compared_by"], older["results"][0]["similarity"]) == (former, pytest.approx(1, abs=1e-5))
     await seeds.run("UPDATE chunk_namespaces SET embedding_model = 'another@384' WHERE ns = $1", ns)
     other = (await api.get(SEARCH, params=params)).json()
     assert (other["compared_by"], {one["similarity"] for one in other["results"]}) == ("words", {0.0})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -13,8 +14,10 @@ import numpy as np
 import pytest
 
 from highwater.api.cli.checks import check_embedder
+from highwater.connectors.chunks import indexes as chunk_indexes
 from highwater.connectors.chunks import switching as chunk_switching
 from highwater.connectors.chunks import worker_backfill as backfill
+from highwater.connectors.chunks.indexes import ChunkIndexes
 from highwater.connectors.chunks.switching import Switching
 from highwater.connectors.chunks.worker_backfill import Backfill
 from highwater.connectors.kafka.handler import ProcessContext
@@ -145,7 +148,7 @@ async def test_built_in_vectors_become_those_of_the_local_model(own_settings, se
         wanted = await local.embed(CONTENTS)
         found = await held(around, ns)
         assert found == {**{number: (local.basis_id, wanted[number]) for number in range(3)}, 3: (None, None)}
-        assert await next_vectors(around, ns) == 0
+        await until(lambda: _equals(next_vectors(around, ns), 0), "what stood beside is cleared")
         assert await searched() == (local.basis_id, [0, *[number for number in (await searched())[1] if number != 0]])
         assert (await api.get("/api/chunks/lifecycle", params={"ns": ns})).json()["switch"] is None
     after = await around.pool.fetchval("SELECT version FROM resource_versions WHERE key = $1", f"ns:{ns}")
@@ -263,3 +266,72 @@ async def test_the_change_of_one_row_switches_all_searches(seeds, around, monkey
     assert steps >= len(CONTENTS)
     assert await held(around, ns) == {**{n: (embedder.basis_id, made[n]) for n in range(2)}, 2: (None, None)}
     assert (await next_vectors(around, ns), (await passport(around, ns))["vectors_beside"]) == (0, False)
+
+
+async def test_no_search_of_a_large_namespace_is_without_an_index(seeds, around, monkeypatch):
+    """The change waits for the index of the vectors beside, and its end for that of the chunks; each search between reads one of
+    them, and answers as the formula says, also by a vector that came meanwhile. At the end the first index is gone.
+    """
+    for module in (chunk_search, chunk_indexes, chunk_switching):
+        monkeypatch.setattr(module, "COMPARED_MAX", 2)
+    monkeypatch.setattr(chunk_switching, "EXCHANGED_MAX", 1)
+    embedder, indexes = Backwards(), ChunkIndexes(seeds.url, around.clock)
+    ns = await filled(seeds, BuiltInEmbedder())
+    switching = Switching(around.codec, around.clock, embedder.basis_id)
+    q_vector, *made = await embedder.embed(["apples", *CONTENTS, "apples alone"])
+    asked, *compared = (np.frombuffer(vector, "<f4") for vector in (q_vector, *made))
+    plans: list[str] = []
+
+    async def explained(tx: Any, statement: str, asked: Any, words: Any, depth: Any, limit: int) -> Any:
+        rows = await tx.fetch(f"EXPLAIN {statement}", *asked, limit, *depth)
+        plans.append("\n".join(row[0] for row in rows))
+        return await look(tx, statement, asked, words, depth, limit)
+
+    look = chunk_search._look
+    monkeypatch.setattr(chunk_search, "_look", explained)
+
+    async def found() -> tuple[str, dict[int, float]]:
+        plans.clear()
+        row = await passport(around, ns)
+        vector = (
+            q_vector if row["embedding_model"] == embedder.basis_id else (await BuiltInEmbedder().embed(["apples"]))[0]
+        )
+        told = await search(around.pool, row, q_vector=vector, words=None, limit=9, as_of_ms=around.clock())
+        (index,) = {word for plan in plans for word in re.findall("chunks_vectors_(?:next_)?", plan)}
+        return index, {one.chunk_no: one.similarity for one in told.results}
+
+    async with around.pool.acquire() as tx:
+
+        async def turn() -> int:
+            return await switching.turn(
+                tx, lambda chunks: embedder.embed([one.text for one in chunks]), most=3, aside=(), may_end=True
+            )
+
+        await indexes._look()
+        await switching.review(tx)
+        assert (await turn(), await turn()) == (3, 0)
+        assert ((await passport(around, ns))["index_awaited"], (await found())[0]) == (True, "chunks_vectors_")
+        await indexes._look()
+        assert (await turn(), (await passport(around, ns))["embedding_model"]) == (1, embedder.basis_id)
+        wanted = {number: pytest.approx(float(asked @ vector), abs=1e-6) for number, vector in enumerate(compared[:3])}
+        while await switching.exchange(tx):
+            assert await found() == ("chunks_vectors_next_", wanted)
+            if 3 not in wanted:  # a chunk that came since the change, and got its vector
+                wanted[3] = pytest.approx(float(asked @ compared[3]), abs=1e-6)
+                text = "[" + ",".join(map(str, compared[3])) + "]"
+                columns = {"content": "apples alone", "embedding": text, "embedding_model": embedder.basis_id}
+                await store_chunk(seeds, ns, 3, **columns)
+        row = await passport(around, ns)
+        assert (row["vectors_beside"], row["index_awaited"], await found()) == (
+            True,
+            True,
+            ("chunks_vectors_next_", wanted),
+        )
+        await indexes._look()
+        assert await found() == ("chunks_vectors_next_", wanted)
+        while await switching.exchange(tx):
+            assert await found() == ("chunks_vectors_", wanted)
+    await indexes._look()
+    left = "SELECT count(*) FROM pg_class WHERE relname LIKE 'chunks\\_vectors\\_next%'"
+    assert (await around.pool.fetchval(left), await next_vectors(around, ns)) == (0, 0)
+    assert not (await passport(around, ns))["vectors_beside"]

@@ -210,7 +210,7 @@ async def test_doctor_says_what_makes_vectors(environment, tmp_path):
     found = await check(HIGHWATER_MODEL_DIR=str(tmp_path / "models"))
     assert (found.state, "fetch --models" in found.remedy) == ("bad", True)
     found = await check(HIGHWATER_MODEL_DIR=str(tmp_path), HIGHWATER_EMBEDDER="local")
-    assert (found.state, "is missing" in found.detail) == ("bad", True)
+    assert (found.state, "cannot be read: No such file" in found.detail) == ("bad", True)
     found = await check(HIGHWATER_MODEL_DIR=str(tmp_path))
     assert (found.state, found.detail.startswith("builtin: ")) == ("warning", True)
 

@@ -28,8 +28,8 @@ from highwater.schemas.topics import TOPICS, all_topics, dead_letter_topic
 from tests.compose import API_KEY
 from tests.conftest import Stack
 from tests.integration.agents import until
-from tests.integration.api_server import make_database
 from tests.integration.commands import PROGRAM, run
+from tests.integration.databases import make_database
 from tests.integration.deploy.three_brokers import START_SECONDS_MAX, Brokers, Installation, Running, is_up
 from tests.product import POLICY
 

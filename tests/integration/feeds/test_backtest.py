@@ -22,8 +22,9 @@ from highwater.schemas.topics import TOPICS
 from highwater.streams.clock import ProductClock, to_ms
 from highwater.streams.feeds.backtest import Costs
 from highwater.streams.feeds.policy import load_policy
-from tests.integration.api_server import Seeds, make_database
+from tests.integration.api_server import Seeds
 from tests.integration.connecting import fresh, send
+from tests.integration.databases import make_database
 
 # Ticks of a time of their own: what other tests left in the log is not of it.
 NOW_MS = 4_000_000_000_000

@@ -20,7 +20,6 @@ from highwater.connectors.identity.statements import QUERIES as METER
 from highwater.connectors.jobs.sink_usage import UsageSink
 from highwater.connectors.jobs.usage import Amounts, recompute_usage, usage_of
 from highwater.connectors.kafka.handler import ProcessContext
-from highwater.connectors.postgres.migrate import migrate
 from highwater.connectors.postgres.pool import open_pool, transaction
 from highwater.deploy.local.stack import Addresses
 from highwater.schemas.jobs import USAGE_FLUSHED, USAGE_RECORDED
@@ -227,7 +226,7 @@ def worker(parts: Addresses, tmp_path: Path) -> Iterator[Worker]:
         yield one.start()
 
 
-async def test_three_deliveries_and_two_restarts_count_once(worker: Worker, kafka: Kafka, parts: Addresses):
+async def test_three_deliveries_and_two_restarts_count_once(worker: Worker, kafka: Kafka, around: ProcessContext):
     """Each job three times, a worker killed after each of the first two and once robbed of its state, then a quarter of an hour:
     each counted once, told once, and PostgreSQL not doubled, read again from the beginning of the log too.
     """
@@ -253,11 +252,9 @@ async def test_three_deliveries_and_two_restarts_count_once(worker: Worker, kafk
         ("acme", 3, 87, 45),
         ("umbrella", 1, 29, 15),
     ]
-    async with await open_pool(parts.database) as pool:
-        await migrate(pool)
-        for _ in range(2):
-            await apply(pool, *told)
-        assert await records(pool) == [("acme", PERIOD, 3, 87, 45), ("umbrella", PERIOD, 1, 29, 15)]
+    for _ in range(2):
+        await apply(around.pool, *told)
+    assert await records(around.pool) == [("acme", PERIOD, 3, 87, 45), ("umbrella", PERIOD, 1, 29, 15)]
 
 
 # -- the API -------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from highwater.connectors.models import opening
+from highwater.connectors.models import local_model, opening
 from highwater.connectors.models.embeddings import BuiltInEmbedder
 from highwater.connectors.models.local_model import (
     BACKGROUND_NICE,
@@ -89,7 +89,7 @@ def test_a_text_below_a_title_is_near_its_lead(embedder: LocalEmbedder):
 
 def test_namespaces_of_releases_before_leads_are_searched_by_their_vectors(embedder: LocalEmbedder):
     """A question has the same vector in both releases; a text below a title has that of the whole in the older one."""
-    latest, older, builtin = opening.open_question_embedders(read_settings({"HIGHWATER_EMBEDDER": "local"}))
+    latest, older, builtin, _ = opening.open_question_embedders(read_settings({"HIGHWATER_EMBEDDER": "local"}))
     assert isinstance(older, LocalEmbedder)
     assert (latest.basis_id, builtin.basis_id) == (embedder.basis_id, BuiltInEmbedder().basis_id)
     assert is_local_basis(older.basis_id)
@@ -165,11 +165,14 @@ def test_a_damaged_file_is_refused_by_name(tmp_path: Path, number: int):
         ({"EMBEDDINGS_BASE_URL": "http://localhost:1/v1"}, "service"),
         ({"EMBEDDINGS_BASE_URL": "http://localhost:1/v1", "HIGHWATER_EMBEDDER": "local"}, "local"),
         ({"HIGHWATER_MODEL_DIR": "/nowhere"}, "builtin"),
+        ({"HIGHWATER_MODEL_DIR": "/nowhere", "HIGHWATER_EMBEDDER": "local"}, "local"),
         ({"HIGHWATER_MODEL_DIR": "/nowhere", "EMBEDDINGS_BASE_URL": "http://localhost:1/v1"}, "service"),
     ],
 )
 def test_which_embedder_is_chosen(given: dict[str, str], chosen: str):
-    """What is asked for; else a service, else the model that is installed, else what needs nothing."""
+    """What is asked for, also if its files are missing; else a service, else the model that is installed, else what needs
+    nothing.
+    """
     assert opening.chosen_embedder(read_settings(given)) == chosen
 
 
@@ -177,7 +180,6 @@ def test_which_embedder_is_chosen(given: dict[str, str], chosen: str):
     ("given", "says"),
     [
         ({"HIGHWATER_EMBEDDER": "service"}, "EMBEDDINGS_BASE_URL"),
-        ({"HIGHWATER_EMBEDDER": "local", "HIGHWATER_MODEL_DIR": "/nowhere"}, "make install"),
         ({"HIGHWATER_EMBEDDER": "best"}, "builtin, local, service"),
     ],
 )
@@ -185,6 +187,14 @@ def test_what_is_asked_for_and_not_there_is_refused(given: dict[str, str], says:
     """One line that says what is missing."""
     with pytest.raises(ConfigurationError, match=says):
         opening.open_embedder(read_settings(given))
+
+
+def test_without_its_library_no_model_is_chosen(monkeypatch: pytest.MonkeyPatch):
+    """It is refused if it is asked for."""
+    monkeypatch.setattr(local_model, "find_spec", lambda _name: None)
+    assert opening.chosen_embedder(read_settings({})) == "builtin"
+    with pytest.raises(ConfigurationError, match="make install"):
+        opening.chosen_embedder(read_settings({"HIGHWATER_EMBEDDER": "local"}))
 
 
 def test_a_model_at_rest_is_given_back(embedder: LocalEmbedder):

@@ -20,7 +20,8 @@ from highwater.streams import telemetry
 from highwater.streams.clock import to_ms
 from highwater.streams.queries.analysis import finds_context
 from tests.conftest import Stack
-from tests.integration.api_server import NOW, Api, Seeds, make_database, running_api
+from tests.integration.api_server import NOW, Api, Seeds, running_api
+from tests.integration.databases import make_database
 
 RUN = (
     "INSERT INTO pipeline_runs (id, user_id, ordinal, user_query, status, released, analysis_result, final_context_payload,"

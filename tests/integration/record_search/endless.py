@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import itertools
 import sys
+from typing import BinaryIO
+
+from highwater.connectors.replay.processes import run_task
+from highwater.schemas.errors import UnavailableError
 
 BEGIN = b'{"event":"begin"}\n'
+GONE = "Kafka sent nothing for 15 s"
 
 
 def endless() -> None:
@@ -16,7 +21,10 @@ def endless() -> None:
 
 
 def broken() -> None:
-    """Ends in the middle."""
-    sys.stdout.buffer.write(BEGIN)
-    sys.stdout.buffer.flush()
-    sys.exit(1)
+    """Ends in the middle, and says why."""
+
+    def work(_: object, output: BinaryIO) -> None:
+        output.write(BEGIN + b"the first of many lines")
+        raise UnavailableError(GONE)
+
+    run_task(work)

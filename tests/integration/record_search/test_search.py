@@ -12,6 +12,7 @@ import httpx
 import psutil
 import pyarrow.parquet as pq
 import pytest
+from structlog.testing import capture_logs
 
 from highwater.api.records import searches
 from highwater.connectors.kafka.registry_http import ask
@@ -25,6 +26,7 @@ from tests.integration.api_server import Api, running_api, wait_until
 from tests.integration.broker.making import COUNT, TEXT, foreign_topic, schema
 from tests.integration.connecting import fresh, send
 from tests.integration.documented import check_answer_now
+from tests.integration.record_search.endless import GONE
 from tests.unit.replay.making import encoded
 
 INSIGHTS = "feeds.insight-ingested"
@@ -230,11 +232,20 @@ def test_searches_end_with_their_readers(http: httpx.Client, monkeypatch: pytest
     wait_until(lambda: not children(), "their processes end")
 
 
-def test_an_export_that_breaks_off_does_not_look_whole(http: httpx.Client, monkeypatch: pytest.MonkeyPatch):
-    """A client sees that the rest is missing."""
+def test_an_export_that_breaks_off_does_not_look_whole(
+    http: httpx.Client,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+):
+    """A client sees that the rest is missing; the log has one line with the reason, and no traceback."""
     monkeypatch.setattr(processes, "_PROGRAM", "from tests.integration.record_search.endless import broken; broken()")
-    with pytest.raises(httpx.RemoteProtocolError):
+    with capture_logs() as logs, pytest.raises(httpx.RemoteProtocolError):
         http.get(f"{PATH}/export")
+    wait_until(lambda: searches._searches._running.total() == 0, "the search ends")
+    cut = [(one["event"], one["path"], one["reason"]) for one in logs if one["log_level"] not in ("debug", "info")]
+    assert cut == [("an answer was cut off", f"{PATH}/export", GONE)]
+    assert (caplog.messages, "Traceback" in capfd.readouterr().err) == ([], False)
 
 
 def children() -> list[psutil.Process]:

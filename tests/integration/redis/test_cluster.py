@@ -31,9 +31,9 @@ from highwater.schemas.errors import UnavailableError
 from highwater.streams.identity.plans import PLANS
 from highwater.streams.models.costs import parse_prices
 from tests.conftest import Stack
-from tests.integration.api_server import make_database, running_api
+from tests.integration.api_server import running_api
 from tests.integration.connecting import event, fresh, in_transaction, until
-from tests.integration.databases import own_database
+from tests.integration.databases import make_database, own_database
 from tests.integration.identity.making import open_session
 from tests.integration.jobs.watching import checkpoint, materialize, new_id, steps, used
 from tests.integration.redis.six_nodes import PASSWORD, SixNodes

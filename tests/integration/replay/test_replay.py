@@ -30,7 +30,7 @@ from highwater.schemas.avro_files import schema_text
 from highwater.schemas.envelope import ms_from_iso
 from highwater.schemas.topics import TOPICS
 from tests import ROOT
-from tests.integration.commands import PROGRAM
+from tests.integration.commands import PROGRAM, run_for_bytes
 from tests.integration.connecting import fresh, send
 from tests.unit.replay.making import changed, encoded, insight
 
@@ -40,9 +40,7 @@ ACTIVE = "feeds.user-active"
 
 def run(environment: dict[str, str], *arguments: str, stdin: bytes = b"", status: int = 0) -> Any:
     """The command, run to its end with the expected status."""
-    done = subprocess.run(
-        [*PROGRAM, *arguments], env=environment, input=stdin, capture_output=True, timeout=120, check=False
-    )
+    done = run_for_bytes(environment, *arguments, stdin=stdin)
     assert done.returncode == status, done.stderr.decode()
     return done
 

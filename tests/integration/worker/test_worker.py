@@ -69,6 +69,7 @@ def clustered(worker: Worker, kafka: Kafka, user: str) -> tuple[Answer, dict[str
     return first, {}
 
 
+# Tests with workers of their own come first, since no other may run beside the one that the rest share.
 @pytest.fixture
 def lone(parts: Addresses, tmp_path: Path) -> Iterator[Callable[..., Worker]]:
     """Workers of one test alone, not started yet."""
@@ -317,21 +318,6 @@ def test_a_clock_that_is_an_hour_ahead_holds_nothing_up(kafka: Kafka, user: str,
     kafka.advanced(user, 6)
     _, later = the(lambda: kafka.dirty(user), 2)
     assert abs(later.event["now"] - worker.now()) < 120_000
-
-
-@pytest.fixture(scope="module")
-def shared_worker(parts: Addresses, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
-    """A worker shared by the tests that leave it running; they come last, since only one may run at a time."""
-    empty(str(parts.kafka))
-    with contextlib.closing(Worker(str(parts.kafka), tmp_path_factory.mktemp("worker"))) as shared:
-        yield shared.start()
-
-
-@pytest.fixture
-def worker(shared_worker: Worker) -> Worker:
-    """The shared worker, alive."""
-    assert shared_worker.ready() == {}
-    return shared_worker
 
 
 @pytest.mark.requirement("R0.28")

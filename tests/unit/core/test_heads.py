@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response, StreamingResponse  # noqa: TID251 - of the library
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 

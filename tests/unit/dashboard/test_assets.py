@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import brotli
@@ -11,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from highwater.api.dashboard.assets import FILE_BYTES_MAX, Assets
+from highwater.api.dashboard.library import own_component
 
 FOR_EVER = {"cache-control": "public, max-age=31536000, immutable", "content-type": "text/javascript; charset=utf-8"}
 TEXT = b"const answer = 42;\n" * 100
@@ -75,3 +78,15 @@ async def test_what_may_change_is_the_librarys_to_answer(library: Library, path:
     answers = [await get(application, path, **headers) for _ in range(2)]
     assert [one.status_code for one in answers] == [library._answer[1]] * 2
     assert library.asked.count("gzip, br") == 2
+
+
+@pytest.mark.requirement("R4.26")
+def test_the_address_of_a_script_is_of_its_content(tmp_path: Path) -> None:
+    """Not of the time of its file: another content has another address, and the same content the same."""
+    keys = set()
+    for name, words, seconds in (("one.js", "1", 1), ("two.js", "1", 2), ("three.js", "2", 1)):
+        script = tmp_path / name
+        script.write_text(words, encoding="utf-8")
+        os.utime(script, (seconds, seconds))
+        keys.add(own_component(script).key.partition("/")[0])
+    assert len(keys) == 2

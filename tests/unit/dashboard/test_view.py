@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from nicegui import ui
@@ -23,6 +24,12 @@ class Content:
         self.is_busy = bool(add) and not remove
         return SimpleNamespace(props=_Props(self))
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
 
 class _Props:
     def __init__(self, content: Content) -> None:
@@ -35,6 +42,7 @@ class _Props:
         self._content.is_busy = False
 
 
+@pytest.mark.parametrize("ahead", [True, False])
 @pytest.mark.parametrize(
     ("error", "said", "is_raised"),
     [
@@ -43,7 +51,7 @@ class _Props:
         (None, None, False),
     ],
 )
-async def test_a_page_says_why_it_is_not_refreshed(monkeypatch, error, said, is_raised):
+async def test_a_page_says_why_it_is_not_refreshed(monkeypatch, error, said, is_raised, ahead):
     """Words for what is away; a defect is said too and goes on to the log; in every case the page is busy no more."""
     turns, told, content = [], [], Content()
     monkeypatch.setattr(ui, "timer", lambda _, turn: turns.append(turn))
@@ -56,7 +64,7 @@ async def test_a_page_says_why_it_is_not_refreshed(monkeypatch, error, said, is_
         if error is not None:
             raise error
 
-    view.live(1, refresh)
+    view.live(1, refresh, ahead=ahead)
     assert content.is_busy
     if is_raised:
         with pytest.raises(type(error)):
@@ -65,3 +73,27 @@ async def test_a_page_says_why_it_is_not_refreshed(monkeypatch, error, said, is_
         await turns[0]()
     assert not content.is_busy
     assert told == [None] if said is None else said in told[0]
+
+
+async def test_a_page_is_read_while_the_browser_loads_its_scripts(monkeypatch):
+    """Once: the turn at the connection waits for it, and the next one reads again."""
+    turns, reads, content = [], [], Content()
+    monkeypatch.setattr(ui, "timer", lambda _, turn: turns.append(turn))
+    monkeypatch.setattr(ui, "context", SimpleNamespace(client=SimpleNamespace(content=content)))
+    dashboard: Any = SimpleNamespace(hub=SimpleNamespace(look=lambda: None))
+    view = View(dashboard, SimpleNamespace(), SimpleNamespace())  # type: ignore[arg-type]
+    may_end = asyncio.Event()
+
+    async def refresh() -> None:
+        reads.append(content.is_busy)
+        await may_end.wait()
+
+    view.live(1, refresh)
+    await asyncio.sleep(0)
+    assert reads == [True]
+    connected = asyncio.create_task(turns[0]())
+    may_end.set()
+    await connected
+    assert (reads, content.is_busy) == ([True], False)
+    await turns[0]()
+    assert reads == [True, False]

@@ -56,6 +56,21 @@ def test_marks_are_taken_off() -> None:
     assert unmarked("a__init__ and my__var, 2 * 3 * 4") == "a__init__ and my__var, 2 * 3 * 4"
 
 
+def test_code_stays_as_it_is_written():
+    """What is a mark outside code is none in it; code in what no reader sees is left out with it."""
+    text = "from `<inttypes.h>`, <!-- `no` -->**use `**options` [`a_b_c`](x)**"
+    assert unmarked(text) == "from <inttypes.h>, use **options a_b_c"
+    assert unmarked("man\\_db \\*is\\* `a\\_b` *new* \\o/") == "man_db *is* a\\_b new \\o/"
+
+
+def test_no_sentence_begins_with_a_comma_or_goes_on_with_a_dash():
+    """What stands before is an abbreviation."""
+    assert sentences_of("Moscow (as said (inf.)) \u2014 a city (2021 est.), large. It grew.") == [
+        "Moscow (as said (inf.)) \u2014 a city (2021 est.), large.",
+        "It grew.",
+    ]
+
+
 @given(st.text(st.sampled_from("ab. \n!?。।")))
 def test_no_letter_of_prose_is_lost(text: str) -> None:
     """The sentences together are the text."""
@@ -82,3 +97,23 @@ def test_time_grows_with_a_text_and_not_with_its_square():
     began = monotonic_seconds()
     assert len(sentences_of("The quick brown fox jumps. " * 4_000)) == 4_000
     assert monotonic_seconds() - began < 10
+
+
+def test_an_address_in_brackets_is_no_tag():
+    """Of a person or a page; a tag is."""
+    assert (
+        unmarked("<b>Write</b> to <a.b@c.org> or see <https://c.org/d>") == "Write to a.b@c.org or see https://c.org/d"
+    )
+
+
+def test_three_dots_apart_end_no_sentence():
+    """They leave something out."""
+    assert sentences_of("Of 1 KB, 2 KB, . . . , 16 KB. It grew.") == ["Of 1 KB, 2 KB, . . . , 16 KB.", "It grew."]
+
+
+def test_a_mark_in_code_ends_no_sentence():
+    """It belongs to the name."""
+    assert sentences_of("Rust has `asm!` \u5b8f\u3002 Use `x.` Then `y`.") == [
+        "Rust has asm! \u5b8f\u3002",
+        "Use x. Then y.",
+    ]

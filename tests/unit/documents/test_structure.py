@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+import pptx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -181,3 +182,109 @@ def test_what_runs_through_the_pages_of_a_pdf_is_no_text():
     assert "Handbook" not in text
     assert [f"Page {number} says this." in text for number in range(1, 6)] == [True] * 5
     assert "Handbook" in "\n".join(block.text for block in sized_blocks(pages[:2]))
+
+
+def test_a_table_with_a_header_is_a_table():
+    """In Markdown, with what cells span left empty and bars escaped; its caption and what follows are blocks of their own."""
+    text = (
+        "<table><caption>Speeds</caption><thead><tr><td></td><th>one <b>two</b><th colspan=2>three<tbody>"
+        "<tr><th rowspan=2>a<br>b</th><td><p>1</p><p>2</p></td><td>x|y</td></tr><tr><td>3</td></tr></table>after"
+    )
+    assert html_blocks(text) == [
+        Block("Speeds"),
+        Block("|  | one two | three |  |\n| - | - | - | - |\n| a b | 1 2 | x\\|y |  |\n|  | 3 |  |  |"),
+        Block("after"),
+    ]
+    assert html_blocks(f"<p>menu</p><main>{text}</main>") == html_blocks(text)
+
+
+def test_rows_without_a_header_are_lines():
+    """Nobody knows what their columns mean."""
+    assert html_blocks("<table><tr><td>1<td>2<tr><td>3<td>4</table>") == [Block("1 2"), Block("3 4")]
+
+
+@pytest.mark.parametrize(
+    "cell", ["<table><tr><td>2</table>", "<h2>2</h2>", "<ul><li>2</ul>", "<pre>2</pre>", "2 " * 600]
+)
+def test_a_table_that_arranges_a_page_stays_text(cell: str):
+    """Other tables, headings, lists, code and long texts are in no table of values."""
+    found = html_blocks(f"<table><tr><th>a<th>b<tr><td>1<td>{cell}</table>")
+    assert not any(block.text.startswith("|") for block in found)
+    assert [word for block in found for word in block.text.replace("```", "").split()][:4] == ["a", "b", "1", "2"]
+
+
+_PARTS = ("table", "tr", "td", "th", "/td", "/tr", "/table", "thead", "main", "p", "br", "dl", "dt", "dd", "/dl")
+
+
+@given(st.lists(st.sampled_from([*(f"<{part}>" for part in _PARTS), "x", "y"]), max_size=40))
+def test_no_table_or_list_loses_a_word(parts: list[str]):
+    """Whatever is left open; outside the main part, nothing is left out where there is none."""
+    text = " ".join(block.text for block in html_blocks(" ".join(parts)))
+    found = [sign for sign in text if sign in "xy"]
+    assert "<main>" in parts or found == [part for part in parts if part in "xy"]
+
+
+@pytest.mark.parametrize(
+    ("text", "table"),
+    [
+        ('club,points\n"Bayern, Munich",84\n\nDortmund,55\n', "| Bayern, Munich | 84 |\n| Dortmund | 55 |"),
+        ("club;points\nBayern, Munich;84\nDortmund;55", "| Bayern, Munich | 84 |\n| Dortmund | 55 |"),
+        ("club\tpoints\nBayern, Munich\t84\nDortmund\t55", "| Bayern, Munich | 84 |\n| Dortmund | 55 |"),
+    ],
+)
+def test_separated_values_are_a_table(text: str, table: str):
+    """Its first line is the header."""
+    assert blocks_of(text.encode(), "text/csv; charset=utf-8") == [Block(f"| club | points |\n| - | - |\n{table}")]
+
+
+def test_a_text_without_columns_stays_text():
+    """Also under the name of a table."""
+    assert blocks_of(b"One.\n\nTwo.", "text/csv") == [Block("One."), Block("Two.")]
+
+
+def test_the_table_of_a_slide_is_a_table():
+    """Its first row is the header; a single column is a list."""
+    made, file = pptx.Presentation(), io.BytesIO()
+    slide = made.slides.add_slide(made.slide_layouts[6])
+    for cells in ([["club", "points"], ["Bayern", "84"]], [["one"], ["two"]]):
+        table = slide.shapes.add_table(len(cells), len(cells[0]), 0, 0, 100, 100).table
+        for row, texts in enumerate(cells):
+            for column, text in enumerate(texts):
+                table.cell(row, column).text = text
+    made.save(file)
+    assert blocks_of(file.getvalue(), "application/octet-stream") == [
+        Block("| club | points |\n| - | - |\n| Bayern | 84 |"),
+        Block("one\ntwo"),
+    ]
+
+
+def test_a_term_stands_before_its_definition():
+    """Otherwise nobody knows what is defined. Terms without one are lines; a heading or code is no definition."""
+    text = (
+        "<dl><dt>adm</dt><dd><p>Reads logs.</p><p>More.</p></dd><dt>a<dt>b?<dd>Both.</dl><dl><dt>1. One<dt>2. Two</dl>"
+        "<dl><dt><h2>Head</h2></dt><dd>Text.<dt>code<dd><pre>x</pre></dl>"
+    )
+    assert [block.text for block in html_blocks(text)] == [
+        "**adm:** Reads logs.",
+        "More.",
+        "**a, b?** Both.",
+        "1. One",
+        "2. Two",
+        "Head",
+        "Text.",
+        "code",
+        "```\nx\n```",
+    ]
+
+
+def test_code_in_html_is_code():
+    """As Markdown has it, so that nothing in it is taken for a tag or the end of a sentence; not in headings and programs."""
+    text = (
+        "<h1>The <code>asm!</code> macro</h1><p>Use <tt>Vec&lt;T&gt;</tt> or <code>asm!</code>, "
+        "<code></code>or<code>x<pre>a <code>b</code></pre>"
+    )
+    assert [block.text for block in html_blocks(text)] == [
+        "The asm! macro",
+        "Use `Vec<T>` or `asm!`, or`x`",
+        "```\na b\n```",
+    ]

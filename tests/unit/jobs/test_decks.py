@@ -8,7 +8,9 @@ import pytest
 
 from highwater.connectors.jobs.generation import answered_locally
 from highwater.connectors.models.calls import ChatCall, LocalChat
+from highwater.streams.documents.prose import Table, sentences_of
 from highwater.streams.documents.structure import markdown_blocks
+from highwater.streams.jobs.deck_lines import rows_of, says_something
 from highwater.streams.jobs.decks import (
     OUTLINE,
     PASSAGE_CHARACTERS,
@@ -23,6 +25,7 @@ from highwater.streams.jobs.decks import (
     outline_prompt,
     passages_of,
     passages_of_blocks,
+    passages_of_sections,
     read_outline,
     read_slide,
     relevant,
@@ -322,7 +325,7 @@ def test_fewer_slides_than_sections_are_named_by_all_that_they_hold():
 
 
 def test_the_table_with_numbers_is_shown_whole_or_with_its_count():
-    """However long it is beside the text; of a section that is a table alone the header is what its slide says."""
+    """However long it is beside the text; a section that is a table alone says its first rows."""
     rows = "".join(f"| bench number {n} with a long name that fills the line | {n}.5 |\n" for n in range(30))
     text = (
         "# Figures\n\n| Name | Kind |\n|---|---|\n| a | b |\n\n"
@@ -333,7 +336,8 @@ def test_the_table_with_numbers_is_shown_whole_or_with_its_count():
     assert (slide.table["header"], len(slide.table["rows"]), slide.table["rows_total"]) == (
         ["What is measured", "Rate (1/s)"], 12, 30,
     )  # fmt: skip
-    assert slide.bullets == ("What is measured \u00b7 Rate (1/s)",)
+    assert slide.title == "Rates"
+    assert slide.bullets[0] == "bench number 0 with a long name that fills the line: Rate (1/s) 0.5"
 
 
 SIX = "Русский текст. 中文文本在这里。 עברית כאן. نص عربي هنا. हिन्दी पाठ यहाँ। ข้อความภาษาไทย "
@@ -387,3 +391,99 @@ def test_a_bullet_is_a_whole_statement():
         "The broker keeps a log of all records that were ever sent to a topic.",
         *(f"Segment {n} of the log is written to a disk." for n in range(3)),
     )
+
+
+def test_a_section_that_the_query_names_has_a_slide_of_its_own():
+    """Also where the other sections of its chapter would share one, and in another form of the word."""
+    names = ("Names", "Options", "Recovering damaged files", "Speed", "Authors")
+    text = "# Manual\n\n" + "".join(
+        f"## {name}\n\nThe program has {name.lower()} of its own kind.\n\n" for name in names
+    )
+    passages = passages_of_blocks("d" * 64, markdown_blocks(text))
+    _, user = outline_prompt("How is a file recovered?", 3, passages)
+    outline = read_outline(json.loads(local_deck_answer(OUTLINE, user)), 3)
+    assert "Recovering damaged files" in [slide.title for slide in outline.slides]
+
+
+def test_what_is_about_the_document_is_on_no_slide():
+    """Its contents, references and rights; the rest is as it was asked for."""
+    text = (
+        "# Log\n\nCopyright (c) 2024 by its authors, who wrote it.\n\nThe log is kept for a week.\n\nIt is read by offset.\n\n"
+        "## Table of contents\n\nThe first chapter is about offsets.\n\n## 7. References\n\nA paper about logs is of 1999.\n"
+    )
+    assert [(slide.title, slide.bullets) for slide in made(text, 4)] == [
+        ("Log", ("The log is kept for a week.",)),
+        ("It is read by offset", ("It is read by offset.",)),
+    ]
+
+
+def test_a_table_alone_makes_one_slide_that_says_its_first_rows():
+    """Each number after its header; a table that was cut into chunks is one again."""
+    rows = [f"| Club number {n} | {n} | {2 * n} |" for n in range(20)]
+    sections = [("", "| Club | Won | Points |\n| - | - | - |\n" + "\n".join(rows[:9])), ("", "\n".join(rows[9:]))]
+    passages = passages_of_sections("d" * 64, sections)
+    assert len(passages) == 1
+    _, user = outline_prompt("Who won?", 5, passages)
+    outline = read_outline(json.loads(local_deck_answer(OUTLINE, user)), 5)
+    assert [slide.title for slide in outline.slides] == ["Who won?"]
+    _, user = slide_prompt("Who won?", outline, 1, passages)
+    slide = read_slide(json.loads(local_deck_answer(slide_stage(1), user)), 1, passages)
+    assert slide.bullets[1] == "Club number 1: Won 1, Points 2"
+    assert slide.table is not None
+    assert (len(slide.table["rows"]), slide.table["rows_total"]) == (12, 20)
+
+
+def test_definitions_are_named_by_what_they_define():
+    """Where a section without headings of its own has more than a slide shows; kinds of changes name nothing."""
+    text = "# Groups\n\n" + "\n\n".join(
+        f"**{name}:** Members of it may use all devices of that kind." for name in ("audio", "video", "disk", "tape")
+    )
+    assert [slide.title for slide in made(text, 2)] == ["Groups", "disk \u00b7 tape"]
+    remarks = text.replace("**disk:**", "**NOTE:**")
+    assert [slide.title for slide in made(remarks, 2)][1] != "NOTE \u00b7 tape"
+    changes = "# Changes\n\n" + "\n\n".join(
+        f"{name}: change the way that all of it works" for name in ("fix", "docs", "feat", "ci")
+    )
+    assert "ci" not in [slide.title for slide in made(changes, 2)][1].split(" \u00b7 ")
+
+
+def test_code_that_was_cut_into_chunks_is_no_text():
+    """Nor is a line that has the marks of a program."""
+    sections = [
+        ("", "Do it so, as it is usual.\n\n```\nrun the first command now"),
+        ("", "run the second one as well\n```\n\nIt is done."),
+    ]
+    assert [line for one in passages_of_sections("d" * 64, sections) for line in sentences_of(one.text)] == [
+        "Do it so, as it is usual.",
+        "It is done.",
+    ]
+    assert not says_something('#[cfg(target_arch = "x86_64")] fn main() { let mut name_buf = [0_u8; 12].')
+    assert says_something("Use is_main_thread() to detect whether the calling thread is the main thread.")
+
+
+def test_a_short_table_of_texts_is_said_too():
+    """One with a row too long for a line is only shown."""
+    text = "# Which\n\n| Feature | Trace | Video |\n|---|---|---|\n| **Format** | .zip | .webm |\n| Size | 3 MB | Large |\n"
+    assert made(text, 1)[0].bullets == (
+        "Format: Trace: .zip, Video: .webm",
+        "Size: Trace 3 MB, Video: Large",
+    )
+    assert not rows_of(Table(("a", "b"), (("x", "long " * 60),), 1))
+
+
+def test_code_that_is_cut_is_no_text():
+    """In both of its parts."""
+    code = "\n\n".join(f"run the command number {n} of the list now" for n in range(60))
+    passages = passages_of("d" * 64, f"Do it so.\n\n```sh\n{code}\n```\n\nIt is done.")
+    assert len(passages) > 2
+    assert [line for one in passages for line in sentences_of(one.text)] == ["Do it so.", "It is done."]
+
+
+def test_a_slide_is_named_by_a_main_clause():
+    """Not by the clause before it, nor by what leans on another sentence; a name in code keeps its letters."""
+    text = (
+        "# Log\n\nThe log is kept for a week by default.\n\nIt has segments of one gigabyte.\n\n"
+        "With all of these segments on one disk of the broker, nothing else has any room on it any more.\n\n"
+        "flush() writes the segment to the disk.\n"
+    )
+    assert [slide.title for slide in made(text, 2)] == ["Log", "flush() writes the segment to the disk"]

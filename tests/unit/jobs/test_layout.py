@@ -18,6 +18,7 @@ from highwater.connectors.jobs.pptx_file import write_pptx
 from highwater.streams.jobs.layout import (
     BODY_BOTTOM,
     BODY_SIZES,
+    CELL_PADDING,
     INDENT,
     LEADING,
     LOGO_TOP,
@@ -31,6 +32,7 @@ from highwater.streams.jobs.layout import (
     UnreadableLogoError,
     _height,
     chart_of,
+    grid_of,
     lay_out,
     lay_out_title,
     logo_size,
@@ -230,3 +232,18 @@ def test_a_table_fits_its_page():
     drawn = pptx.Presentation(io.BytesIO(write_pptx(Deck("T", (slide,))))).slides[2].shapes
     table = next(shape for shape in drawn if shape.has_table)
     assert table.top + sum(one.height for one in table.table.rows) <= pptx.util.Pt(PAGE_HEIGHT - BODY_BOTTOM)
+
+
+def test_a_column_has_room_for_its_longest_word():
+    """While the others have more than theirs; a column of numbers is known as one."""
+    rows = tuple((name, "a purpose of several words " * 4, "12") for name in ("AppVeyor", "Configuration"))
+    grid = grid_of(Table(("Service", "Purpose", "Runs"), rows), wide_measure, 400.0)
+    assert all(
+        wide_measure(word, grid.size) <= grid.widths[0] - 2 * CELL_PADDING for word in ("AppVeyor", "Configuration")
+    )
+    assert [lines[0] for lines in (row[0] for row in grid.cells)] == ["Service", "AppVeyor", "Configuration"]
+    assert sum(grid.widths) == pytest.approx(TEXT_WIDTH)
+    assert grid.numbers == (False, False, True)
+    crowded = grid_of(Table(("x" * 90, "y" * 90, "z" * 90), (("x" * 90, "y", "z"),)), wide_measure, 400.0)
+    assert sum(crowded.widths) == pytest.approx(TEXT_WIDTH)
+    assert min(crowded.widths) > 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from highwater.streams.queries.asked_kind import asked_kind
+from highwater.streams.queries.asked_kind import asked_kind, asked_value
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,30 @@ def test_what_a_text_names_of_the_kind(query: str, text: str, named: list[str]):
 def test_no_kind(query: str):
     """What is not known by how it is written, and what is asked of something else, prefers nothing."""
     assert asked_kind(query) is None
+
+
+@pytest.mark.parametrize(
+    ("query", "text", "named"),
+    [
+        ("When was 2.11.0 released?", "man-db 2.11.0 (15 October 2022)", ["15 October 2022"]),
+        (
+            "In which year did it begin?",
+            "In 1993 it began, on March 2nd, 1993; 2019-01-30",
+            ["In 1993", "March 2nd, 1993", "2019-01-30"],
+        ),
+        ("How long may it rest?", "It ends after an hour, of 3 at most.", ["an hour", "3"]),
+        ("Who wrote it?", "Julian Seward, jseward@acm.org wrote it", ["Julian Seward"]),
+        ("How many have 8 parts?", "8 parts, 12 in all", ["12"]),
+    ],
+)
+def test_the_values_that_a_text_has(query: str, text: str, named: list[str]):
+    """Dates, amounts, also in words, and persons; what the question has itself is no answer."""
+    value = asked_value(query)
+    assert value is not None
+    assert value.named_in(text) == named
+
+
+@pytest.mark.parametrize("query", ["Which one made it?", "How does it end?", "Which day?"])
+def test_no_value(query: str):
+    """Of a question for something else."""
+    assert asked_value(query) is None

@@ -302,3 +302,78 @@ def test_a_long_text_is_cut_to_where_it_names_what_is_asked_for() -> None:
     draft = f"<user_query>Which setting names the provider?</user_query><sources>{source}</sources>"
     answer = local_answer(Stage.ASSEMBLER, "", draft)
     assert "Set OIDC_ISSUER to the provider." in answer
+
+
+def of_page(text: str, heading: str = "") -> Source:
+    """A chunk of a page."""
+    return Source("page.md#1", "docs", 0, text, "t/0/2", 0.5, document="page.md", heading=heading)
+
+
+@pytest.mark.parametrize(
+    ("query", "page", "first"),
+    [
+        (
+            "How long may a session stay without commands?",
+            of_page("A session without commands stays open.\n\nA session may stay an hour without commands."),
+            "The nearest source [1] says: A session may stay an hour without commands.",
+        ),
+        (
+            "When was the pager 2.11.0 released?",
+            of_page("The pager sorts whatis references.", "News > Pager 2.11.0 (15 October 2022)"),
+            "The nearest source [1] names 15 October 2022: The pager sorts whatis references.",
+        ),
+        (
+            "Who is the author of the compressor?",
+            of_page(
+                "Julian Seward, jseward@acm.org\n\nThe ideas of the compressor are due to others.",
+                "Compressor > Author",
+            ),
+            "The sources name Julian Seward.",
+        ),
+    ],
+)
+def test_a_page_answers_with_its_amount_date_or_person(query: str, page: Source, first: str) -> None:
+    """In the sentence that has it, or in the heading above; the day when a page was stored is no answer."""
+    assert ask(query, sources=[page]).partition("\n")[0] == first
+
+
+def test_to_stop_supporting_is_to_drop() -> None:
+    """And to begin to do something is to do it."""
+    commits = ["Drop Python 3.8 (#2823)", "Add support for Python 3.13 (#2800)", "Support YAML serdes (#3)"]
+    sources = [
+        Source(f"{number:020x}", "encode/starlette", number, text, "t/0/1", 0.5) for number, text in enumerate(commits)
+    ]
+    asked = ask("Which version of Python did starlette stop supporting?", sources=sources)
+    assert asked.startswith("The nearest source [1] names Python 3.8: Drop Python 3.8")
+    assert ids_in(ask("Which serdes did it begin to support?", sources=sources))[:1] == [f"{2:020x}"]
+
+
+def test_another_version_is_no_answer() -> None:
+    """Its date is not given for the one that the question names."""
+    page = of_page("The pager sorts its references now.", "News > Pager 2.11.2 (8 January 2023)")
+    answer = ask("When did the pager 2.11.0 sort references?", sources=[page])
+    assert answer.startswith("The nearest source [1] says: The pager sorts")
+    assert answer.endswith("No source names 2.11.0.")
+
+
+def test_people_of_other_sources_are_not_named() -> None:
+    """Only of those that share as much with the question as the nearest."""
+    sources = [
+        Source(f"{number:020x}", "c1", number, text, "t/0/1", 0.5)
+        for number, text in enumerate(("Add a sponsor of httpx", "Add @kraken-tech to sponsors"))
+    ]
+    assert ask("Who sponsors httpx?", sources=sources).startswith("No source names a person")
+
+
+def test_where_something_is_in_a_channel_is_not_answered_by_the_channel() -> None:
+    """The question names it."""
+    source = Source("a" * 20, "encode/starlette", 0, "Get the function from inspect", "t/0/1", 0.5)
+    assert "says: Get the function" in ask("Where does starlette get the function from?", sources=[source])
+    assert "It is reported in encode/starlette." in ask("Where was the function changed?", sources=[source])
+
+
+def test_code_of_a_page_is_named_where_it_is_asked_for() -> None:
+    """Otherwise its sentences say more; the lines of a page stay apart."""
+    page = of_page("Name the session by a variable:\n\n```sh\nexport CLI_SESSION=mine\n```\n\nA session ends itself.")
+    assert "names CLI_SESSION: export CLI_SESSION=mine" in ask("Which variable names the session?", sources=[page])
+    assert "says: Name the session by a variable:" in ask("How is the session named?", sources=[page])

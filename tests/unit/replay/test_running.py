@@ -8,7 +8,8 @@ import json
 import pytest
 
 from highwater.connectors.replay.counts import Counts
-from highwater.connectors.replay.running import Chooser, write_batches
+from highwater.connectors.replay.running import Chooser, first_answered, write_batches
+from highwater.connectors.replay.where_error import WhereError
 from highwater.connectors.replay.writers import JsonLines
 from tests.unit.replay.making import TOPIC, batch, decoder_of, encoded, insight, own_text
 
@@ -58,3 +59,28 @@ def test_what_is_written_is_counted():
     assert (counts.read, counts.written, counts.undecodable) == (7, 4, 1)
     assert told == [5, 6, 7]
     assert [json.loads(line)["offset"] for line in file.getvalue().splitlines()] == [100, 101, 103, 100]
+
+
+def test_a_file_begins_where_the_condition_has_its_first_answer():
+    """However the records before it are divided into batches; the batches left out contain nothing that it keeps."""
+    decoder, counts = decoder_of(), Counts()
+    chooser = Chooser(TOPIC, decoder, counts, condition="value.text == 'a'")
+    batches = [batch([None]), batch([None, None]), BATCH, batch([VALUES[0]])]
+    (first,) = first_answered(map(chooser.decoded, batches), chooser, counts)
+    assert (first.batch.offsets.tolist(), counts.read) == ([100, 102], 8)
+    assert (
+        first_answered(
+            map(chooser.decoded, [batch([None])]), Chooser(TOPIC, decoder, counts, condition="key == 'k'"), counts
+        )
+        == []
+    )
+
+
+def test_what_is_no_condition_is_found_at_its_first_answer():
+    """Records for which it has none do not hide it."""
+    decoder, counts = decoder_of(), Counts()
+    chooser = Chooser(TOPIC, decoder, counts, condition="headers.ce_type")
+    batches = [batch([VALUES[0]]), batch([VALUES[1]]), BATCH]
+    headed = batch([VALUES[0]], headers=[[("ce_type", b"x")]])
+    with pytest.raises(WhereError, match="not true or false"):
+        first_answered(map(chooser.decoded, [*batches, headed]), chooser, counts)

@@ -89,7 +89,7 @@ def test_json_is_part_of_a_line_of_json(asked: list[str]) -> None:
 
 
 def test_all_tables_are_shown(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the words of DuckDB and of ksqlDB; of two topics whose names differ in capital letters alone one."""
+    """In the words of DuckDB and of ksqlDB; also two topics whose names differ in capital letters alone."""
 
     async def none(*_: Any, **__: Any) -> dict[str, pa.Table]:
         return {}
@@ -97,10 +97,35 @@ def test_all_tables_are_shown(asked: list[str], monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(views, "fetch_read_models", none)
     for query in ("SHOW TABLES", "show all tables;", "LIST TOPICS"):
         found = dict(rows(query))
-        assert [name for name in found if name.startswith('"')] == ['"Orders"', '"binary"', '"orders-v1.eu"']
+        assert [name for name in found if name.startswith('"')] == [f'"{name}"' for name in NAMES]
         assert found['"binary"'].endswith("_value, _value_bytes")
+        assert found['"orders"'] == found['"Orders"'] == found['"binary"']
         assert [name for name in found if "_rows_of" in name] == []
         assert "channel_id" in found["feeds.insight_ingested"]
+
+
+def test_a_plan_is_shown_without_reading_the_log(asked: list[str]) -> None:
+    """A line a row, with the conditions that reach the log."""
+    lines = rows("-- why so slow?\nexplain SELECT _key FROM orders WHERE _offset = 101")
+    plan = "\n".join(line for (line,) in lines)
+    assert (len(lines) > 3, "Arrow Scan" in plan, '"_offset" = 101' in plan) == (True, True, True), plan
+    assert asked == ["topics"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "EXPLAIN ANALYZE SELECT 1",
+        "EXPLAIN /* */ (ANALYZE) SELECT 1",
+        "EXPLAIN ANALYZE INSERT INTO orders VALUES (1)",
+        "EXPLAIN DROP VIEW orders",
+        "EXPLAIN COPY (SELECT 1) TO '/tmp/stolen.csv'",
+    ],
+)
+def test_only_the_plan_of_a_select_is_shown(asked: list[str], query: str) -> None:
+    """Nothing that would run or change something."""
+    with pytest.raises(InvalidQueryError, match="EXPLAIN shows the plan of one SELECT"):
+        rows(query)
 
 
 def test_a_name_that_is_nobodys_or_two_topics_is_refused(asked: list[str]) -> None:
