@@ -48,8 +48,8 @@ NAVIGATION: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Understand", ("ARCHITECTURE.md", "docs/architecture/", "docs/decisions/README.md", "docs/benchmarks/README.md")),
     (
         "Project",
-        ("CONTRIBUTING.md", "CHANGELOG.md", "docs/releasing.md", "docs/deprecation.md", "SECURITY.md", "docs/security.md",
-         "docs/dependencies.md", "THIRD_PARTY.md"),
+        ("CONTRIBUTING.md", "docs/writing.md", "CHANGELOG.md", "docs/releasing.md", "docs/deprecation.md", "SECURITY.md",
+         "docs/security.md", "docs/dependencies.md", "THIRD_PARTY.md"),
     ),
 )  # fmt: skip
 _ELSEWHERE = re.compile(r"[a-z]+:", re.IGNORECASE)
