@@ -90,7 +90,7 @@ def _rows(count: int) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value as text: any other value as JSON, null as an empty text, and only the beginning of a long one."""
+    """Return a value as text: values of other types as JSON, a null as an empty text, and only the beginning of a long one."""
     if value is None:
         return ""
     words = value if isinstance(value, str) else orjson.dumps(value).decode()

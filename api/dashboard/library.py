@@ -64,7 +64,7 @@ class NoncedTemplates(jinja2.FileSystemLoader):
 
 
 def own_component(path: Path) -> Component:
-    """Register an own script at an address that changes with its content, since browsers keep it for a year (R4.26).
+    """Register our script at an address that changes with its content, since browsers keep it for a year (R4.26).
 
     The library makes addresses of the times of files, which are the same in every release of a reproducible build.
     """

@@ -149,7 +149,7 @@ class Switching:
     async def exchange(self, connection: Any) -> int:
         """Exchange one batch of the vectors of a switched namespace, for any model; return the number of rows.
 
-        A namespace that waits for its index, at the end, keeps no other waiting.
+        A namespace that waits for its index, at the end, delays no other.
         """
         found = await connection.fetch(QUERIES["namespaces_to_exchange"])
         making = Leases(LeaseKind.CHUNK_MODELS, seconds=_MAKER_SECONDS)

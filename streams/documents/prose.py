@@ -81,7 +81,7 @@ def unmarked(text: str) -> str:
 
 def sentences_of(text: str) -> list[str]:
     """Return the sentences of a text in Markdown or plain text, in order. A list item is at least one; a line break
-    alone ends none, nor does a mark in code: `println!` is not an exclamation.
+    alone does not end one, nor does a mark in code: `println!` is not an exclamation.
     """
     return [sentence for part in _parts(text) for sentence in _sentences(_RUN_IN.sub(r"\2: ", part))]
 
@@ -175,7 +175,7 @@ def _is_end(text: str, mark: int, end: int) -> bool:
     following = _NEXT.match(text, end)
     if following is not None and (following[1].islower() or following[1] in _NO_BEGINNING):
         return False
-    # A dash continues the sentence after a bracket that ends with an abbreviation.
+    # After a bracket that ends with an abbreviation, a dash continues the sentence.
     if following is not None and following[1] in "\u2013\u2014" and text[end - 1] in ")]":
         return False
     # Three dots with spaces between them leave something out.

@@ -80,7 +80,7 @@ def _paragraphs(lines: list[str]) -> Iterator[str]:
 
 
 def csv_blocks(text: str) -> list[Block]:
-    """Return a table of comma-separated values; the paragraphs of any other text."""
+    """Return a table of comma-separated values; of any other text its paragraphs."""
     table = csv_block(text)
     return plain_blocks(text) if table is None else [table]
 

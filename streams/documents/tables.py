@@ -91,7 +91,7 @@ class HtmlTable:
             self._covered.update(dict.fromkeys(range(place, place + self._columns), rows))
 
     def add(self, text: str) -> None:
-        """Add a text to the open cell. One that is in no cell shows that this is not a table of values."""
+        """Add a text to the open cell. A text outside a cell shows that this is not a table of values."""
         if self._cell is not None:
             self._cell.append(text)
         elif self._rows and text.strip():

@@ -57,7 +57,7 @@ class _Line(NamedTuple):
 
 
 def _lines(text: str) -> list[_Line]:
-    """Return what a text says, line by line, in order; the text if it has no such line."""
+    """Return what a text says, line by line, in order; the text itself if that is nothing."""
     lines: list[_Line] = []
     for is_code, group in _segments(text):
         if is_code:

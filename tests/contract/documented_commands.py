@@ -148,5 +148,5 @@ def _fault_of_value(param: click.Parameter, value: Any, context: click.Context) 
 
 def documents(root: Path) -> list[Path]:
     """Every document of the project."""
-    hidden = {".venv", "build", "highwater", ".git"}  # `highwater/` has links to the folders beside it
+    hidden = {".venv", "build", "dist", "highwater", ".git"}  # `highwater/` has links to the folders beside it
     return sorted(path for path in root.rglob("*.md") if not hidden & set(path.relative_to(root).parts[:1]))

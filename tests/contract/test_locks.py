@@ -8,9 +8,8 @@ from tests import ROOT
 
 # A lock of a session. Those of transactions are `pg_advisory_xact_lock` and its kin.
 _SESSION_LOCK = re.compile(r"pg_(try_)?advisory_(lock|unlock)")
-# An operator's command that refuses a second one, and ends with whoever began it; and what leases share with releases before
-# them, whose processes alone it holds up.
-_ALLOWED = {"connectors/verify/verify.sql", "connectors/postgres/leases.sql"}
+# An operator's command that refuses a second one, and ends with whoever began it.
+_ALLOWED = {"connectors/verify/verify.sql"}
 
 
 def test_no_session_holds_an_advisory_lock():
