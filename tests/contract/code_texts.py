@@ -31,6 +31,15 @@ def code_texts() -> Iterator[Text]:
             yield from _of_module(path)
 
 
+def test_texts() -> Iterator[Text]:
+    """The docstrings and comments of the tests."""
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        yield from _of_module(path)
+
+
+test_texts.__test__ = False  # type: ignore[attr-defined]  # not a test, wherever it is imported
+
+
 def document_texts() -> Iterator[Text]:
     """The paragraphs of every document, without names, blocks of code and addresses of links; place and line of each."""
     folders = (ROOT / folder for folder in (*ROOMS, "docs", "tests"))

@@ -1,4 +1,4 @@
-"""Every text that a user reads, with where it stands: OpenAPI, help, settings, metrics, errors, labels, events."""
+"""Every text that a user reads, with its place: OpenAPI, help, settings, metrics, errors, labels, events."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _COMMANDS = ("api/cli", "api/command", *sorted(str(path.relative_to(ROOT)) for p
 
 
 class Text(NamedTuple):
-    """Words for a user, and where they stand."""
+    """Words for a user, and their place."""
 
     where: str
     text: str

@@ -1,4 +1,4 @@
-"""Decisions made again: each kind stands on its recorded inputs, and none stands on others."""
+"""Decisions repeated: each kind stands on its recorded inputs, and none stands on others."""
 
 from __future__ import annotations
 
