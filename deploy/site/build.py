@@ -140,7 +140,7 @@ def faults(pages: Mapping[str, Page], root: Path = ROOT) -> list[str]:
              if not _is_there(*resolve(page.path, target), pages, root)]  # fmt: skip
     named = [path for _, paths in NAVIGATION for path in paths]
     found += [
-        f"the navigation names {path}, which is not there" for path in named if path[-1] != "/" and path not in pages
+        f"the navigation names {path}, which does not exist" for path in named if path[-1] != "/" and path not in pages
     ]
     reached = _reached(pages, {"README.md", *_navigated(pages)})
     return found + [f"{path}: no page links to it" for path in pages if path not in reached]

@@ -8,7 +8,7 @@ import pytest
 
 from tests import ROOT
 from tests.contract.code_texts import ROOMS, code_texts, document_texts, test_texts
-from tests.contract.visible_texts import Text, all_texts
+from tests.contract.visible_texts import Text, all_texts, of_literals
 
 TEXTS = list(dict.fromkeys(all_texts()))
 # Columns: a phrase, what to say instead, and whether docstrings, comments and documents avoid it too. "everywhere": those
@@ -44,6 +44,13 @@ def test_no_phrase_of_the_glossary_in_docstrings_and_comments():
     # A broken collector would find nothing.
     assert {text.where.split("/")[0] for text in texts} == set(ROOMS)
     assert len(texts) > 5_000
+
+
+def test_no_phrase_of_the_glossary_in_messages():
+    """Neither in lines of the log, nor in reasons and effects that a status, an explanation or a verification shows."""
+    texts = list(of_literals())
+    assert found("|".join(IN_CODE), texts) == [], "tests/contract/glossary.tsv names what to say instead"
+    assert len(texts) > 3_500
 
 
 def test_no_phrase_of_the_glossary_in_tests():
