@@ -209,7 +209,8 @@ def rotate(log_path: Path, bytes_max: int = LOG_BYTES_MAX) -> bool:
     """Rotate a log that has grown too large, while its program continues to write to it; return whether that was done.
 
     The program holds the file open for appending, so it is copied and then truncated: its next line is written at the
-    beginning. Lines between the last read of the end and the truncation, some microseconds, are lost.
+    beginning. Lines between the last read of the end and the truncation, some microseconds, are lost. If half of a line
+    was read, the copy ends after it with a line break.
     """
     try:
         if log_path.stat().st_size <= bytes_max:
@@ -219,12 +220,17 @@ def rotate(log_path: Path, bytes_max: int = LOG_BYTES_MAX) -> bool:
     older = log_path.with_suffix(".log.1")
     scratch = log_path.with_suffix(".log.new")
     with log_path.open("rb") as log, open_file(scratch, os.O_TRUNC) as copy:
+        last = b""
         while part := log.read(_COPY_BYTES):
             copy.write(part)
+            last = part
         copy.flush()
         while part := log.read(_COPY_BYTES):  # written meanwhile
             copy.write(part)
             copy.flush()
+            last = part
         os.truncate(log_path, 0)
+        if not last.endswith(b"\n"):
+            copy.write(b"\n")
     scratch.replace(older)
     return True

@@ -20,7 +20,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from highwater.streams.feeds.naming import CLOSENESS_UNIT, Members, Name, capitalised, cut, joined, name_clusters
+from highwater.streams.feeds.naming import (
+    CLOSENESS_UNIT,
+    EXAMPLES,
+    LABEL_CHARACTERS_MAX,
+    Members,
+    Name,
+    capitalised,
+    cut,
+    is_mixed,
+    joined,
+    name_clusters,
+    plain_word,
+)
 from highwater.streams.feeds.phrases import FloatArray, IntArray, Reading, unfiled
 from highwater.streams.feeds.roots import Roots
 from highwater.streams.feeds.themes import group_clusters
@@ -46,6 +58,8 @@ TOGETHER_BONUS = 0.5
 TOGETHER_MIN = 0.7
 # A word that occurs within a longer term in half of its texts is covered by it ("consumer group").
 LONGER_SHARE_MIN = 0.5
+# A theme without a common subject lists this many of its clusters.
+THEME_SUBJECTS_MAX = 3
 # Memberships become integers of this unit, so that sums do not depend on the order of rows.
 MEMBERSHIP_UNIT = 1_000
 # Scores are compared to nine digits, for the same reason.
@@ -141,7 +155,11 @@ def _with_themes(
     roots: Roots,
     former: _Former,
 ) -> list[ClusterDescription]:
-    """Return the descriptions with the names of their themes: by the same rule, over the members of all clusters of each."""
+    """Return the descriptions with the names of their themes.
+
+    The rule for clusters, over the members of all clusters of a theme; where it finds no common subject, the subjects
+    of the largest clusters.
+    """
     places = [[place for place, number in enumerate(themes) if number == theme] for theme in sorted(set(themes))]
     # The largest theme first, so that of two with the same name the smaller one gets the number.
     places.sort(
@@ -160,7 +178,9 @@ def _with_themes(
     result = list(described)
     taken: set[str] = set()
     for number, own in enumerate(places):
-        label = name_of.get(number, _NO_NAME).label or described[own[0]].label
+        name = name_of.get(number, _NO_NAME)
+        listed = _subjects_of([described[place] for place in own]) if is_mixed(name.head) else ""
+        label = listed or name.label or described[own[0]].label
         label = next(one for one in _numbered(label) if one.lower() not in taken)
         taken.add(label.lower())
         for place in own:
@@ -169,6 +189,21 @@ def _with_themes(
 
 
 _NO_NAME = Name("")
+
+
+def _subjects_of(clusters: Sequence[ClusterDescription]) -> str:
+    """Return the subjects of the largest clusters, up to `THEME_SUBJECTS_MAX` that fit on a label; "" without any."""
+    listed = ""
+    said = 0
+    for one in sorted(clusters, key=lambda one: (-one.size, one.representative_id)):
+        subject = one.label.partition(EXAMPLES)[0]
+        longer = f"{listed}, {plain_word(subject)}" if listed else subject
+        if is_mixed(subject) or subject.lower() in listed.lower() or len(longer) > LABEL_CHARACTERS_MAX:
+            continue
+        listed, said = longer, said + 1
+        if said == THEME_SUBJECTS_MAX:
+            break
+    return listed
 
 
 def _numbered(label: str) -> Iterator[str]:

@@ -292,10 +292,10 @@ class _View:
         for one in sorted(subjects, key=lambda one: (self._offset(one), one.run)):
             is_filing = self._roots.reading.is_filing[one.starts]
             (filed if 2 * is_filing.sum() > len(is_filing) else said).append(self._written(one))
-        told = ", ".join([*said[:1], *map(_plain_word, said[1:])])
+        told = ", ".join([*said[:1], *map(plain_word, said[1:])])
         if not filed:
             return told
-        return f"{', '.join(filed)}: {_plain_word(told)}" if told else ", ".join(filed)
+        return f"{', '.join(filed)}: {plain_word(told)}" if told else ", ".join(filed)
 
     def _offset(self, subject: _Subject) -> float:
         """Return the average place of a subject in its texts."""
@@ -391,7 +391,7 @@ def _is_form(root: str, other: str) -> bool:
     return len(shorter) > 3 and longer.startswith(shorter) and len(longer) - len(shorter) <= 3
 
 
-def _plain_word(written: str) -> str:
+def plain_word(written: str) -> str:
     """Return a phrase that does not begin a label: without a capital that only marks a beginning."""
     first, space, rest = written.partition(" ")
     return f"{first.lower() if first[1:] == first[1:].lower() else first}{space}{rest}"

@@ -51,6 +51,14 @@ def test_a_log_is_rotated_while_its_program_runs(tmp_path: Path):
     assert numbers[-1] == 20_000
 
 
+def test_half_a_line_is_no_beginning_of_the_next(tmp_path: Path):
+    """A line that was read while it was written ends where the copy ends, so that the next one begins at a line."""
+    log = tmp_path / "x.log"
+    log.write_bytes(b"a whole line\nhalf of a li")
+    assert rotate(log, 10)
+    assert log.with_suffix(".log.1").read_bytes() == b"a whole line\nhalf of a li\n"
+
+
 def test_a_small_log_is_left_alone(tmp_path: Path):
     """So is one that is not there."""
     log = tmp_path / "x.log"
@@ -63,8 +71,8 @@ def test_a_small_log_is_left_alone(tmp_path: Path):
 def test_the_older_log_is_replaced(tmp_path: Path):
     """Two files at most."""
     log = tmp_path / "x.log"
-    for content in (b"first" * 10, b"second" * 10):
+    for content in (b"first\n" * 10, b"second\n" * 10):
         log.write_bytes(content)
         assert rotate(log, 10)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.log", "x.log.1"]
-    assert (log.read_bytes(), (tmp_path / "x.log.1").read_bytes()) == (b"", b"second" * 10)
+    assert (log.read_bytes(), (tmp_path / "x.log.1").read_bytes()) == (b"", b"second\n" * 10)
