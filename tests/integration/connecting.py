@@ -1,4 +1,4 @@
-"""What the tests of connectors share: the surroundings of a consumer, a stranger's producer, and waiting with a deadline."""
+"""What the tests of connectors share: the context of a consumer, a stranger's producer, and waiting with a deadline."""
 
 from __future__ import annotations
 
