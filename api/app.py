@@ -210,9 +210,9 @@ class Application(FastAPI):
         seen = self.entrance.quick_scope(scope)
         return None if seen is None else way.asked(seen)
 
-    def ready(self, asked: QuickRequest) -> QuickAnswer | DeferredAnswer[Any] | None:
+    def ready(self, request: QuickRequest) -> QuickAnswer | DeferredAnswer[Any] | None:
         """Return the answer if it needs at most one query to Redis and leaves no trace."""
-        return None if self.short_cut is None or TRACER.is_on else asked.ready()
+        return None if self.short_cut is None or TRACER.is_on else request.ready()
 
     async def usual(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer an admitted request that the shortcut has left."""

@@ -104,10 +104,10 @@ async def run_connectors(settings: Settings, names: Sequence[str]) -> None:
                 lambda: degraded(connectors),
             )
             resources.push_async_callback(_close_server, server)
-        around = await _surroundings(settings, waiting, stop, resources)
-        if around is None:
+        context = await _surroundings(settings, waiting, stop, resources)
+        if context is None:
             return
-        wiring = Wiring(with_rebuild_processes(settings, wanted, count_cores()), around, resources)
+        wiring = Wiring(with_rebuild_processes(settings, wanted, count_cores()), context, resources)
         for name in wanted:
             connector = await _when_available(partial(CONNECTORS[name], wiring), waiting, stop)
             if connector is None:
@@ -119,8 +119,8 @@ async def run_connectors(settings: Settings, names: Sequence[str]) -> None:
         readers = [connector for connector in connectors if isinstance(connector, (BatchConsumer, WithWatch))]
         async with asyncio.TaskGroup() as tasks:
             measuring = watch_backlog(
-                around.admin,
-                around.pool,
+                context.admin,
+                context.pool,
                 lambda: readers,
                 stop,
                 has_outbox=Relay.group in {c.group for c in connectors},

@@ -83,9 +83,9 @@ async def _awaited(awaitable: Awaitable[None]) -> None:
 class Wiring:
     """The resources that the connectors of one process share, created once."""
 
-    def __init__(self, settings: Settings, around: ProcessContext, resources: contextlib.AsyncExitStack) -> None:
+    def __init__(self, settings: Settings, context: ProcessContext, resources: contextlib.AsyncExitStack) -> None:
         self.settings = settings
-        self.around = around
+        self.context = context
         self._resources = resources
         self._producer: AsyncProducer | None = None
         self._redis: dict[str | None, RedisLink] = {}

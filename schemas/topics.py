@@ -98,25 +98,25 @@ def use_partitions(count: int) -> None:
     _Installation.partitions = count
 
 
-def partitions_refusal(counts: Mapping[str, int], wanted: int) -> str | None:
+def partitions_refusal(counts: Mapping[str, int], expected: int) -> str | None:
     """Return the message if the broker has another number than this process; None if it has the same, or no topics yet.
 
     Args:
         counts: partitions of each topic on the broker, including foreign ones.
-        wanted: the number of this process for a topic with a key.
+        expected: the number of this process for a topic with a key.
     """
     found = {counts[name] for name, topic in TOPICS.items() if topic.fixed_partitions is None and name in counts}
-    if found <= {wanted}:
+    if found <= {expected}:
         return None
     if len(found) == 1:
         there = found.pop()
         return (
-            f"the topics have {there} partitions and HIGHWATER_PARTITIONS is {wanted}: set it to {there} for every process; an"
+            f"the topics have {there} partitions and HIGHWATER_PARTITIONS is {expected}: set it to {there} for every process; an"
             " installation keeps the number that it was begun with"
         )
     numbers = ", ".join(map(str, sorted(found)))
     return (
-        f"the topics have different numbers of partitions ({numbers}), and HIGHWATER_PARTITIONS is {wanted}: events of one key"
+        f"the topics have different numbers of partitions ({numbers}), and HIGHWATER_PARTITIONS is {expected}: events of one key"
         " must be in the same partition of each; delete the topics that have another number, or begin a new installation"
     )
 

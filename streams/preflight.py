@@ -126,20 +126,20 @@ async def prepare_topics(
         await admin.close()
 
 
-def topics_refusal(counts: Mapping[str, int], sources: Collection[str], wanted: int) -> str | None:
+def topics_refusal(counts: Mapping[str, int], sources: Collection[str], expected: int) -> str | None:
     """Return why a worker cannot run on topics with these partition counts, including changelogs; None if it can."""
     missing = sorted(set(sources) - set(counts))
     if missing:
         return f"topics are missing: {', '.join(missing)}; run `highwater init`"
-    refusal = partitions_refusal(counts, wanted)
+    refusal = partitions_refusal(counts, expected)
     if refusal is not None:
         return refusal
     # A table's partition is its source's: the library refuses another number without saying what to do.
-    other = {name: count for name, count in counts.items() if name not in sources and count != wanted}
+    other = {name: count for name, count in counts.items() if name not in sources and count != expected}
     if not other:
         return None
     return (
-        f"changelogs of another number of partitions than HIGHWATER_PARTITIONS, which is {wanted}: {other}; they are of an"
+        f"changelogs of another number of partitions than HIGHWATER_PARTITIONS, which is {expected}: {other}; they are of an"
         " installation that is gone: delete them"
     )
 

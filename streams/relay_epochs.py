@@ -72,16 +72,16 @@ def stamp_of(
     return Stamp(int(shard), int(epoch))
 
 
-def is_overtaken(held: Epoch | None, stamp: Stamp, offset: int) -> bool:
+def is_overtaken(latest: Epoch | None, stamp: Stamp, offset: int) -> bool:
     """Return whether a record comes after one of a higher epoch. A record before that one is a repeated read, and is
     not overtaken.
     """
-    return held is not None and stamp.epoch < held.epoch and offset > held.offset
+    return latest is not None and stamp.epoch < latest.epoch and offset > latest.offset
 
 
-def raised(held: Epoch | None, stamp: Stamp, offset: int) -> Epoch | None:
+def raised(latest: Epoch | None, stamp: Stamp, offset: int) -> Epoch | None:
     """Return the epoch to remember from this record on; None if it does not change."""
-    return Epoch(stamp.epoch, offset) if held is None or stamp.epoch > held.epoch else None
+    return Epoch(stamp.epoch, offset) if latest is None or stamp.epoch > latest.epoch else None
 
 
 def encode(epochs: Mapping[int, Epoch]) -> list[Any]:

@@ -89,9 +89,9 @@ async def get_group_reset(
     responses={**answer(GroupReset), **problems(NotFoundError, ConflictError)},
 )
 @declared(RESET)
-async def post_group_reset(group: str, wanted: ResetRequest, called: Called, services: Wired) -> GroupReset:
+async def post_group_reset(group: str, body: ResetRequest, called: Called, services: Wired) -> GroupReset:
     """Sets where the group reads next. Refused while the group has live members; recorded as an action."""
     del called
     return await executed_reset(
-        Sources.of(services), group, wanted.to, Chosen(wanted.topics, wanted.partitions), services.clock()
+        Sources.of(services), group, body.to, Chosen(body.topics, body.partitions), services.clock()
     )

@@ -84,7 +84,7 @@ async def get_schema_diff(
     responses={**answer(SchemaCheck), **problems(NotFoundError)},
 )
 @declared(READ)
-async def post_schema_check(subject: str, wanted: SchemaCheckRequest, called: Called, services: Wired) -> SchemaCheck:
+async def post_schema_check(subject: str, body: SchemaCheckRequest, called: Called, services: Wired) -> SchemaCheck:
     """Shows whether the registry would accept this schema as the next version; nothing is registered."""
     del called
-    return await schema_check(Sources.of(services), subject, wanted.text)
+    return await schema_check(Sources.of(services), subject, body.text)

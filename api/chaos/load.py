@@ -147,7 +147,7 @@ class RequestOutcomes:
     unanswered: int = 0
     wrong: str | None = None
 
-    def note(self, status: int | None, said: str = "") -> None:
+    def note(self, status: int | None, outcome: str = "") -> None:
         """Count one more."""
         if status is None:
             self.unanswered += 1
@@ -156,7 +156,7 @@ class RequestOutcomes:
         elif status in (429, 503):
             self.refused += 1
         else:
-            self.wrong = self.wrong or f"{status}: {said[:200]}"
+            self.wrong = self.wrong or f"{status}: {outcome[:200]}"
 
 
 class Load:

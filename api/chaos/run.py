@@ -92,11 +92,11 @@ class Outcome:
 class Run:
     """The faults of one seed on one stack."""
 
-    def __init__(self, ground: Ground, load: Load, outcome: Outcome, told: Callable[[Recovery], None]) -> None:
+    def __init__(self, ground: Ground, load: Load, outcome: Outcome, notify: Callable[[Recovery], None]) -> None:
         self._ground = ground
         self._load = load
         self._outcome = outcome
-        self._told = told
+        self._told = notify
         self._probes = 0
         self._restarts = dict.fromkeys(ground.restarts(), 0)
 
@@ -193,7 +193,7 @@ class Run:
 
 def run(
     folder: Path, seed: int, planned: Sequence[Fault], *, make_plan: MakePlan, verify: Verify, recover: Recover, report: Report,
-    told: Callable[[Recovery], None],
+    notify: Callable[[Recovery], None],
 ) -> Outcome:  # fmt: skip
     """Inject the faults of a plan into a stack in `folder`.
 
@@ -211,7 +211,7 @@ def run(
     with Ground(folder, make_plan, recover, report) as ground:
         note("start")
         with Load(ground.settings, ground.api_url) as load:
-            one = Run(ground, load, outcome, told)
+            one = Run(ground, load, outcome, notify)
             try:
                 one.under_load()
             except Stuck as error:

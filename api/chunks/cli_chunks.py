@@ -188,7 +188,7 @@ def _documents(file: IO[bytes]) -> Iterator[tuple[int, Any]]:
             raise CommandFailedError(f"line {line.number} is not JSON: {error}") from error
 
 
-def _waited(client: httpx.Client, taken: dict[str, Any], sources: int, timeout_seconds: float) -> dict[str, Any]:
+def _waited(client: httpx.Client, accepted: dict[str, Any], sources: int, timeout_seconds: float) -> dict[str, Any]:
     """Return the outcome of an ingest once all its sources have ended.
 
     Raises:
@@ -200,8 +200,8 @@ def _waited(client: httpx.Client, taken: dict[str, Any], sources: int, timeout_s
 
     from highwater.streams.clock import monotonic_seconds
 
-    path = f"/api/chunks/ingest/{_quoted(taken['ingest_id'])}"
-    headers = {"X-Min-Position": ",".join(taken["positions"])}
+    path = f"/api/chunks/ingest/{_quoted(accepted['ingest_id'])}"
+    headers = {"X-Min-Position": ",".join(accepted["positions"])}
     until = monotonic_seconds() + timeout_seconds
     try:
         while True:
@@ -214,8 +214,8 @@ def _waited(client: httpx.Client, taken: dict[str, Any], sources: int, timeout_s
                 request(client, "GET", path)
             if monotonic_seconds() > until:
                 raise CommandFailedError(
-                    f"ingest {taken['ingest_id']} has not ended within {timeout_seconds:g} s; "
-                    f"`highwater chunks show {taken['ingest_id']}` shows its status"
+                    f"ingest {accepted['ingest_id']} has not ended within {timeout_seconds:g} s; "
+                    f"`highwater chunks show {accepted['ingest_id']}` shows its status"
                 )
             time.sleep(_LOOK_SECONDS)
     except httpx.HTTPError as error:
@@ -223,7 +223,7 @@ def _waited(client: httpx.Client, taken: dict[str, Any], sources: int, timeout_s
             f"the API does not answer ({str(error) or type(error).__name__}); the ingest continues without this command"
         ) from error
     except KeyboardInterrupt:
-        warn(f"ingest {taken['ingest_id']} continues without this command")
+        warn(f"ingest {accepted['ingest_id']} continues without this command")
         click.get_current_context().exit(INTERRUPTED)
 
 

@@ -230,13 +230,13 @@ def _wanted(ns: str, slot: str, full: bool, force: bool, *, lasts: bool = False)
     return wanted
 
 
-def _since(told: str) -> str:
+def _since(value: str) -> str:
     from highwater.schemas.envelope import iso_from_ms, ms_from_iso
 
     try:
-        return iso_from_ms(ms_from_iso(told) // 1000 * 1000)
+        return iso_from_ms(ms_from_iso(value) // 1000 * 1000)
     except (ValueError, OverflowError) as error:
-        raise click.UsageError(f"--since {told!r} is not an ISO 8601 time", click.get_current_context()) from error
+        raise click.UsageError(f"--since {value!r} is not an ISO 8601 time", click.get_current_context()) from error
 
 
 def _publish_insights(repository: Repository, channel: str | None, *, as_json: bool) -> None:

@@ -118,15 +118,15 @@ class AgeLimit:
         warn(f"{older}; to find them set ttl_days of [namespaces.{self.ns}] in HIGHWATER_NAMESPACES")
 
 
-def age_limit_of(file: Path | None, wanted: ImportOptions, now_ms: int) -> AgeLimit | None:
+def age_limit_of(file: Path | None, options: ImportOptions, now_ms: int) -> AgeLimit | None:
     """Return the maximum age of a namespace by the local configuration; None if it has none or also finds older documents."""
     from highwater.streams.chunks.passports import DAYS_MAX, TtlMode, load_passports
     from highwater.streams.chunks.scoring import DAY_MS
 
-    passport = load_passports(file).of(wanted.ns, is_lasting=wanted.lasts)
+    passport = load_passports(file).of(options.ns, is_lasting=options.lasts)
     if passport.ttl_mode != TtlMode.FILTER or passport.ttl_days >= DAYS_MAX:
         return None
-    return AgeLimit(wanted.ns, passport.ttl_days, now_ms - int(passport.ttl_days * DAY_MS))
+    return AgeLimit(options.ns, passport.ttl_days, now_ms - int(passport.ttl_days * DAY_MS))
 
 
 def _published_at(item: Whole | Piece | Fault) -> int | None:
@@ -145,9 +145,9 @@ UseOrigin = Callable[["Remembered", Draw], Coroutine[Any, Any, None]]
 class Import:
     """One running import."""
 
-    def __init__(self, settings: Settings, wanted: ImportOptions) -> None:
+    def __init__(self, settings: Settings, options: ImportOptions) -> None:
         self._settings = settings
-        self._wanted = wanted
+        self._options = options
         self._faults = Faults()
         self._origin: Origin | None = None
         self._submission: Submission | None = None
@@ -177,7 +177,7 @@ class Import:
 
         if identity is None:
             return nullcontext(Remembered(None, []))
-        about = [*identity, self._wanted.ns, self._wanted.slot]
+        about = [*identity, self._options.ns, self._options.slot]
         return Remembered.opened(self._settings.data_dir / "imports", about)
 
     def _publish(self, known: Remembered, use: UseOrigin) -> Publisher:
@@ -187,7 +187,7 @@ class Import:
         from highwater.schemas.topics import TOPICS
         from highwater.streams.clock import ProductClock, fresh_id
 
-        wanted = self._wanted
+        wanted = self._options
         clock = ProductClock(self._settings.clock_file)
         self._life = age_limit_of(self._settings.namespaces_file, wanted, clock())
         codec = asyncio.run(codec_of(self._settings, (CHUNK_SUBMITTED, INGEST_FINISHED)))
@@ -237,11 +237,11 @@ class Import:
                 bar.update(submission.chunks)
         if origin.reading.why is not None:
             self._faults.add("the rest", origin.reading.why)
-        elif self._wanted.asks_full and origin.reading.is_listed and not submission.has_unknown_faults:
+        elif self._options.asks_full and origin.reading.is_listed and not submission.has_unknown_faults:
             await self._end_gone(origin, submission, before - origin.reading.listed)
 
     async def _end_gone(self, origin: Origin, submission: Submission, missing: frozenset[str]) -> None:
-        if missing and not origin.reading.listed and not self._wanted.forces:
+        if missing and not origin.reading.listed and not self._options.forces:
             # An unmounted folder looks the same (R3.20).
             why = f"nothing is there, where {len(missing):,} sources were; their chunks stay (--force removes them)"
             self._faults.add("all of it", why)
@@ -263,7 +263,7 @@ class Import:
         known.sources -= set(submission.gone)
         if isinstance(origin, Listing) and not self._is_interrupted:
             is_whole = origin.reading.is_whole and not submission.has_unknown_faults
-            _remember_pages(origin, submission, known, is_full=self._wanted.asks_full and is_whole)
+            _remember_pages(origin, submission, known, is_full=self._options.asks_full and is_whole)
         known.save()
 
     def _conclude(self, name: str, publisher: Publisher, *, as_json: bool) -> None:

@@ -72,7 +72,7 @@ _log = get_log("search")
 router = APIRouter(tags=["chunks"], route_class=GuardedRoute)
 
 
-class Asked(BaseModel):
+class SearchParameters(BaseModel):
     """The parameters of a search, except for the time."""
 
     model_config = ConfigDict(extra="forbid")
@@ -125,7 +125,11 @@ class Asked(BaseModel):
 )
 @access(Role.VIEWER, Scope.CHUNKS, Whose.NAMESPACE, limit=RateLimit.PLAN, cost=1)
 async def get_search(
-    request: Request, asked: Annotated[Asked, Query()], called: Called, services: Wired, chunks: WiredChunks
+    request: Request,
+    parameters: Annotated[SearchParameters, Query()],
+    called: Called,
+    services: Wired,
+    chunks: WiredChunks,
 ) -> Response:
     """The best chunks by alpha * similarity + beta * decay(age), each with its scores, age and temperature.
 
@@ -138,59 +142,67 @@ async def get_search(
     If an embedding service is configured, the tokens of a new question count towards the usage of the caller's
     organization.
     """
-    for name, value in (("ns", asked.ns), ("slot", asked.slot), *(("source_id", one) for one in asked.source_id)):
+    for name, value in (
+        ("ns", parameters.ns),
+        ("slot", parameters.slot),
+        *(("source_id", one) for one in parameters.source_id),
+    ):
         if value is not None:
             check_key_part(name, value)
-    check_text("q", asked.q, 4 * QUESTION_CHARACTERS_MAX)
-    if asked.q and not asked.q.strip():
+    check_text("q", parameters.q, 4 * QUESTION_CHARACTERS_MAX)
+    if parameters.q and not parameters.q.strip():
         raise UnprocessableError(
             "q is blank: omit it to list the youngest chunks", field="q", reason="nothing_to_compare"
         )
-    vector = None if asked.vector is None else _vector(asked.vector)
-    as_of_ms = services.clock() // MINUTE_MS * MINUTE_MS if asked.as_of is None else _moment("as_of", asked.as_of)
-    _window(asked, as_of_ms)  # refused before anything is read
+    vector = None if parameters.vector is None else _vector(parameters.vector)
+    as_of_ms = (
+        services.clock() // MINUTE_MS * MINUTE_MS if parameters.as_of is None else _moment("as_of", parameters.as_of)
+    )
+    _window(parameters, as_of_ms)  # refused before anything is read
     await services.fresh(request, SEARCH_TOPICS)
     pool = services.database.require()
-    found = await chunk_reads.namespace(pool, asked.ns)
-    called.readable_namespace(asked.ns, is_open=is_open(services.passports, asked.ns, found.row))
+    found = await chunk_reads.namespace(pool, parameters.ns)
+    called.readable_namespace(parameters.ns, is_open=is_open(services.passports, parameters.ns, found.row))
     if found.row is not None:
-        chunks.served.note(asked.ns)
-    head = _search_head(services, chunks, found, asked, as_of_ms)
+        chunks.served.note(parameters.ns)
+    head = _search_head(services, chunks, found, parameters, as_of_ms)
     if conditional.is_match(conditional.condition(request), head.etag):
         return conditional.not_modified("chunk_search", head)
     payload, payer = b"", called.principal.organization_id
     for _ in range(_READS_MAX):
-        document = await _searched(services, chunks, found, asked, vector, as_of_ms, payer)
+        document = await _searched(services, chunks, found, parameters, vector, as_of_ms, payer)
         payload = orjson.dumps(document)
-        now = await chunk_reads.namespace(pool, asked.ns)
-        if _search_head(services, chunks, now, asked, as_of_ms).etag == head.etag:
+        now = await chunk_reads.namespace(pool, parameters.ns)
+        if _search_head(services, chunks, now, parameters, as_of_ms).etag == head.etag:
             if document["ranking"] == Ranking.RERANKER_UNAVAILABLE:
                 break  # the next search may get another order
             return conditional.answer(request, "chunk_search", head, payload)
-        found, head = now, _search_head(services, chunks, now, asked, as_of_ms)
+        found, head = now, _search_head(services, chunks, now, parameters, as_of_ms)
     mixed = Head(head.version, conditional.tag_of(head.etag, payload), head.caused_by, head.checked_ms)
     return conditional.answer(request, "chunk_search", mixed, payload)
 
 
-def _search_head(services: Services, chunks: ChunkServices, found: Namespace, asked: Asked, as_of_ms: int) -> Head:
+def _search_head(
+    services: Services, chunks: ChunkServices, found: Namespace, parameters: SearchParameters, as_of_ms: int
+) -> Head:
     """Return the version and ETag of an answer: from the namespace, its passport and all parameters."""
     of_row = None if found.row is None else {name: found.row[name] for name in (*PASSPORT_KEYS, "is_hot")}
-    said = [asked.model_dump(exclude={"as_of"}), asked.as_of is not None]
-    texts_of_ms = _texts_of(services, found, asked, as_of_ms)
-    reranker = _reranker(chunks, asked)
+    said = [parameters.model_dump(exclude={"as_of"}), parameters.as_of is not None]
+    texts_of_ms = _texts_of(services, found, parameters, as_of_ms)
+    reranker = _reranker(chunks, parameters)
     basis = [found.etag, said, as_of_ms, texts_of_ms, of_row, chunks.query_vectors.model, reranker and reranker.name]
     digest = sha256(orjson.dumps(basis)).hexdigest()[:16]
     return Head(found.version, f"chunks-{found.version}-{digest}", found.caused_by, services.clock())
 
 
-def _reranker(chunks: ChunkServices, asked: Asked) -> Reranker | None:
+def _reranker(chunks: ChunkServices, parameters: SearchParameters) -> Reranker | None:
     """Return the reranker of this search, if there is one."""
-    return chunks.reranker if asked.rerank and asked.q and asked.mode is Mode.HYBRID else None
+    return chunks.reranker if parameters.rerank and parameters.q and parameters.mode is Mode.HYBRID else None
 
 
-def _texts_of(services: Services, found: Namespace, asked: Asked, as_of_ms: int) -> int | None:
+def _texts_of(services: Services, found: Namespace, parameters: SearchParameters, as_of_ms: int) -> int | None:
     """Return the time whose texts are searched; None: the current ones."""
-    if asked.as_of is None or found.row is None:
+    if parameters.as_of is None or found.row is None:
         return None
     row = found.row
     since_ms = to_ms_or_none(row["history_since"])
@@ -202,48 +214,48 @@ async def _searched(
     services: Services,
     chunks: ChunkServices,
     found: Namespace,
-    asked: Asked,
+    parameters: SearchParameters,
     vector: bytes | None,
     as_of_ms: int,
     payer: str | None,
 ) -> dict[str, Any]:
     results: Sequence[Result] = ()
     is_complete, is_exact, compared_by, cold_hidden = True, True, None, 0
-    texts_of_ms = _texts_of(services, found, asked, as_of_ms)
-    reranker, ranking = _reranker(chunks, asked), Ranking.SCORES
+    texts_of_ms = _texts_of(services, found, parameters, as_of_ms)
+    reranker, ranking = _reranker(chunks, parameters), Ranking.SCORES
     if found.row is not None:
-        vector, compared_by = await _compared(services, chunks, found, asked, vector, payer)
+        vector, compared_by = await _compared(services, chunks, found, parameters, vector, payer)
         answer = await _search(
             services.database.require(),
             found.row,
             q_vector=vector,
-            words=asked.q or None,
-            limit=asked.limit if reranker is None else max(asked.limit, RERANKED_MIN),
-            slot=asked.slot,
-            source_ids=asked.source_id or None,
+            words=parameters.q or None,
+            limit=parameters.limit if reranker is None else max(parameters.limit, RERANKED_MIN),
+            slot=parameters.slot,
+            source_ids=parameters.source_id or None,
             as_of_ms=as_of_ms,
-            **_window(asked, as_of_ms),
-            mode=asked.mode,
-            per_source=asked.per_source,
-            neighbours=asked.neighbours,
+            **_window(parameters, as_of_ms),
+            mode=parameters.mode,
+            per_source=parameters.per_source,
+            neighbours=parameters.neighbours,
             texts_of_ms=texts_of_ms,
         )
         results, is_complete, is_exact = answer.results, answer.is_complete, answer.is_exact
         cold_hidden = answer.cold_hidden
         if reranker is not None:
-            results, ranking = await reranked(reranker, asked.q, results, found.row)
-            results = results[: asked.limit]
+            results, ranking = await reranked(reranker, parameters.q, results, found.row)
+            results = results[: parameters.limit]
     return {
-        "ns": asked.ns,
+        "ns": parameters.ns,
         "as_of": iso_from_ms(as_of_ms),
         "texts": "now" if texts_of_ms is None else "as_of",
-        "mode": asked.mode,
+        "mode": parameters.mode,
         "compared_by": compared_by,
         "ranking": ranking,
         "complete": is_complete,
         "exact": is_exact,
         "cold_hidden": cold_hidden,
-        "results": [{**result_document(one), **(_beside(one) if asked.neighbours else {})} for one in results],
+        "results": [{**result_document(one), **(_beside(one) if parameters.neighbours else {})} for one in results],
     }
 
 
@@ -255,18 +267,20 @@ async def _search(*given: Any, **asked: Any) -> chunk_search.SearchResults:
         raise UnprocessableError(str(error), field="q", reason="nothing_to_compare") from error
 
 
-def _window(asked: Asked, as_of_ms: int) -> dict[str, int | None]:
+def _window(parameters: SearchParameters, as_of_ms: int) -> dict[str, int | None]:
     """Return the publication times that results must lie between.
 
     Without a requested time the upper end is the start of the current minute, and newer chunks are found as well.
     """
     bounds = [
-        as_of_ms if asked.as_of is not None else None,
-        None if asked.published_to is None else _moment("published_to", asked.published_to),
+        as_of_ms if parameters.as_of is not None else None,
+        None if parameters.published_to is None else _moment("published_to", parameters.published_to),
     ]
     return {
         "newest_ms": min((bound for bound in bounds if bound is not None), default=None),
-        "oldest_ms": None if asked.published_from is None else _moment("published_from", asked.published_from),
+        "oldest_ms": None
+        if parameters.published_from is None
+        else _moment("published_from", parameters.published_from),
     }
 
 
@@ -307,7 +321,12 @@ def result_document(one: Result) -> dict[str, Any]:
 
 
 async def _compared(
-    services: Services, chunks: ChunkServices, found: Namespace, asked: Asked, vector: bytes | None, payer: str | None
+    services: Services,
+    chunks: ChunkServices,
+    found: Namespace,
+    parameters: SearchParameters,
+    vector: bytes | None,
+    payer: str | None,
 ) -> tuple[bytes | None, str | None]:
     """Return the vector that chunks are compared with, and its source: a model, or the request; `words` if there can be
     none.
@@ -315,10 +334,10 @@ async def _compared(
     Neither without a question: then the newest chunks are listed.
     """
     dimensions, model = found.row["dimensions"], found.row["embedding_model"]
-    by_words = "words" if asked.q else None
+    by_words = "words" if parameters.q else None
     if vector is not None:
         if dimensions is None:
-            if not asked.q:
+            if not parameters.q:
                 raise UnprocessableError(f"no chunk of {found.ns!r} has a vector to compare with", field="vector")
             return None, by_words
         if len(vector) != 4 * dimensions:
@@ -326,12 +345,12 @@ async def _compared(
                 f"vector has {len(vector) // 4} numbers; those of {found.ns!r} have {dimensions}", field="vector"
             )
         return (vector, "sent") if np.frombuffer(vector, "<f4").any() else (vector, by_words)
-    if not asked.q or not chunks.query_vectors.makes(model):
+    if not parameters.q or not chunks.query_vectors.makes(model):
         return None, by_words
-    if payer is not None and chunks.query_vectors.is_paid(model, asked.q):
+    if payer is not None and chunks.query_vectors.is_paid(model, parameters.q):
         await require_plan_allows(services, payer, is_query=True)
     try:
-        made = await chunks.query_vectors.of(model, asked.q, payer)
+        made = await chunks.query_vectors.of(model, parameters.q, payer)
     except EmbeddingError as error:  # a damaged model, or a service with other vectors: words find most results
         _log.warning("searched_by_words_alone", reason=str(error)[:300])
         return None, by_words

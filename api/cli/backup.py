@@ -107,7 +107,7 @@ async def _back_up(settings: Settings, folder: Path) -> Manifest:
     from highwater.connectors.backup.taking import back_up
 
     async with database(settings) as pool:
-        return await back_up(await _around(settings, pool), settings, folder, _product())
+        return await back_up(await _context(settings, pool), settings, folder, _product())
 
 
 async def run_restore(
@@ -120,8 +120,8 @@ async def run_restore(
 
     # A sink prepares on one connection and stores on another, while a third reads what waits.
     async with await open_pool(settings.database, size_max=4) as pool:
-        around = await _around(settings, pool)
-        return await Restore(around, settings, TimeLimit(seconds, unfinished="did not end"), say).run(
+        context = await _context(settings, pool)
+        return await Restore(context, settings, TimeLimit(seconds, unfinished="did not end"), say).run(
             folder, is_forced=is_forced
         )
 
@@ -133,7 +133,7 @@ async def _restore_schemas(settings: Settings, folder: Path) -> int:
     return await restore_schemas(Registry(settings.registry_access()), checked_manifest(folder))
 
 
-async def _around(settings: Settings, pool: object) -> ProcessContext:
+async def _context(settings: Settings, pool: object) -> ProcessContext:
     import asyncpg
 
     from highwater.connectors.kafka.admin import Admin

@@ -119,7 +119,9 @@ def _run(folder: Path, seed: int, planned: list[Fault], *, as_json: bool) -> Out
             warn(line)
 
     try:
-        return run(folder, seed, planned, make_plan=make_plan, verify=verify, recover=recover, report=report, told=tell)
+        return run(
+            folder, seed, planned, make_plan=make_plan, verify=verify, recover=recover, report=report, notify=tell
+        )
     except LocalStackError as error:
         raise CommandFailedError(str(error)) from error
 

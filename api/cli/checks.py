@@ -244,11 +244,11 @@ async def check_database(settings: Settings) -> list[Check]:
     return [Check("database", OK, f"PostgreSQL {version}"), migrations_verdict(wanted, applied)]
 
 
-def migrations_verdict(wanted: dict[str, str], applied: dict[str, str]) -> Check:
+def migrations_verdict(expected: dict[str, str], applied: dict[str, str]) -> Check:
     """Compare the applied migrations (name -> sha256) with those of this version."""
-    missing = sorted(set(wanted) - set(applied))
-    changed = sorted(name for name in wanted if name in applied and applied[name] != wanted[name])
-    newer = sorted(set(applied) - set(wanted))
+    missing = sorted(set(expected) - set(applied))
+    changed = sorted(name for name in expected if name in applied and applied[name] != expected[name])
+    newer = sorted(set(applied) - set(expected))
     if changed:
         return Check("migrations", BAD, f"changed after they were applied: {', '.join(changed)}", "restore their files")
     if missing:

@@ -97,5 +97,5 @@ async def run_recovery(settings: Settings, *, seconds: float | None = None) -> l
     await Admin(client).require_partitions()
     time_limit = TimeLimit(seconds or PART_SECONDS_MAX, unfinished="were not recovered")
     async with database(settings) as pool, time_limit.part(PART):
-        around = ProcessContext(pool, client, Admin(client), registry, codec, ProductClock(settings.clock_file))
-        return await recover(around, settings, time_limit)
+        context = ProcessContext(pool, client, Admin(client), registry, codec, ProductClock(settings.clock_file))
+        return await recover(context, settings, time_limit)

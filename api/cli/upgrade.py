@@ -78,11 +78,11 @@ async def _check_database(settings: Settings) -> list[Check]:
     return [migrations_pending(known_migrations(), applied), versions_verdict(sessions, PROGRAM)]
 
 
-def migrations_pending(wanted: Mapping[str, str], applied: Mapping[str, str]) -> Check:
+def migrations_pending(expected: Mapping[str, str], applied: Mapping[str, str]) -> Check:
     """Return what `highwater init` of this version would apply, by the digests of migrations."""
-    pending = sorted(set(wanted) - set(applied))
-    newer = sorted(set(applied) - set(wanted))
-    changed = sorted(name for name in wanted if name in applied and applied[name] != wanted[name])
+    pending = sorted(set(expected) - set(applied))
+    newer = sorted(set(applied) - set(expected))
+    changed = sorted(name for name in expected if name in applied and applied[name] != expected[name])
     if newer:
         return Check(
             "migrations", BAD, f"of a newer version: {_some(newer)}", "this version is the older one; install the newer"

@@ -76,9 +76,9 @@ async def run_verification(
     await Admin(client).require_partitions()
     async with database(settings) as pool:
         clock = ProductClock(settings.clock_file)
-        around = ProcessContext(pool, client, Admin(client), registry, codec, clock)
+        context = ProcessContext(pool, client, Admin(client), registry, codec, clock)
         time_limit = TimeLimit(seconds or PART_SECONDS_MAX)
-        return await run(around, settings, parts=parts, say=_ignore if is_quiet else _say, time_limit=time_limit)
+        return await run(context, settings, parts=parts, say=_ignore if is_quiet else _say, time_limit=time_limit)
 
 
 def _say(part: str) -> None:

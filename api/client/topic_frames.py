@@ -98,18 +98,18 @@ def in_order(table: pa.Table) -> pa.Table:
 
 
 def _read(
-    client: Mapping[str, str], schema_registry: RegistryAccess | None, asked: Selection, now_ms: int
+    client: Mapping[str, str], schema_registry: RegistryAccess | None, selection: Selection, now_ms: int
 ) -> Generator[pa.Table, None, None]:
     """Yield tables; the first is empty, so that there is always one with the columns."""
-    name = asked.topic.name
-    begin, end = (None if text is None else _bound(text, name, now_ms) for text in (asked.start, asked.end))
-    decoder = Decoder(Subject.fetch(asked.topic, schema_registry))
-    where = None if asked.where is None else Where(asked.where, decoder.arrow_type, name)
+    name = selection.topic.name
+    begin, end = (None if text is None else _bound(text, name, now_ms) for text in (selection.start, selection.end))
+    decoder = Decoder(Subject.fetch(selection.topic, schema_registry))
+    where = None if selection.where is None else Where(selection.where, decoder.arrow_type, name)
     if where is not None:
         where.require_condition()
 
     def chosen(batch: Batch) -> Decoded:
-        found = decoder.decode(_of_key(batch, asked.key))
+        found = decoder.decode(_of_key(batch, selection.key))
         return found if where is None else found.only(where.kept(found))
 
     yield _flat(table_of(decoder.decode(batch_of_records(name, []))))
@@ -117,7 +117,7 @@ def _read(
     try:
         held = _ranges(consumer, name)
         spans = select(begin, end, held, lambda ms: offsets_at(consumer, name, list(held), ms), topic=name)
-        left = asked.limit
+        left = selection.limit
         in_time = None if left is None else read_in_time(consumer, name, spans, lambda batch: chosen(batch).batch)
         for batch in read_batches(consumer, name, spans) if in_time is None else in_batches(name, in_time):
             found = chosen(batch)

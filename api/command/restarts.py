@@ -30,9 +30,9 @@ def restart_options(noun: str) -> Callable[[Callable[..., Any]], Callable[..., A
     return decorate
 
 
-def ask_restarts(path: str, asked: Mapping[str, Any], *, execute: bool) -> dict[str, Any]:
+def ask_restarts(path: str, filters: Mapping[str, Any], *, execute: bool) -> dict[str, Any]:
     """Return the plan of a restart, or with `execute` the restarted work; a None is not sent."""
-    given = {name: value for name, value in asked.items() if value is not None}
+    given = {name: value for name, value in filters.items() if value is not None}
     settings = own_settings()
     with api_client(settings, any_key(settings)) as client:
         how: dict[str, Any] = {"json": given} if execute else {"params": given}

@@ -35,9 +35,9 @@ def _longest_word(text: str) -> int:
     return max(map(cell_len, text.split()), default=0)
 
 
-def _shrunk(wanted: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+def _shrunk(wanted_widths: Sequence[int], least: Sequence[int], room: int) -> list[int]:
     """Reduce widths to the room: the widest column shrinks first, down to its longest word."""
-    widths = list(wanted)
+    widths = list(wanted_widths)
     while sum(widths) > room:
         places = [place for place, width in enumerate(widths) if width > least[place]]
         widest = max(places, key=lambda place: widths[place])

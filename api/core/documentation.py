@@ -88,9 +88,9 @@ def add_refusals(document: dict[str, Any]) -> None:
                 operation.setdefault("responses", {}).setdefault(str(int(status)), problem_response(told))
 
 
-def problem_response(told: str) -> dict[str, Any]:
+def problem_response(description: str) -> dict[str, Any]:
     """Return the OpenAPI response of a problem."""
     return {
-        "description": told,
+        "description": description,
         "content": {PROBLEM_TYPE: {"schema": {"$ref": f"#/components/schemas/{_PROBLEM}"}}},
     }

@@ -155,10 +155,10 @@ class RateLimiter:
         _metered(declaration).inc()
         return self._counts.ask(address_of(scope), self._clock())
 
-    def judge_address(self, scope: Scope, told: asyncio.Future[int]) -> int:
-        """Return 0 if the call is admitted, else after how many ms it may be repeated. `told` is done."""
+    def judge_address(self, scope: Scope, reply: asyncio.Future[int]) -> int:
+        """Return 0 if the call is admitted, else after how many ms it may be repeated. `reply` is done."""
         try:
-            retry_after_ms = told.result()
+            retry_after_ms = reply.result()
         except RedisAwayError:
             retry_after_ms = self._local.count(address_of(scope), self._clock()).retry_after_ms
         if retry_after_ms:

@@ -73,9 +73,9 @@ class DeferredAnswer(ABC, Generic[AskedT]):
 
     __slots__ = ("_asked", "_principal", "_started", "noted")
 
-    def __init__(self, asked: AskedT, principal: Principal, started: float) -> None:
-        """`asked` by `principal` at `started`, on the monotonic clock in seconds."""
-        self._asked = asked
+    def __init__(self, request: AskedT, principal: Principal, started: float) -> None:
+        """`request` by `principal` at `started`, on the monotonic clock in seconds."""
+        self._asked = request
         self._principal = principal
         self._started = started
         # Copied to the scope of the request when it is left to ASGI.
@@ -86,8 +86,8 @@ class DeferredAnswer(ABC, Generic[AskedT]):
         """Send the query; its result is passed to `answer`."""
 
     @abstractmethod
-    def answer(self, told: asyncio.Future[Any]) -> QuickAnswer | None:
-        """Return the answer once `told` is done; None leaves the request to ASGI, with what was noted."""
+    def answer(self, reply: asyncio.Future[Any]) -> QuickAnswer | None:
+        """Return the answer once `reply` is done; None leaves the request to ASGI, with what was noted."""
 
 
 class QuickRequest(Protocol):
@@ -110,5 +110,5 @@ class ShortWay(Protocol):
 class ReadyAnswers(ShortWay, Protocol):
     """All shortcuts, and their common parts."""
 
-    def ready(self, asked: QuickRequest) -> QuickAnswer | DeferredAnswer[Any] | None:
+    def ready(self, request: QuickRequest) -> QuickAnswer | DeferredAnswer[Any] | None:
         """Return the same as `QuickRequest.ready`."""

@@ -85,12 +85,12 @@ class ReadyHttp(HttpToolsProtocol, ABC):
         if self._asked is not None and self._messages == 1:
             self._keep(data, self._asked)
 
-    def _keep(self, data: bytes, asked: QuickRequest) -> None:
+    def _keep(self, data: bytes, request: QuickRequest) -> None:
         """Remember a request by all its bytes."""
         if 0 < len(data) <= _AGAIN_BYTES_MAX:
             if len(self._again) >= _AGAIN_MAX:
                 self._again.clear()
-            self._again[data] = asked
+            self._again[data] = request
 
     def _may_answer_at_once(self) -> bool:
         """Return whether the request is next, the client reads, and nothing follows the fields or ends the connection."""
@@ -161,10 +161,10 @@ class ReadyHttp(HttpToolsProtocol, ABC):
             later.ask().add_done_callback(partial(self._end_asked, later, cycle, app))
 
     def _end_asked(
-        self, later: DeferredAnswer[Any], cycle: RequestResponseCycle, app: Any, told: asyncio.Future[Any]
+        self, later: DeferredAnswer[Any], cycle: RequestResponseCycle, app: Any, reply: asyncio.Future[Any]
     ) -> None:
         """The query is done: write the answer, or leave the request to ASGI."""
-        if not self._write_told(later, told):
+        if not self._write_told(later, reply):
             cycle.scope.update(later.noted)  # type: ignore[typeddict-item]
             super()._start_asgi_task(cycle, app)
             return
@@ -173,10 +173,10 @@ class ReadyHttp(HttpToolsProtocol, ABC):
             self.transport.close()
         self.on_response_complete()
 
-    def _end_again(self, later: DeferredAnswer[Any], data: bytes, told: asyncio.Future[Any]) -> None:
+    def _end_again(self, later: DeferredAnswer[Any], data: bytes, reply: asyncio.Future[Any]) -> None:
         """Do the same for a request that was not parsed; then process the bytes that arrived meanwhile."""
         held, self._held = self._held or bytearray(), None
-        is_answered = self._write_told(later, told)
+        is_answered = self._write_told(later, reply)
         if self.transport.is_closing():
             return
         if is_answered:
@@ -193,11 +193,11 @@ class ReadyHttp(HttpToolsProtocol, ABC):
         elif held:
             self.data_received(bytes(held))
 
-    def _write_told(self, later: DeferredAnswer[Any], told: asyncio.Future[Any]) -> bool:
+    def _write_told(self, later: DeferredAnswer[Any], reply: asyncio.Future[Any]) -> bool:
         """Write the answer, unless the client has disconnected; return whether there is one."""
         answer: QuickAnswer | None = None
         try:
-            answer = None if told.cancelled() else later.answer(told)
+            answer = None if reply.cancelled() else later.answer(reply)
             encoded = b"" if answer is None else answer.fields.encoded(self.server_state.default_headers)
         except Exception:  # noqa: BLE001 - it is met again where it can be answered
             _log.exception("no_ready_answer")

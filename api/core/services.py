@@ -112,9 +112,9 @@ class Services:
             read_positions=self.read_positions, admin=lambda: self.admin,
         )  # fmt: skip
 
-    async def read_positions(self, asked: Sequence[tuple[str, str, int]]) -> Mapping[tuple[str, str, int], int]:
+    async def read_positions(self, positions: Sequence[tuple[str, str, int]]) -> Mapping[tuple[str, str, int], int]:
         """Return the next offsets of the sinks."""
-        return await feeds_reads.next_offsets(self.database.require(), asked)
+        return await feeds_reads.next_offsets(self.database.require(), positions)
 
     def not_ready(self) -> dict[str, str]:
         """Return each unavailable service that the API requires, with the reason."""

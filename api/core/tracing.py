@@ -155,11 +155,11 @@ class Publishing:
         told = [(TRACEPARENT, self._context.traceparent.encode())]
         return [*told, (TRACESTATE, state.encode())] if state else told
 
-    def ended(self, taken: Sequence[AcceptedRecord], count: int) -> None:
+    def ended(self, accepted: Sequence[AcceptedRecord], count: int) -> None:
         """End the span: the broker has accepted these records, and answers that show them belong to the trace."""
         if self._context is None or self._parent is None:
             return
-        for position in taken:
+        for position in accepted:
             NOTES.note(position, Carried(position.arrived_ms, self._context.traceparent, self._context.tracestate))
         if self._context.span_id != self._parent.span_id:
             attributes: dict[str, AttributeValue] = {
@@ -168,7 +168,7 @@ class Publishing:
                 "messaging.destination.name": self._topic,
                 "messaging.batch.message_count": count,
             }
-            is_error = len(taken) < count
+            is_error = len(accepted) < count
             name = f"publish {self._topic}"
             TRACER.record(
                 Span(

@@ -98,9 +98,9 @@ class Actions:
         """Show a text below the buttons."""
         self.tell_html(text(words), is_wrong=is_wrong)
 
-    def tell_html(self, told: str, *, is_wrong: bool = False) -> None:
+    def tell_html(self, message: str, *, is_wrong: bool = False) -> None:
         """Show HTML below the buttons."""
-        self._line.set_content(f'<div class="hw-banner {"hw-bad" if is_wrong else "hw-good"}">{told}</div>')
+        self._line.set_content(f'<div class="hw-banner {"hw-bad" if is_wrong else "hw-good"}">{message}</div>')
 
 
 def positions_html(view: View, positions: Any) -> str:

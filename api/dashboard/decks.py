@@ -35,9 +35,9 @@ def outline_html(outline: Mapping[str, Any]) -> str:
     )
 
 
-def _card(title: str, told: str, slides: str) -> str:
+def _card(title: str, message: str, slides: str) -> str:
     return (
-        f'<div class="hw-card"><h2 class="hw">{text(title)}</h2><p class="hw-muted hw-small">{told}</p>'
+        f'<div class="hw-card"><h2 class="hw">{text(title)}</h2><p class="hw-muted hw-small">{message}</p>'
         f'<div class="hw-slides">{slides}</div></div>'
     )
 

@@ -103,15 +103,15 @@ class OpenIdSignIn:
         assert tokens is not None  # credentials are read only if a provider is configured
         return tokens
 
-    async def begin(self, request: Request, wanted: str) -> Response:
+    async def begin(self, request: Request, next_path: str) -> Response:
         """Redirect a browser to the provider.
 
         Raises:
             IssuerUnavailableError: the provider does not answer.
         """
         provider = await self._tokens.issuer.provider()
-        wanted = wanted if len(wanted) <= _WANTED_CHARACTERS_MAX else "/"
-        attempt = Attempt(_fresh(), _fresh(), _fresh(), wanted)
+        next_path = next_path if len(next_path) <= _WANTED_CHARACTERS_MAX else "/"
+        attempt = Attempt(_fresh(), _fresh(), _fresh(), next_path)
         async with self._tokens.issuer.oauth_client(self._credentials, provider, self._redirect_url(request)) as client:
             url, _ = client.create_authorization_url(
                 provider.authorization_endpoint,

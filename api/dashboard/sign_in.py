@@ -90,17 +90,17 @@ class SignIn:
             return await self._by_openid(request, wanted)
         return await self._by_key(request, wanted) if request.method == "POST" else self._form(wanted)
 
-    async def _by_key(self, request: Request, wanted: str) -> Response:
+    async def _by_key(self, request: Request, next_path: str) -> Response:
         """Accept the key or session of the form."""
         body = await request.body()
         if len(body) > FORM_BYTES_MAX:
-            return self._form(wanted, "this is not a sign-in form", status=413)
+            return self._form(next_path, "this is not a sign-in form", status=413)
         sent = parse_qs(body.decode("utf-8", "replace"))
         authorization = f"Bearer {sent.get('key', [''])[0].strip()}"
-        refused = await self._refused(authorization, address_of(request.scope), wanted)
+        refused = await self._refused(authorization, address_of(request.scope), next_path)
         if refused is not None:
             return refused
-        answer = RedirectResponse(_own_path(wanted), _SEE_OTHER)
+        answer = RedirectResponse(_own_path(next_path), _SEE_OTHER)
         self._set_cookie(request, answer, authorization)
         return answer
 
@@ -114,13 +114,13 @@ class SignIn:
             secure=request.url.scheme == "https",
         )
 
-    async def _by_openid(self, request: Request, wanted: str) -> Response:
+    async def _by_openid(self, request: Request, next_path: str) -> Response:
         """Redirect a browser to the OpenID provider, or sign it in when it returns."""
         if self._openid is None:
-            return self._form(wanted, "No OpenID provider is configured.", status=404)
+            return self._form(next_path, "No OpenID provider is configured.", status=404)
         try:
             if request.url.path == SIGN_IN_PATH:
-                return await self._openid.begin(request, wanted)
+                return await self._openid.begin(request, next_path)
             signed_in = await self._openid.complete(request)
         except (SignInRefusedError, UnauthorizedError) as error:
             return self._openid.forget(self._form("/", f"You are not signed in: {error}", status=401))
@@ -134,26 +134,26 @@ class SignIn:
         return self._openid.forget(answer)
 
     def _form(
-        self, wanted: str, message: str = "", *, status: int = 200, headers: Mapping[str, str] | None = None
+        self, next_path: str, message: str = "", *, status: int = 200, headers: Mapping[str, str] | None = None
     ) -> Response:
         told = f'<p class="wrong" role="alert">{escape(message)}</p>' if message else ""
-        wanted = quote(_own_path(wanted), safe="")
-        openid = "" if self._openid is None else _OPENID.format(next=wanted)
-        text = _FORM.format(next=wanted, message=told, style=_STYLE, openid=openid)
+        next_path = quote(_own_path(next_path), safe="")
+        openid = "" if self._openid is None else _OPENID.format(next=next_path)
+        text = _FORM.format(next=next_path, message=told, style=_STYLE, openid=openid)
         fields = {"Cache-Control": "no-store", "Content-Security-Policy": _POLICY, **(headers or {})}
         return HTMLResponse(text, status, headers=fields)
 
-    async def _refused(self, authorization: str, address: str, wanted: str) -> Response | None:
+    async def _refused(self, authorization: str, address: str, next_path: str) -> Response | None:
         """Return the form again, with the error; None: the key is good."""
         try:
             await authenticated(self._authenticator(), authorization, address)
         except UnauthorizedError:
-            return self._form(wanted, "This key or session is not valid.", status=401)
+            return self._form(next_path, "This key or session is not valid.", status=401)
         except TooManyRequestsError as error:
             told = f"Too many wrong keys were sent from here. Try again in {error.headers['Retry-After']} seconds."
-            return self._form(wanted, told, status=429, headers=error.headers)
+            return self._form(next_path, told, status=429, headers=error.headers)
         except UnavailableError as error:
-            return self._form(wanted, f"Sessions cannot be read now: {error}", status=503)
+            return self._form(next_path, f"Sessions cannot be read now: {error}", status=503)
         return None
 
     def _remember(self, authorization: str) -> str:
@@ -176,13 +176,13 @@ class SignIn:
         return answer
 
 
-def _own_path(wanted: str) -> str:
+def _own_path(path: str) -> str:
     """Return the next page: always a path of this site."""
-    if _STRIPPED.search(wanted):
+    if _STRIPPED.search(path):
         return "/"
-    parts = urlsplit(wanted)
-    is_ours = not parts.scheme and not parts.netloc and wanted.startswith("/") and not wanted.startswith(("//", "/\\"))
-    return wanted if is_ours else "/"
+    parts = urlsplit(path)
+    is_ours = not parts.scheme and not parts.netloc and path.startswith("/") and not path.startswith(("//", "/\\"))
+    return path if is_ours else "/"
 
 
 _STYLE = """

@@ -121,19 +121,23 @@ class DropPlan:
             self._open_since_found += letter.is_open
 
 
-def planned_redrive(letters: Iterable[Letter], wanted: LetterFilter, partitions: Mapping[str, int]) -> RedrivePlan:
+def planned_redrive(
+    letters: Iterable[Letter], letter_filter: LetterFilter, partitions: Mapping[str, int]
+) -> RedrivePlan:
     """Return the plan for all letters that a filter finds."""
     plan = RedrivePlan()
     for letter in letters:
-        if wanted.finds(letter):
+        if letter_filter.finds(letter):
             plan.add(letter, partitions)
     return plan
 
 
-def planned_drop(letters: Iterable[Letter], wanted: LetterFilter, only: Container[int] | None = None) -> DropPlan:
+def planned_drop(
+    letters: Iterable[Letter], letter_filter: LetterFilter, only: Container[int] | None = None
+) -> DropPlan:
     """Return the plan for deleting them; `only`: of the found ones those at these offsets."""
     plan = DropPlan()
     for letter in letters:
         is_meant = only is None or letter.position.offset in only
-        plan.add(letter, is_found=is_meant and wanted.finds(letter))
+        plan.add(letter, is_found=is_meant and letter_filter.finds(letter))
     return plan

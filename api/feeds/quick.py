@@ -147,10 +147,10 @@ class _Heads(DeferredAnswer[FeedsRequest]):
         asked = self._asked
         return asked.cut.feeds.cache.ask_heads(asked.kind.heads_of(asked.user))
 
-    def answer(self, told: asyncio.Future[list[Head | None]]) -> _Unchanged | None:
+    def answer(self, reply: asyncio.Future[list[Head | None]]) -> _Unchanged | None:
         """Return a 304 if the heads alone can decide."""
         asked, cut = self._asked, self._asked.cut
-        head = asked.kind.good(told.result(), cut.core.clock())
+        head = asked.kind.good(reply.result(), cut.core.clock())
         if head is None or not is_match(asked.wanted, head.etag):
             return None
         return _Unchanged(cut.fields(head), asked, self._principal, self._started)
@@ -161,10 +161,10 @@ class _Unchanged:
 
     __slots__ = ("_asked", "_principal", "_started", "body", "fields")
 
-    def __init__(self, fields: Fields, asked: FeedsRequest, principal: Principal, started: float) -> None:
+    def __init__(self, fields: Fields, request: FeedsRequest, principal: Principal, started: float) -> None:
         self.fields = fields
         self.body = b""
-        self._asked = asked
+        self._asked = request
         self._principal = principal
         self._started = started
 

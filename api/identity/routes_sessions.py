@@ -76,18 +76,18 @@ def _organization_of(called: Caller, body: SessionRequest) -> str:
     return creator.organization_id or ""
 
 
-def _session_role(creator: Principal, stored: str | None, asked: str | None) -> Role:
+def _session_role(creator: Principal, stored: str | None, requested: str | None) -> Role:
     """Return the role of a new session.
 
     Raises:
         ForbiddenError: it would be above its creator's, or above the user's.
     """
     ceiling = creator.role if stored is None else min(creator.role, ROLES[stored])
-    if asked is None:
+    if requested is None:
         return min(ceiling, ROLES[stored] if stored is not None else Role.VIEWER)
-    if ROLES[asked] > ceiling:
+    if ROLES[requested] > ceiling:
         raise ForbiddenError(f"a session of this user, made with this key, is at most {Role(ceiling).label}")
-    return ROLES[asked]
+    return ROLES[requested]
 
 
 @router.post(

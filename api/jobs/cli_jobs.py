@@ -359,11 +359,11 @@ def _watched(
         context.exit(FAILED)
 
 
-def _show(told: ServerSentEvent, bar: Bar, *, as_json: bool) -> None:
+def _show(event: ServerSentEvent, bar: Bar, *, as_json: bool) -> None:
     """Show a step: on the bar, and beside it if that is not a terminal's."""
     import sys
 
-    document = told.document
+    document = event.document
     if "progress_pct" in document:
         bar.update(document["progress_pct"])
     if as_json:

@@ -128,12 +128,12 @@ async def post_job_restarts(
     return document_of(planned, positions, is_executed=True)
 
 
-async def _planned(services: Services, org: str, whose: str | None, wanted: RestartsRequest) -> Planned:
+async def _planned(services: Services, org: str, whose: str | None, body: RestartsRequest) -> Planned:
     """Gather the failed jobs, and decide; `whose`: those of one user."""
     pool = services.database.require()
-    span = wanted.span_ms()
-    read = await job_reads.failed_jobs(pool, org, whose, wanted.kind, span, LOOKED_AT_MAX + 1, job_ids=wanted.job_ids)
-    plan = plan_restarts([_failed(job) for job in read], RestartFilter(wanted.reason, wanted.step))
+    span = body.span_ms()
+    read = await job_reads.failed_jobs(pool, org, whose, body.kind, span, LOOKED_AT_MAX + 1, job_ids=body.job_ids)
+    plan = plan_restarts([_failed(job) for job in read], RestartFilter(body.reason, body.step))
     by_id = {job.job_id: job for job in read}
     jobs = [by_id[job.id] for job in plan.work]
     return Planned(plan, jobs, await _refusal(services, org, jobs))

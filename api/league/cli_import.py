@@ -208,10 +208,10 @@ def _zone(name: str) -> tzinfo:
         ) from error
 
 
-def _as_of_ms(told: str | None) -> int | None:
+def _as_of_ms(value: str | None) -> int | None:
     from highwater.schemas.envelope import ms_from_iso
 
     try:
-        return None if told is None else ms_from_iso(told)
+        return None if value is None else ms_from_iso(value)
     except (ValueError, OverflowError) as error:
-        raise click.UsageError(f"--as-of {told!r} is not an ISO 8601 time", click.get_current_context()) from error
+        raise click.UsageError(f"--as-of {value!r} is not an ISO 8601 time", click.get_current_context()) from error

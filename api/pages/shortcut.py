@@ -196,10 +196,10 @@ class _Counted(DeferredAnswer[PageRequest]):
         """Count the call."""
         return self._asked.cut.limiter.ask_address(self._asked.known.access, self._asked.scope)
 
-    def answer(self, told: asyncio.Future[int]) -> _Answer | None:
+    def answer(self, reply: asyncio.Future[int]) -> _Answer | None:
         """Return the page if the call is admitted; the normal route refuses the others, without counting them again."""
         asked = self._asked
-        retry_after_ms = self.noted[COUNTED] = asked.cut.limiter.judge_address(asked.scope, told)
+        retry_after_ms = self.noted[COUNTED] = asked.cut.limiter.judge_address(asked.scope, reply)
         return None if retry_after_ms else asked.cut.from_memory(asked, self._principal, self._started)
 
 
@@ -255,37 +255,37 @@ class ShortCut:
         answer.ended()
         return True
 
-    def admitted(self, asked: PageRequest) -> Principal | None:
+    def admitted(self, request: PageRequest) -> Principal | None:
         """Return the caller if it is known from memory and may see the page."""
-        principal = principal_of(self._services.core.authenticator, asked.scope, asked.headers)
-        return principal if principal is not None and refusal(asked.known.access, principal) is None else None
+        principal = principal_of(self._services.core.authenticator, request.scope, request.headers)
+        return principal if principal is not None and refusal(request.known.access, principal) is None else None
 
-    def from_memory(self, asked: PageRequest, principal: Principal, started: float) -> _Answer | None:
+    def from_memory(self, request: PageRequest, principal: Principal, started: float) -> _Answer | None:
         """Return the page, if it is in memory and fresh."""
-        known, core = asked.known, self._services.core
-        encoding = _encoding(known, asked.headers)
+        known, core = request.known, self._services.core
+        encoding = _encoding(known, request.headers)
         found = None if encoding is None else known.source.look()
         if found is None or encoding is None:
             return None
         served, of = found
         known.refresh(served, is_open=core.authenticator.is_open)
-        to = _To(asked, principal, core.activity, started, is_read=True)
-        if known.is_held(asked.headers.get(b"if-none-match"), served):
+        to = _To(request, principal, core.activity, started, is_read=True)
+        if known.is_held(request.headers.get(b"if-none-match"), served):
             return _Answer(known.unchanged, b"", to)
         body = known.source.body(of, encoding)
         return None if body is None else _Answer(known.sent(encoding, len(body)), body, to)
 
-    async def _unchanged(self, asked: PageRequest, principal: Principal, started: float) -> _Answer | None:
+    async def _unchanged(self, request: PageRequest, principal: Principal, started: float) -> _Answer | None:
         """Return a 304 if memory cannot decide and Redis can; not for a page, since its body may be elsewhere."""
-        known, core = asked.known, self._services.core
-        wanted = asked.headers.get(b"if-none-match")
-        if wanted is None or _encoding(known, asked.headers) is None:
+        known, core = request.known, self._services.core
+        wanted = request.headers.get(b"if-none-match")
+        if wanted is None or _encoding(known, request.headers) is None:
             return None
         served = await known.source.near()
         if served is None:
             return None
         known.refresh(served, is_open=core.authenticator.is_open)
-        to = _To(asked, principal, core.activity, started, is_read=False)
+        to = _To(request, principal, core.activity, started, is_read=False)
         return _Answer(known.unchanged, b"", to) if known.is_held(wanted, served) else None
 
     def _of_path(self, raw_path: bytes) -> _Known | None:

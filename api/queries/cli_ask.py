@@ -69,7 +69,7 @@ def ask(user: str, question: str, timeout_seconds: float, organization: str | No
 
 
 def _wait(
-    client: httpx.Client, asked: Mapping[str, Any], timeout_seconds: float, show: Callable[[str], None]
+    client: httpx.Client, submitted: Mapping[str, Any], timeout_seconds: float, show: Callable[[str], None]
 ) -> dict[str, Any]:
     """Return the status once the run has ended.
 
@@ -82,8 +82,8 @@ def _wait(
 
     from highwater.streams.clock import monotonic_seconds
 
-    request_id = asked["request_id"]
-    headers = {"X-Min-Position": ",".join(asked["positions"])}
+    request_id = submitted["request_id"]
+    headers = {"X-Min-Position": ",".join(submitted["positions"])}
     until = monotonic_seconds() + timeout_seconds
     said = "accepted"
     while True:

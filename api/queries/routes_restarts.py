@@ -150,17 +150,15 @@ def new_id_of(request_id: str) -> str:
     return str(uuid5(_RESTARTS, request_id))
 
 
-async def _planned(services: Services, wanted: QueryRestartsRequest) -> Planned:
+async def _planned(services: Services, body: QueryRestartsRequest) -> Planned:
     """Gather the failed runs, the limits of their organizations, and the costs of calls; and decide."""
-    if wanted.organization_id is not None:
-        check_id("organization_id", wanted.organization_id)
+    if body.organization_id is not None:
+        check_id("organization_id", body.organization_id)
     pool = services.database.require()
-    user_id = None if wanted.user_id is None else canonical_uuid("user_id", wanted.user_id)
-    span, only = wanted.span_ms(), wanted.request_ids
-    read = await query_reads.failed_runs(
-        pool, wanted.organization_id, user_id, span, LOOKED_AT_MAX + 1, request_ids=only
-    )
-    restart_filter = RestartFilter(wanted.reason, wanted.stage)
+    user_id = None if body.user_id is None else canonical_uuid("user_id", body.user_id)
+    span, only = body.span_ms(), body.request_ids
+    read = await query_reads.failed_runs(pool, body.organization_id, user_id, span, LOOKED_AT_MAX + 1, request_ids=only)
+    restart_filter = RestartFilter(body.reason, body.stage)
     found = [run for run in read if restart_filter.finds(_failed(run))]
     refusals = await _refusals(services, {run.organization_id for run in found if run.organization_id is not None})
     left_out = Counter(run.organization_id for run in found if run.organization_id in refusals)

@@ -132,8 +132,8 @@ def _remember_visit(request: Request, answer: Response, user: str, since: int, v
 # -------------------------------------------------------------------------------------------------------------
 
 
-def _ask_form(visit: Visit, asked: str = "") -> str:
-    return feed_pages.ask_form(_named(visit), str(uuid4()), asked, has_organization=_has_organization(visit))
+def _ask_form(visit: Visit, question: str = "") -> str:
+    return feed_pages.ask_form(_named(visit), str(uuid4()), question, has_organization=_has_organization(visit))
 
 
 def _wrong(answer: Answer) -> str:
@@ -215,10 +215,10 @@ async def deck_form(visit: Visit) -> Response:
     return page(visit, "Make a deck", _deck_form(visit, item))
 
 
-def _deck_form(visit: Visit, item: Mapping[str, Any], told: str = "") -> str:
+def _deck_form(visit: Visit, item: Mapping[str, Any], message: str = "") -> str:
     asked = feed_pages.deck_form(item, _named(visit), str(uuid4()), has_organization=_has_organization(visit))
     about = note("The deck is made from the summary and the latest insights of this cluster.")
-    return f"<h1>Make a deck: {text(item['title'])}</h1>{told}{about}{asked}"
+    return f"<h1>Make a deck: {text(item['title'])}</h1>{message}{about}{asked}"
 
 
 async def make_deck(visit: Visit) -> Response:

@@ -118,12 +118,12 @@ def who(path: str = "/read/feed") -> str:
     )
 
 
-def ask_form(user: str | None, once: str, asked: str = "", *, has_organization: bool) -> str:
-    """Return the form of a question; `once` makes it one question however often it is sent, `asked` is the refused text."""
+def ask_form(user: str | None, once: str, question: str = "", *, has_organization: bool) -> str:
+    """Return the form of a question; `once` makes it one question however often it is sent, `question` is the refused text."""
     organization = "" if has_organization else '<label>Organization (optional)<input name="organization"></label>'
     return (
         '<section class="card"><h2>Ask a question</h2><form method="post" action="/read/feed/questions">'
-        f'{_hidden(user, once)}<label class="grow">Your question<textarea name="query" required maxlength="4000">{text(asked)}'
+        f'{_hidden(user, once)}<label class="grow">Your question<textarea name="query" required maxlength="4000">{text(question)}'
         f"</textarea></label>{organization}<button>Ask</button></form></section>"
     )
 

@@ -120,7 +120,7 @@ async def match(visit: Visit) -> Response:
     return await _match_page(visit, told)
 
 
-async def _match_page(visit: Visit, told: str, *, status: int = 200) -> Response:
+async def _match_page(visit: Visit, message: str, *, status: int = 200) -> Response:
     match_id, asked = visit.named["match"], visit.request.query_params
     after = positions_seen(visit)
     # Votes are gathered for seconds before they are counted (R4.33): a page does not wait for them. Comments are stored
@@ -134,7 +134,7 @@ async def _match_page(visit: Visit, told: str, *, status: int = 200) -> Response
         return page(visit, "Match", f"<h1>Match</h1>{said}", status=shown.answer.status)
     document = shown.answer.document
     title = match_pages.title(document)
-    body = f"<h1>{text(title)}</h1>{told}{shown.html}{_stakes(visit, match_id, document)}"
+    body = f"<h1>{text(title)}</h1>{message}{shown.html}{_stakes(visit, match_id, document)}"
     return page(visit, title, f"{body}<h2>Comments</h2>{comments.html}{_comment(visit, match_id)}", status=status)
 
 

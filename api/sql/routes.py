@@ -95,9 +95,9 @@ class SqlTables(BaseModel):
     },
 )
 @declared(QUERY)
-async def query_log(wanted: SqlQuery, called: Called, services: Wired) -> Response:
+async def query_log(body: SqlQuery, called: Called, services: Wired) -> Response:
     """Runs one SELECT. Conditions on `_timestamp`, `_partition` and `_offset` decide how much of the log is read."""
-    running = begun(services, called.principal, wanted.query, rows=wanted.limit)
+    running = begun(services, called.principal, body.query, rows=body.limit)
     return await relayed(running, NDJSON, _HEADERS, has_first_line=True)
 
 
@@ -110,9 +110,9 @@ async def query_log(wanted: SqlQuery, called: Called, services: Wired) -> Respon
     },
 )
 @declared(QUERY)
-async def export_query(wanted: SqlExport, called: Called, services: Wired) -> Response:
+async def export_query(body: SqlExport, called: Called, services: Wired) -> Response:
     """Returns up to a million rows. An interrupted download is incomplete."""
-    return await exported(services, called.principal, wanted.query, wanted.format)
+    return await exported(services, called.principal, body.query, body.format)
 
 
 @router.get("/api/sql/tables", summary="List the tables that queries may name")

@@ -8,9 +8,9 @@ from highwater.connectors.wiring import Connector, Slice, Wiring
 
 
 async def _alerts(w: Wiring) -> Connector:
-    worker = open_alerts(w.around, w.settings)
+    worker = open_alerts(w.context, w.settings)
     w.close_at_end(worker.close)
-    return BatchConsumer(worker, w.around)
+    return BatchConsumer(worker, w.context)
 
 
 SLICE = Slice(workers={"alerts": _alerts})

@@ -89,13 +89,13 @@ class AlertsWorker(Handler[RunFailed, Mapping[str, list[str]]]):
 
     def __init__(
         self,
-        around: ProcessContext,
+        context: ProcessContext,
         channels: Sequence[Channel],
         *,
         policy: RetryPolicy = DELIVERY,
         pace: Callable[[], Pace] = Pace,
     ) -> None:
-        self._around = around
+        self._context = context
         self._channels = channels
         self._policy = policy
         self._paces = {channel.name: pace() for channel in channels}
@@ -139,7 +139,7 @@ class AlertsWorker(Handler[RunFailed, Mapping[str, list[str]]]):
         Not by the consumer, whose breaker stops it when most events are bad: here the channel is bad, and the next
         alert may be delivered.
         """
-        now_ms = self._around.clock()
+        now_ms = self._context.clock()
         letters = [
             DeadLetter(event.record, NOT_DELIVERED, "; ".join(prepared[position]))
             for event in events
@@ -156,7 +156,7 @@ class AlertsWorker(Handler[RunFailed, Mapping[str, list[str]]]):
             await channel.close()
 
     async def _told(self, alerts: Sequence[Alert]) -> set[tuple[str, str]]:
-        async with transaction(self._around.pool) as tx:
+        async with transaction(self._context.pool) as tx:
             rows = await tx.fetch(QUERIES["alerts_sent_of"], [alert.position for alert in alerts])
         return {(row["position"], row["channel"]) for row in rows}
 
@@ -205,15 +205,15 @@ class AlertsWorker(Handler[RunFailed, Mapping[str, list[str]]]):
         positions = sorted(self._unstored[channel])
         if not positions:
             return
-        async with transaction(self._around.pool) as tx:
-            await tx.execute(QUERIES["store_alerts_sent"], positions, channel, to_datetime(self._around.clock()))
+        async with transaction(self._context.pool) as tx:
+            await tx.execute(QUERIES["store_alerts_sent"], positions, channel, to_datetime(self._context.clock()))
         self._unstored[channel].clear()
 
 
-def open_alerts(around: ProcessContext, settings: Settings) -> AlertsWorker:
+def open_alerts(context: ProcessContext, settings: Settings) -> AlertsWorker:
     """Open the worker with the configured channels.
 
     Raises:
         ConfigurationError: a channel's settings are wrong or incomplete.
     """
-    return AlertsWorker(around, open_channels(settings, around.clock))
+    return AlertsWorker(context, open_channels(settings, context.clock))

@@ -179,27 +179,27 @@ class RecordedResults:
                 self.usage[event["organization_id"], event["period"], event["seq"]] = event
 
 
-def _later(held: Position | None, text: str) -> Position | None:
+def _later(position: Position | None, text: str) -> Position | None:
     try:
         found = parse_position(text)
     except InvalidEventError:
-        return held
-    return found if held is None or held[:2] != found[:2] or found.offset > held.offset else held
+        return position
+    return found if position is None or position[:2] != found[:2] or found.offset > position.offset else position
 
 
 async def read_results(
-    around: ProcessContext, spans: Mapping[Place, LogRange], notes: Noting, time_limit: TimeLimit
+    context: ProcessContext, spans: Mapping[Place, LogRange], notes: Noting, time_limit: TimeLimit
 ) -> RecordedResults:
     """Read results from their topics, within the spans."""
     told = RecordedResults(notes)
-    async for record in read_in_order(around.client, spans, time_limit):
+    async for record in read_in_order(context.client, spans, time_limit):
         told.note(record)
         if record.topic.endswith(DEAD_LETTER_SUFFIX):
             continue
         if record.topic == "jobs.checkpoint-saved" and record.value is None:
             told.checkpoints[(record.key or b"").decode()] = None
             continue
-        event = await decoded(around, record)
+        event = await decoded(context, record)
         if event is not None:
             told.note_event(record, event)
     return told

@@ -53,14 +53,14 @@ class Replay:
     """The sinks over the restored database. `now_ms` is the broker's time of the current events, as when they ran live."""
 
     def __init__(
-        self, around: ProcessContext, settings: Settings, told: RecordedResults, time_limit: TimeLimit
+        self, context: ProcessContext, settings: Settings, results: RecordedResults, time_limit: TimeLimit
     ) -> None:
-        self._pool = around.pool
-        self._told = told
+        self._pool = context.pool
+        self._told = results
         self._time_limit = time_limit
         self._settings = settings
         self._now_ms = 0
-        self._around = replace(around, admin=ReadLog(), clock=lambda: self._now_ms)
+        self._context = replace(context, admin=ReadLog(), clock=lambda: self._now_ms)
         self._sinks: dict[str, Handler[Any, Any]] = {}
         self._upto_outbox = 0
         self.bumped: set[str] = set()
@@ -69,7 +69,7 @@ class Replay:
 
     async def open(self, resources: AsyncExitStack) -> None:
         """Open the sinks; `resources` closes what they hold."""
-        wiring = Wiring(self._settings, self._around, resources)
+        wiring = Wiring(self._settings, self._context, resources)
         made = {name: make for one in SLICES for name, make in one.sinks.items()}
         for name in (*FIRST, *NEXT, *THEN):
             consumer = await made[name](wiring)
@@ -102,7 +102,7 @@ class Replay:
         """Store the plans of organizations, by which jobs and queries are judged; their own sink stores them again."""
         found: list[Event[PlanChanged]] = []
         for record in records:
-            if record.topic == PLAN_CHANGED and (value := await decoded(self._around, record)) is not None:
+            if record.topic == PLAN_CHANGED and (value := await decoded(self._context, record)) is not None:
                 with contextlib.suppress(InvalidEventError):  # its own sink dead-letters it
                     check_jobs_event(record.topic, value)
                     found.append(Event(record, cast("PlanChanged", value)))
@@ -148,7 +148,7 @@ class Replay:
     async def _decoded(self, records: Sequence[Record]) -> tuple[list[Event[Any]], list[DeadLetter]]:
         events, dead = [], []
         for record in records:
-            value = await decoded(self._around, record)
+            value = await decoded(self._context, record)
             if value is None:
                 dead.append(DeadLetter(record, "not_readable", "found while the database was restored"))
             else:

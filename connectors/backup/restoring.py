@@ -78,16 +78,16 @@ class LogNow:
         return {place: found for place, found in self.ranges.items() if place[0] in topics}
 
 
-async def log_now(around: ProcessContext) -> LogNow:
+async def log_now(context: ProcessContext) -> LogNow:
     """Query the broker.
 
     Raises:
         UnavailableError: it does not answer.
     """
-    counts = await around.admin.partition_counts()
+    counts = await context.admin.partition_counts()
     names = sorted(topic.name for topic in all_topics() if topic.name in counts)
     places = [(name, partition) for name in names for partition in range(counts[name])]
-    return LogNow(await around.admin.topic_ids(names), await around.admin.log_ranges(places))
+    return LogNow(await context.admin.topic_ids(names), await context.admin.log_ranges(places))
 
 
 def result_topics() -> list[str]:
@@ -137,9 +137,9 @@ class Restore:
     """One restore, from a backup's folder or from the log alone (`folder` None)."""
 
     def __init__(
-        self, around: ProcessContext, settings: Settings, time_limit: TimeLimit, say: Callable[[str], None]
+        self, context: ProcessContext, settings: Settings, time_limit: TimeLimit, say: Callable[[str], None]
     ) -> None:
-        self._around = around
+        self._context = context
         self._settings = settings
         self._time_limit = time_limit
         self._say = say
@@ -154,20 +154,20 @@ class Restore:
         async with self._time_limit.part("the restore"):
             self._say("checking")
             manifest = None if folder is None else checked_manifest(folder)
-            log = await log_now(self._around)
+            log = await log_now(self._context)
             starts = _starts(manifest, log)
             found = Restored(None if manifest is None else manifest["taken_at"])
             async with own_connection(self._settings, "highwater restore") as connection:
                 await self._check_target(connection, is_forced=is_forced)
                 await self._fill(connection, folder, manifest, found)
             await self._catch_up(log, starts, found)
-            await self._around.pool.execute(QUERIES["end_restore"])
+            await self._context.pool.execute(QUERIES["end_restore"])
         return found
 
     # -- checks ----------------------------------------------------------------------------------------------------------
 
     async def _check_target(self, connection: Any, *, is_forced: bool) -> None:
-        async with reading(self._around.pool) as own:
+        async with reading(self._context.pool) as own:
             rows = await connection.fetch(QUERIES["other_sessions"], [own.get_server_pid()])
         others = [row for row in rows if row["application_name"] not in _LOOKERS]
         if others:
@@ -186,36 +186,36 @@ class Restore:
         self._say(f"filling the database from {source}" if manifest else "making an empty database")
         await connection.execute(QUERIES["drop_own"])
         names = None if manifest is None else [name for name, _ in manifest["migrations"]]
-        await migrate(self._around.pool, names)
-        now = to_datetime(self._around.clock())
+        await migrate(self._context.pool, names)
+        now = to_datetime(self._context.clock())
         await connection.execute(QUERIES["begin_restore"], now, source)
         if manifest is not None and folder is not None:
             async with connection.transaction():
                 found.rows = await copy_in(connection, folder, manifest["tables"], manifest["sequences"])
-            await migrate(self._around.pool)
+            await migrate(self._context.pool)
 
     # -- the log ---------------------------------------------------------------------------------------------------------
 
     async def _catch_up(self, log: LogNow, starts: Mapping[Place, int], found: Restored) -> None:
-        around, now_ms = self._around, self._around.clock()
+        context, now_ms = self._context, self._context.clock()
         self._say("reading what the log has as a result")
         with notes_on_disk() as notes:
             spans = {
                 place: LogRange(max(span.low, starts.get(place, span.low)), span.high)
                 for place, span in log.of(result_topics()).items()
             }
-            told = await read_results(around, spans, notes, self._time_limit)
-            results = Results(told, around.codec, now_ms)
-            async with transaction(around.pool) as tx:
+            told = await read_results(context, spans, notes, self._time_limit)
+            results = Results(told, context.codec, now_ms)
+            async with transaction(context.pool) as tx:
                 await results.raise_numbers(tx)
             async with AsyncExitStack() as resources:
-                replay = Replay(around, self._settings, told, self._time_limit)
+                replay = Replay(context, self._settings, told, self._time_limit)
                 await replay.open(resources)
                 self._say("replaying the sinks")
                 await self._replay(replay, FIRST, log)
                 await self._replay(replay, NEXT, log)
-                channels = [channel.name for channel in open_channels(self._settings, around.clock)]
-                async with transaction(around.pool) as tx:
+                channels = [channel.name for channel in open_channels(self._settings, context.clock)]
+                async with transaction(context.pool) as tx:
                     await results.load_jobs(tx)
                     await results.load_runs(tx)
                     await results.load_charges(tx)
@@ -223,18 +223,18 @@ class Restore:
                     await results.load_ingests(tx)
                 await self._replay_controls(replay, results, log)
                 await self._replay(replay, THEN[1:], log)
-            async with transaction(around.pool) as tx:
+            async with transaction(context.pool) as tx:
                 await results.load_rebuilds(tx)
-                found.renewed = await renew_versions(tx, around.codec, told, replay.bumped, now_ms)
+                found.renewed = await renew_versions(tx, context.codec, told, replay.bumped, now_ms)
             found.events, found.counts = replay.events, results.loaded.counts
 
     async def _replay_controls(self, replay: Replay, results: Results, log: LogNow) -> None:
         """Replay controls one by one: the outcome of a run that one restarted must be known before the next is applied."""
         (name, *_) = THEN
         spans = await self._spans(replay, (name,), log)
-        async for record in read_in_order(self._around.client, spans, self._time_limit):
+        async for record in read_in_order(self._context.client, spans, self._time_limit):
             await replay.run((name,), _only(record), log.topic_ids)
-            async with transaction(self._around.pool) as tx:
+            async with transaction(self._context.pool) as tx:
                 await results.load_runs(tx)
 
     async def _replay(self, replay: Replay, names: Sequence[str], log: LogNow) -> None:
@@ -242,7 +242,7 @@ class Restore:
         if names == NEXT:
             # Plans are read too; their own sink continues from its position.
             spans |= await self._spans_of("organizations", ("jobs.plan-changed",), log)
-        await replay.run(names, read_in_order(self._around.client, spans, self._time_limit), log.topic_ids)
+        await replay.run(names, read_in_order(self._context.client, spans, self._time_limit), log.topic_ids)
 
     async def _spans(self, replay: Replay, names: Sequence[str], log: LogNow) -> dict[Place, LogRange]:
         found: dict[Place, LogRange] = {}
@@ -252,7 +252,7 @@ class Restore:
 
     async def _spans_of(self, group: str, topics: Sequence[str], log: LogNow) -> dict[Place, LogRange]:
         """Return the offsets from a group's positions to the ends; a partition that an operator has to resume is skipped."""
-        async with transaction(self._around.pool) as tx:
+        async with transaction(self._context.pool) as tx:
             rows = [row for row in await tx.fetch(QUERIES["backup_positions"]) if row["group"] == group]
             stopped = {
                 (r["topic"], r["partition"]) for r in await tx.fetch(QUERIES["stopped_places"]) if r["group"] == group

@@ -55,8 +55,8 @@ class Loaded:
 class Results:
     """Loads results, each kind in the caller's transaction."""
 
-    def __init__(self, told: RecordedResults, codec: Codec, now_ms: int) -> None:
-        self._told = told
+    def __init__(self, results: RecordedResults, codec: Codec, now_ms: int) -> None:
+        self._told = results
         self._codec = codec
         self._tell = OutboxFactory(codec, SOURCE)
         self._now_ms = now_ms

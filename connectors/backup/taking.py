@@ -34,7 +34,7 @@ from highwater.streams.settings import Settings
 _CLOSING_SECONDS_MAX = 5.0
 
 
-async def back_up(around: ProcessContext, settings: Settings, folder: Path, product: str) -> Manifest:
+async def back_up(context: ProcessContext, settings: Settings, folder: Path, product: str) -> Manifest:
     """Write a backup into a folder that is empty or does not exist.
 
     Raises:
@@ -42,8 +42,8 @@ async def back_up(around: ProcessContext, settings: Settings, folder: Path, prod
         UnavailableError: Kafka, the registry or PostgreSQL does not answer.
     """
     _prepare(folder)
-    topics = await topics_now(around)
-    registry = await schemas_now(around)
+    topics = await topics_now(context)
+    registry = await schemas_now(context)
     async with (
         own_connection(settings, "highwater backup") as connection,
         connection.transaction(isolation="repeatable_read", readonly=True),
@@ -56,7 +56,7 @@ async def back_up(around: ProcessContext, settings: Settings, folder: Path, prod
         # Sequences are not transactional: read last, they are above every number in the rows.
         sequences = {row["name"]: row["last_value"] for row in await connection.fetch(QUERIES["backup_sequences"])}
     manifest = Manifest(
-        format=FORMAT, product=product, taken_at=iso_from_ms(around.clock()), migrations=migrations, tables=tables,
+        format=FORMAT, product=product, taken_at=iso_from_ms(context.clock()), migrations=migrations, tables=tables,
         sequences=sequences, topics=topics, positions=positions, registry=registry, blobs=blobs,
     )  # fmt: skip
     write_manifest(folder, manifest)
@@ -74,23 +74,23 @@ def _prepare(folder: Path) -> None:
         raise BackupError(f"{folder} is not empty (it holds {what}); name an empty or a new folder")
 
 
-async def schemas_now(around: ProcessContext) -> list[Registered]:
+async def schemas_now(context: ProcessContext) -> list[Registered]:
     """Return every version of the catalogue's subjects, in the order of ids."""
     found = [
         Registered(topic=topic.name, version=version, schema_id=schema_id, schema=text)
         for topic in TOPICS.values()
         if topic.schema
-        for version, schema_id, text in await around.registry.versions_of(topic)
+        for version, schema_id, text in await context.registry.versions_of(topic)
     ]
     return sorted(found, key=lambda one: (one["schema_id"], one["topic"]))
 
 
-async def topics_now(around: ProcessContext) -> dict[str, TopicAt]:
+async def topics_now(context: ProcessContext) -> dict[str, TopicAt]:
     """Return the catalogue's topics on the broker, with their ids and ends."""
-    counts = await around.admin.partition_counts()
+    counts = await context.admin.partition_counts()
     names = sorted(topic.name for topic in all_topics() if topic.name in counts)
-    topic_ids = await around.admin.topic_ids(names)
-    ranges = await around.admin.log_ranges([(name, p) for name in names for p in range(counts[name])])
+    topic_ids = await context.admin.topic_ids(names)
+    ranges = await context.admin.log_ranges([(name, p) for name in names for p in range(counts[name])])
     return {
         name: TopicAt(topic_id=topic_ids[name], ends=[ranges[name, p].high for p in range(counts[name])])
         for name in names

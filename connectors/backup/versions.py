@@ -24,11 +24,11 @@ _KEYS_MAX = 10_000
 
 
 async def renew_versions(
-    tx: Connection, codec: Codec, told: RecordedResults, bumped: Collection[str], now_ms: int
+    tx: Connection, codec: Codec, results: RecordedResults, bumped: Collection[str], now_ms: int
 ) -> int:
     """Raise versions above the published ones; return how many. `bumped` are keys that the replay changed."""
-    keys = sorted(told.versions.keys() | set(bumped))
-    announced = {key: (told.versions[key].version, told.versions[key].etag) for key in told.versions}
+    keys = sorted(results.versions.keys() | set(bumped))
+    announced = {key: (results.versions[key].version, results.versions[key].etag) for key in results.versions}
     await tx.execute(QUERIES["raise_floor_above"], list(announced), [version for version, _ in announced.values()])
     renewed = 0
     for first in range(0, len(keys), _KEYS_MAX):

@@ -95,11 +95,11 @@ class ChunksSink(Handler[Said, Prepared]):
     # One transaction's fixed cost (locks, round trips, fsync: about 10 ms) spread over enough rows to vanish.
     batch_max = 5_000
 
-    def __init__(self, around: ProcessContext, passports: Passports) -> None:
-        self._codec = around.codec
-        self._clock = around.clock
+    def __init__(self, context: ProcessContext, passports: Passports) -> None:
+        self._codec = context.codec
+        self._clock = context.clock
         self._passports = passports
-        self._tell = OutboxFactory(around.codec, _SOURCE)
+        self._tell = OutboxFactory(context.codec, _SOURCE)
 
     async def prepare(self, events: Sequence[Event[Said]]) -> Prepared:
         """Check the events and hash the chunks (in a thread: it takes CPU, not I/O)."""

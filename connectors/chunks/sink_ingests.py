@@ -90,15 +90,15 @@ class IngestsSink(Handler[IngestDecided, Prepared]):
     # Each may mark all the chunks of a source; what waits behind it is not urgent.
     batch_max = 500
 
-    def __init__(self, around: ProcessContext, redaction: Sequence[RedactionStep] = ()) -> None:
+    def __init__(self, context: ProcessContext, redaction: Sequence[RedactionStep] = ()) -> None:
         """`redaction` removes deleted chunks from the documents of each slice."""
         self._redaction = redaction
-        self._codec = around.codec
-        self._clock = around.clock
-        self._pool = around.pool
-        self._tell = OutboxFactory(around.codec, _SOURCE)
+        self._codec = context.codec
+        self._clock = context.clock
+        self._pool = context.pool
+        self._tell = OutboxFactory(context.codec, _SOURCE)
         self._stored = [
-            KnownIds(around.pool, around.admin, Origin(topic, "chunks", "an ingest", "events", _none))
+            KnownIds(context.pool, context.admin, Origin(topic, "chunks", "an ingest", "events", _none))
             for topic in (CHUNK_SUBMITTED, INGEST_FINISHED)
         ]
 

@@ -71,10 +71,10 @@ class NamespacesSink(Handler[Said, Prepared]):
     # find nothing.
     batch_max = 500
 
-    def __init__(self, around: ProcessContext) -> None:
-        self._pool = around.pool
-        self._codec = around.codec
-        self._clock = around.clock
+    def __init__(self, context: ProcessContext) -> None:
+        self._pool = context.pool
+        self._codec = context.codec
+        self._clock = context.clock
 
     async def prepare(self, events: Sequence[Event[Said]]) -> Prepared:
         """Check the events and do the sweeps."""

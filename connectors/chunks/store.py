@@ -106,10 +106,12 @@ async def lock_sources(tx: Connection, keys: Collection[SourceKey]) -> dict[Sour
     }
 
 
-async def ingests_of(tx: Connection, wanted: Iterable[tuple[SourceKey, str]]) -> dict[SourceKey, dict[str, Ingest]]:
+async def ingests_of(
+    tx: Connection, ingest_keys: Iterable[tuple[SourceKey, str]]
+) -> dict[SourceKey, dict[str, Ingest]]:
     """Return ingests of sources by their ids, if they exist."""
     found: dict[SourceKey, dict[str, Ingest]] = {}
-    for row in await tx.fetch(QUERIES["chunk_ingests_of"], *_transposed([(*key, one) for key, one in wanted], 4)):
+    for row in await tx.fetch(QUERIES["chunk_ingests_of"], *_transposed([(*key, one) for key, one in ingest_keys], 4)):
         key = SourceKey(row["ns"], row["slot"], row["source_id"])
         found.setdefault(key, {})[row["ingest_id"]] = _ingest(row)
     return found
@@ -136,14 +138,15 @@ def _ingest(row: Row) -> Ingest:
 
 
 async def rows_of(
-    tx: Connection, wanted: Mapping[SourceKey, Sequence[Submitted]]
+    tx: Connection, by_source: Mapping[SourceKey, Sequence[Submitted]]
 ) -> dict[SourceKey, dict[int, Stored]]:
     """Return the stored chunks among those submitted."""
     # Numbers are sent as one text per source: encoding an array of them is ten times slower.
     asked = [
-        (*key, ",".join(map(str, sorted({said.chunk_no for said in submitted})))) for key, submitted in wanted.items()
+        (*key, ",".join(map(str, sorted({said.chunk_no for said in submitted}))))
+        for key, submitted in by_source.items()
     ]
-    found: dict[SourceKey, dict[int, Stored]] = {key: {} for key in wanted}
+    found: dict[SourceKey, dict[int, Stored]] = {key: {} for key in by_source}
     by_place = list(found.values())
     for place, number, *stored in await tx.fetch(QUERIES["chunks_of"], *_transposed(asked, 4)):
         by_place[place - 1][number] = Stored(*stored)
@@ -151,11 +154,11 @@ async def rows_of(
 
 
 async def failures_of(
-    tx: Connection, wanted: Mapping[SourceKey, Sequence[Submitted]]
+    tx: Connection, by_source: Mapping[SourceKey, Sequence[Submitted]]
 ) -> dict[SourceKey, set[tuple[str, int, str]]]:
     """Return the known failures of submitted chunks."""
-    found: dict[SourceKey, set[tuple[str, int, str]]] = {key: set() for key in wanted}
-    asked = {(*key, said.ingest_id, said.chunk_no) for key, submitted in wanted.items() for said in submitted}
+    found: dict[SourceKey, set[tuple[str, int, str]]] = {key: set() for key in by_source}
+    asked = {(*key, said.ingest_id, said.chunk_no) for key, submitted in by_source.items() for said in submitted}
     for ns, slot, source_id, *failure in await tx.fetch(QUERIES["chunk_failures_of"], *_transposed(asked, 5)):
         found[SourceKey(ns, slot, source_id)].add(tuple(failure))
     return found

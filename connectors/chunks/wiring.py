@@ -16,24 +16,24 @@ from highwater.streams.chunks.passports import load_passports
 
 
 async def _chunks(w: Wiring) -> Connector:
-    return BatchConsumer(ChunksSink(w.around, load_passports(w.settings.namespaces_file)), w.around)
+    return BatchConsumer(ChunksSink(w.context, load_passports(w.settings.namespaces_file)), w.context)
 
 
 async def _namespaces(w: Wiring) -> Connector:
-    around = w.around
-    await align(around.pool, around.codec, load_passports(w.settings.namespaces_file), around.clock())
-    return BatchConsumer(NamespacesSink(around), around)
+    context = w.context
+    await align(context.pool, context.codec, load_passports(w.settings.namespaces_file), context.clock())
+    return BatchConsumer(NamespacesSink(context), context)
 
 
 async def _backfill(w: Wiring) -> Connector:
-    return Backfill(w.database(), w.around, *open_embedders(w.settings, in_background=True))
+    return Backfill(w.database(), w.context, *open_embedders(w.settings, in_background=True))
 
 
 def slice_of(redaction: Sequence[RedactionStep]) -> Slice:
     """Return what this slice adds; `redaction` removes a deleted chunk from the documents of every slice."""
 
     async def ingests(w: Wiring) -> Connector:
-        return BatchConsumer(IngestsSink(w.around, redaction), w.around)
+        return BatchConsumer(IngestsSink(w.context, redaction), w.context)
 
     return Slice(
         sinks={"chunks": _chunks, "ingests": ingests, "namespaces": _namespaces}, workers={"backfill": _backfill}

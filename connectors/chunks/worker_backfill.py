@@ -83,15 +83,15 @@ class Backfill:
 
     group = BackfillRequests.group
 
-    def __init__(self, database_url: str, around: ProcessContext, embedder: Embedder, *older: Embedder) -> None:
+    def __init__(self, database_url: str, context: ProcessContext, embedder: Embedder, *older: Embedder) -> None:
         wake = asyncio.Event()
-        self._worker = BackfillWorker(database_url, around, embedder, wake, made_elsewhere=[o.basis_id for o in older])
+        self._worker = BackfillWorker(database_url, context, embedder, wake, made_elsewhere=[o.basis_id for o in older])
         self._reporting: list[BatchConsumer | BackfillWorker] = [
-            BatchConsumer(BackfillRequests(wake), around),
+            BatchConsumer(BackfillRequests(wake), context),
             self._worker,
-            *(BackfillWorker(database_url, around, one, wake, takes_new=False) for one in older),
+            *(BackfillWorker(database_url, context, one, wake, takes_new=False) for one in older),
         ]
-        self._indexes = ChunkIndexes(database_url, around.clock)
+        self._indexes = ChunkIndexes(database_url, context.clock)
 
     @property
     def problem(self) -> str | None:
@@ -118,7 +118,7 @@ class BackfillWorker:
     def __init__(
         self,
         database_url: str,
-        around: ProcessContext,
+        context: ProcessContext,
         embedder: Embedder,
         wake: asyncio.Event,
         *,
@@ -132,11 +132,11 @@ class BackfillWorker:
         self._takes_new = takes_new
         self._backlog = Backlog("chunks", "backfill")
         self._url = database_url
-        self._around = around
+        self._context = context
         self._embedder = embedder
         self._wake = wake
         self._maker = Maker(embedder.basis_id, None)
-        self._switching = Switching(around.codec, around.clock, embedder.basis_id)
+        self._switching = Switching(context.codec, context.clock, embedder.basis_id)
         self._reviewed_at = float("-inf")
         self._aside: dict[
             str, tuple[int, float]
@@ -205,7 +205,7 @@ class BackfillWorker:
                 left
             )  # chunks without a first vector, and earlier namespaces, come first
             if seconds is not None:
-                due.append((one.ns, self._around.clock() + 1_000 * seconds))
+                due.append((one.ns, self._context.clock() + 1_000 * seconds))
         await self._switching.note_due(connection, due)
         self._backlog.show(left)
 
@@ -243,7 +243,7 @@ class BackfillWorker:
 
     async def _next(self, lane: _Lane) -> list[Waiting]:
         """Return claimed chunks to process: hot ones if there are any."""
-        now_ms, aside = self._around.clock(), self._left_aside()
+        now_ms, aside = self._context.clock(), self._left_aside()
         for is_hot in (True, False):
             after = lane.after[is_hot]
             is_round = after == START
@@ -281,7 +281,7 @@ class BackfillWorker:
             while reused == chunk_backfill.REUSED_MAX:
                 async with lane.connection.transaction():
                     reused = await chunk_backfill.reuse(
-                        lane.connection, self._around.codec, source, self._maker.model, self._around.clock()
+                        lane.connection, self._context.codec, source, self._maker.model, self._context.clock()
                     )
                 CHUNKS_EMBEDDED.labels("reused").inc(reused)
             if len(lane.reused) >= _REUSED_SOURCES_MAX:
@@ -310,7 +310,7 @@ class BackfillWorker:
     async def _store(self, lane: _Lane, chunks: Sequence[Waiting], made: Sequence[bytes]) -> None:
         async with lane.connection.transaction():
             stored = await chunk_backfill.store(
-                lane.connection, self._around.codec, chunks, made, self._maker.model, self._around.clock()
+                lane.connection, self._context.codec, chunks, made, self._maker.model, self._context.clock()
             )
         CHUNKS_EMBEDDED.labels("stored").inc(stored)
         CHUNKS_EMBEDDED.labels("late").inc(len(chunks) - stored)

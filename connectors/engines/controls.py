@@ -47,11 +47,11 @@ class ControlsSink(Handler[EventT, Prepared[EventT]]):
     # Each is a row of work that is locked until the batch ends; its worker waits as long.
     batch_max = 500
 
-    def __init__(self, around: ProcessContext) -> None:
-        self._clock = around.clock
-        self._codec = around.codec
-        self._known = KnownIds(around.pool, around.admin, self.controls.submissions)
-        self._tell = OutboxFactory(around.codec, self.controls.source)
+    def __init__(self, context: ProcessContext) -> None:
+        self._clock = context.clock
+        self._codec = context.codec
+        self._known = KnownIds(context.pool, context.admin, self.controls.submissions)
+        self._tell = OutboxFactory(context.codec, self.controls.source)
 
     @abstractmethod
     def _named(self, events: Sequence[Event[EventT]]) -> set[str]:

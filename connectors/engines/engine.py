@@ -73,14 +73,14 @@ class Engine(Slots[WorkT], Generic[WorkT, ChangeT]):
         """Return the change that stores only a move."""
 
     @abstractmethod
-    def _count_fenced(self, held: WorkT) -> None:
+    def _count_fenced(self, work: WorkT) -> None:
         """Count work that another worker has taken over."""
 
     # -- common to all kinds ------------------------------------------------------------------------------------------
 
-    async def _work(self, held: WorkT) -> None:
+    async def _work(self, claimed: WorkT) -> None:
         """Do step after step, until the work has ended or waits."""
-        work = held
+        work = claimed
         while work.worker is not None:
             label, started = self.step_label(work), monotonic_seconds()
             try:
@@ -127,13 +127,13 @@ class Engine(Slots[WorkT], Generic[WorkT, ChangeT]):
             raise ElsewhereError
         return stored
 
-    async def _found_elsewhere(self, held: WorkT) -> None:
+    async def _found_elsewhere(self, work: WorkT) -> None:
         """Count it, and the usage of its last call if the work has ended meanwhile: that was paid too."""
-        self._count_fenced(held)
+        self._count_fenced(work)
         event = f"{self.noun}_is_elsewhere"
-        self.log.info(event, **{self.noun: held.id})
+        self.log.info(event, **{self.noun: work.id})
         if self._calls is not None:
-            await retry_until_available(lambda: self.store.count_late(held.id, self._clock()))
+            await retry_until_available(lambda: self.store.count_late(work.id, self._clock()))
 
     async def _hand_over(self) -> None:
         await self.store.hand_over(self.worker, now_ms=self._clock())

@@ -42,7 +42,7 @@ class Slots(ABC, Generic[T]):
         self.wake = asyncio.Event()
 
     @abstractmethod
-    async def _work(self, held: T) -> None:
+    async def _work(self, work: T) -> None:
         """Process it until it has ended, waits or is elsewhere (`ElsewhereError`)."""
 
     @abstractmethod
@@ -84,16 +84,16 @@ class Slots(ABC, Generic[T]):
         self._tasks.discard(task)
         self.wake.set()  # something may wait for the slot
 
-    async def _guarded(self, held: T) -> None:
+    async def _guarded(self, work: T) -> None:
         try:
-            await self._work(held)
+            await self._work(work)
         except ElsewhereError:
-            await self._found_elsewhere(held)
+            await self._found_elsewhere(work)
         except Exception:  # noqa: BLE001 (not even its failure could be stored; its lease ends and it is begun again)
-            _log.exception("left", held=getattr(held, "id", None))
+            _log.exception("left", held=getattr(work, "id", None))
 
     @abstractmethod
-    async def _found_elsewhere(self, held: T) -> None:
+    async def _found_elsewhere(self, work: T) -> None:
         """Count it."""
 
     async def stop(self) -> None:

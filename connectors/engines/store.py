@@ -67,7 +67,7 @@ class WorkStore(ABC, Generic[WorkT, ChangeT]):
         self._share = share
 
     @abstractmethod
-    async def ask(self, tx: Connection, asked: Sequence[RequestedWork]) -> None:
+    async def ask(self, tx: Connection, requests: Sequence[RequestedWork]) -> None:
         """Let work wait for a slot; work that does not wait is left alone."""
 
     async def take_due(self, *, worker: int, lease_ms: int, now_ms: int, most: int) -> list[WorkT]:

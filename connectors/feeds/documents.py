@@ -93,7 +93,7 @@ def feed_news(payload: bytes, since: int) -> FeedNews | None:
     return FeedNews(document["cluster_version"], {**document, "since": since, "items": items})
 
 
-def feed_cluster(stored: dict[str, Any], version: int, told: ClusterInsights) -> FeedCluster:
+def feed_cluster(stored: dict[str, Any], version: int, insights: ClusterInsights) -> FeedCluster:
     """Return a stored cluster of a version as the feed's writer needs it.
 
     The stored words may contain words of retracted insights; then they are recomputed from the remaining ones.
@@ -106,14 +106,14 @@ def feed_cluster(stored: dict[str, Any], version: int, told: ClusterInsights) ->
         label=label,
         keywords=tuple(stored.get("keywords") or ()),
         size=int(stored.get("size") or 0),
-        insights=told.insights,
+        insights=insights.insights,
         since=dict(zip(tracked.insight_ids, tracked.since, strict=True)),
         born_version=tracked.born_version,
         changed_version=tracked.changed_version,
         position=None if x_y is None else (x_y[0], x_y[1]),
-        title=str(stored.get("title") or label) if told.is_whole else label,
-        summary=str(stored.get("summary") or "") if told.is_whole else "",
-        written_version=int(stored.get("written_version") or 0) if told.is_whole else 0,
+        title=str(stored.get("title") or label) if insights.is_whole else label,
+        summary=str(stored.get("summary") or "") if insights.is_whole else "",
+        written_version=int(stored.get("written_version") or 0) if insights.is_whole else 0,
     )
 
 

@@ -435,9 +435,9 @@ async def insights_of_clusters(
     ]
 
 
-async def next_offsets(pool: Pool, asked: Sequence[tuple[str, str, int]]) -> dict[tuple[str, str, int], int]:
+async def next_offsets(pool: Pool, positions: Sequence[tuple[str, str, int]]) -> dict[tuple[str, str, int], int]:
     """Return for each (group, topic, partition) the offset below which everything is accounted for."""
-    groups, topics, partitions = zip(*asked, strict=True)
+    groups, topics, partitions = zip(*positions, strict=True)
     async with reading(pool) as connection:
         rows = await connection.fetch(QUERIES["read_positions"], groups, topics, partitions)
     return {(row["group"], row["topic"], row["partition"]): row["next"] for row in rows}

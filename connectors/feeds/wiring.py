@@ -22,7 +22,7 @@ from highwater.streams.feeds.policy import load_policy
 
 
 async def _fanout(w: Wiring) -> Connector:
-    return BatchConsumer(Fanout(w.around.pool, await w.producer(), w.around.codec, w.around.clock), w.around)
+    return BatchConsumer(Fanout(w.context.pool, await w.producer(), w.context.codec, w.context.clock), w.context)
 
 
 def titles_of(w: Wiring) -> ClusterTitles:
@@ -37,13 +37,13 @@ async def _rebuild(w: Wiring) -> Connector:
         ClusterPool(processes=w.settings.rebuild_processes or 1, task_seconds_max=w.settings.rebuild_seconds_max)
     )
     policy, redis = load_policy(w.settings.policy_file), await w.redis()
-    worker = RebuildWorker(w.around, w.settings, policy, redis, pool, titles_of(w))
-    return BatchConsumer(worker, w.around)
+    worker = RebuildWorker(w.context, w.settings, policy, redis, pool, titles_of(w))
+    return BatchConsumer(worker, w.context)
 
 
 async def _embed(w: Wiring) -> Connector:
     return EmbedWorker(
-        w.around,
+        w.context,
         open_remote_embedder(w.settings),
         local=open_local_embedder(w.settings, in_background=True),
         wait_seconds=w.settings.embed_wait_seconds,
@@ -53,17 +53,17 @@ async def _embed(w: Wiring) -> Connector:
 
 async def _mirror(w: Wiring) -> Connector:
     cache = ResourceCache(await w.redis_of_cache())
-    mirror = Mirror(w.around.pool, await w.redis(), cache, w.around.clock, tick_seconds=w.settings.tick_seconds)
-    return WithWatch(BatchConsumer(mirror, w.around), mirror.watch)
+    mirror = Mirror(w.context.pool, await w.redis(), cache, w.context.clock, tick_seconds=w.settings.tick_seconds)
+    return WithWatch(BatchConsumer(mirror, w.context), mirror.watch)
 
 
 def slice_of(redaction: Sequence[RedactionStep]) -> Slice:
     """Return what this slice adds; `redaction` removes a retracted insight from the documents of every slice."""
 
     async def insights(w: Wiring) -> Connector:
-        around, dimensions = w.around, w.settings.embedding_dimensions
-        sink = InsightsSink(around.codec, around.clock, around.pool, dimensions=dimensions, redaction=redaction)
-        return BatchConsumer(sink, around)
+        context, dimensions = w.context, w.settings.embedding_dimensions
+        sink = InsightsSink(context.codec, context.clock, context.pool, dimensions=dimensions, redaction=redaction)
+        return BatchConsumer(sink, context)
 
     return Slice(
         sinks={"insights": insights},

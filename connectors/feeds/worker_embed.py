@@ -89,14 +89,14 @@ class EmbedWorker:
 
     def __init__(
         self,
-        around: ProcessContext,
+        context: ProcessContext,
         embedder: RemoteEmbedder | None,
         *,
         local: LocalEmbedder | None = None,
         wait_seconds: float,
         lease_seconds: float = LEASE_SECONDS,
     ) -> None:
-        self._around = around
+        self._context = context
         self._lease_seconds = lease_seconds
         self._lease: HeldLease | None = None
         self._remote = embedder
@@ -112,7 +112,7 @@ class EmbedWorker:
         """Work until `stop` is set; while another process works, wait to take its place."""
         while not stop.is_set():
             try:
-                async with reading(self._around.pool) as tx:
+                async with reading(self._context.pool) as tx:
                     await self._work_alone(tx, stop)
             except LeaseLostError as error:
                 log.warning("embed_lease_lost", reason=str(error))
@@ -122,7 +122,7 @@ class EmbedWorker:
 
     async def _work_alone(self, tx: Connection, stop: asyncio.Event) -> None:
         """Work while we hold the lease; another holder is normal."""
-        pool, seconds = self._around.pool, self._lease_seconds
+        pool, seconds = self._context.pool, self._lease_seconds
         async with holding(tx, pool, LeaseKind.EMBED, "runner", seconds=seconds) as self._lease:
             if self._lease is None:
                 self._set_state()
@@ -213,7 +213,7 @@ class EmbedWorker:
         try:
             vectors = await self._vectors(tx, active, basis_id, [row["text"] or "" for row in rows])
         except (UnavailableError, EmbeddingError):
-            now_ms = self._around.clock()
+            now_ms = self._context.clock()
             late = [row for row in rows if row["is_vectorless"] and now_ms - to_ms(row["arrived_at"]) > self._wait_ms]
             if late:
                 await self._give_up(tx, late, now_ms)
@@ -269,7 +269,7 @@ class EmbedWorker:
         """Begin: from now on sinks give new insights both vectors, so one sweep over the others is enough."""
         async with self._storing(tx):
             await hold_active(tx)
-            now = to_datetime(self._around.clock())
+            now = to_datetime(self._context.clock())
             await tx.execute(QUERIES["insert_basis"], basis_id, kind, content, corpus, now)
             await tx.execute(QUERIES["set_next_basis"], basis_id)
             await tx.execute(QUERIES["begin_reembedding"], "embed")
@@ -307,7 +307,7 @@ class EmbedWorker:
 
     async def _switch(self, tx: Connection, active: ActiveBasis, basis_id: str, reembedded: int) -> None:
         """Activate a version. The few rows whose vector a service still computes wait for it as new rows do."""
-        now_ms = self._around.clock()
+        now_ms = self._context.clock()
         made = await one_row(tx, QUERIES["corpus_of_basis"], basis_id)
         event = BasisChanged(
             basis_id=basis_id,
@@ -323,7 +323,7 @@ class EmbedWorker:
             await tx.execute(QUERIES["switch_basis"], basis_id, to_datetime(now_ms))
             await tx.execute(QUERIES["begin_reembedding"], "move")
             row = outbox.event_row(
-                self._around.codec, BASIS_CHANGED, event, source=_SOURCE, now_ms=now_ms, caused_by=None
+                self._context.codec, BASIS_CHANGED, event, source=_SOURCE, now_ms=now_ms, caused_by=None
             )
             await outbox.add(tx, [row])
         log.info("basis_changed", **event)
@@ -382,7 +382,7 @@ class EmbedWorker:
 
     def _read_originals(self, late: Sequence[Row]) -> list[Record]:
         """Return the log records behind rows: a dead letter carries the original bytes."""
-        consumer = Consumer({**self._around.client, "group.id": "highwater-embed-reader", "enable.auto.commit": False})
+        consumer = Consumer({**self._context.client, "group.id": "highwater-embed-reader", "enable.auto.commit": False})
         try:
             return [self._read(consumer, row["source_partition"], row["source_offset"]) for row in late]
         except KafkaException as error:

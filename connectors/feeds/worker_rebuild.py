@@ -119,14 +119,14 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
 
     def __init__(
         self,
-        around: ProcessContext,
+        context: ProcessContext,
         settings: Settings,
         policy: Policy,
         redis: RedisLink,
         pool: ClusterPool,
         titles: ClusterTitles | None = None,
     ) -> None:
-        self._around = around
+        self._context = context
         self._settings = settings
         self._policy = policy
         self._redis = redis
@@ -150,7 +150,7 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
     async def _work(self, event: Event[RebuildRequested]) -> Work:
         started = monotonic_seconds()
         user_id, request = event.value["user_id"], event.record.position
-        lock = UserLock(self._redis, self._around.pool, user_id, token=str(request))
+        lock = UserLock(self._redis, self._context.pool, user_id, token=str(request))
         if not await lock.acquire(self._lock_seconds()):
             # Another request of this user is in progress: acknowledged, dropped and reported (R0.32).
             return Work(user_id, request, event.value, "skipped", "locked")
@@ -173,9 +173,9 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
 
     async def _judge(self, event: Event[RebuildRequested]) -> Work:
         user_id, request, value = event.value["user_id"], event.record.position, event.value
-        now_ms = self._around.clock()
+        now_ms = self._context.clock()
         since, until = self._window(now_ms)
-        async with transaction(self._around.pool) as tx:
+        async with transaction(self._context.pool) as tx:
             snapshot = await read_snapshot(tx, user_id, since)
             if snapshot is None:
                 return Work(user_id, request, value, "skipped", "unknown_user")
@@ -235,7 +235,7 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
         self, user_id: str, snapshot: Snapshot, now_ms: int
     ) -> tuple[Dataset, Mapping[str, Any] | None, tuple[Curation, ...]]:
         span = snapshot.span(snapshot.upto, *self._window(now_ms))
-        async with transaction(self._around.pool) as tx:
+        async with transaction(self._context.pool) as tx:
             dataset = await read_dataset(tx, span, self._settings.rebuild_insights_max)
             row = await tx.fetchrow(QUERIES["last_version"], user_id, snapshot.cluster_version)
             return dataset, await redactions.redacted_row(tx, row), await read_curations(tx, user_id)
@@ -247,7 +247,7 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
     ) -> Sequence[DeadLetter]:
         """Store outcomes and their events."""
         for work in sorted(prepared, key=lambda work: work.user_id):
-            now_ms = self._around.clock()
+            now_ms = self._context.clock()
             if work.outcome == "rebuilt":
                 await self._store_rebuilt(tx, work, now_ms)
             elif work.outcome != "repeated":
@@ -377,7 +377,9 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
         level("rebuild_" + work.outcome, user_id=work.user_id, reason=work.reason, request=str(work.request))
 
     def _row(self, topic: TopicName[EventT], event: EventT, work: Work, now_ms: int) -> outbox.OutboxRow:
-        return outbox.event_row(self._around.codec, topic, event, source=_SOURCE, now_ms=now_ms, caused_by=work.request)
+        return outbox.event_row(
+            self._context.codec, topic, event, source=_SOURCE, now_ms=now_ms, caused_by=work.request
+        )
 
 
 async def _answer_demands(tx: Connection, work: Work, version: int, now_ms: int) -> None:

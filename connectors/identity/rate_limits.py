@@ -95,7 +95,7 @@ class Counted(NamedTuple):
     plan: str | None = None
 
 
-class _Asked(NamedTuple):
+class _Counted(NamedTuple):
     of_key: str | None
     of_user: str | None
     limit_at: tuple[str, str] | None
@@ -121,7 +121,7 @@ class CallCounts:
         self._calls_max = calls_max
         self._window_ms = window_ms
         self._script = link.script(_ADMIT)
-        self._waiting: list[_Asked] = []
+        self._waiting: list[_Counted] = []
         self._addresses: dict[tuple[str, int], list[asyncio.Future[int]]] = {}  # by address and time
         self._questions = Questions(self._take, "call-counts")
 
@@ -133,7 +133,7 @@ class CallCounts:
         """
         self._link.require()
         future: asyncio.Future[Counted] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Asked(*_names(whose, minute_of(now_ms)), future, cost))
+        self._waiting.append(_Counted(*_names(whose, minute_of(now_ms)), future, cost))
         self._questions.wait(is_full=len(self._waiting) >= BATCH_MAX)
         return await future
 
@@ -166,11 +166,11 @@ class CallCounts:
         return self._flush_addresses(addresses) if addresses else None
 
     async def _both(
-        self, waiting: Sequence[_Asked], addresses: Mapping[tuple[str, int], Sequence[asyncio.Future[int]]]
+        self, waiting: Sequence[_Counted], addresses: Mapping[tuple[str, int], Sequence[asyncio.Future[int]]]
     ) -> None:
         await asyncio.gather(self._flush(waiting), self._flush_addresses(addresses))
 
-    async def _flush(self, waiting: Sequence[_Asked]) -> None:
+    async def _flush(self, waiting: Sequence[_Counted]) -> None:
         times: Counter[str] = Counter()
         for asked in waiting:
             times.update(dict.fromkeys(asked.counters, asked.cost))
@@ -232,7 +232,7 @@ def _names(
 
 
 def _tell(
-    waiting: Sequence[_Asked],
+    waiting: Sequence[_Counted],
     times: Mapping[str, int],
     lasts: Mapping[str, Any],
     read: Mapping[tuple[str, str], Any],

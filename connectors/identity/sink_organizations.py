@@ -42,11 +42,11 @@ class OrganizationsSink(Handler[Word, Prepared]):
     # Each user is a lock under which no session is created, and each organization and user a round trip to Redis.
     batch_max = 200
 
-    def __init__(self, around: ProcessContext, link: RedisLink, plans: Mapping[str, Plan]) -> None:
-        self._clock = around.clock
-        self._pool = around.pool
-        self._organizations = Organizations(link, lambda: around.pool, plans)
-        self._sessions = SessionStore(link, lambda: around.pool)
+    def __init__(self, context: ProcessContext, link: RedisLink, plans: Mapping[str, Plan]) -> None:
+        self._clock = context.clock
+        self._pool = context.pool
+        self._organizations = Organizations(link, lambda: context.pool, plans)
+        self._sessions = SessionStore(link, lambda: context.pool)
 
     async def prepare(self, events: Sequence[Event[Word]]) -> Prepared:
         """Check the events, store what is new, and delete outdated data in Redis."""

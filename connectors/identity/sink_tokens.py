@@ -37,8 +37,8 @@ class TokensSink(Handler[TokensUsed, Prepared]):
     # Each is a round trip under the row of its organization's month, for which the ends of its jobs and queries wait.
     batch_max = 200
 
-    def __init__(self, around: ProcessContext) -> None:
-        self._tell = OutboxFactory(around.codec, "/connectors/sinks/tokens")
+    def __init__(self, context: ProcessContext) -> None:
+        self._tell = OutboxFactory(context.codec, "/connectors/sinks/tokens")
 
     async def prepare(self, events: Sequence[Event[TokensUsed]]) -> Prepared:
         """Check the events, and keep the first of each use."""

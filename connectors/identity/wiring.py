@@ -17,16 +17,16 @@ def slice_of(erasure: Sequence[ErasureStep]) -> Slice:
     """Return what this slice adds; `erasure` are the other slices' steps for an erased user."""
 
     async def users(w: Wiring) -> Connector:
-        sink = UsersSink(w.around.codec, w.around.clock, erasure, dimensions=w.settings.embedding_dimensions)
-        return BatchConsumer(sink, w.around)
+        sink = UsersSink(w.context.codec, w.context.clock, erasure, dimensions=w.settings.embedding_dimensions)
+        return BatchConsumer(sink, w.context)
 
     return Slice(sinks={"users": users, "organizations": _organizations, "tokens": _tokens})
 
 
 async def _organizations(w: Wiring) -> Connector:
-    sink = OrganizationsSink(w.around, await w.redis(), load_plans(w.settings.plans_file))
-    return BatchConsumer(sink, w.around)
+    sink = OrganizationsSink(w.context, await w.redis(), load_plans(w.settings.plans_file))
+    return BatchConsumer(sink, w.context)
 
 
 async def _tokens(w: Wiring) -> Connector:
-    return BatchConsumer(TokensSink(w.around), w.around)
+    return BatchConsumer(TokensSink(w.context), w.context)

@@ -53,8 +53,8 @@ class JobEngine(Engine[Job, Change]):
         """Return the kind of the job."""
         return work.kind
 
-    def _count_fenced(self, held: Job) -> None:
-        JOBS_FENCED.labels(held.kind).inc()
+    def _count_fenced(self, job: Job) -> None:
+        JOBS_FENCED.labels(job.kind).inc()
 
     def _moved(self, before: Job, after: Job) -> Change:
         return Change(before, after, self._clock())
@@ -88,12 +88,12 @@ class JobEngine(Engine[Job, Change]):
             return await self._go_on(job, outcome.concluded)
         return await self._after_failure(job, ask.stage, outcome)
 
-    async def _begin(self, held: Job, job: Job, ask: Ask) -> Job:
+    async def _begin(self, claimed: Job, job: Job, ask: Ask) -> Job:
         """Store that the call is made; watchers are notified of the first."""
-        told = ask.told if held.attempt == 0 else ()
+        told = ask.told if claimed.attempt == 0 else ()
         now_ms = self._clock()
         after = replace(job, lease_until_ms=now_ms + self.lease_ms)
-        return await self._store(Change(held, after, now_ms, told, Call(ask.stage, job.attempt, ask.model)))
+        return await self._store(Change(claimed, after, now_ms, told, Call(ask.stage, job.attempt, ask.model)))
 
     async def _go_on(self, job: Job, step: Step) -> Job:
         """Store the result of a step, with its checkpoint."""

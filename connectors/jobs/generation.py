@@ -213,17 +213,17 @@ class GenerationSteps:
         result = _result(job, title, slides, is_cached=False)
         return Done(result, deck=Deck(title, slides), afterwards=afterwards)
 
-    async def _passages(self, job: Job, args: GenerationArgs, wanted: str, characters_max: int) -> list[Passage]:
+    async def _passages(self, job: Job, args: GenerationArgs, query: str, characters_max: int) -> list[Passage]:
         """Return passages of the documents: of ingested ones the best chunks, of others all, to be chosen from."""
         ids = args.source_document_ids
         if not ids:
-            return await self._ingested(job, wanted, characters_max)
+            return await self._ingested(job, query, characters_max)
         owned = await blobs.known(self._pool, ids, job.organization_id)
         for one in ids:
             if one not in owned:
                 raise JobFailedError(f"the source document {one} does not exist; upload it first (PUT /api/blobs)")
         ingested, found = await self._chunks.of_documents(
-            ids, wanted, Work(job.id, None), characters_max=characters_max, as_of_ms=self._clock()
+            ids, query, Work(job.id, None), characters_max=characters_max, as_of_ms=self._clock()
         )
         passages: list[Passage] = []
         for chunk in found:
@@ -236,13 +236,13 @@ class GenerationSteps:
         others = [owned[one] for one in ids if one not in ingested]
         return [*passages, *await self._whole(job, others, len(ids))]
 
-    async def _ingested(self, job: Job, wanted: str, characters_max: int) -> list[Passage]:
+    async def _ingested(self, job: Job, query: str, characters_max: int) -> list[Passage]:
         """Return the ingested texts that answer best, as for a query: chunks of open namespaces, and insights of the
         user's channels, or of all without any; none if nothing is near.
         """
-        asked, words = self._chunks.asked(wanted, Work(job.id, None)), query_words(wanted)
+        asked, words = self._chunks.asked(query, Work(job.id, None)), query_words(query)
         found = await self._chunks.of_query(asked, words, limit=_INGESTED_MAX, as_of_ms=self._clock())
-        passages = await self._of_insights(job, wanted, words, asked)
+        passages = await self._of_insights(job, query, words, asked)
         characters_max -= sum(len(one.text) for one in passages)
         for one in sorted(found, key=lambda one: -one.final):
             characters_max -= len(one.content)
@@ -252,11 +252,11 @@ class GenerationSteps:
             passages.append(Passage(one.source_id, text, heading, one.chunk_no, f"{one.ns}/{one.source_id}"))
         return sorted(passages, key=lambda one: (one.group or one.document, one.place))
 
-    async def _of_insights(self, job: Job, wanted: str, words: Sequence[str], asked: QuestionVector) -> list[Passage]:
+    async def _of_insights(self, job: Job, query: str, words: Sequence[str], asked: QuestionVector) -> list[Passage]:
         """Return the near insights, those of a channel together and in their order."""
         async with reading(self._pool) as tx:
             channels = [row["channel_id"] for row in await tx.fetch(QUERIES["channels_of_user"], job.user_id)] or None
-        found = await self._insights.of_query(wanted, words, asked, channels, limit=_INGESTED_MAX)
+        found = await self._insights.of_query(query, words, asked, channels, limit=_INGESTED_MAX)
         near = [one for one in found if one.share >= SHARE_MIN and one.similarity >= _SIMILARITY_MIN]
         return [
             Passage(

@@ -99,7 +99,7 @@ class JobFilter(NamedTuple):
 
 
 async def jobs_of_organization(
-    pool: Pool, organization_id: str, before: tuple[int, str], wanted: JobFilter, limit: int
+    pool: Pool, organization_id: str, before: tuple[int, str], job_filter: JobFilter, limit: int
 ) -> list[JobRead]:
     """Return jobs of an organization, the newest first, from the one before a place (time, id) on.
 
@@ -108,7 +108,7 @@ async def jobs_of_organization(
     """
     at_ms, job_id = before
     rows = await fetched(
-        pool, QUERIES["jobs_of_organization_read"], organization_id, to_datetime(at_ms), job_id, *wanted, limit
+        pool, QUERIES["jobs_of_organization_read"], organization_id, to_datetime(at_ms), job_id, *job_filter, limit
     )
     return [_job(row) for row in rows]
 

@@ -74,11 +74,11 @@ class SemanticCache:
         self._link = link
         self._embedder = embedder
 
-    async def lookup(self, wanted: Lookup, now_ms: int) -> dict[str, Any] | None:
+    async def lookup(self, query: Lookup, now_ms: int) -> dict[str, Any] | None:
         """Return the response to the nearest equivalent query with a cosine of at least 0.95; None if there is none."""
         try:
             async with asyncio.timeout(_SECONDS_MAX):
-                found = await self._lookup(wanted, now_ms)
+                found = await self._lookup(query, now_ms)
         except (HighwaterError, TimeoutError, ValueError) as error:
             _log.warning("not_looked_up", reason=str(error)[:300] or type(error).__name__)
             SEMANTIC_CACHE.labels("failed").inc()
@@ -87,31 +87,31 @@ class SemanticCache:
         return found
 
     async def store(
-        self, wanted: Lookup, response: dict[str, Any], *, tokens_saved: int, provider: str, now_ms: int
+        self, query: Lookup, response: dict[str, Any], *, tokens_saved: int, provider: str, now_ms: int
     ) -> None:
         """Keep a response for a day; one to exactly the same query is replaced."""
         try:
             async with asyncio.timeout(_SECONDS_MAX):
-                await self._store(wanted, response, tokens_saved, provider, now_ms)
+                await self._store(query, response, tokens_saved, provider, now_ms)
         except (HighwaterError, TimeoutError) as error:
             _log.warning("not_stored", reason=str(error)[:300] or type(error).__name__)
             SEMANTIC_CACHE.labels("failed").inc()
             return
         SEMANTIC_CACHE.labels("stored").inc()
 
-    async def _lookup(self, wanted: Lookup, now_ms: int) -> dict[str, Any] | None:
+    async def _lookup(self, query: Lookup, now_ms: int) -> dict[str, Any] | None:
         self._link.require()  # before a service computes a vector
-        vector = await self._embedder.embed(wanted.query, Work(wanted.job_id, None))
+        vector = await self._embedder.embed(query.query, Work(query.job_id, None))
         since = to_datetime(now_ms - SEMANTIC_CACHE_SECONDS * 1000)
         async with reading(self._pool) as tx:
             rows = await tx.fetch(
                 QUERIES["semantic_vectors_of"],
-                wanted.organization_id, wanted.sources_hash, self._embedder.basis_id, since, VECTORS_MAX,
+                query.organization_id, query.sources_hash, self._embedder.basis_id, since, VECTORS_MAX,
             )  # fmt: skip
         for place in nearest(vector, [row["embedding"] for row in rows])[:_CANDIDATES_MAX]:
             name = key(SEMANTIC_CACHE_ENTRY, hash=rows[place]["hash"])
             answered = await self._link.run(self._link.require().hget(name, "original_query"))
-            if answered is None or not self._asks_the_same(wanted.query, answered.decode()):
+            if answered is None or not self._asks_the_same(query.query, answered.decode()):
                 continue
             response = await self._link.run(self._link.require().eval(_HIT, 1, name))
             if response is not None:
@@ -119,18 +119,18 @@ class SemanticCache:
                 return found
         return None
 
-    def _asks_the_same(self, asked: str, answered: str) -> bool:
-        return may_share_answer(asked, answered, by_meaning=self._embedder.is_of_meaning)
+    def _asks_the_same(self, question: str, answered: str) -> bool:
+        return may_share_answer(question, answered, by_meaning=self._embedder.is_of_meaning)
 
     async def _store(
-        self, wanted: Lookup, response: dict[str, Any], tokens_saved: int, provider: str, now_ms: int
+        self, query: Lookup, response: dict[str, Any], tokens_saved: int, provider: str, now_ms: int
     ) -> None:
-        vector = await self._embedder.embed(wanted.query, Work(wanted.job_id, None))
-        entry_hash = entry_hash_of(wanted, vector)
+        vector = await self._embedder.embed(query.query, Work(query.job_id, None))
+        entry_hash = entry_hash_of(query, vector)
         name = key(SEMANTIC_CACHE_ENTRY, hash=entry_hash)
         fields = {
             "query_embedding_hash": embedding_hash(vector),
-            "original_query": wanted.query,
+            "original_query": query.query,
             "response": orjson.dumps(response),
             "tokens_saved": tokens_saved,
             "llm_provider": provider,
@@ -143,10 +143,10 @@ class SemanticCache:
         pipe.expire(name, SEMANTIC_CACHE_SECONDS)
         await self._link.run(pipe.execute())
         # After the entry: a vector without one is a miss, an entry without its vector is never found.
-        given = (wanted.organization_id, wanted.sources_hash, self._embedder.basis_id, vector, to_datetime(now_ms))
+        given = (query.organization_id, query.sources_hash, self._embedder.basis_id, vector, to_datetime(now_ms))
         async with transaction(self._pool) as tx:
             told = orjson.dumps(response).decode()
-            if await redactions.tag_kept(tx, entry_hash, wanted.user_id, wanted.documents, told):
+            if await redactions.tag_kept(tx, entry_hash, query.user_id, query.documents, told):
                 await tx.execute(QUERIES["store_semantic_vector"], entry_hash, *given)
             await tx.execute(QUERIES["prune_semantic_vectors"], to_datetime(now_ms - SEMANTIC_CACHE_SECONDS * 1000))
             withdrawn = [row["hash"] for row in await tx.fetch(QUERIES["withdrawn_semantic_vectors"])]
@@ -169,9 +169,9 @@ def embedding_hash(vector: bytes) -> str:
     return sha256(_rounded(vector)).hexdigest()[:_HASH_DIGITS]
 
 
-def entry_hash_of(wanted: Lookup, vector: bytes) -> str:
+def entry_hash_of(query: Lookup, vector: bytes) -> str:
     """Return the same with the organization and the documents, so that no two of them share a key (R2.26)."""
-    scope = orjson.dumps([wanted.organization_id, wanted.sources_hash])
+    scope = orjson.dumps([query.organization_id, query.sources_hash])
     return sha256(scope + _rounded(vector)).hexdigest()[:_HASH_DIGITS]
 
 

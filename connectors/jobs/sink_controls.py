@@ -60,8 +60,8 @@ class JobControlsSink(ControlsSink[JobControl]):
     topics = (CONTROL,)
     controls = Controls(check_jobs_event, SUBMISSIONS, _SOURCE)
 
-    def __init__(self, around: ProcessContext, plans: Mapping[str, Plan]) -> None:
-        super().__init__(around)
+    def __init__(self, context: ProcessContext, plans: Mapping[str, Plan]) -> None:
+        super().__init__(context)
         self._plans = plans
 
     def _named(self, events: Sequence[Event[JobControl]]) -> set[str]:
@@ -100,9 +100,9 @@ class JobControlsSink(ControlsSink[JobControl]):
         return await Judge.of(tx, names, documents, self._plans, now_ms)
 
 
-def _decided(held: Mapping[str, Job], events: Sequence[Event[JobControl]], judge: Judge, now_ms: int) -> Decided:
+def _decided(stored_jobs: Mapping[str, Job], events: Sequence[Event[JobControl]], judge: Judge, now_ms: int) -> Decided:
     """Return the result of each event, in the order of the log; one that finds its job elsewhere changes nothing."""
-    jobs, repeats = dict(held), dict[str, tuple[Job, Event[JobControl]]]()
+    jobs, repeats = dict(stored_jobs), dict[str, tuple[Job, Event[JobControl]]]()
     changes: list[Change] = []
     refused: list[DeadLetter] = []
     for event in events:

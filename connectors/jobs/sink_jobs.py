@@ -54,10 +54,10 @@ class JobsSink(Handler[JobSubmitted, Prepared]):
     # MiB.
     batch_max = 500
 
-    def __init__(self, around: ProcessContext, plans: Mapping[str, Plan]) -> None:
-        self._clock = around.clock
+    def __init__(self, context: ProcessContext, plans: Mapping[str, Plan]) -> None:
+        self._clock = context.clock
         self._plans = plans
-        self._tell = OutboxFactory(around.codec, "/connectors/sinks/jobs")
+        self._tell = OutboxFactory(context.codec, "/connectors/sinks/jobs")
 
     async def prepare(self, events: Sequence[Event[JobSubmitted]]) -> Prepared:
         """Check the events (in a thread: long args take CPU)."""
@@ -102,23 +102,23 @@ def _id_of(event: Event[JobSubmitted]) -> str:
     return event.value["job_id"]
 
 
-def _judged(judge: Judge, event: Event[JobSubmitted], said: Submission, now_ms: int) -> Job:
+def _judged(judge: Judge, event: Event[JobSubmitted], submission: Submission, now_ms: int) -> Job:
     """Return the job of a submission: pending, or failed by a limit."""
-    job = _pending(event, said, now_ms)
-    error = judge.refused(said.kind, said.organization_id, said.args)
+    job = _pending(event, submission, now_ms)
+    error = judge.refused(submission.kind, submission.organization_id, submission.args)
     return job if error is None else replace(failed(job, error, now_ms), seq=1)
 
 
-def _pending(event: Event[JobSubmitted], said: Submission, now_ms: int) -> Job:
+def _pending(event: Event[JobSubmitted], submission: Submission, now_ms: int) -> Job:
     at = str(event.record.position)
     return Job(
         id=event.value["job_id"],
-        kind=said.kind,
-        organization_id=said.organization_id,
-        user_id=said.user_id,
+        kind=submission.kind,
+        organization_id=submission.organization_id,
+        user_id=submission.user_id,
         args=event.value["args"],
         status=JobStatus.PENDING,
-        expires_ms=said.expires_ms,
+        expires_ms=submission.expires_ms,
         position=at,
         caused_by=at,
         created_ms=now_ms,

@@ -143,9 +143,9 @@ class Jobs(WorkStore[Job, Change]):
         self.kind = kind
         self._codec = codec
 
-    async def ask(self, tx: Connection, asked: Sequence[RequestedWork]) -> None:
+    async def ask(self, tx: Connection, requests: Sequence[RequestedWork]) -> None:
         """Let jobs wait for a slot; those that do not wait are left alone."""
-        commands = {one.work_id: str(one.command) for one in asked}  # however often a job is requested
+        commands = {one.work_id: str(one.command) for one in requests}  # however often a job is requested
         await tx.execute(QUERIES["ask_for_jobs"], list(commands), list(commands.values()), self.kind)
 
     async def workers(self, tx: Connection) -> list[int]:

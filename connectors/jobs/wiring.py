@@ -34,24 +34,24 @@ from highwater.streams.models.costs import parse_prices
 
 
 async def _jobs(w: Wiring) -> Connector:
-    return BatchConsumer(JobsSink(w.around, load_plans(w.settings.plans_file)), w.around)
+    return BatchConsumer(JobsSink(w.context, load_plans(w.settings.plans_file)), w.context)
 
 
 async def _job_controls(w: Wiring) -> Connector:
-    return BatchConsumer(JobControlsSink(w.around, load_plans(w.settings.plans_file)), w.around)
+    return BatchConsumer(JobControlsSink(w.context, load_plans(w.settings.plans_file)), w.context)
 
 
 async def _usage(w: Wiring) -> Connector:
-    return BatchConsumer(UsageSink(), w.around)
+    return BatchConsumer(UsageSink(), w.context)
 
 
 async def _views(w: Wiring) -> Connector:
     sink = ViewsSink(ViewDeltas(await w.redis()), window_seconds=w.settings.view_window_seconds)
-    return BatchConsumer(sink, w.around)
+    return BatchConsumer(sink, w.context)
 
 
 async def _generation(w: Wiring) -> Connector:
-    s, clock = w.settings, w.around.clock
+    s, clock = w.settings, w.context.clock
     if s.job_lease_seconds <= s.llm_timeout_seconds:
         raise ConfigurationError("HIGHWATER_JOB_LEASE_SECONDS must be above HIGHWATER_LLM_TIMEOUT_SECONDS")
     pool = await w.pool_of_engine()
@@ -66,7 +66,7 @@ async def _generation(w: Wiring) -> Connector:
 
 async def _ingestion(w: Wiring) -> Connector:
     pool = await w.pool_of_engine()
-    return _worker(w, Kind.INGESTION, pool, IngestionSteps(pool, w.around.clock))
+    return _worker(w, Kind.INGESTION, pool, IngestionSteps(pool, w.context.clock))
 
 
 async def _export(w: Wiring) -> Connector:
@@ -78,22 +78,22 @@ async def _export(w: Wiring) -> Connector:
         google = GoogleSlides.of(w.settings)
     if google is not None:
         w.close_at_end(google.close)
-    return _worker(w, Kind.EXPORT, pool, ExportSteps(pool, w.around.clock, google))
+    return _worker(w, Kind.EXPORT, pool, ExportSteps(pool, w.context.clock, google))
 
 
 def _worker(w: Wiring, kind: Kind, pool: Pool, steps: Steps, calls: ModelCalls | None = None) -> Connector:
     """Return the consumer of one kind of job with its engine and watch."""
-    s, around = w.settings, w.around
-    jobs = Jobs(pool, around.codec, kind, begun_max=s.job_concurrency_per_organization)
+    s, context = w.settings, w.context
+    jobs = Jobs(pool, context.codec, kind, begun_max=s.job_concurrency_per_organization)
     lease_ms = int(s.job_lease_seconds * 1000)
-    clock = LeaseClock(around.clock)
+    clock = LeaseClock(context.clock)
     engine = JobEngine(jobs, steps, calls, clock, worker=fresh_number(), lease_ms=lease_ms, slots=s.job_concurrency)
     watch = Watch(w.database(), jobs, engine, clock)
-    return WithWatch(BatchConsumer(JobCommands(engine, kind), around), watch.run)
+    return WithWatch(BatchConsumer(JobCommands(engine, kind), context), watch.run)
 
 
 async def _progress(w: Wiring) -> Connector:
-    return BatchConsumer(Progress(w.around.pool, await w.redis()), w.around)
+    return BatchConsumer(Progress(w.context.pool, await w.redis()), w.context)
 
 
 SLICE = Slice(

@@ -44,17 +44,17 @@ class LogRange:
     high: int
 
 
-def missing_replicas(name: str, replicas: Collection[int], wanted: int) -> str | None:
+def missing_replicas(name: str, replicas: Collection[int], expected: int) -> str | None:
     """Return the message for a topic whose partitions have these numbers of replicas; None if each has enough.
 
     Kafka adds no replicas by itself: a topic that was created with one replica, before the setting was raised, is lost
     with its broker.
     """
-    fewest = min(replicas, default=wanted)
-    if fewest >= wanted:
+    fewest = min(replicas, default=expected)
+    if fewest >= expected:
         return None
     return (
-        f"{name} has partitions with {fewest} of {wanted} replicas (HIGHWATER_REPLICATION_FACTOR);"
+        f"{name} has partitions with {fewest} of {expected} replicas (HIGHWATER_REPLICATION_FACTOR);"
         " kafka-reassign-partitions.sh adds them"
     )
 

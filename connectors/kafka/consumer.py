@@ -87,10 +87,10 @@ _HEARTBEAT_SECONDS = 60.0
 class BatchConsumer:
     """Reads a handler's topics in batches until it is stopped."""
 
-    def __init__(self, handler: Handler[Any, Any], around: ProcessContext) -> None:
+    def __init__(self, handler: Handler[Any, Any], context: ProcessContext) -> None:
         self._handler = handler
-        self._around = around
-        self._preparation = Preparation(handler, around)
+        self._context = context
+        self._preparation = Preparation(handler, context)
         self._ahead: asyncio.Task[Ahead] | None = None  # the next batch, read while this one is stored
         self._ready: PreparedBatch | None = None  # what was prepared for the current batch
         self._owned: list[Place] = []  # what the group has assigned, stopped partitions included
@@ -110,7 +110,7 @@ class BatchConsumer:
         self._log = get_log(handler.group)
         self._guard = PartitionGuard(handler.group, self._log)
         self._turned_at = 0.0
-        self._rest = Rest(around.doorbell)
+        self._rest = Rest(context.doorbell)
         self._linger = Linger(handler.linger_seconds)
         self._checked_at = 0.0
         self._problem: str | None = _STARTING
@@ -187,14 +187,14 @@ class BatchConsumer:
         attempt = 0
         while not stop.is_set():
             try:
-                self._topic_ids = await self._around.admin.topic_ids(self._handler.topics)
+                self._topic_ids = await self._context.admin.topic_ids(self._handler.topics)
                 break
             except UnavailableError as error:
                 attempt += 1
                 await self._pause(error, attempt, stop)
         self._consumer = Consumer(
             {
-                **self._around.client,
+                **self._context.client,
                 "group.id": f"highwater-{self.group}",
                 "client.id": f"highwater-{self.group}",
                 "enable.auto.commit": False,
@@ -237,10 +237,10 @@ class BatchConsumer:
         attempt = 0
         while not (self._stop.is_set() or self._is_ending):
             try:
-                self._topic_ids = await self._around.admin.topic_ids(self._handler.topics)
-                ranges = await self._around.admin.log_ranges(places)
+                self._topic_ids = await self._context.admin.topic_ids(self._handler.topics)
+                ranges = await self._context.admin.log_ranges(places)
                 lows = {place: found.low for place, found in ranges.items()}
-                async with transaction(self._around.pool) as tx:
+                async with transaction(self._context.pool) as tx:
                     found = await positions.load(tx, self.group, places, topic_ids=self._topic_ids, lows=lows)
                     stored, found = found, await self._guard.load(tx, found)
                     epochs = await positions.load_epochs(tx, self.group)
@@ -270,7 +270,7 @@ class BatchConsumer:
 
     async def _turn(self, stop: asyncio.Event) -> None:
         with contextlib.suppress(UnavailableError):  # a stopped partition waits for its operator slightly longer
-            if await self._guard.has_changed(self._around.pool, self._loop.time()):
+            if await self._guard.has_changed(self._context.pool, self._loop.time()):
                 self._has_strayed = True
         if self._has_strayed:
             await self._drop_ahead()
@@ -281,7 +281,7 @@ class BatchConsumer:
         if self._has_joined and self._turned_at - self._checked_at > interval:
             self._checked_at = self._turned_at
             with contextlib.suppress(UnavailableError):  # not the time to check
-                self._compare_topics(await self._around.admin.topic_ids_lately(self._handler.topics))
+                self._compare_topics(await self._context.admin.topic_ids_lately(self._handler.topics))
         if not records:
             if self._problem is not None:
                 await self._look_again()
@@ -432,7 +432,7 @@ class BatchConsumer:
 
     async def _check_topics(self) -> None:
         """Check whether the topics are still those that were assigned."""
-        self._compare_topics(await self._around.admin.topic_ids(self._handler.topics))
+        self._compare_topics(await self._context.admin.topic_ids(self._handler.topics))
 
     def _compare_topics(self, found: Mapping[str, str]) -> None:
         for topic, topic_id in found.items():
@@ -512,9 +512,9 @@ class BatchConsumer:
             self._set_problem(None)
             return
 
-    async def _not_stored(self, records: list[Record], held: Mapping[Place, int]) -> list[Record]:
+    async def _not_stored(self, records: list[Record], held_positions: Mapping[Place, int]) -> list[Record]:
         """Return the records from the stored positions on; earlier ones were stored, unless they are of another topic."""
-        left = [record for record in records if record.offset >= held[record.topic, record.partition]]
+        left = [record for record in records if record.offset >= held_positions[record.topic, record.partition]]
         if len(left) < len(records):
             await self._check_topics()
         return left
@@ -534,12 +534,14 @@ class BatchConsumer:
                 self._has_strayed = True  # this half may not be stored, so the next must not be
                 return
 
-    async def _store(self, records: list[Record], held: Mapping[Place, int], failed: DeadLetter | None) -> None:
+    async def _store(
+        self, records: list[Record], held_positions: Mapping[Place, int], failed: DeadLetter | None
+    ) -> None:
         """Store a batch; for a partition with too many bad events only the events before the first bad one, and its stop."""
         stops: list[Stopped] = []
         while True:
             try:
-                await self._store_once(records, held, failed, stops)
+                await self._store_once(records, held_positions, failed, stops)
             except PartitionsStoppedError as error:
                 stops += error.stops
                 # Afterwards everything is read again from the stored positions, except for stopped partitions.
@@ -548,24 +550,28 @@ class BatchConsumer:
             return
 
     async def _store_once(
-        self, records: list[Record], held: Mapping[Place, int], failed: DeadLetter | None, stops: Sequence[Stopped]
+        self,
+        records: list[Record],
+        held_positions: Mapping[Place, int],
+        failed: DeadLetter | None,
+        stops: Sequence[Stopped],
     ) -> None:
         # Read before the first await: a position that another consumer moves meanwhile must not be moved from there.
-        moves = self._moves(records, held)
+        moves = self._moves(records, held_positions)
         current, raised = without_overtaken(records, self._epochs)
         batch = begin_batch(self.group, current)
         _, events, dead, prepared = PreparedBatch([], [], [failed], None) if failed else await self._made_ready(current)
         try:
-            async with transaction(self._around.pool) as tx:
+            async with transaction(self._context.pool) as tx:
                 if len(events) >= _PLANNED_ANEW_MIN:
                     await tx.execute(QUERIES["plan_anew"])
                 await positions.advance(tx, self.group, moves)
                 await positions.raise_epochs(tx, self.group, raised)
                 if events:
                     dead = [*dead, *await self._handler.apply(tx, events, prepared)]
-                now_ms = self._around.clock()
+                now_ms = self._context.clock()
                 counts = self._guard.check(records, dead, now_ms)
-                await self._guard.store(tx, stops, moves, held)
+                await self._guard.store(tx, stops, moves, held_positions)
                 await outbox.add(tx, [dead_letter_row(letter, group=self.group, now_ms=now_ms) for letter in dead])
         finally:
             if events:
@@ -587,10 +593,10 @@ class BatchConsumer:
             return ready
         return await self._preparation.make(records)
 
-    def _moves(self, records: list[Record], held: Mapping[Place, int]) -> list[Move]:
+    def _moves(self, records: list[Record], held_positions: Mapping[Place, int]) -> list[Move]:
         last = {(record.topic, record.partition): record.offset for record in records}
         return [
-            Move(topic, partition, self._topic_ids[topic], held[topic, partition], offset + 1)
+            Move(topic, partition, self._topic_ids[topic], held_positions[topic, partition], offset + 1)
             for (topic, partition), offset in last.items()
         ]
 
@@ -640,7 +646,7 @@ class BatchConsumer:
         CONSUMER_UP.labels(self.group).set(0 if problem else 1)
 
 
-def without_overtaken(records: Sequence[Record], held: Epochs) -> tuple[list[Record], dict[Place, dict[int, Epoch]]]:
+def without_overtaken(records: Sequence[Record], epochs: Epochs) -> tuple[list[Record], dict[Place, dict[int, Epoch]]]:
     """Return the records without those of relays that were overtaken, and the epochs to store with them."""
     if not any(map(relay_epochs.is_stamped, {record.topic for record in records})):
         return list(records), {}
@@ -650,7 +656,7 @@ def without_overtaken(records: Sequence[Record], held: Epochs) -> tuple[list[Rec
         stamp = relay_epochs.stamp_of(record.topic, record.headers)
         if stamp is not None:
             place = record.topic, record.partition
-            known = raised.get(place, {}).get(stamp.shard) or held.get(place, {}).get(stamp.shard)
+            known = raised.get(place, {}).get(stamp.shard) or epochs.get(place, {}).get(stamp.shard)
             if relay_epochs.is_overtaken(known, stamp, record.offset):
                 continue
             epoch = relay_epochs.raised(known, stamp, record.offset)

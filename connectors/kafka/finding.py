@@ -109,21 +109,21 @@ class Finder:
         place: tuple[ReadTopic[EventT], int],
         from_ms: int,
         is_candidate: Callable[[Record], bool],
-        wanted: Mapping[_Name, Callable[[Event[EventT]], bool]],
+        conditions: Mapping[_Name, Callable[[Event[EventT]], bool]],
         until_ms: int | None = None,
     ) -> dict[_Name, Event[EventT]]:
         """Return the first matching event for each wanted name; names that are not found are left out. One pass for all
         of them.
         """
         found: dict[_Name, Event[EventT]] = {}
-        if not wanted:
+        if not conditions:
             return found
         for event in self.events(place, from_ms, is_candidate):
             if until_ms is not None and event.record.arrived_ms > until_ms:
                 break
-            fits = [name for name, test in wanted.items() if name not in found and test(event)]
+            fits = [name for name, test in conditions.items() if name not in found and test(event)]
             found.update(dict.fromkeys(fits, event))
-            if len(found) == len(wanted):
+            if len(found) == len(conditions):
                 break
         return found
 

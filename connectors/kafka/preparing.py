@@ -40,9 +40,9 @@ class Ahead(NamedTuple):
 class Preparation:
     """Decodes and prepares the batches of one handler."""
 
-    def __init__(self, handler: Handler[Any, Any], around: ProcessContext) -> None:
+    def __init__(self, handler: Handler[Any, Any], context: ProcessContext) -> None:
         self._handler = handler
-        self._around = around
+        self._context = context
         self._log = get_log(handler.group)
 
     async def make(self, records: Sequence[Record]) -> PreparedBatch:
@@ -87,18 +87,18 @@ class Preparation:
             places = [i for i, record in enumerate(records) if record.topic == topic]
             if len(places) < _AT_ONCE_MIN:
                 continue
-            values = self._around.codec.decode_many(topic, [records[i].value for i in places])
+            values = self._context.codec.decode_many(topic, [records[i].value for i in places])
             for i, value in zip(places, values, strict=True):
                 if value is not None:
                     found[i] = Event(records[i], value)
         return found
 
     async def _decoded(self, record: Record) -> dict[str, Any]:
-        codec = self._around.codec
+        codec = self._context.codec
         if record.value is None and record.topic in self._handler.tombstones:
             return {}
         try:
             return codec.decode(record.topic, record.value)
         except UnknownSchemaError as error:
-            codec.teach(error.schema_id, await self._around.registry.text_of(error.schema_id))
+            codec.teach(error.schema_id, await self._context.registry.text_of(error.schema_id))
             return codec.decode(record.topic, record.value)

@@ -9,14 +9,16 @@ from highwater.schemas.errors import AccessRefusedError, ConfigurationError, Una
 from highwater.streams.access import KafkaAccess
 
 
-def unavailable(client: Mapping[str, str], told: str) -> UnavailableError:
-    """Return the error of a call that failed as `told`; librdkafka itself reports only unavailable brokers, for
+def unavailable(client: Mapping[str, str], reason: str) -> UnavailableError:
+    """Return the error of a call that failed as `reason`; librdkafka itself reports only unavailable brokers, for
     every reason.
 
     Blocks for some seconds if there are credentials or certificates that may be refused.
     """
     refusal = refusal_of(client)
-    return UnavailableError(told) if refusal is None else AccessRefusedError(f"Kafka refuses the connection: {refusal}")
+    return (
+        UnavailableError(reason) if refusal is None else AccessRefusedError(f"Kafka refuses the connection: {refusal}")
+    )
 
 
 def refusal_of(client: Mapping[str, str]) -> str | None:

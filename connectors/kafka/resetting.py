@@ -129,17 +129,17 @@ def parse_target(text: str, now_ms: int) -> Target:
     return Target("time", ms_from_iso(text))
 
 
-def place_in(held: LogRange, target: Target, at_time: int | None) -> int:
-    """Return the offset in a partition that holds `held`; `at_time` is the first offset from the target's time on, if any."""
+def place_in(span: LogRange, target: Target, at_time: int | None) -> int:
+    """Return the offset in a partition that holds `span`; `at_time` is the first offset from the target's time on, if any."""
     match target.kind:
         case "earliest":
-            return held.low
+            return span.low
         case "latest":
-            return held.high
+            return span.high
         case "offset":
-            return min(max(target.value, held.low), held.high)
+            return min(max(target.value, span.low), span.high)
         case "time":
-            return held.high if at_time is None else at_time
+            return span.high if at_time is None else at_time
 
 
 def group_named(text: str, own: Container[str]) -> GroupName:
@@ -257,13 +257,15 @@ async def _commit_offsets(client: Mapping[str, str], plan: ResetPlan) -> None:
         await asyncio.to_thread(_commit, client, plan.group.kafka_group, plan.steps)
 
 
-async def _offsets_at(client: Mapping[str, str], wanted: Sequence[Standing], target: Target) -> dict[Place, int]:
+async def _offsets_at(client: Mapping[str, str], standings: Sequence[Standing], target: Target) -> dict[Place, int]:
     """Return the first offset from the target's time on, for the partitions that have one."""
-    if target.kind != "time" or not wanted:
+    if target.kind != "time" or not standings:
         return {}
 
     def ask() -> dict[Place, int]:
-        asked = {TopicPartition(s.topic, s.partition): OffsetSpec.for_timestamp(max(0, target.value)) for s in wanted}
+        asked = {
+            TopicPartition(s.topic, s.partition): OffsetSpec.for_timestamp(max(0, target.value)) for s in standings
+        }
         admin = AdminClient(dict(client))  # kept: without the client its futures would never be resolved
         try:
             futures = admin.list_offsets(asked, request_timeout=REQUEST_SECONDS)

@@ -233,7 +233,7 @@ class PartitionGuard:
         return record.offset < self._parked_until.get((record.topic, record.partition), 0)
 
     async def store(
-        self, tx: Connection, stops: Sequence[Stopped], moves: Sequence[Move], held: Mapping[Place, int]
+        self, tx: Connection, stops: Sequence[Stopped], moves: Sequence[Move], held_positions: Mapping[Place, int]
     ) -> None:
         """Store stops, and the end of parked runs that these moves pass, in the transaction of the batch.
 
@@ -245,7 +245,7 @@ class PartitionGuard:
         if passed:
             await resume(tx, self._group, passed)
         for stop in stops:
-            expected = moved.get(stop.place, held[stop.place])
+            expected = moved.get(stop.place, held_positions[stop.place])
             at = to_datetime(stop.stopped_at_ms)
             status = await tx.execute(
                 QUERIES["stop_partition"], self._group, *stop.place, expected, at, stop.reason, stop.dead, stop.events

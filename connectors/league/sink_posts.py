@@ -52,10 +52,10 @@ class PostsSink(Handler[Post, Prepared]):
     # Comments of 8 KiB: 16 MB at most in one statement.
     batch_max = 2_000
 
-    def __init__(self, around: ProcessContext) -> None:
-        self._codec = around.codec
-        self._clock = around.clock
-        self._matches = KnownMatches(around.pool, around.admin)
+    def __init__(self, context: ProcessContext) -> None:
+        self._codec = context.codec
+        self._clock = context.clock
+        self._matches = KnownMatches(context.pool, context.admin)
 
     async def prepare(self, events: Sequence[Event[Post]]) -> Prepared:
         """Check the events, and that the matches of comments are known."""
@@ -113,11 +113,11 @@ async def _store_ads(tx: Connection, events: Sequence[Event[AdChanged]]) -> str:
     return max(changed, key=lambda ad: ad.cause.order).cause.position if changed else ""
 
 
-def _last_ads(held: Mapping[str, Ad], events: Sequence[Event[AdChanged]]) -> dict[str, Ad]:
+def _last_ads(stored: Mapping[str, Ad], events: Sequence[Event[AdChanged]]) -> dict[str, Ad]:
     """Return what is newer than the stored state; the events are in the order of causes."""
     last: dict[str, Ad] = {}
     for record, value in events:
         ad_id, cause = value["ad_id"], cause_of(record)
-        if ad_id not in held or held[ad_id].cause.order < cause.order:
+        if ad_id not in stored or stored[ad_id].cause.order < cause.order:
             last[ad_id] = Ad(None if value["deleted"] else value["payload"], cause)
     return last

@@ -25,9 +25,9 @@ class ResultsSink(Handler[Played, Prepared[Played]]):
     # As in the sink of schedules.
     batch_max = 1_000
 
-    def __init__(self, around: ProcessContext) -> None:
-        self._store = MatchStore(around.codec, around.clock, source="/connectors/sinks/results")
-        self._matches = KnownMatches(around.pool, around.admin)
+    def __init__(self, context: ProcessContext) -> None:
+        self._store = MatchStore(context.codec, context.clock, source="/connectors/sinks/results")
+        self._matches = KnownMatches(context.pool, context.admin)
 
     async def prepare(self, events: Sequence[Event[Played]]) -> Prepared[Played]:
         """Check the events, and that their matches are known."""

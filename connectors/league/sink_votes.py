@@ -35,10 +35,10 @@ class VotesSink(Handler[WordEvent, Prepared[WordEvent]]):
     # A full window ends early. The keys of this many users, with the longest ids, are 5.3 MB and fit one record.
     batch_max = 5_000
 
-    def __init__(self, around: ProcessContext, *, window_seconds: float) -> None:
-        self._codec = around.codec
-        self._clock = around.clock
-        self._matches = KnownMatches(around.pool, around.admin)
+    def __init__(self, context: ProcessContext, *, window_seconds: float) -> None:
+        self._codec = context.codec
+        self._clock = context.clock
+        self._matches = KnownMatches(context.pool, context.admin)
         self.gather_seconds = window_seconds
 
     async def prepare(self, events: Sequence[Event[WordEvent]]) -> Prepared[WordEvent]:

@@ -21,30 +21,30 @@ from highwater.streams.league.windows import window_options
 
 
 async def _fixtures(w: Wiring) -> Connector:
-    return BatchConsumer(FixturesSink(w.around.codec, w.around.clock), w.around)
+    return BatchConsumer(FixturesSink(w.context.codec, w.context.clock), w.context)
 
 
 async def _results(w: Wiring) -> Connector:
-    return BatchConsumer(ResultsSink(w.around), w.around)
+    return BatchConsumer(ResultsSink(w.context), w.context)
 
 
 async def _votes(w: Wiring) -> Connector:
-    return BatchConsumer(VotesSink(w.around, window_seconds=w.settings.vote_window_seconds), w.around)
+    return BatchConsumer(VotesSink(w.context, window_seconds=w.settings.vote_window_seconds), w.context)
 
 
 async def _posts(w: Wiring) -> Connector:
-    return BatchConsumer(PostsSink(w.around), w.around)
+    return BatchConsumer(PostsSink(w.context), w.context)
 
 
 async def _ratings(w: Wiring) -> Connector:
-    return BatchConsumer(RatingsWorker(w.around.codec, w.around.clock), w.around)
+    return BatchConsumer(RatingsWorker(w.context.codec, w.context.clock), w.context)
 
 
 async def _documents(w: Wiring) -> Connector:
     cache = ResourceCache(await w.redis_of_cache(), DOCUMENT, open_objects(w.settings))
     made = builders(window_options(w.settings))
-    maker = DocumentMaker(LEAGUE_RULES, made, lambda: w.around.codec, cache, w.around.clock)
-    return BatchConsumer(Refreshes(maker, w.around.pool), w.around)
+    maker = DocumentMaker(LEAGUE_RULES, made, lambda: w.context.codec, cache, w.context.clock)
+    return BatchConsumer(Refreshes(maker, w.context.pool), w.context)
 
 
 SLICE = Slice(

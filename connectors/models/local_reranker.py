@@ -105,8 +105,8 @@ class LocalReranker:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 
-def _score(session: InferenceSession, pieces: WordPieces, asked: Sequence[int], text: str) -> float:
-    ids, kinds = pieces.pair(asked, pieces.tokens(text), tokens_max=PAIR_TOKENS_MAX)
+def _score(session: InferenceSession, pieces: WordPieces, question_tokens: Sequence[int], text: str) -> float:
+    ids, kinds = pieces.pair(question_tokens, pieces.tokens(text), tokens_max=PAIR_TOKENS_MAX)
     tokens = np.array([ids], dtype=np.int64)
     given = {
         "input_ids": tokens,

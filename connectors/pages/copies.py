@@ -124,12 +124,12 @@ class Copies:
         if copy is not None:
             self._size -= copy.size
 
-    def verify(self, asked: list[str], versions: Mapping[str, int]) -> None:
+    def verify(self, keys_to_verify: list[str], versions: Mapping[str, int]) -> None:
         """Compare the queried documents with the store: same = verified, newer or gone = dropped.
 
         A copy newer than the answer was stored during the query, and waits for the next one.
         """
-        for key in asked:
+        for key in keys_to_verify:
             copy = self._copies.get(key)
             if copy is None:
                 continue

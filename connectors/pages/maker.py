@@ -133,7 +133,7 @@ class DocumentMaker:
         self._clock = clock
 
     async def make(
-        self, tx: Connection, pool: Any, wanted: Sequence[BuildRequest], *, is_alone: bool = False
+        self, tx: Connection, pool: Any, requests: Sequence[BuildRequest], *, is_alone: bool = False
     ) -> list[BuildResult]:
         """Build documents in a transaction of the caller, together with everything that has changed
         (`changes.note_changes`).
@@ -144,9 +144,9 @@ class DocumentMaker:
         Raises:
             UnavailableError: PostgreSQL is unavailable.
         """
-        plans = None if is_alone else await self._plan_beside_others(tx, pool, wanted)
+        plans = None if is_alone else await self._plan_beside_others(tx, pool, requests)
         if plans is None:
-            plans = await self._plan_alone(tx, pool, wanted)
+            plans = await self._plan_alone(tx, pool, requests)
         coming = {
             plan.wanted.resource.key: plan.before.head.version + 1
             for plan in plans
@@ -157,32 +157,32 @@ class DocumentMaker:
         return [await self._store(tx, plan) for plan in plans]
 
     async def _plan_beside_others(
-        self, tx: Connection, pool: Any, wanted: Sequence[BuildRequest]
+        self, tx: Connection, pool: Any, requests: Sequence[BuildRequest]
     ) -> list[_Plan] | None:
         """Plan only these documents; return None without any lock if anything else has changed."""
         beside = tx.transaction()  # a savepoint
         await beside.start()
         try:
             await changes.share(tx)
-            await _lock(tx, wanted)
+            await _lock(tx, requests)
             async with one_moment(pool) as moment:
-                plans = None if await moment.has_changes() else await self._plans(tx, moment, wanted)
+                plans = None if await moment.has_changes() else await self._plans(tx, moment, requests)
         except BaseException:
             await beside.rollback()
             raise
         await (beside.rollback() if plans is None else beside.commit())
         return plans
 
-    async def _plan_alone(self, tx: Connection, pool: Any, wanted: Sequence[BuildRequest]) -> list[_Plan]:
+    async def _plan_alone(self, tx: Connection, pool: Any, requests: Sequence[BuildRequest]) -> list[_Plan]:
         """Plan these documents and everything that changed."""
         await changes.hold_alone(tx)
         async with one_moment(pool) as moment:
-            named = {one.resource.key for one in wanted}
+            named = {one.resource.key for one in requests}
             changed = await moment.changed()
             keys = [*changed, *await self.relatives(tx, changed)]
             also = [self._also(key, number - len(changed)) for number, key in enumerate(keys) if key not in named]
             # What changed is built, even if the caller found only the age of its document too high.
-            both = [one._replace(found_built_ms=None) if one.resource.key in keys else one for one in wanted] + also
+            both = [one._replace(found_built_ms=None) if one.resource.key in keys else one for one in requests] + also
             await _lock(tx, both)
             plans = await self._plans(tx, moment, both)
             await moment.forget(tx)
@@ -208,24 +208,24 @@ class DocumentMaker:
         ]
         return [key for key in found if key not in keys]
 
-    async def _plans(self, tx: Connection, moment: Moment, wanted: Sequence[BuildRequest]) -> list[_Plan]:
+    async def _plans(self, tx: Connection, moment: Moment, requests: Sequence[BuildRequest]) -> list[_Plan]:
         now_ms = self._clock()
-        return [await self._plan(tx, moment, one, now_ms) for one in wanted]
+        return [await self._plan(tx, moment, one, now_ms) for one in requests]
 
-    async def _plan(self, tx: Connection, moment: Moment, wanted: BuildRequest, now_ms: int) -> _Plan:
+    async def _plan(self, tx: Connection, moment: Moment, request: BuildRequest, now_ms: int) -> _Plan:
         """Plan a document under its lock, by the facts of the snapshot."""
-        resource = wanted.resource
+        resource = request.resource
         before = await documents.stored(tx, resource.key, now_ms)
-        if before is not None and not wanted.is_forced and _was_made_after(before.head, wanted.found_built_ms):
-            return _Plan(wanted, Outcome.KEPT, before, None, now_ms)
+        if before is not None and not request.is_forced and _was_made_after(before.head, request.found_built_ms):
+            return _Plan(request, Outcome.KEPT, before, None, now_ms)
         build = self._builders[resource.kind.name]
-        built = None if wanted.is_dropped else await build(moment.connection, resource.id, now_ms)
+        built = None if request.is_dropped else await build(moment.connection, resource.id, now_ms)
         if built is None:
-            return _Plan(wanted, Outcome.NONE if before is None else Outcome.GONE, before, None, now_ms)
+            return _Plan(request, Outcome.NONE if before is None else Outcome.GONE, before, None, now_ms)
         if before is None:
-            return _Plan(wanted, Outcome.FIRST, None, built, now_ms)
-        is_same = before.payload == built.payload and not wanted.is_forced
-        return _Plan(wanted, Outcome.SAME if is_same else Outcome.BUMPED, before, built, now_ms)
+            return _Plan(request, Outcome.FIRST, None, built, now_ms)
+        is_same = before.payload == built.payload and not request.is_forced
+        return _Plan(request, Outcome.SAME if is_same else Outcome.BUMPED, before, built, now_ms)
 
     async def _revoke(self, pool: Any, coming: Mapping[str, int]) -> None:
         """Before the commit: ensure that no process serves what becomes stale, from memory or from Redis."""
@@ -296,9 +296,9 @@ class DocumentMaker:
             await asyncio.sleep(TRUSTED_MS / 1000)
 
 
-async def _lock(tx: Connection, wanted: Sequence[BuildRequest]) -> None:
+async def _lock(tx: Connection, requests: Sequence[BuildRequest]) -> None:
     """Lock the documents, in one order for all, or two builds could deadlock."""
-    for key in sorted({one.resource.key for one in wanted}):
+    for key in sorted({one.resource.key for one in requests}):
         await documents.lock(tx, key)
 
 

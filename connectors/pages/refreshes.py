@@ -60,13 +60,13 @@ def work_of(rules: PageRules, events: Sequence[Event[Asked]]) -> Work:
     return work
 
 
-def _refresh(rules: PageRules, asked: RefreshRequested, record: Record, work: Work) -> None:
-    if not _are_known(rules, [*asked["keys"], *asked["dropped"]], record, work):
+def _refresh(rules: PageRules, request: RefreshRequested, record: Record, work: Work) -> None:
+    if not _are_known(rules, [*request["keys"], *request["dropped"]], record, work):
         return
-    work.wanted.update(dict.fromkeys(asked["keys"], asked["reason"]))
-    work.dropped.difference_update(asked["keys"])
-    work.dropped.update(asked["dropped"])
-    for key in asked["dropped"]:
+    work.wanted.update(dict.fromkeys(request["keys"], request["reason"]))
+    work.dropped.difference_update(request["keys"])
+    work.dropped.update(request["dropped"])
+    for key in request["dropped"]:
         work.wanted.pop(key, None)
 
 

@@ -9,7 +9,7 @@ from highwater.connectors.wiring import Connector, Slice, Wiring
 
 
 async def _cache(w: Wiring) -> Connector:
-    return BatchConsumer(CacheVersions(ResourceCache(await w.redis_of_cache())), w.around)
+    return BatchConsumer(CacheVersions(ResourceCache(await w.redis_of_cache())), w.context)
 
 
 SLICE = Slice(materializers={"cache": _cache})

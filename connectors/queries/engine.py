@@ -68,7 +68,7 @@ class QueryEngine(Engine[Run, Change]):
         """Return the stage that it is in."""
         return _stage_of(work)
 
-    def _count_fenced(self, held: Run) -> None:
+    def _count_fenced(self, run: Run) -> None:
         QUERIES_FENCED.inc()
 
     def _moved(self, before: Run, after: Run) -> Change:
@@ -120,10 +120,10 @@ class QueryEngine(Engine[Run, Change]):
         finally:
             writing.end()
 
-    async def _begin(self, held: Run, ask: Ask) -> Run:
+    async def _begin(self, run: Run, ask: Ask) -> Run:
         """Store the input of the call (R1.21), and that it is made."""
         call = Call(ask.call.stage, ask.run.attempt, ask.call.model, ask.prompt_ids, ask.run.user_id)
-        return await self._store(Change(held, (ask.run,), self._clock(), call=call))
+        return await self._store(Change(run, (ask.run,), self._clock(), call=call))
 
     async def _go_on_at_once(self, run: Run, stage: Stage, sent: Sent[Concluded]) -> Run | None:
         """Store the end of a call together with its consequences, which saves a commit; None: the end is to be stored

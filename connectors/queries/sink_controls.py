@@ -119,8 +119,8 @@ class RunControlsSink(ControlsSink[RunControlled]):
 class _Batch:
     """The effects of controls on locked runs."""
 
-    def __init__(self, held: Mapping[str, LockedRun], ordinals: Ordinals, now_ms: int) -> None:
-        self._held = dict(held)
+    def __init__(self, locked: Mapping[str, LockedRun], ordinals: Ordinals, now_ms: int) -> None:
+        self._held = dict(locked)
         self._ordinals = ordinals
         self.now_ms = now_ms
         self.cancelled: list[tuple[Run, Run, Event[RunControlled]]] = []
@@ -143,35 +143,35 @@ class _Batch:
     def _refuse(self, event: Event[RunControlled], reason: str, detail: str) -> None:
         self.refused.append(DeadLetter(event.record, reason, detail))
 
-    def _cancel(self, event: Event[RunControlled], held: LockedRun) -> None:
-        if held.run.status in TERMINAL:
+    def _cancel(self, event: Event[RunControlled], locked: LockedRun) -> None:
+        if locked.run.status in TERMINAL:
             return
-        after = replace(failed(held.run, CANCELLED, self.now_ms), epoch=held.run.epoch + 1)
-        self._held[after.id] = held._replace(run=after)
-        self.cancelled.append((held.run, after, event))
+        after = replace(failed(locked.run, CANCELLED, self.now_ms), epoch=locked.run.epoch + 1)
+        self._held[after.id] = locked._replace(run=after)
+        self.cancelled.append((locked.run, after, event))
 
-    def _restart(self, event: Event[RunControlled], held: LockedRun) -> None:
+    def _restart(self, event: Event[RunControlled], locked: LockedRun) -> None:
         new_id, said = event.value["new_request_id"], event.value["stage"]
         assert new_id is not None
         assert said is not None  # a restart has both, or `check_queries_event` refused it
         stage = Stage(said)
         known = self._held.get(new_id)
         if known is not None:
-            if known.restarted_from != held.run.id:
+            if known.restarted_from != locked.run.id:
                 self._refuse(event, "conflicting_repeat", f"{new_id} is another run")
             return
-        if stage not in held.stages_done:
-            self._refuse(event, "nothing_to_restart_from", f"{held.run.id} has not come to its {stage}")
+        if stage not in locked.stages_done:
+            self._refuse(event, "nothing_to_restart_from", f"{locked.run.id} has not come to its {stage}")
             return
         run = Run(
             id=new_id,
-            user_id=held.run.user_id,
-            ordinal=self._ordinals.take(held.run.user_id),
+            user_id=locked.run.user_id,
+            ordinal=self._ordinals.take(locked.run.user_id),
             query="",
             status=waiting_status(stage),
         )
-        self._held[new_id] = LockedRun(run, held.run.id, frozenset())
-        self.restarts.append(Restart(run, held.run.id, event))
+        self._held[new_id] = LockedRun(run, locked.run.id, frozenset())
+        self.restarts.append(Restart(run, locked.run.id, event))
 
 
 def _parts(events: Sequence[Event[RunControlled]]) -> list[list[Event[RunControlled]]]:

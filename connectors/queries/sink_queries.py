@@ -78,10 +78,10 @@ class QueriesSink(Handler[Said, Prepared]):
     # batch of the longest queries contains no more than the 32 MiB that wait in the client.
     batch_max = 2_000
 
-    def __init__(self, around: ProcessContext, plans: Mapping[str, Plan]) -> None:
-        self._clock = around.clock
+    def __init__(self, context: ProcessContext, plans: Mapping[str, Plan]) -> None:
+        self._clock = context.clock
         self._plans = plans
-        self._tell = OutboxFactory(around.codec, "/connectors/sinks/queries")
+        self._tell = OutboxFactory(context.codec, "/connectors/sinks/queries")
 
     async def prepare(self, events: Sequence[Event[Said]]) -> Prepared:
         """Check the events (in a thread: counting tokens takes CPU)."""

@@ -69,9 +69,9 @@ class Runs(WorkStore[Run, Change]):
         super().__init__(pool, STATEMENTS, (LockClass.QUERY_SLOTS, 0), Share(begun_max, uncapped=(_OPERATOR,)))
         self._codec = codec
 
-    async def ask(self, tx: Connection, asked: Sequence[RequestedWork]) -> None:
+    async def ask(self, tx: Connection, requests: Sequence[RequestedWork]) -> None:
         """Let runs wait for a slot; those that do not wait for that stage, or whose turn it is not, are left alone (R1.6)."""
-        once = {one.work_id: one for one in asked}.values()  # however often a run is requested
+        once = {one.work_id: one for one in requests}.values()  # however often a run is requested
         waits = [waiting_status(Stage(one.stage)) for one in once]
         ids, commands = [one.work_id for one in once], [str(one.command) for one in once]
         await tx.execute(QUERIES["ask_for_runs"], ids, waits, commands)

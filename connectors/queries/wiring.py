@@ -26,26 +26,26 @@ from highwater.streams.models.costs import parse_prices
 
 
 async def _queries(w: Wiring) -> Connector:
-    return BatchConsumer(QueriesSink(w.around, load_plans(w.settings.plans_file)), w.around)
+    return BatchConsumer(QueriesSink(w.context, load_plans(w.settings.plans_file)), w.context)
 
 
 async def _controls(w: Wiring) -> Connector:
-    return BatchConsumer(RunControlsSink(w.around), w.around)
+    return BatchConsumer(RunControlsSink(w.context), w.context)
 
 
 async def _stages(w: Wiring) -> Connector:
-    s, around = w.settings, w.around
+    s, context = w.settings, w.context
     if s.query_lease_seconds <= s.llm_timeout_seconds:
         raise ConfigurationError("HIGHWATER_QUERY_LEASE_SECONDS must be above HIGHWATER_LLM_TIMEOUT_SECONDS")
     pool = await w.pool_of_engine()
-    runs = Runs(pool, around.codec, begun_max=s.query_concurrency_per_organization)
-    clock = LeaseClock(around.clock)
+    runs = Runs(pool, context.codec, begun_max=s.query_concurrency_per_organization)
+    clock = LeaseClock(context.clock)
     prices = parse_prices(s.llm_prices)
     stages = Stages(
         pool,
         model=s.llm_model,
         strong_model=s.llm_strong_model,
-        embedder=CountedEmbedder(pool, open_embedder(s), prices, around.clock),
+        embedder=CountedEmbedder(pool, open_embedder(s), prices, context.clock),
     )
     engine = QueryEngine(
         runs,
@@ -58,11 +58,11 @@ async def _stages(w: Wiring) -> Connector:
         deltas=DeltaWriter(await w.redis()),
     )
     watch = Watch(w.database(), runs, engine, clock, channel=CHANNEL)
-    return WithWatch(BatchConsumer(StageCommands(engine), around), watch.run)
+    return WithWatch(BatchConsumer(StageCommands(engine), context), watch.run)
 
 
 async def _timeline(w: Wiring) -> Connector:
-    return BatchConsumer(Timeline(), w.around)
+    return BatchConsumer(Timeline(), w.context)
 
 
 SLICE = Slice(

@@ -56,38 +56,38 @@ class _Left:
         return sorted(table for table, start in self.starts.items() if not is_whole(start, self.marks.get(table)))
 
 
-async def recover_tables(around: ProcessContext, settings: Settings, time_limit: TimeLimit) -> list[Recovered]:
+async def recover_tables(context: ProcessContext, settings: Settings, time_limit: TimeLimit) -> list[Recovered]:
     """Complete every table whose changelog lost its beginning. No worker may run.
 
     Raises:
         CatalogueMismatchError: the events for the rows are gone too.
         UnavailableError: Kafka or the registry does not answer, or the time limit has ended.
     """
-    producer = AsyncProducer(around.client, client_id="highwater-recover-tables")
+    producer = AsyncProducer(context.client, client_id="highwater-recover-tables")
     try:
         found: list[Recovered] = []
         for partition in range(keyed_partitions()):
-            found += await _recover_partition(around, settings, time_limit, producer, partition)
+            found += await _recover_partition(context, settings, time_limit, producer, partition)
         return found
     finally:
         await producer.close()
 
 
 async def _recover_partition(
-    around: ProcessContext, settings: Settings, time_limit: TimeLimit, producer: AsyncProducer, partition: int
+    context: ProcessContext, settings: Settings, time_limit: TimeLimit, producer: AsyncProducer, partition: int
 ) -> list[Recovered]:
-    driver = memory_driver(around, settings, time_limit)
-    left = await _left_of(around, time_limit, partition, driver.tables)
+    driver = memory_driver(context, settings, time_limit)
+    left = await _left_of(context, time_limit, partition, driver.tables)
     lost = left.lost()
     if not lost:
         return []
-    inputs = await _inputs(around, partition, driver.topics)
+    inputs = await _inputs(context, partition, driver.topics)
     _require_inputs(inputs, {table: driver.sources.get(table, ()) for table in lost})
     ends = Ends({place: span.high for place, span in inputs.items()}, inputs)  # nothing lies beyond what was committed
-    shadow = await shadow_of(driver, lambda spans: read_in_order(around.client, spans, time_limit), ends)
+    shadow = await shadow_of(driver, lambda spans: read_in_order(context.client, spans, time_limit), ends)
     recovered = []
     with notes_on_disk() as notes:
-        await _note(around, time_limit, partition, notes)
+        await _note(context, time_limit, partition, notes)
         for table in lost:
             rows = {key: row for (_, key), row in shadow.rows[table].items() if key not in left.keys[table]}
             made = ((key, settled(notes, table, key, row)) for key, row in rows.items())
@@ -97,14 +97,14 @@ async def _recover_partition(
     return recovered
 
 
-async def _left_of(around: ProcessContext, time_limit: TimeLimit, partition: int, tables: Iterable[str]) -> _Left:
-    counts = await around.admin.partition_counts()
+async def _left_of(context: ProcessContext, time_limit: TimeLimit, partition: int, tables: Iterable[str]) -> _Left:
+    counts = await context.admin.partition_counts()
     changelogs = {changelog_of(table): table for table in tables if counts.get(changelog_of(table), 0) > partition}
-    spans = await around.admin.log_ranges([(topic, partition) for topic in changelogs])
+    spans = await context.admin.log_ranges([(topic, partition) for topic in changelogs])
     left = _Left({changelogs[topic]: span.low for (topic, _), span in spans.items()})
     left.keys = {table: set() for table in left.starts}
     lossy = {place: span for place, span in spans.items() if span.low > 0}
-    async for record in read_all(around.client, lossy, time_limit):
+    async for record in read_all(context.client, lossy, time_limit):
         table = changelogs[record.topic]
         if record.key == MARK_KEY:
             left.marks[table] = record.value or b""
@@ -113,11 +113,11 @@ async def _left_of(around: ProcessContext, time_limit: TimeLimit, partition: int
     return left
 
 
-async def _inputs(around: ProcessContext, partition: int, topics: Iterable[str]) -> dict[Place, LogRange]:
+async def _inputs(context: ProcessContext, partition: int, topics: Iterable[str]) -> dict[Place, LogRange]:
     """Return the events that the worker has committed; it reads later ones itself."""
-    committed = await asyncio.to_thread(committed_offsets, around.client, GROUP)
-    counts = await around.admin.partition_counts()
-    spans = await around.admin.log_ranges(
+    committed = await asyncio.to_thread(committed_offsets, context.client, GROUP)
+    counts = await context.admin.partition_counts()
+    spans = await context.admin.log_ranges(
         [(topic, partition) for topic in sorted(topics) if counts.get(topic, 0) > partition]
     )
     return {
@@ -135,12 +135,12 @@ def _require_inputs(inputs: Mapping[Place, LogRange], sources: Mapping[str, Iter
             )
 
 
-async def _note(around: ProcessContext, time_limit: TimeLimit, partition: int, notes: Noting) -> None:
-    counts = await around.admin.partition_counts()
+async def _note(context: ProcessContext, time_limit: TimeLimit, partition: int, notes: Noting) -> None:
+    counts = await context.admin.partition_counts()
     topics = sorted({topic for kept in KEPT.values() for topic in kept.topics if counts.get(topic, 0) > partition})
-    spans = await around.admin.log_ranges([(topic, partition) for topic in topics])
-    async for record in read_all(around.client, spans, time_limit):
-        event = await decoded(around, record)
+    spans = await context.admin.log_ranges([(topic, partition) for topic in topics])
+    async for record in read_all(context.client, spans, time_limit):
+        event = await decoded(context, record)
         if event is not None:
             note_decisions(notes, record, event)
 

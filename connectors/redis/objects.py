@@ -51,12 +51,12 @@ class ObjectStore:
             return b""
         return POINTER + name.encode()
 
-    async def restore(self, version: int, held: bytes) -> bytes | None:
+    async def restore(self, version: int, payload: bytes) -> bytes | None:
         """Return the payload of exactly this version from what Redis holds; None if the storage does not return it."""
-        if not held.startswith(POINTER):
-            return held
+        if not payload.startswith(POINTER):
+            return payload
         try:
-            found = await obstore.get_async(self._store, held.removeprefix(POINTER).decode())
+            found = await obstore.get_async(self._store, payload.removeprefix(POINTER).decode())
             body = bytes(await found.bytes_async())
         except _FAILURES as error:
             self._note(error)

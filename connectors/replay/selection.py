@@ -129,8 +129,8 @@ def _offsets(bound: Bound, ranges: Ranges, offsets_at: OffsetsAt, topic: str) ->
     return {partition: _clamped(bound.offset, held) for partition, held in meant.items()}
 
 
-def _clamped(offset: int, held: LogRange) -> int:
-    return min(max(offset, held.low), held.high)
+def _clamped(offset: int, span: LogRange) -> int:
+    return min(max(offset, span.low), span.high)
 
 
 def _held(ranges: Ranges) -> str:

@@ -167,7 +167,7 @@ class Target:
         }
 
     def end(
-        self, source_id: str, count: int, said: Ending, now_ms: int, window: Mapping[str, Any] | None = None
+        self, source_id: str, count: int, ending: Ending, now_ms: int, window: Mapping[str, Any] | None = None
     ) -> IngestFinished:
         """Return the event of a source's end."""
         return {
@@ -175,11 +175,11 @@ class Target:
             "ns": self.ns,
             "slot": self.slot,
             "source_id": source_id,
-            "full": said.full,
+            "full": ending.full,
             "expected_count": count,
-            "truncated": said.truncated,
+            "truncated": ending.truncated,
             "ts": now_ms,
-            "force": said.force,
+            "force": ending.force,
             "window": None if window is None else orjson.dumps(window).decode(),
         }
 

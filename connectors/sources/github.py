@@ -93,11 +93,11 @@ def _commit(entry: Mapping[str, Any]) -> tuple[str, str, str]:
     return subject, body, _text(committer, "date")
 
 
-def _time(told: str | None) -> int | None:
+def _time(value: str | None) -> int | None:
     try:
-        return time_or_none(ms_from_iso(told)) if told else None
+        return time_or_none(ms_from_iso(value)) if value else None
     except (ValueError, OverflowError) as error:
-        raise InvalidEventError("not_a_time", f"{told!r:.40} is not a time") from error
+        raise InvalidEventError("not_a_time", f"{value!r:.40} is not a time") from error
 
 
 _OLDEST_FIRST = {"sort": "created", "direction": "asc"}

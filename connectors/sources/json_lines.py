@@ -77,23 +77,23 @@ def _object(data: bytes | None) -> Mapping[str, Any]:
     return said
 
 
-def _chunk(said: Mapping[str, Any]) -> Mapping[str, Any]:
+def _chunk(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     for name in _PLACE:
-        if name in said:
+        if name in fields:
             raise InvalidEventError("unknown_field", f"{name} is an option of the command, not of a line", field=name)
-    return event_from_json(CHUNK_SUBMITTED, {**said, **_PLACE})
+    return event_from_json(CHUNK_SUBMITTED, {**fields, **_PLACE})
 
 
-def _document(said: Mapping[str, Any]) -> SourceDocument:
-    for name in said:
+def _document(fields: Mapping[str, Any]) -> SourceDocument:
+    for name in fields:
         if name not in _DOCUMENT_FIELDS:
             raise InvalidEventError("unknown_field", f"a document has no field {name!r}", field=str(name)[:100])
-    text, media_type = said.get("text"), said.get("media_type")
+    text, media_type = fields.get("text"), fields.get("media_type")
     for name, value in (("text", text), ("media_type", PLAIN if media_type is None else media_type)):
         if not isinstance(value, str):
             raise InvalidEventError("wrong_type", f"field {name!r} must be a string", field=name)
     # As for a chunk, so that common fields have the same errors.
-    common = {name: said.get(name) for name in ("source_id", "title", "url", "published_at")}
+    common = {name: fields.get(name) for name in ("source_id", "title", "url", "published_at")}
     checked = event_from_json(CHUNK_SUBMITTED, {**common, **_PLACE, "chunk_no": 0, "content": text})
     about = (checked["title"], checked["url"], checked["published_at"])
     return SourceDocument(checked["source_id"], checked["content"], media_type or PLAIN, *about)

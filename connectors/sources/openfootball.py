@@ -190,9 +190,9 @@ def _kickoff(entry: Mapping[str, Any], zone: tzinfo) -> tuple[int, bool]:
         raise InvalidEventError("not_a_time", f"`time` is {str(told_time)[:40]!r}, not a time", field="time") from error
 
 
-def _clock_time(told: Any, zone: tzinfo) -> time:
+def _clock_time(value: Any, zone: tzinfo) -> time:
     """Parse a time of day in its own zone, else in `zone`."""
-    parts = _TIME.fullmatch(told.strip()) if isinstance(told, str) else None
+    parts = _TIME.fullmatch(value.strip()) if isinstance(value, str) else None
     if parts is None:
         raise ValueError("neither HH:MM nor HH:MM UTC+H")
     if parts[3] is not None:

@@ -27,11 +27,11 @@ from highwater.streams.settings import Settings
 PART = "decisions"
 
 
-async def verify_decisions(around: ProcessContext, settings: Settings, time_limit: TimeLimit) -> list[Checked]:
+async def verify_decisions(context: ProcessContext, settings: Settings, time_limit: TimeLimit) -> list[Checked]:
     """Repeat every recorded decision."""
     time_limit.at("the ends of the log")
-    decided = await spans_of(around, [decision.topic for decision in DECISIONS])
-    sources = await spans_of(around, sorted({topic for decision in DECISIONS for topic in decision.sources}))
+    decided = await spans_of(context, [decision.topic for decision in DECISIONS])
+    sources = await spans_of(context, sorted({topic for decision in DECISIONS for topic in decision.sources}))
     checked: dict[str, Checked] = {decision.topic: Checked(PART, decision.topic) for decision in DECISIONS}
     for (topic, partition), span in decided.items():
         if span.low > 0:
@@ -40,13 +40,13 @@ async def verify_decisions(around: ProcessContext, settings: Settings, time_limi
     rules = Rules(load_policy(settings.policy_file))
     with notes_on_disk() as notes:
         told = DecisionInputs(notes)
-        async for record in read_all(around.client, sources, time_limit):
-            event = await decoded(around, record)
+        async for record in read_all(context.client, sources, time_limit):
+            event = await decoded(context, record)
             if event is not None:
                 told.note(record, event)
         gone = {place for place, span in sources.items() if span.low > 0}
-        async for record in read_all(around.client, decided, time_limit):
-            event = await decoded(around, record)
+        async for record in read_all(context.client, decided, time_limit):
+            event = await decoded(context, record)
             if event is not None:
                 judge_one(checked[record.topic], judges[record.topic], record, event, told, rules, gone)
     return list(checked.values())
@@ -57,13 +57,13 @@ def judge_one(
     decision: Decision[Any],
     record: Record,
     event: Event,
-    told: DecisionInputs,
+    inputs: DecisionInputs,
     rules: Rules,
     gone: Collection[Place],
 ) -> None:
     """Judge one decision; `gone` are the partitions whose beginning is no longer in the log."""
     try:
-        verdict = decision.judge(event, record, told, rules)
+        verdict = decision.judge(event, record, inputs, rules)
     except LeftOpenError as why:
         checked.leave_out(str(why))
         return
@@ -80,8 +80,8 @@ def judge_one(
         checked.differs(Difference(key, name, expected, found, str(record.position)))
 
 
-async def spans_of(around: ProcessContext, topics: list[str]) -> dict[Place, LogRange]:
+async def spans_of(context: ProcessContext, topics: list[str]) -> dict[Place, LogRange]:
     """Return everything that topics hold now."""
-    counts = await around.admin.partition_counts()
+    counts = await context.admin.partition_counts()
     places = [(topic, partition) for topic in topics for partition in range(counts.get(topic, 0))]
-    return await around.admin.log_ranges(places) if places else {}
+    return await context.admin.log_ranges(places) if places else {}

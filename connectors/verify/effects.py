@@ -221,13 +221,13 @@ NOT_LOOKED_FOR: Mapping[str, str] = {
 }
 
 
-async def verify_effects(around: ProcessContext, settings: Settings, time_limit: TimeLimit) -> list[Checked]:
+async def verify_effects(context: ProcessContext, settings: Settings, time_limit: TimeLimit) -> list[Checked]:
     """Compare what is stored with what was reported."""
-    checked = await _look(around, settings, time_limit)
+    checked = await _look(context, settings, time_limit)
     if not any(one.differences_count for one in checked):
         return checked
     await asyncio.sleep(_SETTLE_SECONDS)
-    again = await _look(around, settings, time_limit)
+    again = await _look(context, settings, time_limit)
     for first, second in zip(checked, again, strict=True):
         # What differs in another way than before, or only now, is changing.
         seen = {(one.key, one.field, str(one.found)) for one in first.differences}
@@ -239,18 +239,18 @@ async def verify_effects(around: ProcessContext, settings: Settings, time_limit:
     return again
 
 
-async def _look(around: ProcessContext, settings: Settings, time_limit: TimeLimit) -> list[Checked]:
+async def _look(context: ProcessContext, settings: Settings, time_limit: TimeLimit) -> list[Checked]:
     readers: dict[str, list[Effect]] = {}
     for effect in EFFECTS:
         for topic in effect.topics:
             readers.setdefault(topic, []).append(effect)
     time_limit.at("a snapshot of the database, and the ends of the log")
     async with live_snapshot(settings) as live:
-        spans = await spans_of(around, sorted(readers))
+        spans = await spans_of(context, sorted(readers))
         with notes_on_disk() as notes:
             reports = {effect.name: Named(notes, effect.name) for effect in EFFECTS}
-            async for record in read_all(around.client, spans, time_limit):
-                event = await decoded(around, record)
+            async for record in read_all(context.client, spans, time_limit):
+                event = await decoded(context, record)
                 if event is not None:
                     for effect in readers[record.topic]:
                         effect.note(reports[effect.name], record, event)

@@ -137,9 +137,9 @@ class Rules:
     policy: Policy
 
 
-def judge_rebuild(event: RebuildRequested, record: Record, told: DecisionInputs, rules: Rules) -> Verdict | None:
+def judge_rebuild(event: RebuildRequested, record: Record, inputs: DecisionInputs, rules: Rules) -> Verdict | None:
     """Repeat `should_rebuild` on the facts in the request, at its tick."""
-    now = told.tick_at(_position(event["tick_position"]))
+    now = inputs.tick_at(_position(event["tick_position"]))
     if now != event["planned_at"]:
         return "planned_at", now, event["planned_at"]
     if str(caused_by(record.headers)) != event["tick_position"]:
@@ -163,27 +163,27 @@ def judge_rebuild(event: RebuildRequested, record: Record, told: DecisionInputs,
     return None
 
 
-def judge_dirty(event: ChannelDirty, record: Record, told: DecisionInputs, _rules: Rules) -> Verdict | None:
+def judge_dirty(event: ChannelDirty, record: Record, inputs: DecisionInputs, _rules: Rules) -> Verdict | None:
     """Check that the head was published for the channel, at its tick, and that it is dirty since one of the advances up to it."""
-    now = told.tick_at(caused_by(record.headers))
+    now = inputs.tick_at(caused_by(record.headers))
     if now != event["now"]:
         return "now", now, event["now"]
     channel = event["channel_id"]
-    arrived_at = told.notes.get(("head", channel, event["head"]))
+    arrived_at = inputs.notes.get(("head", channel, event["head"]))
     if arrived_at is None:
-        return "head", f"a reported one; the newest is {told.notes.get(('newest', channel))}", event["head"]
-    first = told.notes.get(("since", channel, event["dirty_since"]))
+        return "head", f"a reported one; the newest is {inputs.notes.get(('newest', channel))}", event["head"]
+    first = inputs.notes.get(("since", channel, event["dirty_since"]))
     if first is None or first > event["head"]:
         return "dirty_since", f"when a head up to that arrived; itself at {arrived_at}", event["dirty_since"]
     return None
 
 
-def judge_stage(event: StageRequested, _record: Record, told: DecisionInputs, _rules: Rules) -> Verdict | None:
+def judge_stage(event: StageRequested, _record: Record, inputs: DecisionInputs, _rules: Rules) -> Verdict | None:
     """Check the stage that a run waits for in its status, and that the run was reported in it."""
     stage = stage_at(Status(event["status"]), ArchiveStatus.WAITING)
     if stage != event["stage"]:
         return "stage", stage, event["stage"]
-    if told.notes.get(("stage", event["request_id"], event["revision"], event["status"])) is None:
+    if inputs.notes.get(("stage", event["request_id"], event["revision"], event["status"])) is None:
         return (
             "status",
             "a queries.pipeline-stage that reports it",
@@ -192,10 +192,10 @@ def judge_stage(event: StageRequested, _record: Record, told: DecisionInputs, _r
     return None
 
 
-def judge_ingest(event: IngestDecided, _record: Record, told: DecisionInputs, _rules: Rules) -> Verdict | None:
+def judge_ingest(event: IngestDecided, _record: Record, inputs: DecisionInputs, _rules: Rules) -> Verdict | None:
     """Repeat `decide` on the counts, which are those of the progress that the decision names."""
     key = completion.source_key(event)
-    progress: Any = told.notes.get(("progress", key, event["ingest_id"], event["revision"]))
+    progress: Any = inputs.notes.get(("progress", key, event["ingest_id"], event["revision"]))
     if progress is None:
         return "revision", "a chunks.ingest-progressed that reports it", event["revision"]
     for name in _COUNTS:
@@ -209,27 +209,27 @@ def judge_ingest(event: IngestDecided, _record: Record, told: DecisionInputs, _r
     return None if event["marks_orphans"] == is_complete else ("marks_orphans", is_complete, event["marks_orphans"])
 
 
-def judge_usage(event: UsageFlushed, _record: Record, told: DecisionInputs, _rules: Rules) -> Verdict | None:
+def judge_usage(event: UsageFlushed, _record: Record, inputs: DecisionInputs, _rules: Rules) -> Verdict | None:
     """Check the totals up to their number, summed from the recorded usage."""
     key, upto = (event["organization_id"], event["period"]), event["upto_seq"]
-    known, highest = told.notes.get(("upto", *key)) or (0, 0)
+    known, highest = inputs.notes.get(("upto", *key)) or (0, 0)
     if known < upto:
         return "upto_seq", f"{known} (jobs.usage-recorded has no {known + 1})", upto
     if highest > known:
         raise LeftOpenError("numbers beyond a missing one are in its totals")
-    sums = told.notes.get(("sums", *key, upto)) or [0] * len(_AMOUNTS)
+    sums = inputs.notes.get(("sums", *key, upto)) or [0] * len(_AMOUNTS)
     for name, total in zip(_AMOUNTS, sums, strict=True):
         if total != event[name]:
             return name, total, event[name]
     return None
 
 
-def judge_refresh(event: RefreshRequested, record: Record, told: DecisionInputs, _rules: Rules) -> Verdict | None:
+def judge_refresh(event: RefreshRequested, record: Record, inputs: DecisionInputs, _rules: Rules) -> Verdict | None:
     """Check the documents that a change can affect, by the state of the match before it."""
     if event["reason"] != "match-changed":
         raise LeftOpenError(f"of {event['reason']}: its event does not carry what it was made from")
     cause = caused_by(record.headers)
-    expected = None if cause is None else told.notes.get(("affected", str(cause)))
+    expected = None if cause is None else inputs.notes.get(("affected", str(cause)))
     if expected is None:
         return "ce_causedby", "a league.match-changed", str(cause)
     if event["keys"] == expected:

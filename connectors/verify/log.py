@@ -244,14 +244,14 @@ class _Reading:
             self.resume(place)
 
 
-async def decoded(around: ProcessContext, record: Record) -> Mapping[str, object] | None:
+async def decoded(context: ProcessContext, record: Record) -> Mapping[str, object] | None:
     """Return the event in a record; None for one that the live sink dead-lettered, and for tombstones."""
     try:
-        return around.codec.decode(record.topic, record.value)
+        return context.codec.decode(record.topic, record.value)
     except UnknownSchemaError as unknown:
         try:
-            around.codec.teach(unknown.schema_id, await around.registry.text_of(unknown.schema_id))
-            return around.codec.decode(record.topic, record.value)
+            context.codec.teach(unknown.schema_id, await context.registry.text_of(unknown.schema_id))
+            return context.codec.decode(record.topic, record.value)
         except (UnknownSchemaError, InvalidEventError):
             return None
     except InvalidEventError:

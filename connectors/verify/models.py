@@ -250,7 +250,7 @@ NOT_COMPARED: Mapping[str, str] = {
 
 
 async def verify_models(
-    around: ProcessContext, settings: Settings, shadow: Shadow, time_limit: TimeLimit
+    context: ProcessContext, settings: Settings, shadow: Shadow, time_limit: TimeLimit
 ) -> list[Checked]:
     """Compare the read models with the result of the sinks over the log in the shadow."""
     time_limit.at("a snapshot of the database")
@@ -258,8 +258,8 @@ async def verify_models(
         positions: dict[str, dict[Place, tuple[int, str]]] = {}
         for row in await live.fetch(QUERIES["verify_positions"]):
             positions.setdefault(row["group"], {})[row["topic"], row["partition"]] = (row["next"], row["topic_id"])
-        spans, unusable = await _spans(around, shadow, positions)
-        await shadow.fill(read_in_order(around.client, spans, time_limit))
+        spans, unusable = await _spans(context, shadow, positions)
+        await shadow.fill(read_in_order(context.client, spans, time_limit))
         async with shadow.pool.acquire() as made, made.transaction():
             found = []
             for model in MODELS:
@@ -269,13 +269,13 @@ async def verify_models(
 
 
 async def _spans(
-    around: ProcessContext, shadow: Shadow, positions: Mapping[str, Mapping[Place, tuple[int, str]]]
+    context: ProcessContext, shadow: Shadow, positions: Mapping[str, Mapping[Place, tuple[int, str]]]
 ) -> tuple[dict[Place, LogRange], dict[str, str]]:
     """Return what each sink has read, and the sinks whose log has changed."""
     topics = sorted({topic for sink in shadow.sinks for topic in sink.topics} | set(_NOTED))
-    counts = await around.admin.partition_counts()
-    ranges = await around.admin.log_ranges([(t, p) for t in topics for p in range(counts.get(t, 0))])
-    topic_ids = await around.admin.topic_ids([topic for topic in topics if topic in counts])
+    counts = await context.admin.partition_counts()
+    ranges = await context.admin.log_ranges([(t, p) for t in topics for p in range(counts.get(t, 0))])
+    topic_ids = await context.admin.topic_ids([topic for topic in topics if topic in counts])
     spans = {(t, p): ranges[t, p] for t in _NOTED for p in range(counts.get(t, 0))}
     changed: dict[str, str] = {}
     for sink in shadow.sinks:

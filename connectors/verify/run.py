@@ -21,7 +21,7 @@ PARTS = ("tables", "models", "decisions", "effects")
 
 
 async def verify(
-    around: ProcessContext,
+    context: ProcessContext,
     settings: Settings,
     *,
     parts: tuple[str, ...] = PARTS,
@@ -38,14 +38,14 @@ async def verify(
     report = Report(excluded=excluded(parts))
     async with AsyncExitStack() as opened:
         doing: dict[str, Callable[[], Awaitable[list[Checked]]]] = {
-            "tables": lambda: verify_tables(around, settings, time_limit),
-            "decisions": lambda: verify_decisions(around, settings, time_limit),
-            "effects": lambda: verify_effects(around, settings, time_limit),
+            "tables": lambda: verify_tables(context, settings, time_limit),
+            "decisions": lambda: verify_decisions(context, settings, time_limit),
+            "effects": lambda: verify_effects(context, settings, time_limit),
         }
         if "models" in parts:
             # Before everything else, so that an obstacle is not found after an hour.
-            shadow = await opened.enter_async_context(shadow_database(around, settings, time_limit))
-            doing["models"] = lambda: verify_models(around, settings, shadow, time_limit)
+            shadow = await opened.enter_async_context(shadow_database(context, settings, time_limit))
+            doing["models"] = lambda: verify_models(context, settings, shadow, time_limit)
         for part in PARTS:
             if part in parts:
                 say(part)

@@ -126,23 +126,23 @@ class Ambiguous:
 class Shadow:
     """The database and the sinks that fill it."""
 
-    def __init__(self, around: ProcessContext, settings: Settings, time_limit: TimeLimit) -> None:
-        self.pool = around.pool
+    def __init__(self, context: ProcessContext, settings: Settings, time_limit: TimeLimit) -> None:
+        self.pool = context.pool
         self._time_limit = time_limit
-        self._around = around
+        self._context = context
         dimensions = settings.embedding_dimensions
         self.sinks: tuple[Handler[Any, Any], ...] = (
-            UsersSink(around.codec, around.clock, ERASURE, dimensions=dimensions),
-            InsightsSink(around.codec, around.clock, around.pool, dimensions=dimensions),
-            FixturesSink(around.codec, around.clock),
-            ResultsSink(around),
-            VotesSink(around, window_seconds=settings.vote_window_seconds),
-            PostsSink(around),
-            QueriesSink(around, load_plans(settings.plans_file)),
+            UsersSink(context.codec, context.clock, ERASURE, dimensions=dimensions),
+            InsightsSink(context.codec, context.clock, context.pool, dimensions=dimensions),
+            FixturesSink(context.codec, context.clock),
+            ResultsSink(context),
+            VotesSink(context, window_seconds=settings.vote_window_seconds),
+            PostsSink(context),
+            QueriesSink(context, load_plans(settings.plans_file)),
             _Plans(),
-            JobsSink(around, load_plans(settings.plans_file)),
+            JobsSink(context, load_plans(settings.plans_file)),
             UsageSink(),
-            ChunksSink(around, load_passports(settings.namespaces_file)),
+            ChunksSink(context, load_passports(settings.namespaces_file)),
         )
         self.ambiguous = Ambiguous()
         self.failed: list[DeadLetter] = []
@@ -165,7 +165,7 @@ class Shadow:
             await tx.execute(QUERIES["verify_empty_outbox"])
 
     async def _decoded(self, record: Record) -> Event[Any] | None:
-        value = await decoded(self._around, record)
+        value = await decoded(self._context, record)
         return None if value is None else Event(record, value)
 
     async def _apply(self, sink: Handler[Any, Any], events: Sequence[Event[Any]]) -> None:
@@ -190,7 +190,7 @@ class Shadow:
 
 
 @asynccontextmanager
-async def shadow_database(around: ProcessContext, settings: Settings, time_limit: TimeLimit) -> AsyncIterator[Shadow]:
+async def shadow_database(context: ProcessContext, settings: Settings, time_limit: TimeLimit) -> AsyncIterator[Shadow]:
     """Yield an empty database with all tables beside the live one, and the sinks to fill it.
 
     Raises:
@@ -207,7 +207,7 @@ async def shadow_database(around: ProcessContext, settings: Settings, time_limit
                 with _privileged(owner, "CREATE EXTENSION vector in template1"):
                     await migrate(pool)
                 late: Callable[[], int] = lambda: _LATE_MS  # noqa: E731 (a clock that stands)
-                yield Shadow(replace(around, pool=pool, admin=ReadLog(), clock=late), settings, time_limit)
+                yield Shadow(replace(context, pool=pool, admin=ReadLog(), clock=late), settings, time_limit)
         finally:
             await _administer(owner, QUERIES["verify_drop"])
 

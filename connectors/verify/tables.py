@@ -78,30 +78,30 @@ def changelog_of(table: str) -> str:
     return f"{GROUP}-{table}-changelog"
 
 
-async def verify_tables(around: ProcessContext, settings: Settings, time_limit: TimeLimit) -> list[Checked]:
+async def verify_tables(context: ProcessContext, settings: Settings, time_limit: TimeLimit) -> list[Checked]:
     """Compare every table of the agents with the rows computed from the log."""
     whole: dict[str, Checked] = {}
     for partition in range(keyed_partitions()):
-        checked = await _verify_partition(around, settings, time_limit, partition)
+        checked = await _verify_partition(context, settings, time_limit, partition)
         if any(one.differences_count for one in checked):
             # A row may have been in flight between the changelog and the commit; what remains is a difference.
             await asyncio.sleep(_SETTLE_SECONDS)
-            checked = await _verify_partition(around, settings, time_limit, partition)
+            checked = await _verify_partition(context, settings, time_limit, partition)
         for one in checked:
             whole.setdefault(one.name, Checked(PART, one.name)).add(one)
     return list(whole.values())
 
 
 async def _verify_partition(
-    around: ProcessContext, settings: Settings, time_limit: TimeLimit, partition: int
+    context: ProcessContext, settings: Settings, time_limit: TimeLimit, partition: int
 ) -> list[Checked]:
-    driver = memory_driver(around, settings, time_limit)
+    driver = memory_driver(context, settings, time_limit)
     time_limit.at(f"the ends of partition {partition}")
-    ends, live = await _fixed(around, driver, time_limit, partition)
-    shadow = await shadow_of(driver, lambda spans: read_in_order(around.client, spans, time_limit), ends)
+    ends, live = await _fixed(context, driver, time_limit, partition)
+    shadow = await shadow_of(driver, lambda spans: read_in_order(context.client, spans, time_limit), ends)
     truncated = truncated_topics(ends.inputs)
     checked = [compare(table, shadow, live[table], truncated, driver) for table in driver.tables]
-    await _compare_kept(around, time_limit, partition, {one.name: one for one in checked}, live)
+    await _compare_kept(context, time_limit, partition, {one.name: one for one in checked}, live)
     return checked
 
 
@@ -114,30 +114,30 @@ def truncated_topics(inputs: Mapping[Place, LogRange]) -> dict[str, str]:
     }
 
 
-def memory_driver(around: ProcessContext, settings: Settings, time_limit: TimeLimit) -> Driver:
+def memory_driver(context: ProcessContext, settings: Settings, time_limit: TimeLimit) -> Driver:
     """Return the agents with their tables in memory; nothing that they send is kept."""
 
     async def learn(schema_id: int) -> None:
         time_limit.at(f"the registry, for schema {schema_id}")
-        around.codec.teach(schema_id, await around.registry.text_of(schema_id))
+        context.codec.teach(schema_id, await context.registry.text_of(schema_id))
 
-    driver = Driver(settings=settings, codec=around.codec, learn=learn)
+    driver = Driver(settings=settings, codec=context.codec, learn=learn)
     driver.keeps_outputs = False
     return driver
 
 
 async def _fixed(
-    around: ProcessContext, driver: Driver, time_limit: TimeLimit, partition: int
+    context: ProcessContext, driver: Driver, time_limit: TimeLimit, partition: int
 ) -> tuple[Ends, dict[str, dict[Key, bytes]]]:
     """Read what was processed, then the tables, then the ends of the log: in this order, so that no row is ahead of the log."""
-    committed = await asyncio.to_thread(committed_offsets, around.client, GROUP)
-    counts = await around.admin.partition_counts()
+    committed = await asyncio.to_thread(committed_offsets, context.client, GROUP)
+    counts = await context.admin.partition_counts()
     changelogs = {changelog_of(table): table for table in driver.tables}
-    spans = await around.admin.log_ranges(
+    spans = await context.admin.log_ranges(
         [(topic, partition) for topic in changelogs if counts.get(topic, 0) > partition]
     )
     live: dict[str, dict[Key, bytes]] = {table: {} for table in driver.tables}
-    async for record in read_all(around.client, spans, time_limit):
+    async for record in read_all(context.client, spans, time_limit):
         rows = live[changelogs[record.topic]]
         if record.key == MARK_KEY:
             continue
@@ -146,19 +146,19 @@ async def _fixed(
         else:
             rows[record.partition, record.key or b""] = record.value
     places = [(topic, partition) for topic in sorted(driver.topics) if counts.get(topic, 0) > partition]
-    return Ends(committed, await around.admin.log_ranges(places)), live
+    return Ends(committed, await context.admin.log_ranges(places)), live
 
 
 async def _compare_kept(
-    around: ProcessContext, time_limit: TimeLimit, partition: int, checked: Mapping[str, Checked], live: Live
+    context: ProcessContext, time_limit: TimeLimit, partition: int, checked: Mapping[str, Checked], live: Live
 ) -> None:
     """Compare what rows keep of decisions at ticks with the events of those decisions; these end after the rows."""
-    counts = await around.admin.partition_counts()
+    counts = await context.admin.partition_counts()
     topics = sorted({topic for kept in KEPT.values() for topic in kept.topics if counts.get(topic, 0) > partition})
-    spans = await around.admin.log_ranges([(topic, partition) for topic in topics])
+    spans = await context.admin.log_ranges([(topic, partition) for topic in topics])
     with notes_on_disk() as notes:
-        async for record in read_all(around.client, spans, time_limit):
-            event = await decoded(around, record)
+        async for record in read_all(context.client, spans, time_limit):
+            event = await decoded(context, record)
             if event is not None:
                 note_decisions(notes, record, event)
         gone = {topic for (topic, _), span in spans.items() if span.low > 0}

@@ -119,12 +119,12 @@ def anchor_of(heading: str) -> str:
     return "".join(kept).replace(" ", "-")
 
 
-def _fresh(name: str, taken: set[str]) -> str:
+def _fresh(name: str, used: set[str]) -> str:
     found, number = name, 0
-    while found in taken:
+    while found in used:
         number += 1
         found = f"{name}-{number}"
-    taken.add(found)
+    used.add(found)
     return found
 
 

@@ -79,15 +79,15 @@ class IngestAgent(TableAgent):
         for row in plan.forgotten:
             self._rows.pop(row.row_key, None)
 
-    async def _tell(self, told: Sequence[tuple[Ingest, Decision]], record: Record, now_ms: int) -> None:
+    async def _tell(self, decisions: Sequence[tuple[Ingest, Decision]], record: Record, now_ms: int) -> None:
         """Send decisions and wait until the broker has them."""
         cause = position_of(record)
         acks = [
             await self._send(INGEST_DECIDED, row.key, completion.decided_event(row, decision, now_ms), cause, now_ms)
-            for row, decision in told
+            for row, decision in decisions
         ]
         await asyncio.gather(*acks)
-        DECISIONS.labels("ingest-decided").inc(len(told))
+        DECISIONS.labels("ingest-decided").inc(len(decisions))
 
     def _keep(self, row: Ingest, partition: int) -> None:
         self._rows[row.row_key] = completion.encode_row(row)

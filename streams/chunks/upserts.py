@@ -231,18 +231,18 @@ class _Planner:
         self._refused = set(source.refused)
         self._failures: list[Failure] = []
 
-    def submit(self, said: Submitted) -> None:
+    def submit(self, submitted: Submitted) -> None:
         """Process one chunk."""
-        ledger = self._ledger(said.ingest_id)
-        if not ledger.deal(said.place, said.offset):
+        ledger = self._ledger(submitted.ingest_id)
+        if not ledger.deal(submitted.place, submitted.offset):
             return
-        refusal = self._refusal(ledger, said)
+        refusal = self._refusal(ledger, submitted)
         if refusal is not None:
-            self._fail(ledger, said, refusal)
+            self._fail(ledger, submitted, refusal)
             return
-        if said.embedding is not None:
-            self._dimensions = len(said.embedding) // 4
-        self._upsert(ledger, said)
+        if submitted.embedding is not None:
+            self._dimensions = len(submitted.embedding) // 4
+        self._upsert(ledger, submitted)
 
     def end(self, end: End) -> None:
         """Accept the end of an ingest; the last announcement counts, until the ingest is decided."""
@@ -265,17 +265,17 @@ class _Planner:
             self._ledgers[ingest_id] = ledger
         return ledger
 
-    def _refusal(self, ledger: _Ledger, said: Submitted) -> Refusal | None:
-        if not self._is_latest(ledger, said.arrived_ms):
+    def _refusal(self, ledger: _Ledger, submitted: Submitted) -> Refusal | None:
+        if not self._is_latest(ledger, submitted.arrived_ms):
             return Refusal(SUPERSEDED, f"ingest {self._latest} of this source began later")
-        if said.refusal is not None:
-            return said.refusal
-        if said.embedding is not None and self._dimensions not in {None, len(said.embedding) // 4}:
-            length = len(said.embedding) // 4
+        if submitted.refusal is not None:
+            return submitted.refusal
+        if submitted.embedding is not None and self._dimensions not in {None, len(submitted.embedding) // 4}:
+            length = len(submitted.embedding) // 4
             return Refusal(WRONG_DIMENSIONS, f"embedding has {length} values, the namespace's have {self._dimensions}")
-        row = self._rows.get(said.chunk_no)
-        if row is not None and row.content_hash != said.content_hash and ledger.has_seen(said.chunk_no):
-            return Refusal(REPEATED, f"chunk {said.chunk_no} had another text in this ingest")
+        row = self._rows.get(submitted.chunk_no)
+        if row is not None and row.content_hash != submitted.content_hash and ledger.has_seen(submitted.chunk_no):
+            return Refusal(REPEATED, f"chunk {submitted.chunk_no} had another text in this ingest")
         return None
 
     def _is_latest(self, ledger: _Ledger, arrived_ms: int) -> bool:
@@ -296,60 +296,62 @@ class _Planner:
             earlier.is_told |= earlier.before.status in OPEN
         self._latest, self._began_ms, self._is_emptied = ledger.before.ingest_id, arrived_ms, is_emptied
 
-    def _fail(self, ledger: _Ledger, said: Submitted, refusal: Refusal) -> None:
-        key = (said.ingest_id, said.chunk_no, said.content_hash)
+    def _fail(self, ledger: _Ledger, submitted: Submitted, refusal: Refusal) -> None:
+        key = (submitted.ingest_id, submitted.chunk_no, submitted.content_hash)
         is_new = key not in self._refused
-        self._failures.append(Failure(said, refusal, is_new))
+        self._failures.append(Failure(submitted, refusal, is_new))
         if is_new:
             self._refused.add(key)
             ledger.count("failures")
 
-    def _upsert(self, ledger: _Ledger, said: Submitted) -> None:
-        row = self._rows.get(said.chunk_no)
-        is_counted = not ledger.has_seen(said.chunk_no)
+    def _upsert(self, ledger: _Ledger, submitted: Submitted) -> None:
+        row = self._rows.get(submitted.chunk_no)
+        is_counted = not ledger.has_seen(submitted.chunk_no)
         if row is None:
             if not is_counted:
                 return  # removed since; repeating it does not restore it
             outcome = "inserted"
-            self._insert(said)
+            self._insert(submitted)
         else:
-            outcome = "updated" if self._update(row, said) else "unchanged"
+            outcome = "updated" if self._update(row, submitted) else "unchanged"
         if is_counted:
-            ledger.seen.add(said.chunk_no)
+            ledger.seen.add(submitted.chunk_no)
             ledger.count(outcome)
 
-    def _insert(self, said: Submitted) -> None:
-        has_embedding = said.embedding is not None
-        row = _row(said, said.published_at, has_embedding=has_embedding, is_stale=False)
-        self._rows[said.chunk_no] = row
-        self._writes[said.chunk_no] = Write(said, Change.INSERTED, None, said.embedding, is_stale=False, row=row)
+    def _insert(self, submitted: Submitted) -> None:
+        has_embedding = submitted.embedding is not None
+        row = _row(submitted, submitted.published_at, has_embedding=has_embedding, is_stale=False)
+        self._rows[submitted.chunk_no] = row
+        self._writes[submitted.chunk_no] = Write(
+            submitted, Change.INSERTED, None, submitted.embedding, is_stale=False, row=row
+        )
 
-    def _update(self, row: Stored, said: Submitted) -> bool:
+    def _update(self, row: Stored, submitted: Submitted) -> bool:
         """Update a chunk; return whether it differs from the stored one."""
-        if row.partition == said.partition and row.offset >= said.offset:
+        if row.partition == submitted.partition and row.offset >= submitted.offset:
             return False
-        is_same = row.content_hash == said.content_hash
-        takes = said.embedding is not None and (not is_same or row.is_stale or not row.has_embedding)
-        published_at = row.published_at if said.published_at is None else said.published_at
+        is_same = row.content_hash == submitted.content_hash
+        takes = submitted.embedding is not None and (not is_same or row.is_stale or not row.has_embedding)
+        published_at = row.published_at if submitted.published_at is None else submitted.published_at
         facts = (row.title, row.url, row.published_at)
-        if is_same and not takes and not row.to_delete and facts == (said.title, said.url, published_at):
+        if is_same and not takes and not row.to_delete and facts == (submitted.title, submitted.url, published_at):
             return False
         is_stale = not takes and (row.is_stale if is_same else row.has_embedding)
-        after = _row(said, published_at, has_embedding=takes or row.has_embedding, is_stale=is_stale)
-        self._rows[said.chunk_no] = after
-        self._write(said, after, takes=takes, is_same=is_same)
+        after = _row(submitted, published_at, has_embedding=takes or row.has_embedding, is_stale=is_stale)
+        self._rows[submitted.chunk_no] = after
+        self._write(submitted, after, takes=takes, is_same=is_same)
         return True
 
-    def _write(self, said: Submitted, after: Stored, *, takes: bool, is_same: bool) -> None:
-        stored, earlier = self._source.rows.get(said.chunk_no), self._writes.get(said.chunk_no)
-        if earlier and earlier.said.arrived_ms < said.arrived_ms and _shown(earlier.row) != _shown(after):
-            self._pass(said.chunk_no, earlier)
-        embedding = said.embedding if takes else earlier and earlier.embedding
+    def _write(self, submitted: Submitted, after: Stored, *, takes: bool, is_same: bool) -> None:
+        stored, earlier = self._source.rows.get(submitted.chunk_no), self._writes.get(submitted.chunk_no)
+        if earlier and earlier.said.arrived_ms < submitted.arrived_ms and _shown(earlier.row) != _shown(after):
+            self._pass(submitted.chunk_no, earlier)
+        embedding = submitted.embedding if takes else earlier and earlier.embedding
         # For a stored chunk the store itself knows whether it has a vector: one may be in progress.
         is_stale = False if takes else bool(earlier and earlier.is_stale) if is_same else bool(stored or embedding)
         kind = Change.INSERTED if stored is None else Change.REVIVED if stored.to_delete else Change.UPDATED
         old_hash = None if stored is None else stored.content_hash
-        self._writes[said.chunk_no] = Write(said, kind, old_hash, embedding, is_stale, after)
+        self._writes[submitted.chunk_no] = Write(submitted, kind, old_hash, embedding, is_stale, after)
 
     def _pass(self, chunk_no: int, write: Write) -> None:
         """Keep an intermediate text: after the earlier ones of the same chunk."""
@@ -378,17 +380,17 @@ def _shown(row: Stored) -> tuple[object, ...]:
     return row.content_hash, row.title, row.url, row.published_at
 
 
-def _row(said: Submitted, published_at: datetime | None, *, has_embedding: bool, is_stale: bool) -> Stored:
+def _row(submitted: Submitted, published_at: datetime | None, *, has_embedding: bool, is_stale: bool) -> Stored:
     return Stored(
-        said.content_hash,
-        said.title,
-        said.url,
+        submitted.content_hash,
+        submitted.title,
+        submitted.url,
         published_at,
         has_embedding,
         is_stale,
         to_delete=False,
-        partition=said.partition,
-        offset=said.offset,
+        partition=submitted.partition,
+        offset=submitted.offset,
     )
 
 

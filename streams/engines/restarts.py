@@ -79,16 +79,16 @@ class RestartPlan:
 
 
 def plan_restarts(
-    failed: Sequence[FailedWork], wanted: RestartFilter, *, restarts_max: int = RESTARTS_MAX
+    failed: Sequence[FailedWork], restart_filter: RestartFilter, *, restarts_max: int = RESTARTS_MAX
 ) -> RestartPlan:
     """Return the plan for the failed work that a filter finds: of more than `restarts_max`, the last to fail.
 
     Args:
         failed: the latest failed work, at most one more than `LOOKED_AT_MAX`.
-        wanted: the filter.
+        restart_filter: the filter.
         restarts_max: how much is restarted at once.
     """
-    found = [one for one in failed[:LOOKED_AT_MAX] if wanted.finds(one)]
+    found = [one for one in failed[:LOOKED_AT_MAX] if restart_filter.finds(one)]
     found.sort(key=lambda one: (-one.failed_ms, one.id))
     return RestartPlan(
         tuple(found[:restarts_max]),

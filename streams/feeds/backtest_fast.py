@@ -96,10 +96,10 @@ class _Sums:
         """Return for each row the sum after m arrivals."""
         return self._rows[rows, m].astype(np.int64)
 
-    def reach(self, rows: Numbers, wanted: Numbers) -> Numbers:
+    def reach(self, rows: Numbers, target: Numbers) -> Numbers:
         """Return for each row after how many arrivals the sum reaches a value; past the last if it never does."""
-        is_there = wanted <= self._rows[rows, -1]
-        found = np.searchsorted(self._flat, np.where(is_there, wanted, 0) + rows * self._stride) - rows * self._stride
+        is_there = target <= self._rows[rows, -1]
+        found = np.searchsorted(self._flat, np.where(is_there, target, 0) + rows * self._stride) - rows * self._stride
         return np.where(is_there, found, self._stride)
 
 
@@ -140,12 +140,12 @@ def _play(policy: Policy, world: Population, costs: Costs, users: Numbers, tally
         yield _Step(users[row], tick, now_ms, is_novel, pending)
         tally.requests[Trigger.NOVELTY] += int(is_novel.sum())
         tally.requests[Trigger.TIME] += int((~is_novel).sum())
-        _answer(world, costs, at, _Asked(tick, now_ms, base), sums, tally, served_ms, rebuilt)
+        _answer(world, costs, at, _Request(tick, now_ms, base), sums, tally, served_ms, rebuilt)
     tally.users_rebuilt += int(rebuilt.sum())
     _count_staleness(world, sums, served_ms, tally)
 
 
-class _Asked(NamedTuple):
+class _Request(NamedTuple):
     tick: Numbers
     now_ms: Milliseconds
     base: Numbers
@@ -155,20 +155,20 @@ def _answer(
     world: Population,
     costs: Costs,
     at: _Standing,
-    asked: _Asked,
+    request: _Request,
     sums: _Sums,
     tally: Tally,
     served_ms: Milliseconds,
     rebuilt: NDArray[np.bool_],
 ) -> None:
     """Simulate the worker's answers: without new insights a check, else a version of everything that has arrived."""
-    row, now_ms = at.row, asked.now_ms
+    row, now_ms = at.row, request.now_ms
     heads = np.searchsorted(world.arrivals_ms, now_ms, side="right")
     total = sums.at(row, heads)
-    new = total - asked.base
+    new = total - request.base
     is_built = new > 0
     begin = np.searchsorted(world.arrivals_ms, now_ms - costs.window_ms, side="left")
-    insights = total - np.minimum(sums.at(row, begin), asked.base)
+    insights = total - np.minimum(sums.at(row, begin), request.base)
     cost_ms = costs.clustering_ms(insights)
     finish_ms = np.where(is_built, now_ms + cost_ms, now_ms + 1)
     tally.rebuilds += int(is_built.sum())
@@ -184,7 +184,7 @@ def _answer(
     at.mark = np.where(is_built, heads, at.mark)
     at.looked_ms = np.where(is_built, finish_ms, now_ms)
     at.asked_ms = now_ms
-    at.tick = np.maximum(asked.tick + 1, _tick_at(world, finish_ms))
+    at.tick = np.maximum(request.tick + 1, _tick_at(world, finish_ms))
 
 
 def _tick_at(world: Population, at_ms: Milliseconds) -> Numbers:

@@ -113,13 +113,13 @@ _KINDS = tuple(frozenset(kinds) for size in (3, 1, 2) for kinds in combinations(
 class RecordedPlayer(Player):
     """The live policy with the recorded answers."""
 
-    def __init__(self, policy: Policy, costs: Costs, partition_of: Callable[[str], int], asked: AskedBy) -> None:
+    def __init__(self, policy: Policy, costs: Costs, partition_of: Callable[[str], int], causes: AskedBy) -> None:
         super().__init__(policy, costs, partition_of)
-        other = sum(one.policy_hash not in ("", policy.hash) for one in asked.values())
-        self.comparison = Comparison(recorded=len(asked), other_policy=other)
-        self._asked = asked
+        other = sum(one.policy_hash not in ("", policy.hash) for one in causes.values())
+        self.comparison = Comparison(recorded=len(causes), other_policy=other)
+        self._causes = causes
         self._asked_at: dict[tuple[int, int], list[str]] = {}
-        for user_id, now_ms in asked:
+        for user_id, now_ms in causes:
             self._asked_at.setdefault((partition_of(user_id), now_ms), []).append(user_id)
         self._coming: dict[str, deque[_Merge]] = {}
         self._recent: dict[str, deque[tuple[bytes, _Merge]]] = {}
@@ -132,7 +132,7 @@ class RecordedPlayer(Player):
                 self._coming.setdefault(user_id, deque()).append(merge)
         super().play(whole)
         played = {(request.user_id, request.now_ms) for request in self.requests}
-        for (user_id, now_ms), one in self._asked.items():
+        for (user_id, now_ms), one in self._causes.items():
             if (user_id, now_ms) not in played:
                 self.comparison.missing.append(Request(user_id, -1, now_ms, one.trigger, one.pending))
 
@@ -156,14 +156,14 @@ class RecordedPlayer(Player):
         due = index.take(tick.now_ms, USERS_PER_TICK_MAX)
         asked = self._asked_at.get((tick.partition, tick.now_ms), [])
         for user_id in dict.fromkeys([*due, *asked]):
-            if (user_id, tick.now_ms) in self._asked:
+            if (user_id, tick.now_ms) in self._causes:
                 self._judge_asked(user_id, tick, index)
             else:
                 self._judge_unasked(user_id, tick, index)
 
     def _judge_asked(self, user_id: str, tick: Ticked, index: DueIndex) -> None:
         """Judge a tick with a recorded request: search it among the possible orders of the user's events."""
-        wanted = self._asked[user_id, tick.now_ms]
+        wanted = self._causes[user_id, tick.now_ms]
         for number, order in enumerate(self._orders(user_id, tick)):
             pending = pending_of(order.row)
             verdict = judge(order.row, pending, self._policy, tick.now_ms)
@@ -221,7 +221,7 @@ class RecordedPlayer(Player):
             self._merge(user_id, merge)
 
     def _request(self, user_id: str, user: User, trigger: Trigger, now_ms: int) -> None:
-        asked = self._asked.get((user_id, now_ms))
+        asked = self._causes.get((user_id, now_ms))
         if asked is None:
             super()._request(user_id, user, trigger, now_ms)
             return

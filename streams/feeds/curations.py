@@ -107,12 +107,12 @@ def curation_of(event: ClustersCurated, order: Order) -> Curation:
     )
 
 
-def fold_curations(held: Mapping[str, Curation], said: Iterable[Curation]) -> CurationState:
+def fold_curations(stored: Mapping[str, Curation], curations: Iterable[Curation]) -> CurationState:
     """Return a reader's curations after these events: a later name replaces the earlier one, an undo removes, a repeat
     changes nothing.
     """
-    after, refused = dict(held), []
-    for one in sorted(said, key=lambda one: one.order):
+    after, refused = dict(stored), []
+    for one in sorted(curations, key=lambda one: one.order):
         before = after.get(one.curation_id)
         if one.kind is CurationKind.UNDO:
             after.pop(one.curation_id, None)

@@ -211,7 +211,7 @@ def _best_pairs(shared: _Shared, pairs: list[tuple[int, int]]) -> dict[int, int]
     return {rows[int(row)]: columns[int(column)] for row, column in chosen if weights[row, column]}
 
 
-def _ids_of(new: Sequence[Sequence[str]], continued: dict[int, str], taken: set[str], version: int) -> list[str]:
+def _ids_of(new: Sequence[Sequence[str]], continued: dict[int, str], used: set[str], version: int) -> list[str]:
     """Return the id of each cluster: the one it continues, or a new one from the version and the members.
 
     Without the version, a cluster that reappears with its former members would get the id of one that ended. The mark
@@ -223,8 +223,8 @@ def _ids_of(new: Sequence[Sequence[str]], continued: dict[int, str], taken: set[
         cluster_id = continued.get(q)
         if cluster_id is None:
             tries = (cluster_id_of([f"\0{version}.{attempt}", *members]) for attempt in count())
-            cluster_id = next(one for one in tries if one not in taken)
-            taken.add(cluster_id)
+            cluster_id = next(one for one in tries if one not in used)
+            used.add(cluster_id)
         ids.append(cluster_id)
     return ids
 

@@ -346,9 +346,9 @@ def _called(
     return called
 
 
-def _is_repeated(stems: frozenset[str], said: frozenset[str]) -> bool:
+def _is_repeated(stems: frozenset[str], words_said: frozenset[str]) -> bool:
     """Return whether a term repeats a stem, or all of it in one word (`GitHub` after `github`)."""
-    return any(_is_form(stem, other) for stem in (*stems, "".join(sorted(stems))) for other in said)
+    return any(_is_form(stem, other) for stem in (*stems, "".join(sorted(stems))) for other in words_said)
 
 
 def _is_form(word: str, other: str) -> bool:

@@ -182,14 +182,14 @@ class _Discs:
     def gathered(self, at: Complex) -> Complex:
         """Return every cluster's points around its disc's centre as they lay around their mean, spread evenly over it."""
         rows, of_row, sizes = self.members.rows, self.members.of_row, self.members.sizes
-        around = at[rows] - self.members.means(at)[of_row]
-        distance = np.abs(around)
+        context = at[rows] - self.members.means(at)[of_row]
+        distance = np.abs(context)
         inner_first = np.lexsort((np.round(distance, 9), of_row))
         rank = np.empty(len(rows))
         rank[inner_first] = np.arange(len(rows)) - (np.cumsum(sizes) - sizes)[of_row[inner_first]]
         reach = self.radii[of_row] * np.sqrt((rank + 0.5) / sizes[of_row])
         placed = at.copy()
-        placed[rows] = self.centres[of_row] + around / np.maximum(distance, 1e-12) * reach
+        placed[rows] = self.centres[of_row] + context / np.maximum(distance, 1e-12) * reach
         return placed
 
     def inward(self, at: Complex) -> Complex:
@@ -199,11 +199,11 @@ class _Discs:
     def kept_in(self, at: Complex) -> Complex:
         """Move members outside their disc to its edge."""
         rows, of_row = self.members.rows, self.members.of_row
-        around = at[rows] - self.centres[of_row]
-        distance, radius = np.abs(around), self.radii[of_row]
+        context = at[rows] - self.centres[of_row]
+        distance, radius = np.abs(context), self.radii[of_row]
         outside = distance > radius + SLACK
         placed = at.copy()
-        moved = self.centres[of_row] + around * (radius / np.maximum(distance, radius))
+        moved = self.centres[of_row] + context * (radius / np.maximum(distance, radius))
         placed[rows[outside]] = moved[outside]
         return placed
 
@@ -212,12 +212,12 @@ class _Discs:
         rows = self.members.others[mobility[self.members.others] > 0]
         if not len(self.radii) or not len(rows):
             return at
-        around = at[rows][:, None] - self.centres
-        radii = np.abs(around) / self.radii
+        context = at[rows][:, None] - self.centres
+        radii = np.abs(context) / self.radii
         nearest = radii.argmin(axis=1)
         each = np.arange(len(rows))
         inside = radii[each, nearest] < 1
-        away = around[each, nearest][inside]
+        away = context[each, nearest][inside]
         placed = at.copy()
         placed[rows[inside]] = self.centres[nearest[inside]] + away / np.maximum(np.abs(away), 1e-12) * (
             RIM * self.radii[nearest[inside]]

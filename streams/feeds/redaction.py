@@ -90,14 +90,14 @@ def redact_words(
 
 def _label(
     stored: Mapping[str, Any],
-    said: SearchedTexts,
+    searched: SearchedTexts,
     keywords: Sequence[str],
     texts: Mapping[str, str | None],
     retracted: Collection[str],
 ) -> str:
     """Return the label while the remaining texts contain all of it, else the best keywords, else the beginning of a text."""
     label = str(stored.get("label") or "")
-    if label and all(part in said for part in parts_of(label)):
+    if label and all(part in searched for part in parts_of(label)):
         return label
     if keywords:
         shown = ", ".join(keywords[:_TERMS_MAX])

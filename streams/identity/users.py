@@ -172,14 +172,14 @@ def _change_plan(folded: Folded, plan: str, at: int) -> Folded:
     return replace(folded, user=replace(folded.user, plan=plan, plan_changed_ms=at))
 
 
-def _subscribe(folded: Folded, wanted: Mapping[str, bool], at: int) -> Folded:
+def _subscribe(folded: Folded, wanted_channels: Mapping[str, bool], at: int) -> Folded:
     """Unsubscribing from an unknown channel is stored too: an older subscription may still come."""
     user = folded.user
     if at < user.replaced_ms:
         return folded
     changes = {
         channel: Subscription(subscribed, at)
-        for channel, subscribed in wanted.items()
+        for channel, subscribed in wanted_channels.items()
         if (known := user.subscriptions.get(channel)) is None or at >= known.changed_ms
     }
     return replace(

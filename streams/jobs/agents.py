@@ -72,9 +72,9 @@ class UsageAgent(TableAgent):
         DECISIONS.labels("usage-flush").inc(len(told))
         await self._note(told, left, record.partition)
 
-    async def _note(self, told: Iterable[Totals], left: Iterable[Totals], partition: int) -> None:
+    async def _note(self, totals: Iterable[Totals], left: Iterable[Totals], partition: int) -> None:
         """Write the published rows, and schedule a check of the waiting ones."""
-        for number, row in enumerate(told, start=1):
+        for number, row in enumerate(totals, start=1):
             self._rows[row.key] = encode_row(flushed(row))
             if number % ROWS_PER_TURN == 0:
                 await asyncio.sleep(0)

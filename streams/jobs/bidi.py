@@ -158,12 +158,12 @@ def _resolve_neutral(kinds: list[str], own: str) -> None:
         kinds[start:end] = [before if before == after else own] * (end - start)
 
 
-def _stretches(kinds: Sequence[str], wanted: frozenset[str]) -> Iterator[tuple[int, int]]:
+def _stretches(kinds: Sequence[str], words_wanted: frozenset[str]) -> Iterator[tuple[int, int]]:
     """Yield the ranges of letters of these kinds, as (start, end)."""
     end = 0
     while end < len(kinds):
         start = end
-        while end < len(kinds) and kinds[end] in wanted:
+        while end < len(kinds) and kinds[end] in words_wanted:
             end += 1
         if end > start:
             yield start, end

@@ -161,9 +161,9 @@ def slide_query(query: str, outline: Outline, number: int) -> str:
 
 
 def slide_prompt(
-    query: str, outline: Outline, number: int, sources: Sequence[Passage], said: Sequence[str] = ()
+    query: str, outline: Outline, number: int, sources: Sequence[Passage], points_before: Sequence[str] = ()
 ) -> tuple[str, str]:
-    """Return the system and user messages that request a slide of an outline. `said`: the bullets of earlier slides."""
+    """Return the system and user messages that request a slide of an outline. `points_before`: the bullets of earlier slides."""
     planned = outline.slides[number - 1]
     user = {
         "query": query,
@@ -171,7 +171,7 @@ def slide_prompt(
         "number": number,
         "title": planned.title,
         "points": planned.points,
-        "said": said,
+        "said": points_before,
         "sources": _told(sources),
     }
     return _SLIDE_PROMPT, _json(user)
@@ -361,13 +361,13 @@ def _sections(blocks: Iterable[Block]) -> Iterator[tuple[str, str]]:
     yield HEADING_BETWEEN.join(text for _, text in path), "\n\n".join(held)
 
 
-def relevant(wanted: str, passages: Sequence[Passage], characters_max: int) -> list[Passage]:
+def relevant(query: str, passages: Sequence[Passage], characters_max: int) -> list[Passage]:
     """Return the passages that share the most words with the request, rare words weighing more, in their order; the
     first ones if none shares any.
 
     Together at most `characters_max` characters.
     """
-    words = frozenset(_words(wanted))
+    words = frozenset(_words(query))
     bags = [words.intersection(_words(f"{passage.heading} {passage.text}")) for passage in passages]
     counts = Counter(word for bag in bags for word in bag)
     weights = {word: 1 + log(len(passages) / count) for word, count in counts.items()}

@@ -114,10 +114,10 @@ def local_deck_answer(stage: str, user: str) -> str:
     return orjson.dumps(answer).decode()
 
 
-def _outline(asked: Mapping[str, Any]) -> dict[str, Any]:
-    query, count = str(asked.get("query", "")), int(asked.get("slides", 1))
+def _outline(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    query, count = str(arguments.get("query", "")), int(arguments.get("slides", 1))
     title = cut_line(query, 80) or "Untitled"
-    parts = _divided(_merged(_sections(asked), count, query), count) or [_Part(headings=[()])]
+    parts = _divided(_merged(_sections(arguments), count, query), count) or [_Part(headings=[()])]
     slides: list[dict[str, Any]] = []
     named = set[str]()
     for number, part in enumerate(parts, start=1):
@@ -130,18 +130,18 @@ def _outline(asked: Mapping[str, Any]) -> dict[str, Any]:
     return {"title": title, "slides": slides, "is_exhausted": len(slides) < count}
 
 
-def _slide(asked: Mapping[str, Any]) -> dict[str, Any]:
-    title = str(asked.get("title") or "Untitled")
-    parts = _sections(asked)
+def _slide(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    title = str(arguments.get("title") or "Untitled")
+    parts = _sections(arguments)
     lines = [line for part in parts for line in part.lines]
-    said = set(map(str, asked.get("said", ())))
-    own = [line for line in _own(asked, lines) if line.text not in said]
-    chosen = _chosen(own, title, str(asked.get("query", "")))
+    said = set(map(str, arguments.get("said", ())))
+    own = [line for line in _own(arguments, lines) if line.text not in said]
+    chosen = _chosen(own, title, str(arguments.get("query", "")))
     if not chosen:
         return {"title": title, "bullets": [NOTHING_MORE if lines else NO_SOURCES], "notes": ""}
     shown = {line.place for line in chosen}
     rest = [line.text for line in own if line.place not in shown][:NOTES]
-    table = _table_of(parts, own, f"{title} {asked.get('query', '')}")
+    table = _table_of(parts, own, f"{title} {arguments.get('query', '')}")
     return {
         "title": title,
         "bullets": [{"text": line.text, "source": line.source} for line in chosen],
@@ -150,7 +150,7 @@ def _slide(asked: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _sections(asked: Mapping[str, Any]) -> list[_Part]:
+def _sections(arguments: Mapping[str, Any]) -> list[_Part]:
     """Return the sources section by section, without repeated sentences; lines that mean nothing alone are dropped if
     there are others.
 
@@ -159,7 +159,7 @@ def _sections(asked: Mapping[str, Any]) -> list[_Part]:
     parts: list[_Part] = []
     seen = set[str]()
     place = 0
-    for number, source in enumerate(asked.get("sources", ()), start=1):
+    for number, source in enumerate(arguments.get("sources", ()), start=1):
         document, heading = str(source.get("document", "")), str(source.get("heading", ""))
         path = tuple(filter(None, heading.split(HEADING_BETWEEN)))
         if not parts or (parts[-1].document, parts[-1].headings[0]) != (document, path):
@@ -211,17 +211,17 @@ def _named(parts: Sequence[_Part], count: int, wanted: set[str]) -> set[int]:
     return {id(part) for part, words in zip(parts, headings, strict=True) if words & rare}
 
 
-def _worthiest(parts: Sequence[_Part], count: int, wanted: set[str]) -> list[_Part]:
+def _worthiest(parts: Sequence[_Part], count: int, words_wanted: set[str]) -> list[_Part]:
     """Return the parts that contain the most requested words, those of few parts and of headings counting more, longer
     ones first, in their order; an introduction is dropped last.
     """
-    bags = [part.words & wanted for part in parts]
+    bags = [part.words & words_wanted for part in parts]
     holders = Counter(word for bag in bags for word in bag)
     weights = {word: log(1 + len(parts) / number) for word, number in holders.items()}
 
     def worth(place: int) -> tuple[bool, float, int, int]:
         part = parts[place]
-        headed = {word for path in part.headings for word in words_in("".join(path[-1:]))} & wanted
+        headed = {word for path in part.headings for word in words_in("".join(path[-1:]))} & words_wanted
         weight = sum(weights[word] * (1 + (word in headed)) for word in sorted(bags[place]))
         is_introduction = place == 0 and count > 2 and len(part.lines) > 1 and len(part.headings[0]) < 2
         return is_introduction, weight, len(part.lines), -place
@@ -339,11 +339,11 @@ def _claim(sentence: str) -> str:
     return text if _CALL.match(text) else text[:1].upper() + text[1:]
 
 
-def _own(asked: Mapping[str, Any], lines: Sequence[_Line]) -> list[_Line]:
+def _own(arguments: Mapping[str, Any], lines: Sequence[_Line]) -> list[_Line]:
     """Return the lines from the first point of a slide up to another's, in its sections; all of them if none of its
     points is a line.
     """
-    slides, number = asked.get("deck", {}).get("slides", ()), asked.get("number")
+    slides, number = arguments.get("deck", {}).get("slides", ()), arguments.get("number")
     points = {
         str(point): place
         for place, slide in enumerate(slides, start=1)

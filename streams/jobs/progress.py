@@ -46,9 +46,9 @@ def done_report(kind: Kind) -> ProgressReport:
     return ProgressReport(GENERATION_DONE if kind is Kind.GENERATION else JOB_DONE)
 
 
-def progress_events(job: Job, told: Sequence[ProgressReport], now_ms: int) -> list[JobProgressed]:
+def progress_events(job: Job, reports: Sequence[ProgressReport], now_ms: int) -> list[JobProgressed]:
     """Return the events that report on a job, the last ones up to its `seq`."""
-    first = job.seq - len(told) + 1
+    first = job.seq - len(reports) + 1
     return [
         {
             "job_id": job.id,
@@ -63,7 +63,7 @@ def progress_events(job: Job, told: Sequence[ProgressReport], now_ms: int) -> li
             "error_message": one.error_message,
             "at": now_ms,
         }
-        for place, one in enumerate(told)
+        for place, one in enumerate(reports)
     ]
 
 

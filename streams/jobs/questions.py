@@ -32,17 +32,17 @@ def normalised(question: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", question).casefold().split()).rstrip(" .!?…")
 
 
-def may_share_answer(asked: str, answered: str, *, by_meaning: bool) -> bool:
+def may_share_answer(question: str, answered: str, *, by_meaning: bool) -> bool:
     """Return whether a question may get the answer to a similar one.
 
     `by_meaning`: their vectors come from a model of meaning, so that other words may ask the same.
     """
-    if normalised(asked) == normalised(answered):
+    if normalised(question) == normalised(answered):
         return True
-    return by_meaning and _Asked(asked).binds == _Asked(answered).binds
+    return by_meaning and _Question(question).binds == _Question(answered).binds
 
 
-class _Asked:
+class _Question:
     """What another wording must keep."""
 
     def __init__(self, question: str) -> None:

@@ -144,9 +144,9 @@ def month_of(period: str) -> tuple[tuple[int, int], tuple[int, int]]:
     return (year, month), (year + month // 12, month % 12 + 1)
 
 
-def _with(held: Totals, seq: int) -> tuple[int, tuple[int, ...]]:
+def _with(totals: Totals, seq: int) -> tuple[int, tuple[int, ...]]:
     """Return the run without gaps and the numbers beyond it, with one number added."""
-    upto, ahead = held.upto_seq, sorted({*held.ahead, seq})
+    upto, ahead = totals.upto_seq, sorted({*totals.ahead, seq})
     while ahead and ahead[0] == upto + 1:
         upto = ahead.pop(0)
     return upto, tuple(ahead)

@@ -130,10 +130,10 @@ def leaderboard(page: int, rated: Sequence[Rated], better: int) -> dict[str, Any
     return {"page": page, "users": users, "next_cursor": str(page + 1) if len(rated) > PAGE_USERS else None}
 
 
-def ads(held: Iterable[Ad]) -> dict[str, Any]:
+def ads(stored: Iterable[Ad]) -> dict[str, Any]:
     """Return all advertisements by id; a payload is the submitted JSON, unchanged.
 
     It is not parsed: too deeply nested JSON must not break the others.
     """
-    shown = sorted((ad.ad_id, ad.payload) for ad in held if ad.payload is not None)
+    shown = sorted((ad.ad_id, ad.payload) for ad in stored if ad.payload is not None)
     return {"ads": [{"ad_id": ad_id, "payload": orjson.Fragment(payload)} for ad_id, payload in shown]}

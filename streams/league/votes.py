@@ -39,17 +39,17 @@ class Settled:
     changed: tuple[Word, ...] = ()
 
 
-def settle_words(held: Mapping[Whose, Word], words: Iterable[Word]) -> Settled:
+def settle_words(stored_words: Mapping[Whose, Word], words: Iterable[Word]) -> Settled:
     """Compare the last vote and prediction of each user and match with the stored state.
 
     A repeat keeps the original time: a user who voted before kickoff and repeats it afterwards has voted before.
     """
-    last = dict(held)
+    last = dict(stored_words)
     for word in sorted(words, key=lambda word: word.cause.order):
         known = last.get(word.whose)
         if known is None or known.cause.order < word.cause.order:
             is_repeat = known is not None and known.said == word.said
             last[word.whose] = replace(word, said_ms=min(known.said_ms, word.said_ms)) if known and is_repeat else word
-    stored = [word for whose, word in last.items() if word != held.get(whose)]
-    changed = [word for word in stored if word.whose not in held or held[word.whose].said != word.said]
+    stored = [word for whose, word in last.items() if word != stored_words.get(whose)]
+    changed = [word for word in stored if word.whose not in stored_words or stored_words[word.whose].said != word.said]
     return Settled(tuple(stored), tuple(changed))

@@ -53,16 +53,20 @@ class Delta(NamedTuple):
     after: Place
 
 
-def with_piece(held: Written | None, piece: Piece) -> Written:
+def with_piece(written: Written | None, piece: Piece) -> Written:
     """Return the state after a piece. A piece of an abandoned attempt changes nothing; a later attempt begins again."""
-    if held is None or held.request_id != piece.request_id or (held.epoch, held.attempt) < (piece.epoch, piece.attempt):
-        held = Written(piece.request_id, piece.epoch, piece.attempt, "", is_whole=True)
-    elif (held.epoch, held.attempt) > (piece.epoch, piece.attempt):
-        return held
-    if piece.start > len(held.text):
-        return replace(held, is_whole=False, has_ended=held.has_ended or piece.is_end)
-    more = piece.text[len(held.text) - piece.start :]
-    return replace(held, text=held.text + more, has_ended=held.has_ended or piece.is_end)
+    if (
+        written is None
+        or written.request_id != piece.request_id
+        or (written.epoch, written.attempt) < (piece.epoch, piece.attempt)
+    ):
+        written = Written(piece.request_id, piece.epoch, piece.attempt, "", is_whole=True)
+    elif (written.epoch, written.attempt) > (piece.epoch, piece.attempt):
+        return written
+    if piece.start > len(written.text):
+        return replace(written, is_whole=False, has_ended=written.has_ended or piece.is_end)
+    more = piece.text[len(written.text) - piece.start :]
+    return replace(written, text=written.text + more, has_ended=written.has_ended or piece.is_end)
 
 
 def delta_after(place: Place | None, written: Written | None) -> Delta | None:

@@ -210,7 +210,11 @@ def _is_missing(word: str, named: frozenset[str]) -> bool:
 
 
 def _lead(
-    query: str, best: Sequence[_Element], wanted: frozenset[str], counted: re.Match[str] | None, of: AskedKind | None
+    query: str,
+    best: Sequence[_Element],
+    words_wanted: frozenset[str],
+    counted: re.Match[str] | None,
+    of: AskedKind | None,
 ) -> str:
     """Return the sources' answer to the kind of question, as a sentence: how many, when, where, who, or the text of the
     nearest source.
@@ -229,22 +233,22 @@ def _lead(
         span = " to ".join(dict.fromkeys((others[0], others[-1]))) if others else ""
         more = f"; the others from {span}" if others else ""
         return f"The nearest source {mark} dates from {date}{more}."
-    if kind == "where" and (channels := _channels_of(best, wanted)):
+    if kind == "where" and (channels := _channels_of(best, words_wanted)):
         return f"It is reported in {_listed(channels)}."
     if kind in ("who", "whom"):
         # Only of sources that share as much as the nearest: others are about somebody else.
-        near = [one for one in best[:SHOWN_MAX] if len(one.words & wanted) >= len(first.words & wanted)]
+        near = [one for one in best[:SHOWN_MAX] if len(one.words & words_wanted) >= len(first.words & words_wanted)]
         people = list(dict.fromkeys(name for one in near for name in PERSON.findall(one.text)))
         if people:
             return f"The sources name {_listed(people)}."
-        return f"No source names a person; the nearest one {mark} says: {shown_of(first.text, wanted)}"
-    return _lead_of_text(query, first, mark, wanted, of)
+        return f"No source names a person; the nearest one {mark} says: {shown_of(first.text, words_wanted)}"
+    return _lead_of_text(query, first, mark, words_wanted, of)
 
 
-def _channels_of(best: Sequence[_Element], wanted: frozenset[str]) -> list[str]:
+def _channels_of(best: Sequence[_Element], words_wanted: frozenset[str]) -> list[str]:
     """Return the channels of sources; none if the query names one of them, and so asks for another place."""
     channels = list(dict.fromkeys(one.attributes["channel"] for one in best if one.attributes.get("channel")))
-    is_named = any(words_of(channel.rpartition("/")[2]) <= wanted for channel in channels)
+    is_named = any(words_of(channel.rpartition("/")[2]) <= words_wanted for channel in channels)
     return [] if is_named or best[0].attributes.get("document") else channels
 
 
@@ -262,9 +266,9 @@ def _dates_of(query: str, one: _Element, said: str) -> list[str]:
     return value.named_in(said) or value.named_in(one.heading)
 
 
-def _lead_of_text(query: str, first: _Element, mark: str, wanted: frozenset[str], of: AskedKind | None) -> str:
+def _lead_of_text(query: str, first: _Element, mark: str, words_wanted: frozenset[str], of: AskedKind | None) -> str:
     """Return the text of the nearest source, and the thing of the requested kind or the date, if it is certain."""
-    said = shown_of(first.text, wanted, of or asked_value(query), first.heading)
+    said = shown_of(first.text, words_wanted, of or asked_value(query), first.heading)
     named = [] if of is None else of.named_in(first.text)
     if of is not None and of.is_certain and not named:
         return f"No {of.name} is named; the nearest source {mark} says: {said}"
@@ -283,11 +287,11 @@ def _listed(names: Sequence[str]) -> str:
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
-def _of_history(wanted: frozenset[str], elements: Sequence[_Element]) -> str:
+def _of_history(words_wanted: frozenset[str], elements: Sequence[_Element]) -> str:
     """Return the earlier questions; "" if there were none."""
     asked = [one for one in elements if one.tag == "log" and one.attributes.get("type") == "user_query"]
     # "What did I ask about the controller?" asks for some of them.
-    about = [one for one in asked if wanted & one.words] or asked
+    about = [one for one in asked if words_wanted & one.words] or asked
     if about:
         shown = [
             f"- {one.attributes.get('at', '')[:16].replace('T', ' ')}: {shortened(one.text)}"
@@ -301,7 +305,7 @@ def _of_history(wanted: frozenset[str], elements: Sequence[_Element]) -> str:
     return ""
 
 
-def _best(query: str, wanted: frozenset[str], elements: Sequence[_Element]) -> list[_Element]:
+def _best(query: str, words_wanted: frozenset[str], elements: Sequence[_Element]) -> list[_Element]:
     """Return those that share enough with the query, the best first, without repeated texts; only those of a date that
     the query names, if there are any.
     """
@@ -313,16 +317,16 @@ def _best(query: str, wanted: frozenset[str], elements: Sequence[_Element]) -> l
     ]
     if dated:
         elements = dated
-        wanted = frozenset(word for word in wanted if not word.isdigit())
-    groups = {group for word in subject_words(query) if (group := words_of(word) & wanted)}
+        words_wanted = frozenset(word for word in words_wanted if not word.isdigit())
+    groups = {group for word in subject_words(query) if (group := words_of(word) & words_wanted)}
     least = 2 if len(groups) >= _WORDS_OF_TWO else 1
     elements = [one for one in elements if sum(not group.isdisjoint(one.words) for group in groups) >= least]
-    ranked = _ranked(wanted, elements)
+    ranked = _ranked(words_wanted, elements)
     if not ranked:
-        return dated[:SHOWN_MAX] if dated and not wanted else []
+        return dated[:SHOWN_MAX] if dated and not words_wanted else []
     if ranked[0].score < _SHARE_MIN:
         # Near by meaning rather than by words: the nearest come first.
-        return [one for one in elements if one.tag == "source" and one.words & wanted][:1]
+        return [one for one in elements if one.tag == "source" and one.words & words_wanted][:1]
     near = [one.element for one in ranked if one.score >= _NEAR_BEST * ranked[0].score]
     kind = asked_kind(query)
     if kind is not None:
@@ -344,13 +348,13 @@ def _dates_in(query: str) -> tuple[str, ...]:
     return tuple(months_of(query) or _DATE.findall(query))
 
 
-def _ranked(wanted: frozenset[str], elements: Sequence[_Element]) -> list[_Scored]:
+def _ranked(words_wanted: frozenset[str], elements: Sequence[_Element]) -> list[_Scored]:
     """Return elements that share words with the query, by the share of its weight that they contain; ties keep their order."""
-    bags = [one.words & wanted for one in elements]
+    bags = [one.words & words_wanted for one in elements]
     shared = Counter(word for bag in bags for word in bag)
     # They were found by these words, so a word that is rare among them is rarer elsewhere: half the usual weight of rarity.
     weights = {word: 1 + 0.5 * log(len(elements) / count) for word, count in shared.items()}
-    total = sum(weights.get(word, _ABSENT_WEIGHT_MAX) for word in sorted(wanted))
+    total = sum(weights.get(word, _ABSENT_WEIGHT_MAX) for word in sorted(words_wanted))
     scored = [
         _Scored(sum(weights[word] for word in sorted(bag)) / total, one)
         for bag, one in zip(bags, elements, strict=True)
@@ -372,28 +376,28 @@ def _keywords(query: str) -> list[str]:
     return list(dict.fromkeys([*words, *others]))[: 2 * KEYWORDS_MAX]
 
 
-def _is_related(wanted: frozenset[str], memory: Mapping[str, Any]) -> bool:
+def _is_related(words_wanted: frozenset[str], memory: Mapping[str, Any]) -> bool:
     tags = memory.get("tags")
     words = words_of(f"{memory.get('summary', '')} {' '.join(map(str, tags)) if isinstance(tags, list) else ''}")
     # One word of many is chance.
-    return bool(wanted) and len(wanted & words) * 2 >= len(wanted)
+    return bool(words_wanted) and len(words_wanted & words) * 2 >= len(words_wanted)
 
 
 def _section(
-    tag: str, elements: Iterable[_Element], wanted: frozenset[str], of: AskedKind | None = None, opening: str = ""
+    tag: str, elements: Iterable[_Element], words_wanted: frozenset[str], of: AskedKind | None = None, opening: str = ""
 ) -> list[str]:
-    written = [_written(one, wanted, of) for one in elements]
+    written = [_written(one, words_wanted, of) for one in elements]
     return [opening or f"<{tag}>", *written, f"</{tag}>"] if written else []
 
 
-def _written(one: _Element, wanted: frozenset[str], of: AskedKind | None) -> str:
+def _written(one: _Element, words_wanted: frozenset[str], of: AskedKind | None) -> str:
     given = "".join(f' {name}="{value}"' for name, value in one.attributes.items())
     if not one.attributes.get("document"):
         text = shortened(one.text, TEXT_CHARACTERS_MAX)
     elif len(one.text) <= TEXT_CHARACTERS_MAX:
         text = one.text
     else:
-        text = passage_of(one.text, wanted, of, one.heading)
+        text = passage_of(one.text, words_wanted, of, one.heading)
     return f"<{one.tag}{given}>{text}</{one.tag}>"
 
 

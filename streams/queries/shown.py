@@ -25,13 +25,13 @@ _CODE_WEIGHT = 0.5
 _FENCE = re.compile(r"\s*(?:`{3,}|~{3,})")
 
 
-def passage_of(text: str, wanted: frozenset[str], of: AskedKind | None, about: str = "") -> str:
+def passage_of(text: str, words_wanted: frozenset[str], of: AskedKind | None, about: str = "") -> str:
     """Return the part of a long text that shares most with the query: its best sentence, and the following ones that fit.
 
     `about`: the heading above it.
     """
     lines = _lines(text)
-    first = _best(lines, wanted, of, about)
+    first = _best(lines, words_wanted, of, about)
     kept, room = [shortened(lines[first].text, TEXT_CHARACTERS_MAX)], TEXT_CHARACTERS_MAX
     for line in lines[first + 1 :]:
         room -= len(kept[-1])
@@ -41,10 +41,10 @@ def passage_of(text: str, wanted: frozenset[str], of: AskedKind | None, about: s
     return "\n".join(kept)
 
 
-def shown_of(text: str, wanted: frozenset[str], of: AskedKind | None = None, about: str = "") -> str:
+def shown_of(text: str, words_wanted: frozenset[str], of: AskedKind | None = None, about: str = "") -> str:
     """Return the sentence of a text that answers best, and the following ones while it is short."""
     lines = _lines(text)
-    first = _best(lines, wanted, of, about)
+    first = _best(lines, words_wanted, of, about)
     rest = [line.text for line in lines[first:] if not line.is_code]
     return shortened(" ".join(rest) if first == 0 and rest else lines[first].text)
 
@@ -86,20 +86,20 @@ def _cells(row: str) -> str:
     return unmarked(" \u00b7 ".join(cell.strip() for cell in row.strip().strip("|").split("|")))
 
 
-def _best(lines: Sequence[_Line], wanted: frozenset[str], of: AskedKind | None, about: str) -> int:
+def _best(lines: Sequence[_Line], words_wanted: frozenset[str], of: AskedKind | None, about: str) -> int:
     """Return the line that shares most with the query, words of few lines counting more; if any names a thing of the
     requested kind, only those count.
 
     Of those with a date, a number or a person, only such that share nearly as much as the best. What the heading shares,
     each line shares.
     """
-    bags = [wanted & words_of(line.text) for line in lines]
+    bags = [words_wanted & words_of(line.text) for line in lines]
     counts = Counter(word for bag in bags for word in bag)
     scores = [
         sum(1 + 0.5 * log(len(lines) / counts[word]) for word in sorted(bag)) * (_CODE_WEIGHT if line.is_code else 1)
         for line, bag in zip(lines, bags, strict=True)
     ]
-    shared = [len(bag | (wanted & words_of(about))) for bag in bags]
+    shared = [len(bag | (words_wanted & words_of(about))) for bag in bags]
     least = 1 if of is None or not of.is_value else max(1, max(shared) - 1)
     naming = [place for place, line in enumerate(lines) if of and shared[place] >= least and of.named_in(line.text)]
     return max(naming or range(len(lines)), key=lambda place: (scores[place], -place))

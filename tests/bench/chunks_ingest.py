@@ -133,7 +133,7 @@ async def _figures(stack: LocalStack, runs: int, made: Made) -> list[Figure]:
         await migrate(pool)
         await admin.ensure_topics(all_topics(), replication_factor=1)
         await registry.register(TOPICS.values())
-        around = ProcessContext(pool, client, admin, registry, await registry.codec(), ProductClock())
+        context = ProcessContext(pool, client, admin, registry, await registry.codec(), ProductClock())
         settle_heap()  # as every process of the product does; the texts of the benchmark are not its garbage
         seconds: dict[tuple[str, str], list[float]] = {}
         for run in range(runs):
@@ -141,7 +141,7 @@ async def _figures(stack: LocalStack, runs: int, made: Made) -> list[Figure]:
                 await pool.execute(EMPTY)
                 for number, name in enumerate(PASSES):
                     spent = await (
-                        _ours(around, made, run, number) if system == OURS else _peer(pool, made, system, number)
+                        _ours(context, made, run, number) if system == OURS else _peer(pool, made, system, number)
                     )
                     seconds.setdefault((name, system), []).append(spent)
     return [
@@ -150,12 +150,12 @@ async def _figures(stack: LocalStack, runs: int, made: Made) -> list[Figure]:
     ]
 
 
-async def _publish(around: ProcessContext, events: Iterator[dict[str, Any]]) -> None:
-    producer = AsyncProducer(around.client, client_id="bench", linger_ms=20)
+async def _publish(context: ProcessContext, events: Iterator[dict[str, Any]]) -> None:
+    producer = AsyncProducer(context.client, client_id="bench", linger_ms=20)
     acks = []
     for i, event in enumerate(events):
         key = TOPICS[TOPIC].key_of(event)
-        acks.append(await producer.enqueue(TOPIC, around.codec.encode(TOPIC, event), key=key))
+        acks.append(await producer.enqueue(TOPIC, context.codec.encode(TOPIC, event), key=key))
         if i % 1_000 == 0:
             await asyncio.sleep(0)
     await asyncio.gather(*acks)
@@ -165,8 +165,8 @@ async def _publish(around: ProcessContext, events: Iterator[dict[str, Any]]) -> 
 class _Timed(ChunksSink):
     """Says how long so many events took, from when the first of them was taken up: joining the group is not ingest."""
 
-    def __init__(self, around: ProcessContext, events: int) -> None:
-        super().__init__(around, load_passports())
+    def __init__(self, context: ProcessContext, events: int) -> None:
+        super().__init__(context, load_passports())
         self._left = events
         self.done = asyncio.Event()
         self.began = self.ended = 0.0
@@ -184,11 +184,11 @@ class _Timed(ChunksSink):
             self.done.set()
 
 
-async def _ours(around: ProcessContext, made: Made, run: int, number: int) -> float:
+async def _ours(context: ProcessContext, made: Made, run: int, number: int) -> float:
     ingest_id = f"run-{run}-pass-{number}"
-    await _publish(around, made.events(ingest_id, number))
-    sink, stop = _Timed(around, len(made.texts)), asyncio.Event()
-    running = asyncio.create_task(BatchConsumer(sink, around).run(stop))
+    await _publish(context, made.events(ingest_id, number))
+    sink, stop = _Timed(context, len(made.texts)), asyncio.Event()
+    running = asyncio.create_task(BatchConsumer(sink, context).run(stop))
     try:
         await asyncio.wait_for(sink.done.wait(), DONE_SECONDS_MAX)
     finally:
@@ -199,7 +199,7 @@ async def _ours(around: ProcessContext, made: Made, run: int, number: int) -> fl
     )
     chunks = len(made.texts)
     wanted = ((chunks, 0, 0, 0), (0, 0, chunks, 0), (0, chunks // 10, chunks - chunks // 10, 0))[number]
-    found = tuple(map(int, await around.pool.fetchrow(counted, ingest_id)))
+    found = tuple(map(int, await context.pool.fetchrow(counted, ingest_id)))
     assert found == wanted, f"pass {number} counted {found}, not {wanted}"
     return sink.ended - sink.began
 

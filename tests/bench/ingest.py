@@ -89,12 +89,12 @@ def events(path: Path, count: int) -> list[dict[str, Any]]:
     return many[:count]
 
 
-async def publish(around: ProcessContext, rows: Sequence[dict[str, Any]]) -> None:
+async def publish(context: ProcessContext, rows: Sequence[dict[str, Any]]) -> None:
     """Send insights to the log, and wait until they are there."""
-    producer = AsyncProducer(around.client, client_id="bench", linger_ms=20)
+    producer = AsyncProducer(context.client, client_id="bench", linger_ms=20)
     acks = []
     for i, row in enumerate(rows):
-        acks.append(await producer.enqueue(TOPIC, around.codec.encode(TOPIC, row), key=row["channel_id"]))
+        acks.append(await producer.enqueue(TOPIC, context.codec.encode(TOPIC, row), key=row["channel_id"]))
         if i % 1_000 == 0:
             await asyncio.sleep(0)
     await asyncio.gather(*acks)
@@ -104,15 +104,15 @@ async def publish(around: ProcessContext, rows: Sequence[dict[str, Any]]) -> Non
 class Bench:
     """A stack and what is measured on it."""
 
-    def __init__(self, around: ProcessContext, environment: Mapping[str, str], server: psutil.Process) -> None:
-        self._around = around
+    def __init__(self, context: ProcessContext, environment: Mapping[str, str], server: psutil.Process) -> None:
+        self._context = context
         self._environment = environment
         self._server = server
         self.spent: dict[tuple[str, int], list[Spent]] = defaultdict(list)
 
     async def sink(self, rows: int, processes: int) -> Spent:
         """The log into the table, from the moment that all processes may begin; joining the group is not ingest."""
-        await self._around.pool.execute(EMPTY)
+        await self._context.pool.execute(EMPTY)
         async with self._ready(processes) as started:
             before, server_before, began = _costs(started), self._server_cpu(), monotonic_seconds()
             for process in started:
@@ -149,7 +149,7 @@ class Bench:
         self, rows: int, processes: Sequence[asyncio.subprocess.Process], deadline_seconds: float
     ) -> None:
         query = "SELECT COALESCE(sum(current_seq), 0) FROM channels"
-        while await self._around.pool.fetchval(query) < rows:
+        while await self._context.pool.fetchval(query) < rows:
             if any(process.returncode is not None for process in processes):
                 raise RuntimeError("a process of the benchmark ended before all was stored")
             if monotonic_seconds() > deadline_seconds:
@@ -158,7 +158,7 @@ class Bench:
 
     async def copy(self, records: Sequence[tuple[Any, ...]], like: str, kind: str = "TABLE") -> Spent:
         """The rows into a fresh table."""
-        async with self._around.pool.acquire() as connection:
+        async with self._context.pool.acquire() as connection:
             await connection.execute(f"CREATE {kind} peer (LIKE insights {like})")
             server_before, cpu_before, began = self._server_cpu(), time.process_time(), monotonic_seconds()
             for first in range(0, len(records), InsightsSink.batch_max):
@@ -234,17 +234,17 @@ async def _run(stack: LocalStack, runs: int, sizes: Sequence[int]) -> list[Figur
         await migrate(pool)
         await admin.ensure_topics(all_topics(), replication_factor=1)
         await registry.register(TOPICS.values())
-        around = ProcessContext(pool, client, admin, registry, await registry.codec(), ProductClock())
+        context = ProcessContext(pool, client, admin, registry, await registry.codec(), ProductClock())
         # Of the bundled server, whose backends are its children.
         server = psutil.Process(await pool.fetchval("SELECT pg_backend_pid()")).parent()
         assert server is not None
-        bench = Bench(around, given, server)
+        bench = Bench(context, given, server)
         folder = os.environ.get("HW_DATA")
         rows = events(Path(folder) / "commits.jsonl.gz" if folder else SAMPLE, max(sizes))
         settle_heap()
         sent = 0
         for count in sizes:
-            await publish(around, rows[sent:count])
+            await publish(context, rows[sent:count])
             sent = count
             await bench.measure(rows[:count], runs, is_largest=count == max(sizes))
     return figures_of(bench.spent)

@@ -42,10 +42,10 @@ async def main() -> None:
     client = settings.kafka_client()
     registry = Registry(settings.registry_access())
     async with await open_pool(settings.database) as pool:
-        around = ProcessContext(pool, client, Admin(client), registry, await registry.codec(), ProductClock())
-        sink = GatedSink(around.codec, around.clock, around.pool, dimensions=DIMENSIONS)
+        context = ProcessContext(pool, client, Admin(client), registry, await registry.codec(), ProductClock())
+        sink = GatedSink(context.codec, context.clock, context.pool, dimensions=DIMENSIONS)
         sink.go, stop = asyncio.Event(), asyncio.Event()
-        consumer = BatchConsumer(sink, around)
+        consumer = BatchConsumer(sink, context)
         settle_heap()  # as a role does
         running = asyncio.create_task(consumer.run(stop))
         while not consumer.readings and not running.done():  # noqa: ASYNC110 (the consumer says so to nobody)

@@ -78,7 +78,7 @@ WorkerT = TypeVar("WorkerT", bound=RebuildWorker)
 class Bench:
     """The parts, and a channel of insights of which more and more are there."""
 
-    around: ProcessContext
+    context: ProcessContext
     settings: Settings
     redis: RedisLink
     requests: int = 0
@@ -92,12 +92,12 @@ class Bench:
     def worker(self, pool: ClusterPool, window: int, kind: type[WorkerT]) -> WorkerT:
         """A worker whose windows have so many insights at most."""
         settings = replace(self.settings, rebuild_insights_max=window)
-        return kind(self.around, settings, load_policy(), self.redis, pool)
+        return kind(self.context, settings, load_policy(), self.redis, pool)
 
     def request(self, user_id: str) -> RebuildRequested:
         """A demand of a user."""
         return RebuildRequested(
-            user_id=user_id, trigger="manual", forced=True, planned_at=self.around.clock(), tick_position="", pending=0,
+            user_id=user_id, trigger="manual", forced=True, planned_at=self.context.clock(), tick_position="", pending=0,
             plan="free", last_active_at=None, last_clustered_at=None, last_checked_at=None, last_enqueued_at=None,
             policy_hash="", is_changed=False, demanded_revision=0,
         )  # fmt: skip
@@ -106,14 +106,16 @@ class Bench:
         """Another one, subscribed to the channel."""
         self.users += 1
         user_id = f"user-{self.users}"
-        now = to_datetime(self.around.clock())
-        await self.around.pool.execute("INSERT INTO user_stats (user_id, last_active_at) VALUES ($1, $2)", user_id, now)
-        await self.around.pool.execute("INSERT INTO subscriptions VALUES ($1, $2, true, 1)", user_id, CHANNEL)
+        now = to_datetime(self.context.clock())
+        await self.context.pool.execute(
+            "INSERT INTO user_stats (user_id, last_active_at) VALUES ($1, $2)", user_id, now
+        )
+        await self.context.pool.execute("INSERT INTO subscriptions VALUES ($1, $2, true, 1)", user_id, CHANNEL)
         return user_id
 
     async def head(self, seq: int) -> None:
         """The channel has so many insights from now on."""
-        await self.around.pool.execute("UPDATE channels SET current_seq = $1", seq)
+        await self.context.pool.execute("UPDATE channels SET current_seq = $1", seq)
 
     async def rebuild(self, worker: RebuildWorker, user_id: str) -> float:
         """One request as the consumer framework hands it over; the seconds until it is stored."""
@@ -121,7 +123,7 @@ class Bench:
         event = Event(Record(REBUILD_REQUESTED, 0, self.requests, 1, b"", b"", []), self.request(user_id))
         began = monotonic_seconds()
         prepared = await worker.prepare([event])
-        async with self.around.pool.acquire() as tx, tx.transaction():
+        async with self.context.pool.acquire() as tx, tx.transaction():
             await worker.apply(tx, [event], prepared)
         await worker.settle(prepared)
         seconds = monotonic_seconds() - began
@@ -138,11 +140,11 @@ def _check(works: Sequence[Work]) -> None:
 # -- insights ----------------------------------------------------------------------------------------------------------
 
 
-async def _store_insights(around: ProcessContext, count: int) -> None:
+async def _store_insights(context: ProcessContext, count: int) -> None:
     """The latest of the data in one channel, a second apart, the last one now; none counts yet."""
     texts = [line["text"] for line in data.insights()][-count:]
     vectors = latest_vectors(count)
-    now_ms = around.clock()
+    now_ms = context.clock()
     records = (
         (
             *(f"insight-{n}", CHANNEL, n + 1, at := to_datetime(now_ms - (count - n) * 1_000), at),
@@ -154,8 +156,8 @@ async def _store_insights(around: ProcessContext, count: int) -> None:
         *("insight_id", "channel_id", "seq", "ts", "arrived_at"),
         *("text", "embedding", "embedding_model", "source_partition", "source_offset"),
     )
-    await around.pool.execute("INSERT INTO channels (channel_id, current_seq) VALUES ($1, 0)", CHANNEL)
-    async with around.pool.acquire() as connection:
+    await context.pool.execute("INSERT INTO channels (channel_id, current_seq) VALUES ($1, 0)", CHANNEL)
+    async with context.pool.acquire() as connection:
         await connection.copy_records_to_table("insights", records=records, columns=names)
         await connection.execute("ANALYZE insights")
 
@@ -270,18 +272,18 @@ async def _at_once(bench: Bench, url: str, users: int, window: int) -> None:
 
 
 async def _until_all_are_stored(bench: Bench, timed: _Timed, user_ids: Sequence[str]) -> None:
-    producer = AsyncProducer(bench.around.client, client_id="bench", linger_ms=20)
+    producer = AsyncProducer(bench.context.client, client_id="bench", linger_ms=20)
     acks = []
     for user_id in user_ids:
         request = bench.request(user_id)
         key = TOPICS[REBUILD_REQUESTED].key_of(request)
         acks.append(
-            await producer.enqueue(REBUILD_REQUESTED, bench.around.codec.encode(REBUILD_REQUESTED, request), key=key)
+            await producer.enqueue(REBUILD_REQUESTED, bench.context.codec.encode(REBUILD_REQUESTED, request), key=key)
         )
     await asyncio.gather(*acks)
     await producer.close()
     stop = asyncio.Event()
-    running = asyncio.create_task(BatchConsumer(timed, bench.around).run(stop))
+    running = asyncio.create_task(BatchConsumer(timed, bench.context).run(stop))
     deadline = monotonic_seconds() + DONE_SECONDS_MAX
     while len(timed.waited) < len(user_ids):
         if running.done():
@@ -312,11 +314,11 @@ async def _run(stack: LocalStack, runs: int, windows: Sequence[int], users: int,
         await migrate(pool)
         await admin.ensure_topics(all_topics(), replication_factor=1)
         await registry.register(TOPICS.values())
-        around = ProcessContext(pool, client, admin, registry, await registry.codec(), ProductClock())
+        context = ProcessContext(pool, client, admin, registry, await registry.codec(), ProductClock())
         largest = max(*windows, users_window if users else 0)
-        await _store_insights(around, largest + 2 * (largest // 100))
+        await _store_insights(context, largest + 2 * (largest // 100))
         settle_heap()  # as a role does
-        bench, url = Bench(around, settings, redis), str(found.database)
+        bench, url = Bench(context, settings, redis), str(found.database)
         for _ in range(runs):
             for window in windows:
                 await _alone(bench, window)

@@ -24,7 +24,7 @@ def application() -> Starlette:
         os.environ["REDIS_URL"], decode_responses=True, max_connections=10_000, socket_timeout=2 * BLOCK_MS / 1000
     )
 
-    async def told(job_id: str, last: str) -> AsyncIterator[str]:
+    async def published(job_id: str, last: str) -> AsyncIterator[str]:
         name, place = f"gen_progress:{job_id}", last
         while True:
             found = await redis.xread({name: place}, block=BLOCK_MS)
@@ -37,7 +37,7 @@ def application() -> Starlette:
 
     async def events(request: Request) -> Response:
         last = request.headers.get("last-event-id", "0-0")
-        return StreamingResponse(told(request.path_params["job_id"], last), media_type="text/event-stream")
+        return StreamingResponse(published(request.path_params["job_id"], last), media_type="text/event-stream")
 
     async def ready(_request: Request) -> Response:
         return PlainTextResponse("ready")

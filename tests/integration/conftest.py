@@ -33,7 +33,7 @@ _REDIS_NUMBER = 1
 
 
 @pytest.fixture(scope="module")
-async def around(stack: Stack) -> AsyncIterator[ProcessContext]:
+async def context(stack: Stack) -> AsyncIterator[ProcessContext]:
     """What every consumer of a process shares."""
     async with surroundings(stack) as made:
         yield made

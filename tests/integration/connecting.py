@@ -170,28 +170,28 @@ def event(topic: str, value: dict[str, Any], *, partition: int = 0, offset: int 
     return Event(Record(topic, partition, offset, arrived_ms, b"", b"", []), value)
 
 
-async def in_transaction(around: ProcessContext, handler: Any, events: Sequence[Event]) -> Any:
+async def in_transaction(context: ProcessContext, handler: Any, events: Sequence[Event]) -> Any:
     """One batch through a handler, without a consumer; returns its dead letters."""
     prepared = await handler.prepare(events)
     try:
-        async with around.pool.acquire() as tx, tx.transaction():
+        async with context.pool.acquire() as tx, tx.transaction():
             return await handler.apply(tx, events, prepared)
     finally:
         await handler.settle(prepared)
 
 
-async def in_outbox(around: ProcessContext, topic: str, key: str | None = None) -> list[Any]:
+async def in_outbox(context: ProcessContext, topic: str, key: str | None = None) -> list[Any]:
     """What waits to be published in a topic, under one key or under any, in order; None for a tombstone."""
     query = "SELECT value FROM outbox WHERE topic = $1 AND ($2::bytea IS NULL OR key = $2) ORDER BY id"
-    rows = await around.pool.fetch(query, topic, None if key is None else key.encode())
-    return [None if row["value"] is None else around.codec.decode(topic, row["value"]) for row in rows]
+    rows = await context.pool.fetch(query, topic, None if key is None else key.encode())
+    return [None if row["value"] is None else context.codec.decode(topic, row["value"]) for row in rows]
 
 
 class Speaker:
     """Says events on somebody's behalf, and hands them to the sink of their topic."""
 
-    def __init__(self, around: ProcessContext, sinks: Mapping[str, Any]) -> None:
-        self.around = around
+    def __init__(self, context: ProcessContext, sinks: Mapping[str, Any]) -> None:
+        self.context = context
         self._sinks = sinks
         self._at = 1_000
 
@@ -203,5 +203,5 @@ class Speaker:
 
     async def stores(self, *events: Event) -> list[str]:
         """One batch through the sink that reads these events; why events were refused."""
-        dead = await in_transaction(self.around, self._sinks[events[0].record.topic], events)
+        dead = await in_transaction(self.context, self._sinks[events[0].record.topic], events)
         return [letter.reason for letter in dead]

@@ -55,9 +55,9 @@ async def own_database(stack: Stack) -> AsyncIterator[ProcessContext]:
     await connection.close()
 
 
-async def address_of(stack: Stack, around: ProcessContext) -> str:
+async def address_of(stack: Stack, context: ProcessContext) -> str:
     """The address of this context's database."""
-    return _beside(stack.database, await around.pool.fetchval("SELECT current_database()"))
+    return _beside(stack.database, await context.pool.fetchval("SELECT current_database()"))
 
 
 def _beside(url: str, name: str) -> str:

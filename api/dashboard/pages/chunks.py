@@ -75,13 +75,13 @@ def _events_of(topic: str, ns: str) -> str:
     return Browsing(topic=topic, where=f"value.ns == {json.dumps(ns)}", search="1").address()
 
 
-def namespaces_html(held: list[dict[str, Any]], *, sees_all: bool) -> str:
+def namespaces_html(namespaces: list[dict[str, Any]], *, sees_all: bool) -> str:
     """The namespaces; figures lead to the changes that they count, for a visitor who may read topics."""
 
     def led(value: str, one: Mapping[str, Any], topic: str = CHUNK_CHANGED) -> str:
         return linked(value, _events_of(topic, one["ns"])) if sees_all else value
 
-    if not held:
+    if not namespaces:
         return '<div class="hw-card hw-muted">No chunks yet: <code>highwater import files DIR</code>.</div>'
     lines = "".join(
         f"<tr><td><b>{text(one['ns'])}</b> {chip('hot', 'hw-warn') if one['is_hot'] else ''}</td>"
@@ -93,7 +93,7 @@ def namespaces_html(held: list[dict[str, Any]], *, sees_all: bool) -> str:
             f"{one['passport']['half_life_days']:g} days",
         )
         + "</tr>"
-        for one in held
+        for one in namespaces
     )
     columns = (
         "namespace",
@@ -106,7 +106,7 @@ def namespaces_html(held: list[dict[str, Any]], *, sees_all: bool) -> str:
         "searches a day#",
         "half-life#",
     )
-    return table_html(columns, lines, "Namespaces") + "".join(map(switch_html, held))
+    return table_html(columns, lines, "Namespaces") + "".join(map(switch_html, namespaces))
 
 
 def switch_html(one: Mapping[str, Any]) -> str:

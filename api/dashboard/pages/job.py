@@ -138,9 +138,9 @@ class _Job:
         asked = consequences.approve_outline(slides, self._job["organization_id"])
         await self._submit(asked, "The deck is being made from the outline:", approved)
 
-    async def _submit(self, asked: consequences.Consequence, done: str, args: dict[str, Any]) -> None:
+    async def _submit(self, consequence: consequences.Consequence, done: str, args: dict[str, Any]) -> None:
         body = {name: self._job[name] for name in ("kind", "organization_id", "user_id")} | {"args": args}
-        await self._actions.run(asked, done, lambda: self._view.send("POST", "/api/jobs", body=body), _new_job)
+        await self._actions.run(consequence, done, lambda: self._view.send("POST", "/api/jobs", body=body), _new_job)
 
 
 def _new_job(answer: Mapping[str, Any]) -> str:

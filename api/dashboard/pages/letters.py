@@ -170,14 +170,14 @@ class _Letters:
     def _of_topic(self) -> Iterator[Letter]:
         return self._box.letters([TOPICS[self._topic]], latest=LISTED_MAX)
 
-    def _read(self, wanted: LetterFilter) -> _Found:
+    def _read(self, letter_filter: LetterFilter) -> _Found:
         topics = [TOPICS[self._topic]] if self._topic else list(TOPICS.values())
         groups, read, found = ByReason(), 0, 0
         latest: deque[Letter] = deque(maxlen=_LISTED_MAX)
         for letter in self._box.letters(topics, latest=LISTED_MAX):
             groups.add(letter)
             read += 1
-            if self._topic and wanted.finds(letter):
+            if self._topic and letter_filter.finds(letter):
                 found += 1
                 latest.append(letter)
         return _Found(groups.groups(), read, found, list(latest))
@@ -210,11 +210,11 @@ class _Letters:
     async def _ask_redrive_found(self) -> None:
         await self._redrive(self._filter, None)
 
-    async def _redrive(self, wanted: LetterFilter, only: set[int] | None) -> None:
+    async def _redrive(self, letter_filter: LetterFilter, only: set[int] | None) -> None:
         """Count first, confirm, and send once the undo window has ended; those of `only`, None: all matches."""
         try:
             partitions = await self._view.services.admin.partition_counts()
-            plan = await asyncio.to_thread(lambda: planned_redrive(self._chosen(only), wanted, partitions))
+            plan = await asyncio.to_thread(lambda: planned_redrive(self._chosen(only), letter_filter, partitions))
         except HighwaterError as error:
             self._actions.tell(str(error), is_wrong=True)
             return
@@ -270,10 +270,10 @@ class _Letters:
     async def _ask_drop_found(self) -> None:
         await self._drop(self._filter, None)
 
-    async def _drop(self, wanted: LetterFilter, only: set[int] | None) -> None:
+    async def _drop(self, letter_filter: LetterFilter, only: set[int] | None) -> None:
         """Count first, confirm by typing the topic, and delete once the undo window has ended."""
         try:
-            plan = await asyncio.to_thread(lambda: planned_drop(self._of_topic(), wanted, only))
+            plan = await asyncio.to_thread(lambda: planned_drop(self._of_topic(), letter_filter, only))
         except HighwaterError as error:
             self._actions.tell(str(error), is_wrong=True)
             return

@@ -163,15 +163,15 @@ def _tiles(row: UserRow, by_channel: Mapping[str, int], now_ms: int) -> str:
     )
 
 
-def _due(row: UserRow, told: Why) -> str:
-    state = chip("due", "hw-good") if told.is_due else chip("not due")
+def _due(row: UserRow, why: Why) -> str:
+    state = chip("due", "hw-good") if why.is_due else chip("not due")
     lines = "".join(
         f'<tr><td class="{"hw-good" if one.holds else "hw-warn"}">{"✓" if one.holds else "✗"}</td>'
         f"<td><b>{text(one.name)}</b></td><td>{text(one.told)}</td></tr>"
-        for one in told.conditions
+        for one in why.conditions
     )
     return (
-        f'<h2 class="hw">Is a rebuild due? {state}</h2><p style="margin:.25rem 0">{text(told.verdict)}</p>'
+        f'<h2 class="hw">Is a rebuild due? {state}</h2><p style="margin:.25rem 0">{text(why.verdict)}</p>'
         f'<table class="q-table hw-wrap" style="width:100%"><tbody>{lines}</tbody></table>'
         f'<p class="hw-muted hw-small" style="margin:.25rem 0 0">By the plan {text(row.plan or "free")}; '
         '<a href="/policies">its thresholds</a>.</p>'

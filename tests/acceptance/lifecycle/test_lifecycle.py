@@ -32,13 +32,13 @@ def test_orphans_are_archived_and_a_namespace_becomes_hot(product: Product) -> N
         search(product, "brief", "anything")
     codec = product.codec()
 
-    def told() -> int:
+    def published() -> int:
         events = [
             codec.decode("chunks.queries-served", one.value()) for one in product.records("chunks.queries-served")
         ]
         return sum(one["queries"] for one in events if one["ns"] == "brief")
 
-    product.until(lambda: told() >= 10, "searches are not told")
+    product.until(lambda: published() >= 10, "searches are not told")
     statement = (
         "SELECT chunk_no, content, reason FROM chunks_archive WHERE ns = 'brief' AND source_id = $1 ORDER BY chunk_no"
     )

@@ -128,11 +128,11 @@ def test_a_query_is_answered_and_remembered(asked: Product, llm: ScriptedLLM):
     assert [call.stage for call in llm.seen()] == list(STAGES)
     assert [event["status"] for event in way(asked, run_id)] == WAY
 
-    def told() -> dict[str, Any] | None:
+    def published() -> dict[str, Any] | None:
         timeline: dict[str, Any] = asked.get(f"/api/query/{run_id}/timeline").json()
         return timeline if len(timeline["events"]) == len(WAY) + 1 else None
 
-    timeline = asked.until(told, "the timeline is not complete")
+    timeline = asked.until(published, "the timeline is not complete")
     assert [stage["stage"] for stage in timeline["stages"]] == list(STAGES)
     assert timeline["totals"]["calls"] == timeline["totals"]["sends"] == 4
     assert all(event["position"].startswith("queries.") for event in timeline["events"])

@@ -170,9 +170,9 @@ def offset() -> int:
     return time.monotonic_ns() // 1_000 * 100
 
 
-def mail_channel(port: int, around: ProcessContext, scheme: str = "smtp", who: str = "") -> MailChannel:
+def mail_channel(port: int, context: ProcessContext, scheme: str = "smtp", who: str = "") -> MailChannel:
     """A channel to a server of this test."""
-    return MailChannel(f"{scheme}://{who}localhost:{port}", FROM, TO, around.clock)
+    return MailChannel(f"{scheme}://{who}localhost:{port}", FROM, TO, context.clock)
 
 
 def endless() -> Pace:
@@ -181,16 +181,16 @@ def endless() -> Pace:
 
 
 @contextlib.asynccontextmanager
-async def worker(around: ProcessContext, *channels: Any, **more: Any) -> AsyncIterator[AlertsWorker]:
+async def worker(context: ProcessContext, *channels: Any, **more: Any) -> AsyncIterator[AlertsWorker]:
     """A worker that tries three times, in a tenth of a second."""
-    made = AlertsWorker(around, channels, **{"policy": QUICK, "pace": endless, **more})
+    made = AlertsWorker(context, channels, **{"policy": QUICK, "pace": endless, **more})
     yield made
     await made.close()
 
 
-async def letters(around: ProcessContext, events: list[Event]) -> dict[str, dict[str, str]]:
+async def letters(context: ProcessContext, events: list[Event]) -> dict[str, dict[str, str]]:
     """The headers of the dead letters in the outbox, by position."""
-    rows = await around.pool.fetch("SELECT headers FROM outbox WHERE topic = $1", f"{TOPIC}.dlq")
+    rows = await context.pool.fetch("SELECT headers FROM outbox WHERE topic = $1", f"{TOPIC}.dlq")
     found = {}
     for row in rows:
         headers = {name: base64.b64decode(value).decode() for name, value in json.loads(row["headers"])}
@@ -204,14 +204,14 @@ def count(channel: str, outcome: str) -> float:
 
 
 @pytest.mark.requirement("R1.35")
-async def test_an_alert_is_told_once_on_every_channel(around: ProcessContext, hook: Hook, offset: int) -> None:
+async def test_an_alert_is_told_once_on_every_channel(context: ProcessContext, hook: Hook, offset: int) -> None:
     """By mail and by webhook, with all that is known; a redelivery tells nobody again, whoever reads it."""
     mails, events = Mails(), [failed(offset), failed(offset + 1, is_alert=False)]
     with mail_server(mails) as port:
         for _ in range(2):  # the second is another process, which knows only what is stored
-            async with worker(around, mail_channel(port, around), WebhookChannel(hook.url)) as alerts:
-                await in_transaction(around, alerts, events)
-                await in_transaction(around, alerts, events)
+            async with worker(context, mail_channel(port, context), WebhookChannel(hook.url)) as alerts:
+                await in_transaction(context, alerts, events)
+                await in_transaction(context, alerts, events)
     (mail,), ((headers, body),) = mails.taken, hook.taken
     place = f"{TOPIC}/0/{offset}"
     assert (mail["Subject"], mail["From"], mail["To"]) == (
@@ -229,62 +229,62 @@ async def test_an_alert_is_told_once_on_every_channel(around: ProcessContext, ho
         "reason": "no_prompt", "error": "no active prompt for Analyzer", "stack": "Traceback\n  somewhere",
         "at": "2023-11-14T22:13:20Z", "look": f"GET /api/query/{RUN}/timeline",
     }  # fmt: skip
-    assert await letters(around, events) == {}
+    assert await letters(context, events) == {}
 
 
 async def test_what_one_channel_was_told_the_other_is_told_alone(
-    around: ProcessContext, hook: Hook, offset: int
+    context: ProcessContext, hook: Hook, offset: int
 ) -> None:
     """A worker that ended between two channels goes on with the one that is left."""
     mails, events = Mails(), [failed(offset)]
-    async with worker(around, WebhookChannel(hook.url)) as alerts:
-        await in_transaction(around, alerts, events)
+    async with worker(context, WebhookChannel(hook.url)) as alerts:
+        await in_transaction(context, alerts, events)
     with mail_server(mails) as port:
-        async with worker(around, mail_channel(port, around), WebhookChannel(hook.url)) as alerts:
-            await in_transaction(around, alerts, events)
+        async with worker(context, mail_channel(port, context), WebhookChannel(hook.url)) as alerts:
+            await in_transaction(context, alerts, events)
     assert (len(mails.taken), len(hook.taken)) == (1, 1)
 
 
-async def test_a_server_that_comes_back_is_told(around: ProcessContext, offset: int) -> None:
+async def test_a_server_that_comes_back_is_told(context: ProcessContext, offset: int) -> None:
     """While it is away the batch is held; once it listens the mail comes, and nothing is dead-lettered."""
     mails, events, port = Mails(), [failed(offset)], free_port()
     patient = RetryPolicy(first_ms=50, most_ms=50, attempts_max=400)
     before = count("smtp", "attempt_failed")
-    async with worker(around, mail_channel(port, around), policy=patient) as alerts:
-        task = asyncio.create_task(in_transaction(around, alerts, events))
+    async with worker(context, mail_channel(port, context), policy=patient) as alerts:
+        task = asyncio.create_task(in_transaction(context, alerts, events))
         await until(lambda: count("smtp", "attempt_failed") >= before + 2, "it was tried in vain")
         assert not task.done()
         with mail_server(mails, port):
             await task
     assert len(mails.taken) == 1
-    assert await letters(around, events) == {}
+    assert await letters(context, events) == {}
 
 
-async def test_a_channel_that_stays_down_is_given_up(around: ProcessContext, hook: Hook, offset: int) -> None:
+async def test_a_channel_that_stays_down_is_given_up(context: ProcessContext, hook: Hook, offset: int) -> None:
     """After its attempts: the other was told, the alert is dead-lettered, counted, and the next costs one attempt."""
     events, more = [failed(offset)], [failed(offset + 1)]
     before = count("smtp", "attempt_failed"), count("smtp", "failed")
-    async with worker(around, mail_channel(free_port(), around), WebhookChannel(hook.url)) as alerts:
-        assert list(await in_transaction(around, alerts, events)) == []
+    async with worker(context, mail_channel(free_port(), context), WebhookChannel(hook.url)) as alerts:
+        assert list(await in_transaction(context, alerts, events)) == []
         assert (count("smtp", "attempt_failed"), count("smtp", "failed")) == (before[0] + 3, before[1] + 1)
-        await in_transaction(around, alerts, more)
+        await in_transaction(context, alerts, more)
         assert (count("smtp", "attempt_failed"), count("smtp", "failed")) == (before[0] + 4, before[1] + 2)
     assert len(hook.taken) == 2
-    found = await letters(around, events + more)
+    found = await letters(context, events + more)
     assert [headers["dlq_reason"] for headers in found.values()] == ["alert_not_delivered"] * 2
     assert {headers["dlq_detail"] for headers in found.values()} == {"smtp: cannot be sent: ConnectionRefusedError"}
 
 
 async def test_a_channel_that_is_down_does_not_hold_back_the_other(
-    around: ProcessContext, hook: Hook, offset: int
+    context: ProcessContext, hook: Hook, offset: int
 ) -> None:
     """The webhook is told while the mail server hangs, which is given up within its limit."""
     mails = Mails(hang=threading.Event())
     with mail_server(mails) as port, pytest.MonkeyPatch.context() as patch:
         patch.setattr(alert_channels, "CALL_SECONDS_MAX", 0.5)
-        async with worker(around, mail_channel(port, around), WebhookChannel(hook.url)) as alerts:
+        async with worker(context, mail_channel(port, context), WebhookChannel(hook.url)) as alerts:
             events = [failed(offset)]
-            task = asyncio.create_task(in_transaction(around, alerts, events))
+            task = asyncio.create_task(in_transaction(context, alerts, events))
             await until(lambda: hook.taken, "the webhook is told")
             assert not task.done()
             async with asyncio.timeout(20):
@@ -292,10 +292,10 @@ async def test_a_channel_that_is_down_does_not_hold_back_the_other(
         assert mails.hang is not None
         mails.hang.set()
     assert mails.greets > 0
-    assert [h["dlq_detail"] for h in (await letters(around, events)).values()] == ["smtp: no answer in time"]
+    assert [h["dlq_detail"] for h in (await letters(context, events)).values()] == ["smtp: no answer in time"]
 
 
-async def test_a_server_that_drips_is_given_up_in_all(around: ProcessContext, offset: int) -> None:
+async def test_a_server_that_drips_is_given_up_in_all(context: ProcessContext, offset: int) -> None:
     """Each byte comes in time and the mail does not: the limit is of the whole, and its thread ends."""
     listener = socket.create_server(("127.0.0.1", 0))
     gone = threading.Event()
@@ -314,12 +314,12 @@ async def test_a_server_that_drips_is_given_up_in_all(around: ProcessContext, of
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(alert_channels, "MAIL_SECONDS_MAX", 2.0)
         once = RetryPolicy(1, 1, attempts_max=1)
-        async with worker(around, mail_channel(listener.getsockname()[1], around), policy=once) as alerts:
+        async with worker(context, mail_channel(listener.getsockname()[1], context), policy=once) as alerts:
             async with asyncio.timeout(20):  # its drops would go on forever
-                await in_transaction(around, alerts, events)
+                await in_transaction(context, alerts, events)
     assert await asyncio.to_thread(gone.wait, 20)
     listener.close()
-    assert [h["dlq_detail"] for h in (await letters(around, events)).values()] == ["smtp: no answer in time"]
+    assert [h["dlq_detail"] for h in (await letters(context, events)).values()] == ["smtp: no answer in time"]
 
 
 @pytest.mark.parametrize(
@@ -331,17 +331,17 @@ async def test_a_server_that_drips_is_given_up_in_all(around: ProcessContext, of
     ],
 )
 async def test_refused_recipients(
-    around: ProcessContext, offset: int, answers: list[int], detail: str | None, attempts: int
+    context: ProcessContext, offset: int, answers: list[int], detail: str | None, attempts: int
 ) -> None:
     """For good: no further attempt. For now: tried again. Some of them: it is delivered to the others."""
     mails, events = Mails(), [failed(offset)]
     mails.refused = {to: f"{code} no" for to, code in zip(TO, answers, strict=True) if code != 250}
     before = count("smtp", "attempt_failed")
     with mail_server(mails) as port:
-        async with worker(around, mail_channel(port, around)) as alerts:
-            await in_transaction(around, alerts, events)
+        async with worker(context, mail_channel(port, context)) as alerts:
+            await in_transaction(context, alerts, events)
     assert count("smtp", "attempt_failed") - before == attempts
-    assert [h["dlq_detail"] for h in (await letters(around, events)).values()] == ([] if detail is None else [detail])
+    assert [h["dlq_detail"] for h in (await letters(context, events)).values()] == ([] if detail is None else [detail])
     assert [mail["X-Envelope-To"] for mail in mails.taken] == ([TO[1]] if detail is None else [])
 
 
@@ -357,27 +357,27 @@ async def test_refused_recipients(
     ],
 )
 async def test_a_webhook_that_misbehaves(
-    around: ProcessContext, hook: Hook, offset: int, script: list[int | None], detail: str | None
+    context: ProcessContext, hook: Hook, offset: int, script: list[int | None], detail: str | None
 ) -> None:
     """What may pass is tried again, what will not is given up at once; the same key each time."""
     hook.script, events = list(script), [failed(offset)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(alert_channels, "CALL_SECONDS_MAX", 0.2 if None in script else 10.0)
-        async with worker(around, WebhookChannel(hook.url)) as alerts:
-            await in_transaction(around, alerts, events)
-    found = [headers["dlq_detail"] for headers in (await letters(around, events)).values()]
+        async with worker(context, WebhookChannel(hook.url)) as alerts:
+            await in_transaction(context, alerts, events)
+    found = [headers["dlq_detail"] for headers in (await letters(context, events)).values()]
     assert found == ([] if detail is None else [detail])
     assert (hook.asked, len(hook.taken)) == (len(script) + (detail is None), int(detail is None))
 
 
-async def test_no_text_of_a_run_becomes_a_header(around: ProcessContext, offset: int) -> None:
+async def test_no_text_of_a_run_becomes_a_header(context: ProcessContext, offset: int) -> None:
     """Line breaks of all kinds, in every text, stay texts; so do bytes that no encoding has."""
     evil = "x\r\nBcc: thief@evil.test\r\n\r\nbody\u2028Bcc: a@evil.test\nBcc: b@evil.test\x0bc\x00\ud800"
     names = ("request_id", "user_id", "stage", "reason", "error", "stack")
     mails, events = Mails(), [failed(offset, **dict.fromkeys(names, evil))]
     with mail_server(mails) as port:
-        async with worker(around, mail_channel(port, around)) as alerts:
-            await in_transaction(around, alerts, events)
+        async with worker(context, mail_channel(port, context)) as alerts:
+            await in_transaction(context, alerts, events)
     (mail,) = mails.taken
     wanted = {"Subject", "From", "To", "Date", "Message-ID", "Auto-Submitted", "MIME-Version"}
     assert set(mail.keys()) - {"X-Peer", "X-MailFrom", "X-RcptTo", "X-Envelope-To"} == wanted | {
@@ -388,15 +388,15 @@ async def test_no_text_of_a_run_becomes_a_header(around: ProcessContext, offset:
     assert "Bcc: thief@evil.test" in mail.get_content()
 
 
-async def test_a_storm_is_summed_up(around: ProcessContext, hook: Hook, offset: int) -> None:
+async def test_a_storm_is_summed_up(context: ProcessContext, hook: Hook, offset: int) -> None:
     """As many as the pace allows alone, the rest in the last message, with its runs; all of them are told."""
     mails, events = Mails(), [failed(offset + n, request_id=f"run-{n}") for n in range(40)]
     pace: Callable[[], Pace] = lambda: Pace(burst=4)  # noqa: E731
     with mail_server(mails) as port:
-        channels = mail_channel(port, around), WebhookChannel(hook.url)
-        async with worker(around, *channels, pace=pace) as alerts:
-            await in_transaction(around, alerts, events)
-            await in_transaction(around, alerts, events)
+        channels = mail_channel(port, context), WebhookChannel(hook.url)
+        async with worker(context, *channels, pace=pace) as alerts:
+            await in_transaction(context, alerts, events)
+            await in_transaction(context, alerts, events)
     assert len(mails.taken) == len(hook.taken) == 4
     assert mails.taken[3]["Subject"] == "[highwater] and 37 more runs failed"
     text = mails.taken[3].get_content()
@@ -407,13 +407,13 @@ async def test_a_storm_is_summed_up(around: ProcessContext, hook: Hook, offset: 
     assert [run["request_id"] for run in body["runs"]] == [f"run-{n}" for n in range(3, 40)]
 
 
-async def test_what_is_too_much_waits_for_its_turn(around: ProcessContext, hook: Hook, offset: int) -> None:
+async def test_what_is_too_much_waits_for_its_turn(context: ProcessContext, hook: Hook, offset: int) -> None:
     """With nothing left of its pace a channel waits, and then sums up all that has come."""
     pace = Pace(burst=1, refill_seconds=0.5)
-    async with worker(around, WebhookChannel(hook.url), pace=lambda: pace) as alerts:
+    async with worker(context, WebhookChannel(hook.url), pace=lambda: pace) as alerts:
         began = time.monotonic()  # before the first is sent: from then on the pace refills
-        await in_transaction(around, alerts, [failed(offset)])
-        await in_transaction(around, alerts, [failed(offset + n) for n in (1, 2)])
+        await in_transaction(context, alerts, [failed(offset)])
+        await in_transaction(context, alerts, [failed(offset + n) for n in (1, 2)])
         assert time.monotonic() - began > 0.45
     assert [body.get("count", 1) for _, body in hook.taken] == [1, 2]
 
@@ -442,7 +442,7 @@ def test_messages_are_planned(alerts: int, most: int, sizes: list[int]) -> None:
 
 
 async def test_what_was_sent_while_the_store_was_away_is_not_sent_again(
-    around: ProcessContext, hook: Hook, offset: int
+    context: ProcessContext, hook: Hook, offset: int
 ) -> None:
     """The batch is repeated until PostgreSQL is back; the alert is told once, and known to be."""
 
@@ -456,10 +456,10 @@ async def test_what_was_sent_while_the_store_was_away_is_not_sent_again(
             if self.left == 0:
                 raise ConnectionRefusedError("PostgreSQL is stopped")
             self.left -= 1
-            return around.pool.acquire(**more)
+            return context.pool.acquire(**more)
 
     pool, events = AwayAfterTheFirst(), [failed(offset)]
-    async with worker(replace(around, pool=pool), WebhookChannel(hook.url)) as alerts:  # type: ignore[arg-type]
+    async with worker(replace(context, pool=pool), WebhookChannel(hook.url)) as alerts:  # type: ignore[arg-type]
         with pytest.raises(UnavailableError):
             await alerts.prepare(events)
         assert hook.asked == 1
@@ -468,19 +468,19 @@ async def test_what_was_sent_while_the_store_was_away_is_not_sent_again(
         pool.left = 100
         assert await alerts.prepare(events) == {}
     assert hook.asked == 1
-    stored = await around.pool.fetchval("SELECT channel FROM alerts_sent WHERE position = $1", f"{TOPIC}/0/{offset}")
+    stored = await context.pool.fetchval("SELECT channel FROM alerts_sent WHERE position = $1", f"{TOPIC}/0/{offset}")
     assert stored == "webhook"
 
 
 async def test_without_a_channel_the_log_is_told(
-    around: ProcessContext, offset: int, capsys: pytest.CaptureFixture[str]
+    context: ProcessContext, offset: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One line an alert, with all that is known, at error level."""
-    channels = open_channels(read_settings({}), around.clock)
+    channels = open_channels(read_settings({}), context.clock)
     assert [type(channel) for channel in channels] == [LogChannel]
-    async with worker(around, *channels) as alerts:
-        await in_transaction(around, alerts, [failed(offset), failed(offset + 1, is_alert=False)])
-        await in_transaction(around, alerts, [failed(offset)])
+    async with worker(context, *channels) as alerts:
+        await in_transaction(context, alerts, [failed(offset), failed(offset + 1, is_alert=False)])
+        await in_transaction(context, alerts, [failed(offset)])
     found = capsys.readouterr()
     lines = [line for line in (found.out + found.err).splitlines() if "run_failed" in line]
     assert len(lines) == 1
@@ -488,16 +488,16 @@ async def test_without_a_channel_the_log_is_told(
     assert "error" in lines[0]
 
 
-async def test_events_of_the_topic_are_told(stack: Stack, around: ProcessContext, hook: Hook) -> None:
+async def test_events_of_the_topic_are_told(stack: Stack, context: ProcessContext, hook: Hook) -> None:
     """The group reads `queries.run-failed` and moves on; a second reader begins after it."""
     name = fresh("run")
-    value = around.codec.encode(TOPIC, {**failed(0).value, "reason": name})
-    async with worker(around, WebhookChannel(hook.url)) as alerts, running(BatchConsumer(alerts, around)):
+    value = context.codec.encode(TOPIC, {**failed(0).value, "reason": name})
+    async with worker(context, WebhookChannel(hook.url)) as alerts, running(BatchConsumer(alerts, context)):
         send(stack.kafka, TOPIC, [(RUN.encode(), value)])
         await until(lambda: [body for _, body in hook.taken if body.get("reason") == name], "the webhook is told")
     told = len(hook.taken)
-    async with worker(around, WebhookChannel(hook.url)) as alerts, running(BatchConsumer(alerts, around)):
-        send(stack.kafka, TOPIC, [(RUN.encode(), around.codec.encode(TOPIC, {**failed(0).value, "reason": "last"}))])
+    async with worker(context, WebhookChannel(hook.url)) as alerts, running(BatchConsumer(alerts, context)):
+        send(stack.kafka, TOPIC, [(RUN.encode(), context.codec.encode(TOPIC, {**failed(0).value, "reason": "last"}))])
         await until(lambda: len(hook.taken) > told, "the next is told")
     assert [body["reason"] for _, body in hook.taken[told:]] == ["last"]
 
@@ -541,7 +541,7 @@ def _signs_in(*_: Any) -> AuthResult:
 @pytest.mark.filterwarnings("ignore:Requiring AUTH while", "ignore:Session.login_data is deprecated")
 @pytest.mark.parametrize("scheme", ["smtp+starttls", "smtps"])
 async def test_mail_goes_by_tls_and_signed_in(
-    around: ProcessContext, offset: int, certificate: ssl.SSLContext, scheme: str
+    context: ProcessContext, offset: int, certificate: ssl.SSLContext, scheme: str
 ) -> None:
     """STARTTLS or TLS from the start, with user and password as they are written in an address."""
     mails = Mails()
@@ -551,14 +551,14 @@ async def test_mail_goes_by_tls_and_signed_in(
     more = {"authenticator": _signs_in, "auth_required": True, "auth_require_tls": scheme == "smtp+starttls"}
     with tls_server(mails, **tls, **more) as port:
         who = "u%40x:p%3Aa%2Fss%20w%25rd@"
-        async with worker(around, mail_channel(port, around, scheme, who)) as alerts:
-            await in_transaction(around, alerts, [failed(offset)])
+        async with worker(context, mail_channel(port, context, scheme, who)) as alerts:
+            await in_transaction(context, alerts, [failed(offset)])
         assert len(mails.taken) == 1
         secret = "hunter2-hunter2"
-        async with worker(around, mail_channel(port, around, scheme, f"u:{secret}@")) as alerts:
-            await in_transaction(around, alerts, [failed(offset + 1)])
+        async with worker(context, mail_channel(port, context, scheme, f"u:{secret}@")) as alerts:
+            await in_transaction(context, alerts, [failed(offset + 1)])
     assert len(mails.taken) == 1
-    (found,) = (await letters(around, [failed(offset + 1)])).values()
+    (found,) = (await letters(context, [failed(offset + 1)])).values()
     assert found["dlq_detail"] == "smtp: SMTPAuthenticationError 535"
 
 
@@ -569,15 +569,15 @@ def tls_server(mails: Mails, **more: Any) -> Iterator[int]:
         yield port
 
 
-async def test_a_stranger_is_told_nothing(around: ProcessContext, offset: int, certificate: ssl.SSLContext) -> None:
+async def test_a_stranger_is_told_nothing(context: ProcessContext, offset: int, certificate: ssl.SSLContext) -> None:
     """A certificate of another name ends the call before user and password are sent, and no other attempt is made."""
     mails, before = Mails(), count("smtp", "attempt_failed")
     with tls_server(mails, tls_context=certificate) as port:
-        channel = MailChannel(f"smtp+starttls://u:p@127.0.0.1:{port}", FROM, TO, around.clock)
-        async with worker(around, channel) as alerts:
-            await in_transaction(around, alerts, [failed(offset)])
+        channel = MailChannel(f"smtp+starttls://u:p@127.0.0.1:{port}", FROM, TO, context.clock)
+        async with worker(context, channel) as alerts:
+            await in_transaction(context, alerts, [failed(offset)])
     assert (mails.taken, count("smtp", "attempt_failed") - before) == ([], 1)
-    (found,) = (await letters(around, [failed(offset)])).values()
+    (found,) = (await letters(context, [failed(offset)])).values()
     assert found["dlq_detail"] == "smtp: cannot be sent: SSLCertVerificationError"
 
 
@@ -609,27 +609,27 @@ MAIL = {
     ],
     ids=str,
 )
-def test_a_wrong_setting_stops_the_program(given: dict[str, str], around: ProcessContext) -> None:
+def test_a_wrong_setting_stops_the_program(given: dict[str, str], context: ProcessContext) -> None:
     """It is named, and what is secret of it is not told."""
     with pytest.raises(ConfigurationError, match=r"^HIGHWATER_ALERT_\w+") as found:
-        open_channels(read_settings(given), around.clock)
+        open_channels(read_settings(given), context.clock)
     assert "hunter2" not in str(found.value)
 
 
 async def test_services_are_told_beside_the_others_and_one_that_fails_holds_up_none(
-    around: ProcessContext, hook: Hook, offset: int, caplog: pytest.LogCaptureFixture
+    context: ProcessContext, hook: Hook, offset: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One takes every alert; one where nobody listens is given up, and its address is shown nowhere."""
     caplog.set_level(logging.DEBUG)
     taken, gone = hook.url.replace("http://", "json://"), f"json://u:hunter2@127.0.0.1:{free_port()}/hunter2"
-    channels = open_channels(read_settings({"HIGHWATER_ALERT_URLS": f"{gone} {taken}"}), around.clock)
+    channels = open_channels(read_settings({"HIGHWATER_ALERT_URLS": f"{gone} {taken}"}), context.clock)
     assert [channel.name for channel in channels] == ["json-1", "json-2"]
-    async with worker(around, *channels) as alerts:
-        await in_transaction(around, alerts, [failed(offset)])
+    async with worker(context, *channels) as alerts:
+        await in_transaction(context, alerts, [failed(offset)])
     ((_, body),) = hook.taken
     assert body["title"] == f"[highwater] run {RUN} failed: analyzer: no_prompt"
     assert "no active prompt for Analyzer" in body["message"]
-    (found,) = (await letters(around, [failed(offset)])).values()
+    (found,) = (await letters(context, [failed(offset)])).values()
     assert found["dlq_detail"] == "json-1: the service cannot be reached or did not take it"
     assert "hunter2" not in caplog.text
     assert "token-in-the-path" not in caplog.text
@@ -645,10 +645,10 @@ async def test_a_service_that_hangs_is_given_up_in_time(hook: Hook, monkeypatch:
     assert not found.value.is_final
 
 
-async def test_both_channels_are_open_where_both_are_set(around: ProcessContext) -> None:
+async def test_both_channels_are_open_where_both_are_set(context: ProcessContext) -> None:
     """And the ports are those of their kinds."""
     channels = open_channels(
-        read_settings({**MAIL, "HIGHWATER_ALERT_WEBHOOK_URL": "https://hook.test/x"}), around.clock
+        read_settings({**MAIL, "HIGHWATER_ALERT_WEBHOOK_URL": "https://hook.test/x"}), context.clock
     )
     assert [channel.name for channel in channels] == ["smtp", "webhook"]
     for channel in channels:

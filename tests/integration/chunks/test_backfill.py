@@ -68,15 +68,15 @@ def _vector(text: str, length: int = LENGTH) -> bytes:
 class Case:
     """A database with a worker's parts."""
 
-    around: ProcessContext
+    context: ProcessContext
     rows: Rows
     url: str
     embedder: Scripted = field(default_factory=Scripted)
 
     def worker(self, embedder: Any = None) -> BackfillWorker:
         """A worker."""
-        around = replace(self.around, clock=lambda: LATER_MS)
-        return BackfillWorker(self.url, around, embedder or self.embedder, asyncio.Event())
+        context = replace(self.context, clock=lambda: LATER_MS)
+        return BackfillWorker(self.url, context, embedder or self.embedder, asyncio.Event())
 
     @asynccontextmanager
     async def working(self, *workers: Any) -> AsyncIterator[None]:
@@ -102,17 +102,17 @@ class Case:
 
         await until(look, f"{left} chunks wait")
 
-    async def told(self) -> list[dict[str, Any]]:
+    async def published(self) -> list[dict[str, Any]]:
         """The events of changes in the outbox, in order."""
-        return await in_outbox(self.around, "chunks.chunk-changed")
+        return await in_outbox(self.context, "chunks.chunk-changed")
 
 
 @pytest.fixture
 async def case(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Case]:
     """An empty database, and a worker that looks often."""
     monkeypatch.setattr(backfill, "POLL_SECONDS", 0.05)
-    async with own_database(stack) as around:
-        yield Case(around, Rows(around.pool), await address_of(stack, around))
+    async with own_database(stack) as context:
+        yield Case(context, Rows(context.pool), await address_of(stack, context))
 
 
 @pytest.mark.requirement("R3.13")
@@ -132,7 +132,7 @@ async def test_what_waits_gets_its_vector(case: Case):
         assert (row["embedding_stale"], row["updated_at"]) == (False, to_datetime(LATER_MS))
     after = (await case.rows.rows("c"))[0]
     assert dict(after) == dict(before)
-    told = await case.told()
+    told = await case.published()
     assert [(event["source_id"], event["kind"], [one["chunk_no"] for one in event["changes"]]) for event in told] == [
         ("a", "embedded", [0, 1]),
         ("b", "embedded", [0]),
@@ -183,7 +183,7 @@ async def test_a_vector_that_was_sent_meanwhile_stays(case: Case):
         await case.filled()
     rows = await case.rows.rows("a")
     assert [row["embedding_model"] for row in rows] == ["sent", None]
-    assert await case.told() == []
+    assert await case.published() == []
 
 
 @pytest.mark.requirement("R3.14", "R3.15")
@@ -313,14 +313,14 @@ async def test_the_topic_wakes_it(case: Case, stack: Stack, monkeypatch: pytest.
     """An event is enough: nothing is looked for meanwhile."""
     monkeypatch.setattr(backfill, "POLL_SECONDS", 300.0)
     await case.rows.namespace()
-    connector = Backfill(case.url, replace(case.around, clock=lambda: LATER_MS), case.embedder)
+    connector = Backfill(case.url, replace(case.context, clock=lambda: LATER_MS), case.embedder)
     async with case.working(connector):
         await until(lambda: connector.problem is None, "the connector is ready")
         await case.rows.put(fresh("a"), ["text"])
         event = {
             "ns": "docs", "slot": "s", "source_id": "a", "priority": "warm", "chunks": 1, "requested_at": NOW_MS,
         }  # fmt: skip
-        value = case.around.codec.encode(backfill.REQUESTED, event)
+        value = case.context.codec.encode(backfill.REQUESTED, event)
         await asyncio.to_thread(send, stack.kafka, backfill.REQUESTED, [(b"docs|s|a", value)])
         await case.filled()
 
@@ -333,7 +333,7 @@ async def test_a_namespace_keeps_the_model_of_its_vectors(case: Case):
     for ns, model in (("old", older.basis_id), ("new", case.embedder.basis_id), ("empty", None)):
         await case.rows.namespace(ns, dimensions=None if model is None else LENGTH, embedding_model=model)
         await case.rows.put(f"of {ns}", [f"text of {ns}"], ns=ns)
-    connector = Backfill(case.url, replace(case.around, clock=lambda: LATER_MS), case.embedder, older)
+    connector = Backfill(case.url, replace(case.context, clock=lambda: LATER_MS), case.embedder, older)
     async with case.working(connector):
         await case.filled()
         query = "SELECT ns, embedding_model FROM chunk_namespaces ORDER BY ns"
@@ -356,7 +356,7 @@ async def test_an_index_that_was_left_half_made_is_made_again(case: Case, monkey
     await case.rows.put("a", [str(n) for n in range(9)], ns=ns, vector=[[n, 1, 1, 1] for n in range(9)])
     await case.rows.namespace("small", dimensions=LENGTH)
     await case.rows.put("a", [str(n) for n in range(5)], ns="small", vector=[[n, 1, 1, 1] for n in range(5)])
-    keeper = ChunkIndexes(case.url, case.around.clock)
+    keeper = ChunkIndexes(case.url, case.context.clock)
     await keeper._look()
     query = (
         "SELECT c.relname, i.indisvalid, pg_get_indexdef(c.oid) AS said FROM pg_index AS i "
@@ -386,7 +386,7 @@ async def test_an_index_of_holes_is_made_anew(case: Case, monkeypatch: pytest.Mo
     for ns in ("hot", "warm"):
         await case.rows.namespace(ns, dimensions=LENGTH, is_hot=ns == "hot")
         await case.rows.put("a", [str(n) for n in range(20)], ns=ns, vector=[[n, 1, 1, 1] for n in range(20)])
-    keeper = ChunkIndexes(case.url, case.around.clock)
+    keeper = ChunkIndexes(case.url, case.context.clock)
 
     async def files() -> dict[str, int]:
         """The file that each index is in: another one after it was made anew."""
@@ -416,7 +416,7 @@ async def test_indexes_of_hot_namespaces_come_first(case: Case, monkeypatch: pyt
     for ns in ("a quiet", "b hot", "c quiet", "d hot"):
         await case.rows.namespace(ns, dimensions=LENGTH, is_hot="hot" in ns)
         await case.rows.put("a", [str(n) for n in range(20)], ns=ns, vector=[[n, 1, 1, 1] for n in range(20)])
-    keeper = ChunkIndexes(case.url, case.around.clock)
+    keeper = ChunkIndexes(case.url, case.context.clock)
 
     async def in_order() -> list[str]:
         """Namespaces in the order in which their indexes were made: each is given the next number."""

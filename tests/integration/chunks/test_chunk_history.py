@@ -18,13 +18,13 @@ from tests.integration.databases import own_database
 @pytest.fixture
 async def flow(stack: Stack) -> AsyncIterator[Flow]:
     """An empty database."""
-    async with own_database(stack) as around:
-        yield Flow(around)
+    async with own_database(stack) as context:
+        yield Flow(context)
 
 
 async def shown(flow: Flow, at_ms: int | None = None, **asked: Any) -> list[tuple[str, int, str]]:
     """Everything that is found now, or was found at a time, the best first."""
-    namespace = await flow.around.pool.fetchrow("SELECT * FROM chunk_namespaces")
+    namespace = await flow.context.pool.fetchrow("SELECT * FROM chunk_namespaces")
     given = {
         "q_vector": None,
         "words": None,
@@ -33,7 +33,7 @@ async def shown(flow: Flow, at_ms: int | None = None, **asked: Any) -> list[tupl
         "texts_of_ms": at_ms,
         **asked,
     }
-    found = await search(flow.around.pool, namespace, **given)
+    found = await search(flow.context.pool, namespace, **given)
     assert found.is_complete
     return [(one.source_id, one.chunk_no, one.content) for one in found.results]
 
@@ -61,9 +61,9 @@ async def test_a_search_as_of_a_time_finds_what_was_found_then(flow: Flow):
     assert await shown(flow, NOON - 1) == []
     assert await shown(flow, min(times), words="v1 7", mode=Mode.HYBRID, limit=1) == [("a.md", 7, "v1 of 7")]
 
-    namespace = await flow.around.pool.fetchrow("SELECT * FROM chunk_namespaces")
+    namespace = await flow.context.pool.fetchrow("SELECT * FROM chunk_namespaces")
     asked = {"q_vector": None, "words": "v1 7", "limit": 1, "as_of_ms": min(times), "texts_of_ms": min(times)}
-    best = (await search(flow.around.pool, namespace, neighbours=2, **asked)).results[0]
+    best = (await search(flow.context.pool, namespace, neighbours=2, **asked)).results[0]
     assert [one.content for one in (*best.before, *best.after)] == ["v1 of 5", "v1 of 6", "v1 of 8", "v1 of 9"]
     assert best.valid_until_ms is not None
     assert min(times) < best.valid_until_ms < sorted(times)[1]
@@ -85,20 +85,22 @@ async def test_the_history_does_not_depend_on_batches(flow: Flow):
         "SELECT chunk_no, content, source_offset, content_since, valid_until FROM former_chunks WHERE source_id = $1"
         " ORDER BY content_since, chunk_no"
     )
-    kept = [tuple(row) for row in await flow.around.pool.fetch(query, "a.md")]
+    kept = [tuple(row) for row in await flow.context.pool.fetch(query, "a.md")]
     assert [row[1] for row in kept] == ["v1 of 0", "v1 of 1", "v2 of 0", "v2 of 1"]
-    assert [tuple(row) for row in await flow.around.pool.fetch(query, "b.md")] == kept
+    assert [tuple(row) for row in await flow.context.pool.fetch(query, "b.md")] == kept
 
 
 async def test_former_texts_are_erased(flow: Flow):
     """After their time, to the millisecond; and all of a namespace at once where what is taken out is to be gone."""
     await flow.ingest("first", TEN)
     await flow.ingest("second", SIX, text="v2")
-    ends = [row[0] for row in await flow.around.pool.fetch("SELECT DISTINCT valid_until FROM former_chunks ORDER BY 1")]
+    ends = [
+        row[0] for row in await flow.context.pool.fetch("SELECT DISTINCT valid_until FROM former_chunks ORDER BY 1")
+    ]
     first_ms = round(ends[0].timestamp() * 1_000)
 
     async def kept() -> int:
-        count: int = await flow.around.pool.fetchval("SELECT count(*) FROM former_chunks")
+        count: int = await flow.context.pool.fetchval("SELECT count(*) FROM former_chunks")
         return count
 
     flow.now_ms = first_ms + FORMER_MS - 1
@@ -107,7 +109,7 @@ async def test_former_texts_are_erased(flow: Flow):
     flow.now_ms += 1
     await flow.sweep()
     assert await kept() == 9
-    await flow.around.pool.execute("UPDATE chunk_namespaces SET removal = 'hard'")
+    await flow.context.pool.execute("UPDATE chunk_namespaces SET removal = 'hard'")
     await flow.ingest("third", SIX, text="v3")
     assert await kept() == 9
     await flow.sweep()

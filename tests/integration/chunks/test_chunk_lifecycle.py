@@ -43,7 +43,7 @@ TEN, SIX = tuple(range(10)), tuple(range(6))
 class Flow:
     """Everything between what is submitted and what becomes of it, without a broker between them."""
 
-    around: ProcessContext
+    context: ProcessContext
     now_ms: int = NOON
     offset: int = 0
     seen_ids: int = 0
@@ -51,7 +51,7 @@ class Flow:
     log: list[Sequence[Event]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.around = replace(self.around, clock=lambda: self.now_ms)
+        self.context = replace(self.context, clock=lambda: self.now_ms)
 
     def _event(self, topic: str, value: dict[str, Any]) -> Event:
         self.offset += 1
@@ -85,7 +85,7 @@ class Flow:
     async def deliver(self, batch: Sequence[Event]) -> None:
         """A batch to the sink of chunks, and what follows from it to whoever it is for."""
         self.log.append(batch)
-        await in_transaction(self.around, ChunksSink(self.around, load_passports()), batch)
+        await in_transaction(self.context, ChunksSink(self.context, load_passports()), batch)
         for progress in await self._published(INGEST_PROGRESSED):
             await self.case.take(INGEST_PROGRESSED, progress)
         await self._decide()
@@ -96,33 +96,33 @@ class Flow:
         await self._decide()
 
     async def _decide(self) -> None:
-        decided = [self._event(INGEST_DECIDED, dict(told)) for told in self.case.told(INGEST_DECIDED)]
+        decided = [self._event(INGEST_DECIDED, dict(told)) for told in self.case.published(INGEST_DECIDED)]
         self.case.sent.clear()
         if decided:
-            await in_transaction(self.around, IngestsSink(self.around, REDACTION), decided)
+            await in_transaction(self.context, IngestsSink(self.context, REDACTION), decided)
 
     async def _published(self, topic: str) -> list[Mapping[str, Any]]:
-        rows = await self.around.pool.fetch(
+        rows = await self.context.pool.fetch(
             "SELECT id, value FROM outbox WHERE topic = $1 AND id > $2 ORDER BY id", topic, self.seen_ids
         )
         self.seen_ids = max([self.seen_ids, *(row["id"] for row in rows)])
-        return [self.around.codec.decode(topic, row["value"]) for row in rows]
+        return [self.context.codec.decode(topic, row["value"]) for row in rows]
 
     async def sweep(self) -> None:
         """A sweep now."""
         await in_transaction(
-            self.around, NamespacesSink(self.around), [event(SWEEP_REQUESTED, {"sweep": "", "now": self.now_ms})]
+            self.context, NamespacesSink(self.context), [event(SWEEP_REQUESTED, {"sweep": "", "now": self.now_ms})]
         )
 
     async def rows(self, table: str = "chunks", source_id: str = "a.md", *, marked: bool = False) -> list[int]:
         """The chunks of a source that are marked, or are not."""
         query = f"SELECT chunk_no FROM {table} WHERE source_id = $1 AND to_delete = $2 ORDER BY chunk_no"
-        return [row["chunk_no"] for row in await self.around.pool.fetch(query, source_id, marked)]
+        return [row["chunk_no"] for row in await self.context.pool.fetch(query, source_id, marked)]
 
     async def status(self, ingest_id: str, source_id: str = "a.md") -> tuple[str, int]:
         """How the ingest of a source stands, and how many orphans it made."""
         query = "SELECT status, orphaned FROM chunk_ingests WHERE ingest_id = $1 AND source_id = $2"
-        row = await self.around.pool.fetchrow(query, ingest_id, source_id)
+        row = await self.context.pool.fetchrow(query, ingest_id, source_id)
         assert row is not None
         return row["status"], row["orphaned"]
 
@@ -130,8 +130,8 @@ class Flow:
 @pytest.fixture
 async def flow(stack: Stack) -> AsyncIterator[Flow]:
     """Ten chunks of two sources in an empty database."""
-    async with own_database(stack) as around:
-        made = Flow(around)
+    async with own_database(stack) as context:
+        made = Flow(context)
         for source_id in ("a.md", "b.md"):
             await made.ingest("first", TEN, source_id=source_id)
             assert await made.status("first", source_id) == ("complete", 0)
@@ -153,7 +153,7 @@ async def _deck(flow: Flow, source_id: str) -> str:
         str(uuid.uuid4()),
         [{"title": "v1 of 5", "bullets": ["It says: v1 of 6!"], "notes": "v1 of 5"}],
     )
-    async with transaction(flow.around.pool) as tx:
+    async with transaction(flow.context.pool) as tx:
         await tx.execute(
             "INSERT INTO presentations VALUES ($1, 'org', 'ada', 'Deck', $2::jsonb, 'p/0/1', now())",
             presentation_id,
@@ -172,21 +172,23 @@ async def test_what_is_marked_leaves_decks_and_answers_that_are_kept(flow: Flow)
     decks = [await _deck(flow, source_id) for source_id in ("a.md", "b.md")]
     await flow.ingest("second", SIX)
     shown = [
-        json.loads(await flow.around.pool.fetchval("SELECT slides FROM presentations WHERE presentation_id = $1", deck))
+        json.loads(
+            await flow.context.pool.fetchval("SELECT slides FROM presentations WHERE presentation_id = $1", deck)
+        )
         for deck in decks
     ]
     assert shown[0] == [{"title": "v1 of 5", "bullets": [WITHDRAWN], "notes": "v1 of 5"}]
     assert shown[1] == [{"title": "v1 of 5", "bullets": ["It says: v1 of 6!"], "notes": "v1 of 5"}]
     kept = "SELECT hash FROM semantic_vectors WHERE NOT is_withdrawn"
-    assert [row["hash"] for row in await flow.around.pool.fetch(kept)] == ["hash of b.md"]
+    assert [row["hash"] for row in await flow.context.pool.fetch(kept)] == ["hash of b.md"]
     # What is stored after the chunk was marked quotes it no more either.
     late = await _deck(flow, "a.md")
     query = "SELECT slides -> 0 ->> 'bullets' FROM presentations WHERE presentation_id = $1"
-    assert json.loads(await flow.around.pool.fetchval(query, late)) == [WITHDRAWN]
-    async with transaction(flow.around.pool) as tx:
+    assert json.loads(await flow.context.pool.fetchval(query, late)) == [WITHDRAWN]
+    async with transaction(flow.context.pool) as tx:
         await redactions.withdraw_users(tx, ["bob"])
         await redactions.withdraw_users(tx, ["ada"])
-    assert await flow.around.pool.fetch(kept) == []
+    assert await flow.context.pool.fetch(kept) == []
 
 
 @pytest.mark.requirement("R3.20")
@@ -216,7 +218,7 @@ async def test_a_chunk_that_is_refused_marks_nothing(flow: Flow):
     await flow.ingest("second", (-1, 1, 2, 3, 4, 5))
     assert await flow.status("second") == ("failed", 0)
     assert (await flow.rows(), await flow.rows(marked=True)) == ([*TEN], [])
-    counted = await flow.around.pool.fetchrow(
+    counted = await flow.context.pool.fetchrow(
         "SELECT unchanged, failures FROM chunk_ingests WHERE ingest_id = 'second'"
     )
     assert tuple(counted or ()) == (5, 1)
@@ -249,7 +251,7 @@ async def test_of_two_ingests_at_once_the_later_one_counts(flow: Flow):
     assert (await flow.status("third"), (await flow.status("second"))[1]) == (("complete", 2), 0)
     assert (await flow.status("second"))[0] == "superseded"
     assert (await flow.rows(), await flow.rows(marked=True)) == ([*range(8)], [8, 9])
-    texts = await flow.around.pool.fetch(
+    texts = await flow.context.pool.fetch(
         "SELECT DISTINCT left(content, 2) AS v FROM chunks WHERE chunk_no < 8 AND source_id = 'a.md'"
     )
     assert [row["v"] for row in texts] == ["v2"]
@@ -281,7 +283,7 @@ async def test_the_log_read_again_brings_nothing_back(flow: Flow):
     async def all_there_is() -> list[Any]:
         tables = ("chunks", "former_chunks", "chunks_archive", "chunk_ingests", "chunk_sources", "chunk_failures")
         return [
-            await flow.around.pool.fetch(f"SELECT t.xmin::text, t.* FROM {table} AS t ORDER BY t::text")
+            await flow.context.pool.fetch(f"SELECT t.xmin::text, t.* FROM {table} AS t ORDER BY t::text")
             for table in tables
         ]
 

@@ -26,8 +26,8 @@ WORDS = ("outbox", "offset", "lag", "commits", "broker", "leader", "replica", "t
 @pytest.fixture
 async def rows(stack: Stack) -> AsyncIterator[Rows]:
     """An empty database of its own."""
-    async with own_database(stack) as around:
-        yield Rows(around.pool)
+    async with own_database(stack) as context:
+        yield Rows(context.pool)
 
 
 async def kept(tx: Any) -> dict[tuple[str, str], tuple[int, int]]:

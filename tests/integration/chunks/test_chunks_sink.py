@@ -41,10 +41,10 @@ def vector(*values: float) -> bytes:
 class Document:
     """A source of a namespace of its own, what is submitted of it, and what is stored."""
 
-    def __init__(self, around: ProcessContext) -> None:
-        self.around = around
+    def __init__(self, context: ProcessContext) -> None:
+        self.context = context
         self.now_ms = NOW_MS
-        moved = replace(around, clock=lambda: self.now_ms)
+        moved = replace(context, clock=lambda: self.now_ms)
         self.chunks, self.ingests = ChunksSink(moved, PASSPORTS), IngestsSink(moved)
         self.ns, self.ingest = fresh("ns"), fresh("ingest")
         self.key = {"ns": self.ns, "slot": "main", "source_id": "a.md"}
@@ -94,12 +94,12 @@ class Document:
     async def stores(self, *events: Event) -> list[str]:
         """One batch through the sink; why events were dead-lettered."""
         sink = self.ingests if events[0].record.topic == DECIDED else self.chunks
-        dead: Sequence[DeadLetter] = await in_transaction(self.around, sink, events)
+        dead: Sequence[DeadLetter] = await in_transaction(self.context, sink, events)
         return [letter.reason for letter in dead]
 
     async def decision(self, ingest: str | None = None) -> Event:
         """What the decision worker makes of the last progress told, after a long silence if it has to wait."""
-        told = [one for one in await self.told(PROGRESSED) if one["ingest_id"] == (ingest or self.ingest)][-1]
+        told = [one for one in await self.published(PROGRESSED) if one["ingest_id"] == (ingest or self.ingest)][-1]
         row = progressed(None, told)
         decision = decide(row, self.now_ms) or decide(row, self.now_ms + ABANDONED_MS)
         assert decision is not None
@@ -114,7 +114,7 @@ class Document:
     async def rows(self, columns: str = "*, xmin::text AS version") -> list[dict[str, Any]]:
         """Its chunks by number."""
         query = f"SELECT {columns} FROM chunks WHERE ns = $1 ORDER BY source_id, chunk_no"
-        async with self.around.pool.acquire() as connection:
+        async with self.context.pool.acquire() as connection:
             await vectors.enable(connection)
             return [dict(row) for row in await connection.fetch(query, self.ns)]
 
@@ -125,7 +125,7 @@ class Document:
     async def counters(self, ingest: str | None = None) -> dict[str, Any]:
         """The row of an ingest."""
         query = "SELECT * FROM chunk_ingests WHERE ingest_id = $1 AND source_id = 'a.md'"
-        row = await self.around.pool.fetchrow(query, ingest or self.ingest)
+        row = await self.context.pool.fetchrow(query, ingest or self.ingest)
         return {} if row is None else dict(row)
 
     async def counted(self, ingest: str | None = None) -> tuple[int, int, int, int]:
@@ -133,26 +133,26 @@ class Document:
         row = await self.counters(ingest)
         return row["inserted"], row["updated"], row["unchanged"], row["failures"]
 
-    async def told(self, topic: str) -> list[Any]:
+    async def published(self, topic: str) -> list[Any]:
         """Events of its namespace that wait in the outbox."""
-        found = await in_outbox(self.around, topic)
+        found = await in_outbox(self.context, topic)
         return [one for one in found if self.ns in (one.get("ns"), one.get("key", "").removeprefix("ns:"))]
 
 
 @pytest.fixture
-def document(around: ProcessContext) -> Document:
+def document(context: ProcessContext) -> Document:
     """A source of the test's own."""
-    return Document(around)
+    return Document(context)
 
 
 # -- vectors -------------------------------------------------------------------------------------------------------------
 
 
-async def test_vectors_come_back_bit_by_bit(around: ProcessContext):
+async def test_vectors_come_back_bit_by_bit(context: ProcessContext):
     """Also in arrays; to enable the codec again, on any proxy of the connection, changes nothing."""
     given = [vector(1.5, -0.0, 3.4e38), vector(2.0**-149, 1e-20, -7)]
     for _ in range(2):
-        async with around.pool.acquire() as connection:
+        async with context.pool.acquire() as connection:
             await vectors.enable(connection)
             await vectors.enable(connection)
             assert await connection.fetchval("SELECT $1::vector", given[0]) == given[0]
@@ -184,7 +184,7 @@ async def test_a_namespace_that_is_given_documents_has_no_life(document: Documen
     """From the first such chunk on, be it one that is stored already; other chunks of it do not end that."""
 
     async def life() -> tuple[float, bool]:
-        row = await document.around.pool.fetchrow(
+        row = await document.context.pool.fetchrow(
             "SELECT ttl_days, is_lasting FROM chunk_namespaces WHERE ns = $1", document.ns
         )
         return row["ttl_days"], row["is_lasting"]
@@ -195,7 +195,7 @@ async def test_a_namespace_that_is_given_documents_has_no_life(document: Documen
     assert await life() == (DAYS_MAX, True)
     await document.stores(document.chunk(1, "b"))
     assert await life() == (DAYS_MAX, True)
-    other = Document(document.around)
+    other = Document(document.context)
     await other.stores(other.chunk(0, "a", lasts=True))
     document.ns = other.ns
     assert await life() == (DAYS_MAX, True)
@@ -204,14 +204,14 @@ async def test_a_namespace_that_is_given_documents_has_no_life(document: Documen
 async def test_what_a_batch_did_is_told(document: Document):
     """One event a source and kind, one an ingest and source, one for the vectors to be made, one new version of the namespace."""
     await document.stores(document.chunk(0), document.chunk(1, embedding=vector(1)), document.chunk(2))
-    (changed,) = await document.told(CHANGED)
+    (changed,) = await document.published(CHANGED)
     assert (changed["kind"], changed["ingest_id"], changed["source_id"]) == ("inserted", document.ingest, "a.md")
     assert [(one["chunk_no"], one["old_hash"]) for one in changed["changes"]] == [(0, None), (1, None), (2, None)]
-    (progress,) = await document.told(PROGRESSED)
+    (progress,) = await document.published(PROGRESSED)
     assert (progress["revision"], progress["seen"], progress["inserted"], progress["expected"]) == (1, 3, 3, None)
-    (wanted,) = await document.told(WANTED)
+    (wanted,) = await document.published(WANTED)
     assert (wanted["chunks"], wanted["priority"]) == (2, "warm")
-    (bumped,) = await document.told(BUMPED)
+    (bumped,) = await document.published(BUMPED)
     assert (bumped["key"], bumped["version"]) == (f"ns:{document.ns}", 1)
     assert bumped["caused_by"] == f"{SUBMITTED}/3/1003"
 
@@ -221,14 +221,14 @@ async def test_identical_chunks_are_not_written(document: Document):
     """Row versions, times and vectors stay as they were; nothing of it is told but the count (R3.3)."""
     chunks = [document.chunk(number, f"Text {number}", embedding=vector(number + 1)) for number in range(3)]
     await document.stores(*chunks)
-    before, versions = await document.rows(), await document.told(BUMPED)
+    before, versions = await document.rows(), await document.published(BUMPED)
     document.begins()
     document.now_ms += 5_000
     again = [document.chunk(number, f"Text {number}", embedding=vector(9)) for number in range(3)]
     assert await document.stores(*again, document.end(3)) == []
     assert await document.rows() == before
     assert await document.counted() == (0, 0, 3, 0)
-    assert (len(await document.told(CHANGED)), await document.told(BUMPED)) == (1, versions)
+    assert (len(await document.published(CHANGED)), await document.published(BUMPED)) == (1, versions)
     assert (await document.ended(3))["status"] == "complete"
     assert await document.rows() == before
 
@@ -245,8 +245,8 @@ async def test_another_text_makes_the_vector_stale(document: Document):
     assert (with_vector["embedding"], with_vector["embedding_stale"]) == (vector(1, 2), True)
     assert (without["embedding"], without["embedding_stale"]) == (None, False)
     assert with_vector["created_at"] == made["created_at"] < with_vector["updated_at"]
-    assert (await document.told(WANTED))[-1]["chunks"] == 2
-    changed = (await document.told(CHANGED))[-1]
+    assert (await document.published(WANTED))[-1]["chunks"] == 2
+    changed = (await document.published(CHANGED))[-1]
     assert (changed["kind"], changed["changes"][0]["old_hash"]) == ("updated", made["content_hash"])
     document.begins()
     await document.stores(document.chunk(0, "newer", embedding=vector(3, 4)))
@@ -260,7 +260,7 @@ async def test_a_vector_that_is_made_while_a_new_text_waits_is_stale(document: D
     document.begins()
     one = document.chunk(0, "new")
     prepared = await document.chunks.prepare([one])
-    pool = document.around.pool
+    pool = document.context.pool
     async with pool.acquire() as backfill, pool.acquire() as tx:
         await vectors.enable(backfill)
         await vectors.enable(tx)
@@ -285,11 +285,11 @@ async def test_an_earlier_offset_never_rolls_a_row_back(document: Document):
     await document.stores(first, last)
     document.begins()
     await document.stores(document.chunk(0, "new"))
-    before, told = await document.rows(), await document.told(PROGRESSED)
+    before, told = await document.rows(), await document.published(PROGRESSED)
     assert await document.stores(first, last) == []
-    assert (await document.rows(), await document.told(PROGRESSED)) == (before, told)
-    await document.around.pool.execute("DELETE FROM chunk_ingests WHERE ns = $1", document.ns)
-    await document.around.pool.execute("DELETE FROM chunk_sources WHERE ns = $1", document.ns)
+    assert (await document.rows(), await document.published(PROGRESSED)) == (before, told)
+    await document.context.pool.execute("DELETE FROM chunk_ingests WHERE ns = $1", document.ns)
+    await document.context.pool.execute("DELETE FROM chunk_sources WHERE ns = $1", document.ns)
     assert await document.stores(first) == []
     assert await document.rows() == before
 
@@ -313,7 +313,9 @@ async def test_bad_chunks_are_counted_and_dead_lettered_and_the_others_stored(do
         ["bad_number", "control_character", "bad_embedding", "bad_embedding", "wrong_dimensions"]
     )
     assert await document.counted() == (1, 0, 0, 5)
-    rows = await document.around.pool.fetch("SELECT * FROM chunk_failures WHERE ns = $1 ORDER BY chunk_no", document.ns)
+    rows = await document.context.pool.fetch(
+        "SELECT * FROM chunk_failures WHERE ns = $1 ORDER BY chunk_no", document.ns
+    )
     assert [(row["chunk_no"], row["reason"]) for row in rows] == [
         (-1, "bad_number"), (1, "control_character"), (2, "bad_embedding"), (3, "bad_embedding"), (4, "wrong_dimensions"),
     ]  # fmt: skip
@@ -321,7 +323,7 @@ async def test_bad_chunks_are_counted_and_dead_lettered_and_the_others_stored(do
     again = document.chunk(-1)
     assert await document.stores(again) == ["bad_number"]
     assert await document.counted() == (1, 0, 0, 5)
-    assert (await document.told(PROGRESSED))[-1]["failed"] == 5
+    assert (await document.published(PROGRESSED))[-1]["failed"] == 5
 
 
 async def test_a_chunk_that_does_not_say_whose_it_is_belongs_to_no_ingest(document: Document):
@@ -329,7 +331,7 @@ async def test_a_chunk_that_does_not_say_whose_it_is_belongs_to_no_ingest(docume
     bad = [document.chunk(slot="a|b"), document.chunk(ns=""), document.chunk(ingest_id="\x00"), document.end(-1)]
     reasons = await document.stores(*bad, document.end(1, window="{"))
     assert reasons == ["separator", "empty_id", "control_character", "bad_number", "bad_window"]
-    assert (await document.counters(), await document.told(PROGRESSED)) == ({}, [])
+    assert (await document.counters(), await document.published(PROGRESSED)) == ({}, [])
 
 
 async def test_a_number_with_another_text_in_one_ingest_is_refused(document: Document):
@@ -342,15 +344,15 @@ async def test_a_number_with_another_text_in_one_ingest_is_refused(document: Doc
 
 async def test_a_namespace_keeps_the_length_of_its_first_vector(document: Document):
     """Over sources and batches; two sinks that bring the first at once agree."""
-    other = Document(document.around)
+    other = Document(document.context)
     other.ns, other.key = document.ns, {**document.key, "source_id": "b.md"}
     results = await asyncio.gather(
         document.stores(document.chunk(0, embedding=vector(1, 2))),
         other.stores(other.chunk(0, embedding=vector(1, 2, 3))),
     )
     assert sorted(map(tuple, results)) == [(), ("wrong_dimensions",)]
-    lengths = await document.around.pool.fetch("SELECT vector_dims(embedding) FROM chunks WHERE ns = $1", document.ns)
-    kept = await document.around.pool.fetchval("SELECT dimensions FROM chunk_namespaces WHERE ns = $1", document.ns)
+    lengths = await document.context.pool.fetch("SELECT vector_dims(embedding) FROM chunks WHERE ns = $1", document.ns)
+    kept = await document.context.pool.fetchval("SELECT dimensions FROM chunk_namespaces WHERE ns = $1", document.ns)
     assert [row[0] for row in lengths] == [kept]
 
 
@@ -369,17 +371,17 @@ async def test_ten_chunks_ingested_again_as_six_mark_exactly_four(document: Docu
     """Only of this source; told, reported, and hidden by a new version (R3.20)."""
     await document.stores(*[document.chunk(number, source_id="b.md") for number in range(9)])
     await ten(document)
-    versions = len(await document.told(BUMPED))
+    versions = len(await document.published(BUMPED))
     document.now_ms += 5_000
     await document.stores(*[document.chunk(number, f"Text {number}") for number in range(6)])
     row = await document.ended(6, window='{"source": "x", "truncated": false}')
     assert (row["status"], row["orphaned"], await document.marked()) == ("complete", 4, [6, 7, 8, 9])
     marked = (await document.rows())[6]
     assert marked["marked_at"] == marked["updated_at"] == datetime.fromtimestamp(document.now_ms / 1000, UTC)
-    orphaned = (await document.told(CHANGED))[-1]
+    orphaned = (await document.published(CHANGED))[-1]
     assert (orphaned["kind"], [one["chunk_no"] for one in orphaned["changes"]]) == ("orphaned", [6, 7, 8, 9])
-    assert len(await document.told(BUMPED)) == versions + 1
-    report = (await document.told(REPORTED))[-1]
+    assert len(await document.published(BUMPED)) == versions + 1
+    report = (await document.published(REPORTED))[-1]
     facts = ("sources", "sources_done", "inserted", "updated", "unchanged", "failures", "orphaned")
     assert [report[name] for name in facts] == [1, 1, 0, 0, 6, 0, 4]
     assert (report["outcomes"], report["window"]) == ({"complete": 1}, '{"source": "x", "truncated": false}')
@@ -433,7 +435,7 @@ async def test_a_superseded_ingest_marks_nothing_and_its_chunks_fail(document: D
     assert await document.stores(late) == []
     assert await document.counted(earlier) == (0, 0, 1, 1)
     assert (await document.rows())[9]["content"] == "Text 9"
-    assert (await document.told(PROGRESSED))[-1]["is_superseded"] is True
+    assert (await document.published(PROGRESSED))[-1]["is_superseded"] is True
     row = await document.ended(5)
     assert (row["status"], row["orphaned"], await document.marked()) == ("complete", 5, [5, 6, 7, 8, 9])
 
@@ -460,8 +462,10 @@ async def test_two_decisions_on_a_source_in_one_batch_do_not_share_orphans(docum
     assert await document.stores(await document.decision(earlier), await document.decision()) == []
     ends = [await document.counters(one) for one in (earlier, document.ingest)]
     assert [(row["status"], row["orphaned"]) for row in ends] == [("superseded", 0), ("complete", 9)]
-    assert [one["ingest_id"] for one in await document.told(CHANGED) if one["kind"] == "orphaned"] == [document.ingest]
-    assert {one["ingest_id"]: one["orphaned"] for one in (await document.told(REPORTED))[-2:]} == {
+    assert [one["ingest_id"] for one in await document.published(CHANGED) if one["kind"] == "orphaned"] == [
+        document.ingest
+    ]
+    assert {one["ingest_id"]: one["orphaned"] for one in (await document.published(REPORTED))[-2:]} == {
         earlier: 0,
         document.ingest: 9,
     }
@@ -475,7 +479,7 @@ async def test_a_marked_chunk_is_revived(document: Document):
     document.begins()
     await document.stores(document.chunk(5, "Text 5"))
     assert (await document.marked(), await document.counted()) == ([1, 2, 3, 4, 6, 7, 8, 9], (0, 1, 0, 0))
-    assert (await document.told(CHANGED))[-1]["kind"] == "revived"
+    assert (await document.published(CHANGED))[-1]["kind"] == "revived"
     assert (await document.rows())[5]["marked_at"] is None
 
 
@@ -491,7 +495,7 @@ async def test_an_end_may_overtake_its_data(document: Document):
     early, end = document.chunk(0, "a"), document.end(2, at=5)
     earlier = document.begins()
     await document.stores(document.end(1, at=6), end)
-    assert sorted(one["expected"] for one in await document.told(PROGRESSED)) == [1, 2]
+    assert sorted(one["expected"] for one in await document.published(PROGRESSED)) == [1, 2]
     await document.stores(early, document.chunk(1, "b"))
     assert (await document.counted(earlier), await document.counted()) == ((1, 0, 0, 0), (1, 0, 0, 0))
     assert (await document.counters(earlier))["is_superseded"] is True
@@ -501,11 +505,11 @@ async def test_an_end_may_overtake_its_data(document: Document):
 
 async def test_a_report_adds_up_the_sources_of_an_ingest(document: Document):
     """Decided at the same moment by two sinks, the last report holds both."""
-    other = Document(document.around)
+    other = Document(document.context)
     other.ns, other.ingest, other.key = document.ns, document.ingest, {**document.key, "source_id": "b.md"}
     await document.stores(document.chunk(0), document.chunk(1), document.end(2))
     await other.stores(other.chunk(0), other.end(1))
-    told = {one["source_id"]: one for one in await document.told(PROGRESSED)}
+    told = {one["source_id"]: one for one in await document.published(PROGRESSED)}
     decisions = []
     for one in told.values():
         said = {name: value for name, value in one.items() if name != "at"}
@@ -513,7 +517,7 @@ async def test_a_report_adds_up_the_sources_of_an_ingest(document: Document):
             document._event(DECIDED, {**said, "outcome": "complete", "marks_orphans": True, "decided_at": 1})
         )
     assert await asyncio.gather(*(document.stores(one) for one in decisions)) == [[], []]
-    reports = await document.told(REPORTED)
+    reports = await document.published(REPORTED)
     assert [(one["sources"], one["sources_done"], one["inserted"]) for one in reports] == [(2, 1, 3), (2, 2, 3)]
 
 
@@ -521,10 +525,10 @@ async def test_a_decision_is_made_once(document: Document):
     """Repeated or followed by another, it changes nothing."""
     await ten(document)
     await document.stores(document.chunk(0, "Text 0"))
-    row, told = await document.ended(1), await document.told(REPORTED)
+    row, told = await document.ended(1), await document.published(REPORTED)
     document.now_ms += 5_000
     assert await document.stores(await document.decision(), await document.decision()) == []
-    assert (await document.counters(), await document.told(REPORTED)) == (row, told)
+    assert (await document.counters(), await document.published(REPORTED)) == (row, told)
 
 
 # -- with the log --------------------------------------------------------------------------------------------------------------
@@ -532,8 +536,8 @@ async def test_a_decision_is_made_once(document: Document):
 
 async def test_a_decision_that_is_ahead_waits_for_the_sink_of_chunks(stack: Stack):
     """Read again into an empty store, decisions come before their data; with all data stored one on nothing is refused."""
-    async with own_database(stack) as around:
-        document = Document(around)
+    async with own_database(stack) as context:
+        document = Document(context)
         one, end = document.chunk(0), document.end(1)
         said = {
             name: value
@@ -543,18 +547,18 @@ async def test_a_decision_that_is_ahead_waits_for_the_sink_of_chunks(stack: Stac
         counts = {"revision": 2, "seen": 1, "failed": 0, "inserted": 1, "updated": 0, "unchanged": 0, "expected": 1}
         more = {"outcome": "complete", "marks_orphans": True, "force": False, "is_superseded": False, "decided_at": 1}
         decision = document._event(DECIDED, {**said, **counts, **more})
-        send(stack.kafka, SUBMITTED, [(b"k", around.codec.encode(SUBMITTED, one.value))])
+        send(stack.kafka, SUBMITTED, [(b"k", context.codec.encode(SUBMITTED, one.value))])
         with pytest.raises(UnavailableError, match="behind"):
             await document.stores(decision)
         await document.stores(one, end)
         assert (await document.counters())["revision"] == 1
         assert await document.stores(decision) == []
         assert (await document.counters())["status"] == "complete"
-        ids = await around.admin.topic_ids([SUBMITTED, FINISHED])
+        ids = await context.admin.topic_ids([SUBMITTED, FINISHED])
         for topic in (SUBMITTED, FINISHED):
-            ends = await around.admin.log_ranges([(topic, number) for number in range(TOPICS[topic].partitions)])
+            ends = await context.admin.log_ranges([(topic, number) for number in range(TOPICS[topic].partitions)])
             for (_, partition), found in ends.items():
-                await around.pool.execute(
+                await context.pool.execute(
                     'INSERT INTO positions ("group", topic, partition, topic_id, next) VALUES ($1, $2, $3, $4, $5)',
                     "chunks", topic, partition, ids[topic], found.high,
                 )  # fmt: skip
@@ -565,8 +569,8 @@ async def test_a_decision_that_is_ahead_waits_for_the_sink_of_chunks(stack: Stac
 
 async def test_the_log_read_into_an_empty_store_gives_the_same_rows(stack: Stack):
     """Whatever batches it comes in, and with ends before or behind their data."""
-    async with own_database(stack) as around:
-        document = Document(around)
+    async with own_database(stack) as context:
+        document = Document(context)
         records: list[tuple[str, dict[str, Any]]] = []
         for texts in (["a", "b", "c", "d"], ["a", "B", "c"], ["a", "B", "c", "D", "e"]):
             records += [
@@ -577,34 +581,34 @@ async def test_the_log_read_into_an_empty_store_gives_the_same_rows(stack: Stack
             document.begins()
         for topic, value in records:
             key = "|".join(document.key.values()).encode()
-            send(stack.kafka, topic, [(key, around.codec.encode(topic, value), None, 5)])
+            send(stack.kafka, topic, [(key, context.codec.encode(topic, value), None, 5)])
 
         async def consumed() -> list[dict[str, Any]]:
-            sink = ChunksSink(around, PASSPORTS)
+            sink = ChunksSink(context, PASSPORTS)
             columns = "chunk_no, content, content_hash, embedding, embedding_stale, ingest_id, source_offset"
-            async with running(BatchConsumer(sink, around)):
+            async with running(BatchConsumer(sink, context)):
                 done = "SELECT sum(inserted + updated + unchanged) = 12 AND count(expected) = 3 FROM chunk_ingests WHERE ns = $1"
-                await until(lambda: around.pool.fetchval(done, document.ns), "all is stored")
+                await until(lambda: context.pool.fetchval(done, document.ns), "all is stored")
                 return await document.rows(columns)
 
         first = await consumed()
         assert [row["content"] for row in first] == ["a", "B", "c", "D", "e"]
         tables = "chunks, chunk_sources, chunk_ingests, chunk_failures, chunk_namespaces, positions, outbox"
-        await around.pool.execute(f"TRUNCATE {tables} CASCADE")
+        await context.pool.execute(f"TRUNCATE {tables} CASCADE")
         assert await consumed() == first
-        await around.pool.execute("TRUNCATE positions")  # over a filled store
-        counters = await around.pool.fetch("SELECT * FROM chunk_ingests ORDER BY ingest_id")
-        async with running(BatchConsumer(ChunksSink(around, PASSPORTS), around)):
+        await context.pool.execute("TRUNCATE positions")  # over a filled store
+        counters = await context.pool.fetch("SELECT * FROM chunk_ingests ORDER BY ingest_id")
+        async with running(BatchConsumer(ChunksSink(context, PASSPORTS), context)):
             topic_read = 'SELECT sum(next) FROM positions WHERE topic = ANY ($1) AND "group" = $2'
-            ends = await around.admin.log_ranges(
+            ends = await context.admin.log_ranges(
                 [(topic, number) for topic in (SUBMITTED, FINISHED) for number in range(TOPICS[topic].partitions)]
             )
             total = sum(found.high for found in ends.values())
 
             async def is_read() -> bool:
-                return bool(await around.pool.fetchval(topic_read, [SUBMITTED, FINISHED], "chunks") == total)
+                return bool(await context.pool.fetchval(topic_read, [SUBMITTED, FINISHED], "chunks") == total)
 
             await until(is_read, "all is read again")
         columns = "chunk_no, content, content_hash, embedding, embedding_stale, ingest_id, source_offset"
         assert await document.rows(columns) == first
-        assert await around.pool.fetch("SELECT * FROM chunk_ingests ORDER BY ingest_id") == counters
+        assert await context.pool.fetch("SELECT * FROM chunk_ingests ORDER BY ingest_id") == counters

@@ -41,14 +41,14 @@ PASSPORTS = Passports(
 
 
 @pytest.fixture
-async def around(stack: Stack) -> AsyncIterator[ProcessContext]:
+async def context(stack: Stack) -> AsyncIterator[ProcessContext]:
     """An empty database, at noon."""
     async with own_database(stack) as surroundings:
         yield replace(surroundings, clock=lambda: NOON)
 
 
 async def chunk(
-    around: ProcessContext,
+    context: ProcessContext,
     number: int,
     *,
     ns: str = "docs",
@@ -70,7 +70,7 @@ async def chunk(
     places = ", ".join(
         f"${place}" + "::text::vector" * (name == "embedding") for place, name in enumerate(row, start=1)
     )
-    async with transaction(around.pool) as tx:
+    async with transaction(context.pool) as tx:
         await ensure_passports(tx, [ns], PASSPORTS, NOON)
         await tx.execute(
             "INSERT INTO chunk_sources VALUES ($1, 'main', $2, 'i-1') ON CONFLICT DO NOTHING", ns, source_id
@@ -84,81 +84,81 @@ async def numbers(pool: asyncpg.Pool[asyncpg.Record], table: str, ns: str = "doc
     return [tuple(row) for row in rows]
 
 
-async def sweep(around: ProcessContext, now_ms: int = NOON, offset: int = 5) -> None:
+async def sweep(context: ProcessContext, now_ms: int = NOON, offset: int = 5) -> None:
     """A sweep, as the consumer hands it to the sink."""
     asked = event(SWEEP_REQUESTED, {"sweep": "2026-11-12T12:00:00Z", "now": now_ms}, offset=offset)
-    assert await in_transaction(around, NamespacesSink(around), [asked]) == []
+    assert await in_transaction(context, NamespacesSink(context), [asked]) == []
 
 
-async def told(around: ProcessContext, topic: str = CHUNK_CHANGED) -> list[Mapping[str, Any]]:
+async def published(context: ProcessContext, topic: str = CHUNK_CHANGED) -> list[Mapping[str, Any]]:
     """What the outbox is to publish in a topic, in order."""
-    return await in_outbox(around, topic)
+    return await in_outbox(context, topic)
 
 
-async def version(around: ProcessContext, ns: str = "docs") -> int | None:
+async def version(context: ProcessContext, ns: str = "docs") -> int | None:
     """The version of what is read of a namespace."""
-    found = await around.pool.fetchval("SELECT version FROM resource_versions WHERE key = $1", f"ns:{ns}")
+    found = await context.pool.fetchval("SELECT version FROM resource_versions WHERE key = $1", f"ns:{ns}")
     return None if found is None else int(found)
 
 
 # -- passports -----------------------------------------------------------------------------------------------------------
 
 
-async def passports_of(around: ProcessContext, ns: str) -> dict[str, Any]:
+async def passports_of(context: ProcessContext, ns: str) -> dict[str, Any]:
     """The row of a namespace, as far as the configuration says it."""
-    row = await around.pool.fetchrow("SELECT * FROM chunk_namespaces WHERE ns = $1", ns)
+    row = await context.pool.fetchrow("SELECT * FROM chunk_namespaces WHERE ns = $1", ns)
     assert row is not None
     return {name: row[name] for name in PASSPORT_KEYS}
 
 
-async def ensure(around: ProcessContext, names: Iterable[str], passports: Passports = PASSPORTS) -> list[Any]:
+async def ensure(context: ProcessContext, names: Iterable[str], passports: Passports = PASSPORTS) -> list[Any]:
     """See to the passports of namespaces; what was logged meanwhile."""
     with capture_logs() as logs:
-        async with transaction(around.pool) as tx:
+        async with transaction(context.pool) as tx:
             await ensure_passports(tx, names, passports, NOON)
     return [(line["event"], line["ns"]) for line in logs]
 
 
-async def test_a_namespace_has_the_passport_of_the_configuration(around: ProcessContext):
+async def test_a_namespace_has_the_passport_of_the_configuration(context: ProcessContext):
     """Column by column; one that no file names has the default, which is said once and not at every batch."""
-    assert await ensure(around, ["hard", "new", "hard", "other"]) == [
+    assert await ensure(context, ["hard", "new", "hard", "other"]) == [
         ("namespace_unknown", "new"),
         ("namespace_unknown", "other"),
     ]
-    assert await ensure(around, ["hard", "new", "other"]) == []
-    assert await ensure(around, []) == []
+    assert await ensure(context, ["hard", "new", "other"]) == []
+    assert await ensure(context, []) == []
     for ns in ("hard", "new", "other"):
         passport = PASSPORTS.of(ns)
-        assert await passports_of(around, ns) == {name: getattr(passport, name) for name in PASSPORT_KEYS}
-    row = await around.pool.fetchrow("SELECT * FROM chunk_namespaces WHERE ns = 'new'")
+        assert await passports_of(context, ns) == {name: getattr(passport, name) for name in PASSPORT_KEYS}
+    row = await context.pool.fetchrow("SELECT * FROM chunk_namespaces WHERE ns = 'new'")
     assert row is not None
     assert (row["created_at"], row["is_hot"], row["queries_per_day"]) == (to_datetime(NOON), False, 0)
 
 
-async def test_the_configuration_wins_at_the_start(around: ProcessContext):
+async def test_the_configuration_wins_at_the_start(context: ProcessContext):
     """Rows that differ are brought in line, and only their pages get a version; how they were rated stays."""
-    await ensure(around, ["hard", "new", "docs"])
-    await around.pool.execute("UPDATE chunk_namespaces SET queries_per_day = 150, is_hot = true, dimensions = 3")
+    await ensure(context, ["hard", "new", "docs"])
+    await context.pool.execute("UPDATE chunk_namespaces SET queries_per_day = 150, is_hot = true, dimensions = 3")
     changed = Passports(
         replace(BASE.default, hot_queries_per_day=200),
         {**PASSPORTS.named, "hard": replace(PASSPORTS.named["hard"], half_life_days=1.5, ttl_mode=TtlMode.ZERO_WEIGHT)},
     )
     for _ in range(2):
-        await align(around.pool, around.codec, changed, NOON)
+        await align(context.pool, context.codec, changed, NOON)
         for ns in ("hard", "new", "docs"):
             passport = changed.of(ns)
-            assert await passports_of(around, ns) == {name: getattr(passport, name) for name in PASSPORT_KEYS}
-        assert [await version(around, ns) is not None for ns in ("hard", "new", "docs")] == [True, True, False]
-        assert len(await told(around, "cache.version-bumped")) == 2
-    rows = await around.pool.fetch("SELECT ns, is_hot, queries_per_day, dimensions FROM chunk_namespaces ORDER BY ns")
+            assert await passports_of(context, ns) == {name: getattr(passport, name) for name in PASSPORT_KEYS}
+        assert [await version(context, ns) is not None for ns in ("hard", "new", "docs")] == [True, True, False]
+        assert len(await published(context, "cache.version-bumped")) == 2
+    rows = await context.pool.fetch("SELECT ns, is_hot, queries_per_day, dimensions FROM chunk_namespaces ORDER BY ns")
     assert [tuple(row) for row in rows] == [("docs", True, 150, 3), ("hard", True, 150, 3), ("new", False, 150, 3)]
 
 
-async def test_two_that_see_a_namespace_first_make_one_row(around: ProcessContext):
+async def test_two_that_see_a_namespace_first_make_one_row(context: ProcessContext):
     """Side by side, in whatever order they name them."""
     names = [f"n-{number}" for number in range(40)]
-    await asyncio.gather(*(ensure(around, reversed(names) if odd else names) for odd in (False, True) * 4))
-    assert await around.pool.fetchval("SELECT count(*) FROM chunk_namespaces") == 40
+    await asyncio.gather(*(ensure(context, reversed(names) if odd else names) for odd in (False, True) * 4))
+    assert await context.pool.fetchval("SELECT count(*) FROM chunk_namespaces") == 40
 
 
 # -- ratings -------------------------------------------------------------------------------------------------------------
@@ -170,210 +170,210 @@ def rated(ns: str, is_hot: bool, queries_per_day: float, at_ms: int, offset: int
     return event(NAMESPACE_RATED, value, offset=offset)
 
 
-async def ratings(around: ProcessContext) -> list[tuple[str, bool, float]]:
+async def ratings(context: ProcessContext) -> list[tuple[str, bool, float]]:
     """What is stored."""
-    rows = await around.pool.fetch("SELECT ns, is_hot, queries_per_day FROM chunk_namespaces ORDER BY ns")
+    rows = await context.pool.fetch("SELECT ns, is_hot, queries_per_day FROM chunk_namespaces ORDER BY ns")
     return [tuple(row) for row in rows]
 
 
-async def test_the_latest_rating_counts(around: ProcessContext):
+async def test_the_latest_rating_counts(context: ProcessContext):
     """Within a batch and between batches, whatever comes late or again; pages get a version where temperatures changed."""
-    await ensure(around, ["docs", "new"])
-    sink = NamespacesSink(around)
+    await ensure(context, ["docs", "new"])
+    sink = NamespacesSink(context)
     batch = [rated("docs", True, 120.5, NOON), rated("docs", False, 3, NOON - 1, 1), rated("new", False, 9, NOON, 2)]
-    assert await in_transaction(around, sink, batch) == []
+    assert await in_transaction(context, sink, batch) == []
     expected = [("docs", True, 120.5), ("new", False, 9)]
-    assert await ratings(around) == expected
-    first = await version(around)
-    assert (first is not None, await version(around, "new")) == (True, None)
+    assert await ratings(context) == expected
+    first = await version(context)
+    assert (first is not None, await version(context, "new")) == (True, None)
     for again in (batch, batch[1:2], [rated("docs", False, 0, NOON - HOUR_MS)]):
-        assert await in_transaction(around, sink, again) == []
-    assert await ratings(around) == expected
-    assert await in_transaction(around, sink, [rated("docs", True, 130, NOON + HOUR_MS)]) == []
-    assert (await ratings(around), await version(around)) == ([("docs", True, 130), ("new", False, 9)], first)
-    assert await in_transaction(around, sink, [rated("docs", False, 99, NOON + 2 * HOUR_MS)]) == []
-    assert await version(around) == (first or 0) + 1
+        assert await in_transaction(context, sink, again) == []
+    assert await ratings(context) == expected
+    assert await in_transaction(context, sink, [rated("docs", True, 130, NOON + HOUR_MS)]) == []
+    assert (await ratings(context), await version(context)) == ([("docs", True, 130), ("new", False, 9)], first)
+    assert await in_transaction(context, sink, [rated("docs", False, 99, NOON + 2 * HOUR_MS)]) == []
+    assert await version(context) == (first or 0) + 1
 
 
-async def test_a_namespace_without_chunks_is_not_rated(around: ProcessContext):
+async def test_a_namespace_without_chunks_is_not_rated(context: ProcessContext):
     """What nobody stored has no row, however often it is asked for; a rating that is none is put aside."""
     wrong = rated("a|b", True, 1_000, NOON)
-    dead = await in_transaction(around, NamespacesSink(around), [rated("nothing", True, 1_000, NOON), wrong])
+    dead = await in_transaction(context, NamespacesSink(context), [rated("nothing", True, 1_000, NOON), wrong])
     assert [letter.reason for letter in dead] == ["separator"]
-    assert await ratings(around) == []
+    assert await ratings(context) == []
 
 
 # -- sweeps --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("R3.20")
-async def test_orphans_are_taken_away_when_their_grace_is_over(around: ProcessContext):
+async def test_orphans_are_taken_away_when_their_grace_is_over(context: ProcessContext):
     """At the seventh day and not before; each as it was, with when and why; its neighbours stay."""
-    await chunk(around, 0)
-    await chunk(around, 1, marked_days=7)
-    await chunk(around, 2, marked_days=6.999)
-    await chunk(around, 3, marked_days=400)
-    await chunk(around, 4, source_id="b.md", marked_days=8)
-    columns = await around.pool.fetch(
+    await chunk(context, 0)
+    await chunk(context, 1, marked_days=7)
+    await chunk(context, 2, marked_days=6.999)
+    await chunk(context, 3, marked_days=400)
+    await chunk(context, 4, source_id="b.md", marked_days=8)
+    columns = await context.pool.fetch(
         "SELECT column_name FROM information_schema.columns WHERE table_name = 'chunks'"
         " AND column_name NOT IN ('words', 'vector_text', 'content_since')"
     )
     names = ", ".join(row["column_name"] for row in columns)
-    before = await around.pool.fetch(f"SELECT {names} FROM chunks WHERE chunk_no IN (1, 3, 4) ORDER BY chunk_no")
-    await sweep(around)
-    assert await numbers(around.pool, "chunks") == [("a.md", 0), ("a.md", 2)]
-    kept = await around.pool.fetch(f"SELECT {names} FROM chunks_archive ORDER BY chunk_no")
+    before = await context.pool.fetch(f"SELECT {names} FROM chunks WHERE chunk_no IN (1, 3, 4) ORDER BY chunk_no")
+    await sweep(context)
+    assert await numbers(context.pool, "chunks") == [("a.md", 0), ("a.md", 2)]
+    kept = await context.pool.fetch(f"SELECT {names} FROM chunks_archive ORDER BY chunk_no")
     assert kept == before
-    why = await around.pool.fetch("SELECT DISTINCT archived_at, reason FROM chunks_archive")
+    why = await context.pool.fetch("SELECT DISTINCT archived_at, reason FROM chunks_archive")
     assert [tuple(row) for row in why] == [(to_datetime(NOON), "orphaned")]
 
 
-async def test_what_is_taken_away_is_told(around: ProcessContext):
+async def test_what_is_taken_away_is_told(context: ProcessContext):
     """One event a source, the chunks in order with what they were; and a version for what is read of the namespace."""
     for number in (3, 1):
-        await chunk(around, number, marked_days=8)
-    await chunk(around, 4, source_id="b.md", marked_days=8)
-    await sweep(around)
+        await chunk(context, number, marked_days=8)
+    await chunk(context, 4, source_id="b.md", marked_days=8)
+    await sweep(context)
     assert [
         (one["source_id"], one["kind"], one["ingest_id"], [change["chunk_no"] for change in one["changes"]], one["at"])
-        for one in await told(around)
+        for one in await published(context)
     ] == [("a.md", "archived", None, [1, 3], NOON), ("b.md", "archived", None, [4], NOON)]
-    changes = [change for one in await told(around) for change in one["changes"]]
+    changes = [change for one in await published(context) for change in one["changes"]]
     assert [change["old_hash"] for change in changes] == [
         content_hash("docs", "main", source_id, number, f"docs {source_id} {number}")
         for source_id, number in (("a.md", 1), ("a.md", 3), ("b.md", 4))
     ]
     assert {change["new_hash"] for change in changes} == {None}
-    (bumped,) = await told(around, "cache.version-bumped")
+    (bumped,) = await published(context, "cache.version-bumped")
     assert (bumped["key"], bumped["caused_by"]) == ("ns:docs", f"{SWEEP_REQUESTED}/0/5")
 
 
-async def test_a_sweep_that_comes_again_changes_nothing(around: ProcessContext):
+async def test_a_sweep_that_comes_again_changes_nothing(context: ProcessContext):
     """Nor does one of an earlier time, as a replay brings."""
-    await chunk(around, 1, marked_days=8)
-    await chunk(around, 2, marked_days=1)
-    await sweep(around)
-    first = (await told(around), await version(around))
-    await sweep(around)
-    await sweep(around, NOON - 300 * DAY_MS)
-    assert (await told(around), await version(around)) == first
-    assert (await numbers(around.pool, "chunks"), await numbers(around.pool, "chunks_archive")) == (
+    await chunk(context, 1, marked_days=8)
+    await chunk(context, 2, marked_days=1)
+    await sweep(context)
+    first = (await published(context), await version(context))
+    await sweep(context)
+    await sweep(context, NOON - 300 * DAY_MS)
+    assert (await published(context), await version(context)) == first
+    assert (await numbers(context.pool, "chunks"), await numbers(context.pool, "chunks_archive")) == (
         [("a.md", 2)],
         [("a.md", 1)],
     )
 
 
-async def test_hard_means_gone(around: ProcessContext):
+async def test_hard_means_gone(context: ProcessContext):
     """Where the passport says so: no copy, and the event says so."""
-    await chunk(around, 1, ns="hard", marked_days=8)
-    await sweep(around)
-    assert await numbers(around.pool, "chunks", "hard") == await numbers(around.pool, "chunks_archive", "hard") == []
-    assert [one["kind"] for one in await told(around)] == ["removed"]
+    await chunk(context, 1, ns="hard", marked_days=8)
+    await sweep(context)
+    assert await numbers(context.pool, "chunks", "hard") == await numbers(context.pool, "chunks_archive", "hard") == []
+    assert [one["kind"] for one in await published(context)] == ["removed"]
 
 
-async def test_without_grace_orphans_go_at_once(around: ProcessContext):
+async def test_without_grace_orphans_go_at_once(context: ProcessContext):
     """In their namespace; another keeps its own."""
     for ns in ("quick", "docs"):
-        await chunk(around, 1, ns=ns, marked_days=0)
-    await sweep(around)
-    assert (await numbers(around.pool, "chunks", "quick"), len(await numbers(around.pool, "chunks"))) == ([], 1)
+        await chunk(context, 1, ns=ns, marked_days=0)
+    await sweep(context)
+    assert (await numbers(context.pool, "chunks", "quick"), len(await numbers(context.pool, "chunks"))) == ([], 1)
 
 
 @pytest.mark.requirement("R3.23")
-async def test_cold_chunks_go_only_where_the_passport_says_so(around: ProcessContext):
+async def test_cold_chunks_go_only_where_the_passport_says_so(context: ProcessContext):
     """R3.23: of exactly the TTL none is cold yet; what is published counts, and otherwise when it was made. Elsewhere they are
     counted and said.
     """
     for ns, ttl in (("docs", 365), ("soft", 90), ("hard", 365)):
-        await chunk(around, 1, ns=ns, age_days=ttl)
-        await chunk(around, 2, ns=ns, age_days=ttl + 0.001)
-        await chunk(around, 3, ns=ns, age_days=0, published_at=to_datetime(NOON - (ttl + 1) * DAY_MS))
-        await chunk(around, 4, ns=ns, age_days=ttl + 1, published_at=to_datetime(NOON))
+        await chunk(context, 1, ns=ns, age_days=ttl)
+        await chunk(context, 2, ns=ns, age_days=ttl + 0.001)
+        await chunk(context, 3, ns=ns, age_days=0, published_at=to_datetime(NOON - (ttl + 1) * DAY_MS))
+        await chunk(context, 4, ns=ns, age_days=ttl + 1, published_at=to_datetime(NOON))
     with capture_logs() as logs:
-        await sweep(around)
-    left = {ns: [number for _, number in await numbers(around.pool, "chunks", ns)] for ns in ("docs", "soft", "hard")}
+        await sweep(context)
+    left = {ns: [number for _, number in await numbers(context.pool, "chunks", ns)] for ns in ("docs", "soft", "hard")}
     assert left == {"docs": [1, 2, 3, 4], "soft": [1, 4], "hard": [1, 4]}
-    assert [number for _, number in await numbers(around.pool, "chunks_archive", "soft")] == [2, 3]
-    assert await numbers(around.pool, "chunks_archive", "hard") == []
-    assert await around.pool.fetchval("SELECT array_agg(DISTINCT reason) FROM chunks_archive") == ["cold"]
-    assert [(one["ns"], one["kind"]) for one in await told(around)] == [("hard", "removed"), ("soft", "archived")]
+    assert [number for _, number in await numbers(context.pool, "chunks_archive", "soft")] == [2, 3]
+    assert await numbers(context.pool, "chunks_archive", "hard") == []
+    assert await context.pool.fetchval("SELECT array_agg(DISTINCT reason) FROM chunks_archive") == ["cold"]
+    assert [(one["ns"], one["kind"]) for one in await published(context)] == [("hard", "removed"), ("soft", "archived")]
     (said,) = [line for line in logs if line["event"] == "swept"]
     assert (said["orphans"], said["cold"], said["cold_candidates"]) == (0, 4, {"docs": 2})
 
 
-async def test_much_is_taken_away_in_bounded_parts(around: ProcessContext, monkeypatch: pytest.MonkeyPatch):
+async def test_much_is_taken_away_in_bounded_parts(context: ProcessContext, monkeypatch: pytest.MonkeyPatch):
     """Each with its events; in the end nothing is left, and each chunk was told once."""
     monkeypatch.setattr(namespaces, "_CHUNKS_MAX", 4)
     for number in range(12):
-        await chunk(around, number, source_id=f"{number % 3}.md", marked_days=8 + number)
-    await sweep(around)
-    assert await numbers(around.pool, "chunks") == []
-    events = await told(around)
+        await chunk(context, number, source_id=f"{number % 3}.md", marked_days=8 + number)
+    await sweep(context)
+    assert await numbers(context.pool, "chunks") == []
+    events = await published(context)
     gone = sorted((one["source_id"], change["chunk_no"]) for one in events for change in one["changes"])
-    assert gone == await numbers(around.pool, "chunks_archive")
+    assert gone == await numbers(context.pool, "chunks_archive")
     assert len(gone) == len(set(gone)) == 12
-    assert len(await told(around, "cache.version-bumped")) == 3
+    assert len(await published(context, "cache.version-bumped")) == 3
 
 
-async def test_two_sweeps_side_by_side_take_nothing_twice(around: ProcessContext, monkeypatch: pytest.MonkeyPatch):
+async def test_two_sweeps_side_by_side_take_nothing_twice(context: ProcessContext, monkeypatch: pytest.MonkeyPatch):
     """As after a rebalance that came too late."""
     monkeypatch.setattr(namespaces, "_CHUNKS_MAX", 5)
     for number in range(40):
-        await chunk(around, number, source_id=f"{number % 7}.md", marked_days=8)
-    await asyncio.gather(*(sweep(around) for _ in range(3)))
-    gone = [(one["source_id"], change["chunk_no"]) for one in await told(around) for change in one["changes"]]
-    assert sorted(gone) == await numbers(around.pool, "chunks_archive")
+        await chunk(context, number, source_id=f"{number % 7}.md", marked_days=8)
+    await asyncio.gather(*(sweep(context) for _ in range(3)))
+    gone = [(one["source_id"], change["chunk_no"]) for one in await published(context) for change in one["changes"]]
+    assert sorted(gone) == await numbers(context.pool, "chunks_archive")
     assert len(gone) == len(set(gone)) == 40
 
 
-async def waiting_backend(around: ProcessContext) -> int:
+async def waiting_backend(context: ProcessContext) -> int:
     """The server's process that waits for a lock, once there is one."""
     query = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    return int(await until(lambda: around.pool.fetchval(query), "the sweep waits"))
+    return int(await until(lambda: context.pool.fetchval(query), "the sweep waits"))
 
 
-async def test_a_sweep_that_is_cut_off_is_done_again(around: ProcessContext, monkeypatch: pytest.MonkeyPatch):
+async def test_a_sweep_that_is_cut_off_is_done_again(context: ProcessContext, monkeypatch: pytest.MonkeyPatch):
     """What it took away and told stays; the next one finds the rest, and each chunk is told once."""
     monkeypatch.setattr(namespaces, "_CHUNKS_MAX", 4)
     for number in range(8):
-        await chunk(around, number, source_id=f"{number // 4}.md", marked_days=20 - number)
-    async with transaction(around.pool) as ingest:
+        await chunk(context, number, source_id=f"{number // 4}.md", marked_days=20 - number)
+    async with transaction(context.pool) as ingest:
         await ingest.execute("SELECT FROM chunk_sources WHERE source_id = '1.md' FOR UPDATE")
-        sweeping = asyncio.create_task(sweep(around))
-        await around.pool.execute("SELECT pg_terminate_backend($1)", await waiting_backend(around))
+        sweeping = asyncio.create_task(sweep(context))
+        await context.pool.execute("SELECT pg_terminate_backend($1)", await waiting_backend(context))
         with pytest.raises(UnavailableError):
             await sweeping
-    assert await numbers(around.pool, "chunks_archive") == [("0.md", number) for number in range(4)]
-    await sweep(around)
-    gone = [(one["source_id"], change["chunk_no"]) for one in await told(around) for change in one["changes"]]
+    assert await numbers(context.pool, "chunks_archive") == [("0.md", number) for number in range(4)]
+    await sweep(context)
+    gone = [(one["source_id"], change["chunk_no"]) for one in await published(context) for change in one["changes"]]
     assert (
-        gone == await numbers(around.pool, "chunks_archive") == [(f"{number // 4}.md", number) for number in range(8)]
+        gone == await numbers(context.pool, "chunks_archive") == [(f"{number // 4}.md", number) for number in range(8)]
     )
 
 
-async def test_a_chunk_that_is_revived_meanwhile_stays(around: ProcessContext):
+async def test_a_chunk_that_is_revived_meanwhile_stays(context: ProcessContext):
     """The sweep waits for whoever has the source, and looks again."""
-    await chunk(around, 1, marked_days=8)
-    await chunk(around, 2, marked_days=8)
-    async with transaction(around.pool) as ingest:
+    await chunk(context, 1, marked_days=8)
+    await chunk(context, 2, marked_days=8)
+    async with transaction(context.pool) as ingest:
         await ingest.execute("SELECT FROM chunk_sources WHERE source_id = 'a.md' FOR UPDATE")
-        sweeping = asyncio.create_task(sweep(around))
-        await waiting_backend(around)
+        sweeping = asyncio.create_task(sweep(context))
+        await waiting_backend(context)
         await ingest.execute("UPDATE chunks SET to_delete = false, marked_at = NULL WHERE chunk_no = 1")
     await sweeping
-    assert (await numbers(around.pool, "chunks"), await numbers(around.pool, "chunks_archive")) == (
+    assert (await numbers(context.pool, "chunks"), await numbers(context.pool, "chunks_archive")) == (
         [("a.md", 1)],
         [("a.md", 2)],
     )
-    assert [[change["chunk_no"] for change in one["changes"]] for one in await told(around)] == [[2]]
+    assert [[change["chunk_no"] for change in one["changes"]] for one in await published(context)] == [[2]]
 
 
-async def test_a_sweep_that_is_none_is_put_aside(around: ProcessContext):
+async def test_a_sweep_that_is_none_is_put_aside(context: ProcessContext):
     """It takes nothing away."""
-    await chunk(around, 1, marked_days=8)
+    await chunk(context, 1, marked_days=8)
     asked = event(SWEEP_REQUESTED, {"sweep": "x", "now": 10**18})
-    dead = await in_transaction(around, NamespacesSink(around), [asked])
-    assert ([letter.reason for letter in dead], await numbers(around.pool, "chunks")) == (
+    dead = await in_transaction(context, NamespacesSink(context), [asked])
+    assert ([letter.reason for letter in dead], await numbers(context.pool, "chunks")) == (
         ["time_out_of_range"],
         [("a.md", 1)],
     )

@@ -44,9 +44,9 @@ def vector_of(text: str) -> bytes:
 class Case:
     """A database with documents, and a worker."""
 
-    def __init__(self, around: ProcessContext, url: str) -> None:
-        self.rows, self.embedder, self._url = Rows(around.pool), Counting(), url
-        self.around = replace(around, clock=lambda: NOW_MS + 5_000)
+    def __init__(self, context: ProcessContext, url: str) -> None:
+        self.rows, self.embedder, self._url = Rows(context.pool), Counting(), url
+        self.context = replace(context, clock=lambda: NOW_MS + 5_000)
         self._offset = 1_000
 
     async def edit(self, source_id: str, texts: Sequence[str], *, title: str | None = None, ns: str = "docs") -> None:
@@ -68,7 +68,7 @@ class Case:
         """Let a worker make what is missing; the texts that it asked for."""
         self.embedder.texts.clear()
         stop = asyncio.Event()
-        task = asyncio.create_task(BackfillWorker(self._url, self.around, self.embedder, asyncio.Event()).run(stop))
+        task = asyncio.create_task(BackfillWorker(self._url, self.context, self.embedder, asyncio.Event()).run(stop))
         query = "SELECT count(*) FROM chunks WHERE (embedding IS NULL OR embedding_stale) AND NOT to_delete"
 
         async def is_filled() -> bool:
@@ -95,8 +95,8 @@ class Case:
 async def case(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Case]:
     """An empty database with a namespace, and a worker that looks often."""
     monkeypatch.setattr(backfill, "POLL_SECONDS", 0.05)
-    async with own_database(stack) as around:
-        one = Case(around, await address_of(stack, around))
+    async with own_database(stack) as context:
+        one = Case(context, await address_of(stack, context))
         await one.rows.namespace()
         yield one
 
@@ -108,7 +108,7 @@ def paragraphs(count: int, first: int = 0) -> list[str]:
 
 async def told_numbers(case: Case) -> list[int]:
     """The numbers of chunks whose new vectors were told of, in order."""
-    events = await in_outbox(case.around, "chunks.chunk-changed")
+    events = await in_outbox(case.context, "chunks.chunk-changed")
     return [change["chunk_no"] for event in events for change in event["changes"]]
 
 

@@ -18,9 +18,9 @@ from tests.integration.databases import address_of, own_database
 async def test_it_tells_what_init_would_do_and_who_is_connected(stack: Stack) -> None:
     """A database at the last migration but one, schemas that the registry has, and a role of an older version beside ours."""
     *applied, last = known_migrations()
-    async with own_database(stack) as around:
-        await around.pool.execute("DELETE FROM schema_migrations WHERE name = $1", last)
-        url = await address_of(stack, around)
+    async with own_database(stack) as context:
+        await context.pool.execute("DELETE FROM schema_migrations WHERE name = $1", last)
+        url = await address_of(stack, context)
         found = await _checks(stack, url)
         assert found["migrations"] == ("ok", f"1 to apply: {last}")
         assert found["schemas"][0] == "ok"
@@ -32,7 +32,7 @@ async def test_it_tells_what_init_would_do_and_who_is_connected(stack: Stack) ->
             await older.close()
         assert state == "warning"
         assert told.startswith(f"of several versions: 0.0.1 (1 connections), {version('highwater')} (")
-        assert await _applied(around) == applied
+        assert await _applied(context) == applied
 
 
 async def _checks(stack: Stack, url: str) -> dict[str, tuple[str, str]]:
@@ -40,8 +40,8 @@ async def _checks(stack: Stack, url: str) -> dict[str, tuple[str, str]]:
     return {check.name: (check.state, check.detail) for check in found}
 
 
-async def _applied(around: ProcessContext) -> list[str]:
-    return [row["name"] for row in await around.pool.fetch("SELECT name FROM schema_migrations ORDER BY name")]
+async def _applied(context: ProcessContext) -> list[str]:
+    return [row["name"] for row in await context.pool.fetch("SELECT name FROM schema_migrations ORDER BY name")]
 
 
 async def test_it_does_nothing_else(environment: dict[str, str]) -> None:

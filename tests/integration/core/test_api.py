@@ -70,17 +70,17 @@ async def test_it_starts_without_its_parts_and_names_them() -> None:
 async def test_a_restore_in_progress_is_told(http, seeds: Seeds) -> None:
     """While a database is being restored the API is ready and says that its answers may be old; afterwards no more."""
 
-    async def told() -> str | None:
+    async def published() -> str | None:
         document = (await http.get("/readyz")).json()
         assert document["ready"]
         found: str | None = document["degraded"].get("restore")
         return found
 
     async def is_told() -> bool:
-        return "a restore from /backups/1 is in progress" in (await told() or "")
+        return "a restore from /backups/1 is in progress" in (await published() or "")
 
     async def is_over() -> bool:
-        return await told() is None
+        return await published() is None
 
     await seeds.run("INSERT INTO restore_progress (began_at, source) VALUES (now(), '/backups/1')")
     try:

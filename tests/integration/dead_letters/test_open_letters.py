@@ -32,25 +32,25 @@ def bury(stack: Stack, count: int) -> list[int]:
     return sorted(offsets)
 
 
-async def test_what_was_handled_is_not_open(stack: Stack, around: ProcessContext):
+async def test_what_was_handled_is_not_open(stack: Stack, context: ProcessContext):
     """Three come, one is sent again, then all are dropped; a count that begins later agrees."""
     settings = stack.settings()
-    counting = OpenLetters(settings, around.admin)
+    counting = OpenLetters(settings, context.admin)
     before = (await counting.count()).get(TOPIC, 0)
     offsets = bury(stack, 3)
     assert (await counting.count())[TOPIC] == before + 3
 
-    box = LetterBox(around.client, around.registry)
-    producer = AsyncProducer(around.client, client_id="test")
+    box = LetterBox(context.client, context.registry)
+    producer = AsyncProducer(context.client, client_id="test")
     try:
-        partitions = await around.admin.partition_counts()
-        handler = Handler(producer, around.codec, partitions, around.clock, by="a test")
+        partitions = await context.admin.partition_counts()
+        handler = Handler(producer, context.codec, partitions, context.clock, by="a test")
         sent = await handler.redrive(in_thread(box.letters([TOPICS[TOPIC]], only=offsets[0])), again=False)
         assert len(sent.redriven) == 1
         assert (await counting.count())[TOPIC] == before + 2
-        assert (await OpenLetters(settings, around.admin).count())[TOPIC] == before + 2
+        assert (await OpenLetters(settings, context.admin).count())[TOPIC] == before + 2
         ranges = await asyncio.to_thread(box.ranges, [dead_letter_topic(TOPICS[TOPIC])])
-        await handler.drop(around.client, {place: held.high for place, held in ranges.items()}, ranges)
+        await handler.drop(context.client, {place: held.high for place, held in ranges.items()}, ranges)
     finally:
         await producer.close()
     assert (await counting.count()).get(TOPIC, 0) == 0

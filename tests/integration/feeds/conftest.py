@@ -18,11 +18,11 @@ from tests.integration.models.chat_server import ChatServer
 
 
 @pytest.fixture(scope="module")
-async def shared(stack: Stack, around: ProcessContext) -> AsyncIterator[tuple[ProcessContext, RedisLink, ClusterPool]]:
+async def shared(stack: Stack, context: ProcessContext) -> AsyncIterator[tuple[ProcessContext, RedisLink, ClusterPool]]:
     """Parts for the module, on a clock that stands still."""
     async with ClusterPool() as pool:
         redis = await open_redis(stack.redis)
-        yield replace(around, clock=lambda: NOW_MS), redis, pool
+        yield replace(context, clock=lambda: NOW_MS), redis, pool
         await redis.close()
 
 

@@ -29,7 +29,7 @@ class Case:
     """A user subscribed to a channel, and a worker."""
 
     stack: Stack
-    around: ProcessContext
+    context: ProcessContext
     redis: RedisLink
     pool: ClusterPool
     user: str = field(default_factory=lambda: fresh("u"))
@@ -39,7 +39,7 @@ class Case:
 
     def worker(self, **settings: Any) -> RebuildWorker:
         """A worker; `settings` as in the environment."""
-        return RebuildWorker(self.around, self.stack.settings(**settings), load_policy(), self.redis, self.pool)
+        return RebuildWorker(self.context, self.stack.settings(**settings), load_policy(), self.redis, self.pool)
 
     async def user_is(self, **columns: Any) -> None:
         """An active user of the plan free, subscribed to the channel."""
@@ -66,7 +66,7 @@ class Case:
 
     def at(self, now_ms: int) -> Case:
         """The same user at another time."""
-        return replace(self, around=replace(self.around, clock=lambda: now_ms), now_ms=now_ms)
+        return replace(self, context=replace(self.context, clock=lambda: now_ms), now_ms=now_ms)
 
     async def insights(
         self, count: int, *, age_days: float = 1.0, embedded: bool = True, channel: str | None = None
@@ -77,7 +77,7 @@ class Case:
         texts = [f"{TOPICS_OF_TEXTS[n % 2]} {n % 7}" for n in range(head, head + count)]
         vectors = TextEmbedder().embed(texts)
         moment = to_datetime(int(self.now_ms - age_days * DAY_MS))
-        await self.around.pool.executemany(
+        await self.context.pool.executemany(
             "INSERT INTO insights (insight_id, channel_id, seq, ts, arrived_at, text, embedding, embedding_model,"
             " source_partition, source_offset) VALUES ($1, $2, $3, $4, $4, $5, $6, $7, 0, 0)",
             [
@@ -106,12 +106,12 @@ class Case:
 
     async def rebuild(self, trigger: str = "manual", *, forced: bool = True, **settings: Any) -> dict[str, Any]:
         """One request through a worker; its answer."""
-        await in_transaction(self.around, self.worker(**settings), [self.request(trigger, forced=forced)])
+        await in_transaction(self.context, self.worker(**settings), [self.request(trigger, forced=forced)])
         return (await self.answers())[-1]
 
     async def answers(self, topic: str = REBUILD_FINISHED) -> list[dict[str, Any]]:
         """What the outbox tells of the user."""
-        return await in_outbox(self.around, topic, self.user)
+        return await in_outbox(self.context, topic, self.user)
 
     async def state(self) -> tuple[int, int | None, int]:
         """Version, high-water mark of the channel, stored versions."""
@@ -132,4 +132,4 @@ class Case:
 
     async def sql(self, query: str, *values: Any) -> Any:
         """One value."""
-        return await self.around.pool.fetchval(query, *values)
+        return await self.context.pool.fetchval(query, *values)

@@ -51,9 +51,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 class Store:
     """An own database with a sink, and what is asked of it."""
 
-    def __init__(self, around: ProcessContext) -> None:
-        self.around = around
-        self.sink = InsightsSink(around.codec, around.clock, around.pool, dimensions=DIMENSIONS)
+    def __init__(self, context: ProcessContext) -> None:
+        self.context = context
+        self.sink = InsightsSink(context.codec, context.clock, context.pool, dimensions=DIMENSIONS)
         self.channel = fresh("basis")
         self.count = 0
 
@@ -72,41 +72,41 @@ class Store:
 
     async def ingest(self, count: int, text: str | None = None) -> None:
         """Store insights as the sink does."""
-        await in_transaction(self.around, self.sink, self.batch(count, text))
+        await in_transaction(self.context, self.sink, self.batch(count, text))
 
     async def ingest_foreign(self) -> None:
         """One insight whose producer sent its vector."""
         (one,) = self.batch(1)
         one.value.update(embedding=OWN, embedding_model="theirs")
-        await in_transaction(self.around, self.sink, [one])
+        await in_transaction(self.context, self.sink, [one])
 
     def worker(self) -> EmbedWorker:
         """A worker with the built-in embedder."""
-        return EmbedWorker(self.around, None, wait_seconds=60)
+        return EmbedWorker(self.context, None, wait_seconds=60)
 
     def remote(self, url: str, model: str) -> EmbedWorker:
         """A worker with a service's model."""
         return EmbedWorker(
-            self.around, RemoteEmbedder(url, None, model=model, dimensions=DIMENSIONS), wait_seconds=60
+            self.context, RemoteEmbedder(url, None, model=model, dimensions=DIMENSIONS), wait_seconds=60
         )  # fmt: skip
 
     def local(self) -> EmbedWorker:
         """A worker with the model that is installed."""
-        return EmbedWorker(self.around, None, local=LocalEmbedder(MODELS), wait_seconds=60)
+        return EmbedWorker(self.context, None, local=LocalEmbedder(MODELS), wait_seconds=60)
 
     async def beside(self) -> int:
         """Insights that the local model has read."""
-        return int(await self.around.pool.fetchval(
+        return int(await self.context.pool.fetchval(
             "SELECT count(*) FROM insights WHERE next_model = $1 AND next_embedding IS NOT NULL", MINILM.basis_id
         ))  # fmt: skip
 
     async def active(self) -> str:
         """The active basis."""
-        return str(await self.around.pool.fetchval("SELECT basis_id FROM active_basis"))
+        return str(await self.context.pool.fetchval("SELECT basis_id FROM active_basis"))
 
     async def lacking(self) -> int:
         """Insights without a vector in the active basis, those of producers aside."""
-        return int(await self.around.pool.fetchval(
+        return int(await self.context.pool.fetchval(
             "SELECT count(*) FROM insights, active_basis AS a WHERE embedding_model IS DISTINCT FROM 'theirs'"
             " AND NOT (embedding IS NOT NULL AND embedding_model = a.basis_id)"
             " AND NOT (next_embedding IS NOT NULL AND next_model IS NOT DISTINCT FROM a.basis_id)"
@@ -114,7 +114,7 @@ class Store:
 
     async def is_settled(self) -> bool:
         """No basis is rolled out, and nothing is left to move."""
-        busy = await self.around.pool.fetchval(
+        busy = await self.context.pool.fetchval(
             "SELECT (SELECT count(*) FROM reembedding) + (SELECT count(*) FROM active_basis WHERE next_id IS NOT NULL)"
             " + (SELECT count(*) FROM insights WHERE next_model IS NOT NULL OR next_embedding IS NOT NULL)"
         )
@@ -126,12 +126,12 @@ class Store:
 
     async def changes(self) -> list[dict[str, Any]]:
         """What the outbox tells of bases."""
-        return await in_outbox(self.around, BASIS_CHANGED)
+        return await in_outbox(self.context, BASIS_CHANGED)
 
     async def check_vectors(self) -> None:
         """Every vector is the one that the active basis, as stored, gives for the text."""
-        content = await self.around.pool.fetchval("SELECT content FROM bases JOIN active_basis USING (basis_id)")
-        rows = await self.around.pool.fetch("SELECT * FROM insights WHERE embedding_model <> 'theirs'")
+        content = await self.context.pool.fetchval("SELECT content FROM bases JOIN active_basis USING (basis_id)")
+        rows = await self.context.pool.fetch("SELECT * FROM insights WHERE embedding_model <> 'theirs'")
         made = TextEmbedder(Basis.from_bytes(content, await self.active())).embed([row["text"] for row in rows])
         stored = np.frombuffer(b"".join(row["embedding"] for row in rows), "<f4").reshape(len(rows), DIMENSIONS)
         np.testing.assert_array_equal(stored, made)
@@ -139,7 +139,7 @@ class Store:
 
 async def step(store: Store, worker: EmbedWorker) -> int:
     """One step of a worker on a connection of its own, as one that is killed right after it."""
-    pool = store.around.pool
+    pool = store.context.pool
     async with pool.acquire() as tx, holding(tx, pool, LeaseKind.EMBED, "runner") as worker._lease:
         active = await read_active(tx)
         return await worker._fill(tx, active) + await worker._step(tx, active)
@@ -160,8 +160,8 @@ async def running_until_stopped(worker: EmbedWorker) -> AsyncIterator[asyncio.Ev
 @pytest.fixture
 async def store(stack: Stack) -> AsyncIterator[Store]:
     """An empty store."""
-    async with own_database(stack) as around:
-        yield Store(around)
+    async with own_database(stack) as context:
+        yield Store(context)
 
 
 async def test_a_basis_is_fitted_to_a_thousand_texts(store: Store):
@@ -179,7 +179,7 @@ async def test_a_basis_is_fitted_to_a_thousand_texts(store: Store):
         "basis_id": basis_id, "previous_basis_id": UNFITTED_ID, "kind": "fitted", "corpus_size": 1_251,
         "reembedded": 1_250, "changed_at": 0,
     }  # fmt: skip
-    row = await store.around.pool.fetchrow("SELECT * FROM insights WHERE embedding_model = 'theirs'")
+    row = await store.context.pool.fetchrow("SELECT * FROM insights WHERE embedding_model = 'theirs'")
     assert (row["embedding"], row["next_embedding"], row["next_model"]) == (OWN, None, None)
     await store.ingest(10)
     await store.check_vectors()
@@ -223,12 +223,12 @@ async def test_two_workers_share_nothing(store: Store):
     held = "SELECT count(*) FROM leases WHERE kind = 'embed' AND expires_at > now()"
 
     async def is_held() -> bool:
-        return bool(await store.around.pool.fetchval(held))
+        return bool(await store.context.pool.fetchval(held))
 
     async with running_until_stopped(store.worker()) as stop, running(store.worker()):
         await until(is_held, "one has the lease")
         await until(lambda: store.is_settled_in("text-384.v3-"), "it is rolled out")
-        assert await store.around.pool.fetchval("SELECT count(*) FROM bases WHERE kind = 'fitted'") == 1
+        assert await store.context.pool.fetchval("SELECT count(*) FROM bases WHERE kind = 'fitted'") == 1
         assert len(await store.changes()) == 1
         before = await store.active()
         stop.set()
@@ -244,7 +244,7 @@ async def test_two_workers_share_nothing(store: Store):
 async def test_a_worker_that_was_followed_stores_nothing(store: Store):
     """One that hung past its lease rolls nothing out when it goes on, although it believes in its lease."""
     await store.ingest(1_300)
-    worker, pool = store.worker(), store.around.pool
+    worker, pool = store.worker(), store.context.pool
     async with pool.acquire() as tx, holding(tx, pool, LeaseKind.EMBED, "runner", seconds=600) as worker._lease:
         await pool.execute("UPDATE leases SET owner = 'another', epoch = epoch + 1 WHERE kind = 'embed'")
         with pytest.raises(LeaseLostError):
@@ -261,7 +261,7 @@ async def test_a_batch_prepared_before_a_switch_is_stored_in_the_new_basis(store
         batches.append(await store.sink.prepare(store.batch(5)))
         assert await step(store, store.worker()) > 0
     batches.append(await store.sink.prepare(store.batch(5)))
-    async with store.around.pool.acquire() as tx:
+    async with store.context.pool.acquire() as tx:
         for prepared in batches:
             async with tx.transaction():
                 await store.sink.apply(tx, [], prepared)
@@ -277,12 +277,12 @@ async def test_a_switch_waits_for_a_batch_under_way(store: Store):
     waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = 7411 AND NOT granted"
 
     async def waits() -> bool:
-        return await store.active() != UNFITTED_ID or bool(await store.around.pool.fetchval(waiting))
+        return await store.active() != UNFITTED_ID or bool(await store.context.pool.fetchval(waiting))
 
     await step(store, store.worker())
     prepared = await store.sink.prepare(store.batch(5))
     async with running_until_stopped(store.worker()):
-        async with store.around.pool.acquire() as tx, tx.transaction():
+        async with store.context.pool.acquire() as tx, tx.transaction():
             await store.sink.apply(tx, [], prepared)
             await until(waits, "the switch waits, or is done")
             assert await store.active() == UNFITTED_ID
@@ -336,7 +336,7 @@ async def test_a_service_comes_changes_its_model_and_goes(store: Store, service:
         while await store.active() != basis_id:
             assert await step(store, worker) > 0
             await store.ingest(3)
-        assert await store.around.pool.fetchval(
+        assert await store.context.pool.fetchval(
             "SELECT count(*) FROM insights i, active_basis a WHERE i.embedding_model <> 'theirs'"
             " AND i.embedding_model <> a.basis_id AND i.next_model IS DISTINCT FROM a.basis_id"
         ) == 0  # fmt: skip
@@ -349,12 +349,12 @@ async def test_a_service_comes_changes_its_model_and_goes(store: Store, service:
     await store.check_vectors()
     assert [change["basis_id"] for change in await store.changes()] == told
     assert [change["kind"] for change in await store.changes()] == ["remote", "remote", "hashed"]
-    assert await store.around.pool.fetchval("SELECT embedding FROM insights WHERE embedding_model = 'theirs'") == OWN
+    assert await store.context.pool.fetchval("SELECT embedding FROM insights WHERE embedding_model = 'theirs'") == OWN
 
 
 async def vectors_in(store: Store, basis_id: str) -> list[bytes]:
     """The stored vectors of a basis."""
-    rows = await store.around.pool.fetch("SELECT embedding FROM insights WHERE embedding_model = $1", basis_id)
+    rows = await store.context.pool.fetch("SELECT embedding FROM insights WHERE embedding_model = $1", basis_id)
     return [row["embedding"] for row in rows]
 
 
@@ -365,7 +365,7 @@ async def test_a_roll_out_that_is_no_longer_wanted_is_called_off(store: Store, s
     for _ in range(2):
         await step(store, remote)
     await store.ingest(3)
-    assert await store.around.pool.fetchval("SELECT count(*) FROM insights WHERE next_model = 'one@384'") > 0
+    assert await store.context.pool.fetchval("SELECT count(*) FROM insights WHERE next_model = 'one@384'") > 0
     async with running(store.worker()):
         await until(lambda: store.is_settled_in(UNFITTED_ID), "all is as before")
     await store.check_vectors()
@@ -380,12 +380,12 @@ async def test_what_waits_for_a_service_at_the_switch_waits_on(store: Store, ser
     await step(store, remote)
     store.channel = fresh("a")  # where the sweep has passed
     await store.ingest(3)
-    pool = store.around.pool
+    pool = store.context.pool
     async with pool.acquire() as tx, holding(tx, pool, LeaseKind.EMBED, "runner") as remote._lease:
         await remote._step(tx, await read_active(tx))
     assert await store.active() == "one@384"
     assert await store.lacking() == 3
-    assert await store.around.pool.fetchval("SELECT count(*) FROM insights WHERE embedding IS NULL") == 3
+    assert await store.context.pool.fetchval("SELECT count(*) FROM insights WHERE embedding IS NULL") == 3
     async with running(remote):
         await until(lambda: store.is_settled_in("one@384"), "they have theirs")
 
@@ -414,16 +414,16 @@ async def test_the_local_model_reads_behind_the_sink(store: Store):
     async with running(store.local()):
 
         async def are_read() -> bool:
-            return await store.beside() == store.count - 1 and not await store.around.pool.fetchval(
+            return await store.beside() == store.count - 1 and not await store.context.pool.fetchval(
                 "SELECT count(*) FROM reembedding"
             )
 
         await until(are_read, "all are read")
-        assert await store.around.pool.fetchval("SELECT next_id FROM active_basis") == MINILM.basis_id
+        assert await store.context.pool.fetchval("SELECT next_id FROM active_basis") == MINILM.basis_id
         await store.ingest(5)
         assert (await store.active(), await store.lacking()) == (UNFITTED_ID, 0)
         await until(are_read, "those that came later too")
-    rows = await store.around.pool.fetch("SELECT text, next_embedding FROM insights WHERE next_embedding IS NOT NULL")
+    rows = await store.context.pool.fetch("SELECT text, next_embedding FROM insights WHERE next_embedding IS NOT NULL")
     made = LocalEmbedder(MODELS).embed_now([row["text"] for row in rows])
     assert b"".join(row["next_embedding"] for row in rows) == made.astype("<f4").tobytes()
     assert await store.changes() == []
@@ -448,12 +448,12 @@ async def test_the_local_model_waits_for_the_first_fit(store: Store):
     assert await store.beside() == 1_330
     assert [change["kind"] for change in await store.changes()] == ["fitted"]
     await store.ingest(150)
-    await store.around.pool.execute("UPDATE bases SET corpus_size = 100 WHERE kind = 'fitted'")  # it has grown tenfold
+    await store.context.pool.execute("UPDATE bases SET corpus_size = 100 WHERE kind = 'fitted'")  # it has grown tenfold
     worker = store.local()
     while await step(store, worker):
         pass
     assert await store.beside() == 1_480
-    assert await store.around.pool.fetchval("SELECT count(*) FROM bases WHERE kind = 'fitted'") == 1
+    assert await store.context.pool.fetchval("SELECT count(*) FROM bases WHERE kind = 'fitted'") == 1
 
 
 async def test_a_damaged_model_keeps_nobody_waiting(store: Store, tmp_path: Path):
@@ -464,12 +464,12 @@ async def test_a_damaged_model_keeps_nobody_waiting(store: Store, tmp_path: Path
         file.seek(1_000_000)
         file.write(b"damaged")
     await store.ingest(10)
-    worker = EmbedWorker(store.around, None, local=LocalEmbedder(tmp_path / "models"), wait_seconds=0.001)
+    worker = EmbedWorker(store.context, None, local=LocalEmbedder(tmp_path / "models"), wait_seconds=0.001)
     async with running_until_stopped(worker):
         await until(lambda: worker.degraded, "it says so")
         assert str(path) in (worker.degraded or "")
         assert (await store.active(), await store.lacking()) == (UNFITTED_ID, 0)
-    assert await store.around.pool.fetchval("SELECT count(*) FROM insights WHERE excluded_at IS NOT NULL") == 0
+    assert await store.context.pool.fetchval("SELECT count(*) FROM insights WHERE excluded_at IS NOT NULL") == 0
 
 
 async def test_a_window_is_compared_by_the_model_where_it_has_read_all(store: Store):
@@ -479,7 +479,7 @@ async def test_a_window_is_compared_by_the_model_where_it_has_read_all(store: St
     span = Span([store.channel], [0], [1_000], to_datetime(0), to_datetime(10_000))
 
     async def dataset() -> tuple[str, int, int]:
-        async with store.around.pool.acquire() as tx:
+        async with store.context.pool.acquire() as tx:
             found = await read_dataset(tx, span, 1_000)
         return found.basis_id, len(found), found.left_out
 
@@ -496,5 +496,5 @@ async def test_a_window_is_compared_by_the_model_where_it_has_read_all(store: St
 async def test_rows_of_an_older_store_are_in_the_unfitted_basis(store: Store):
     """What was stored before there were bases names the unfitted one, which is active until another is."""
     assert await store.active() == UNFITTED_ID
-    kind, content = await store.around.pool.fetchrow(QUERIES["read_basis"], UNFITTED_ID)
+    kind, content = await store.context.pool.fetchrow(QUERIES["read_basis"], UNFITTED_ID)
     assert (kind, Basis.from_bytes(content).basis_id) == ("hashed", UNFITTED_ID)

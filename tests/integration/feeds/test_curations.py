@@ -42,15 +42,15 @@ class Reader(Case):
 
     async def stores(self, *events: Event) -> Any:
         """One batch through the sink of users."""
-        sink = UsersSink(self.around.codec, self.around.clock, ERASURE, dimensions=384)
-        return await in_transaction(self.around, sink, events)
+        sink = UsersSink(self.context.codec, self.context.clock, ERASURE, dimensions=384)
+        return await in_transaction(self.context, sink, events)
 
     async def held(self) -> list[tuple[str, int]]:
         """Labels of what is held, and offsets, in the order of the log."""
         query = (
             "SELECT curation->>'label', source_offset FROM cluster_curations WHERE user_id = $1 ORDER BY source_offset"
         )
-        return [tuple(row) for row in await self.around.pool.fetch(query, self.user)]
+        return [tuple(row) for row in await self.context.pool.fetch(query, self.user)]
 
     async def clusters(self) -> dict[str, dict[str, Any]]:
         """Those of the newest version, by id."""
@@ -103,7 +103,7 @@ async def test_what_a_reader_says_outlives_rebuilds_until_it_is_undone(reader: R
         event_of_version = (await reader.answers(CLUSTERS_REBUILT))[-1]
         assert event_of_version["curations"] == [str(named.record.position), str(merged.record.position)]
     assert (await reader.rebuild(forced=False))["reason"] == "nothing_new"
-    for curation_id in [row["curation_id"] for row in await reader.around.pool.fetch(
+    for curation_id in [row["curation_id"] for row in await reader.context.pool.fetch(
         "SELECT curation_id FROM cluster_curations WHERE user_id = $1", reader.user)]:  # fmt: skip
         await reader.stores(reader.says("undo", curation_id=curation_id))
     last = await reader.rebuilt()
@@ -191,20 +191,20 @@ async def seen(seeds: Seeds) -> list[str]:
     return ids
 
 
-async def sink_takes(stack: Stack, around: ProcessContext, seeds: Seeds, answer: httpx.Response) -> None:
+async def sink_takes(stack: Stack, context: ProcessContext, seeds: Seeds, answer: httpx.Response) -> None:
     """The sink of users stores what was accepted."""
     (position,) = answer.json()["positions"]
     record, place = record_at(stack, position), parse_position(position)
-    value = around.codec.decode(CLUSTERS_CURATED, record.value())
-    sink = UsersSink(around.codec, around.clock, ERASURE, dimensions=384)
+    value = context.codec.decode(CLUSTERS_CURATED, record.value())
+    sink = UsersSink(context.codec, context.clock, ERASURE, dimensions=384)
     said = event(
         CLUSTERS_CURATED, value, partition=place.partition, offset=place.offset, arrived_ms=record.timestamp()[1]
     )
     async with await open_pool(seeds.url) as pool:
-        assert await in_transaction(replace(around, pool=pool), sink, [said]) == []
+        assert await in_transaction(replace(context, pool=pool), sink, [said]) == []
 
 
-async def test_what_is_said_is_listed_until_it_is_undone(http, stack, around, seeds: Seeds, seen: list[str]) -> None:
+async def test_what_is_said_is_listed_until_it_is_undone(http, stack, context, seeds: Seeds, seen: list[str]) -> None:
     """Each is an event of its user, `Location` names what retracts it, and the list says which are in effect."""
     answers = [
         await http.put(f"{PATH}/label", json={"label": "Mine"}),
@@ -213,7 +213,7 @@ async def test_what_is_said_is_listed_until_it_is_undone(http, stack, around, se
     ]
     for answer in answers:
         assert answer.status_code == 202, answer.text
-        await sink_takes(stack, around, seeds, answer)
+        await sink_takes(stack, context, seeds, answer)
     listed = (await http.get("/api/users/cura/curations")).json()["curations"]
     assert [(one["kind"], one["label"], one["is_resting"]) for one in listed] == [
         ("rename", "Mine", False), ("merge", "", False), ("split", "", True)
@@ -223,7 +223,7 @@ async def test_what_is_said_is_listed_until_it_is_undone(http, stack, around, se
         one["curation_id"] for one in listed
     ]
     undone = await http.delete(answers[1].headers["location"])
-    await sink_takes(stack, around, seeds, undone)
+    await sink_takes(stack, context, seeds, undone)
     assert [one["kind"] for one in (await http.get("/api/users/cura/curations")).json()["curations"]] == [
         "rename",
         "split",

@@ -37,7 +37,7 @@ class Case:
     """A worker with a clock of its own, and a channel."""
 
     stack: Stack
-    around: ProcessContext
+    context: ProcessContext
     service: Service
     channel: str = field(default_factory=lambda: fresh("emb"))
     now_ms: int = 1_000_000
@@ -45,18 +45,18 @@ class Case:
     def worker(self) -> EmbedWorker:
         """The worker; a row may wait for 60 s."""
         embedder = RemoteEmbedder(self.service.url, None, model="m", dimensions=DIMENSIONS)
-        return EmbedWorker(replace(self.around, clock=lambda: self.now_ms), embedder, wait_seconds=60)
+        return EmbedWorker(replace(self.context, clock=lambda: self.now_ms), embedder, wait_seconds=60)
 
     async def insight(self, text: str) -> tuple[str, bytes]:
         """An insight in the log and its row without a vector; returns its id and bytes."""
         name = fresh("i")
         nothing = dict.fromkeys(("url", "embedding", "embedding_model"))
         value = {**nothing, "insight_id": name, "channel_id": self.channel, "ts": 1, "text": text}
-        encoded = self.around.codec.encode(INSIGHT_INGESTED, value)
+        encoded = self.context.codec.encode(INSIGHT_INGESTED, value)
         (place,) = await asyncio.to_thread(
             send, self.stack.kafka, INSIGHT_INGESTED, [(b"own-key", encoded, [("h", b"1")])]
         )
-        await self.around.pool.execute(
+        await self.context.pool.execute(
             "INSERT INTO insights (insight_id, channel_id, seq, ts, arrived_at, text, source_partition, source_offset)"
             " VALUES ($1, $2, (SELECT count(*) + 1 FROM insights WHERE channel_id = $2), $3, $3, $4, $5, $6)",
             name, self.channel, to_datetime(self.now_ms), text, place.partition, place.offset,
@@ -65,16 +65,16 @@ class Case:
 
     async def row(self, name: str) -> Any:
         """The row of an insight."""
-        return await self.around.pool.fetchrow("SELECT * FROM insights WHERE insight_id = $1", name)
+        return await self.context.pool.fetchrow("SELECT * FROM insights WHERE insight_id = $1", name)
 
 
 @pytest.fixture
 async def case(stack: Stack, service: Service) -> AsyncIterator[Case]:
     """A store in which the service's basis is active."""
-    async with own_database(stack) as around:
-        await around.pool.execute("INSERT INTO bases VALUES ('m@384', 'remote', '', 0, 'epoch')")
-        await around.pool.execute("UPDATE active_basis SET basis_id = 'm@384'")
-        yield Case(stack, around, service)
+    async with own_database(stack) as context:
+        await context.pool.execute("INSERT INTO bases VALUES ('m@384', 'remote', '', 0, 'epoch')")
+        await context.pool.execute("UPDATE active_basis SET basis_id = 'm@384'")
+        yield Case(stack, context, service)
 
 
 async def test_vectors_are_filled_in(case: Case):
@@ -117,7 +117,7 @@ async def test_a_service_that_fails_holds_back_and_is_given_up(case: Case, mode:
     stop.set()
     await task
     origin = f"{INSIGHT_INGESTED}/{row['source_partition']}/{row['source_offset']}"
-    letters = await case.around.pool.fetch(
+    letters = await case.context.pool.fetch(
         "SELECT * FROM outbox WHERE topic = $1 AND value = $2", f"{INSIGHT_INGESTED}.dlq", encoded
     )
     assert [letter["key"] for letter in letters] == [b"own-key"]
@@ -148,5 +148,5 @@ async def test_it_recovers(case: Case):
 
 async def test_without_a_service_it_is_idle_and_ready(case: Case):
     """Where the sink embeds, the worker does nothing and is ready."""
-    async with running(EmbedWorker(case.around, None, wait_seconds=1)):
+    async with running(EmbedWorker(case.context, None, wait_seconds=1)):
         assert case.service.asked == []

@@ -23,25 +23,25 @@ NOW_MS = 1_790_000_000_000
 
 
 @pytest.fixture(scope="module")
-async def around(stack: Stack) -> AsyncIterator[ProcessContext]:
+async def context(stack: Stack) -> AsyncIterator[ProcessContext]:
     """An empty database: of all positions of the mirror these tests alone know."""
     async with own_database(stack) as made:
         yield made
 
 
 @pytest.fixture
-async def redis(around: ProcessContext, link: RedisLink) -> RedisLink:
+async def redis(context: ProcessContext, link: RedisLink) -> RedisLink:
     """An empty Redis, and a log of which nothing was mirrored."""
-    await around.pool.execute("DELETE FROM positions")
-    await around.pool.execute("TRUNCATE channels, user_stats, subscriptions, user_cluster_hwm")
+    await context.pool.execute("DELETE FROM positions")
+    await context.pool.execute("TRUNCATE channels, user_stats, subscriptions, user_cluster_hwm")
     return link
 
 
-async def mirrored(around: ProcessContext, one: Mirror, *events: Any) -> None:
+async def mirrored(context: ProcessContext, one: Mirror, *events: Any) -> None:
     """A batch through the mirror as the consumer does it: the positions are committed after what was prepared."""
-    await in_transaction(around, one, events)
+    await in_transaction(context, one, events)
     for said in events:
-        await around.pool.execute(
+        await context.pool.execute(
             'INSERT INTO positions ("group", topic, partition, topic_id, next) VALUES ($1, $2, $3, $4, $5) '
             'ON CONFLICT ("group", topic, partition) DO UPDATE SET next = excluded.next',
             "mirror", said.record.topic, said.record.partition, "x", said.record.offset + 1,
@@ -57,9 +57,9 @@ async def rewritten(one: Mirror) -> None:
     await watching
 
 
-def mirror(around: ProcessContext, redis: RedisLink) -> Mirror:
+def mirror(context: ProcessContext, redis: RedisLink) -> Mirror:
     """A mirror that has not seen Redis yet."""
-    return Mirror(around.pool, redis, ResourceCache(redis), lambda: NOW_MS, tick_seconds=1)
+    return Mirror(context.pool, redis, ResourceCache(redis), lambda: NOW_MS, tick_seconds=1)
 
 
 def advanced(channel: str) -> Any:
@@ -78,34 +78,34 @@ def tick() -> Any:
     return event("streams.tick", {"number": 1, "now": NOW_MS}, arrived_ms=NOW_MS)
 
 
-async def channel(around: ProcessContext, head: int, announced: int) -> str:
+async def channel(context: ProcessContext, head: int, announced: int) -> str:
     """A stored channel."""
     name = fresh("mir")
     moment = to_datetime(NOW_MS)
-    await around.pool.execute("INSERT INTO channels VALUES ($1, $2, $3, $3, $4)", name, head, moment, announced)
+    await context.pool.execute("INSERT INTO channels VALUES ($1, $2, $3, $3, $4)", name, head, moment, announced)
     return name
 
 
-async def user_of(around: ProcessContext, name: str) -> str:
+async def user_of(context: ProcessContext, name: str) -> str:
     """A user who has read three of a channel's insights."""
     user = fresh("u")
     moment = to_datetime(NOW_MS)
-    await around.pool.execute(
+    await context.pool.execute(
         "INSERT INTO user_stats (user_id, last_active_at, cluster_version, plan) VALUES ($1, $2, 4, 'pro')",
         user,
         moment,
     )
-    await around.pool.execute("INSERT INTO subscriptions VALUES ($1, $2, true, 1)", user, name)
-    await around.pool.execute("INSERT INTO user_cluster_hwm VALUES ($1, $2, 3)", user, name)
+    await context.pool.execute("INSERT INTO subscriptions VALUES ($1, $2, true, 1)", user, name)
+    await context.pool.execute("INSERT INTO user_cluster_hwm VALUES ($1, $2, 3)", user, name)
     return user
 
 
 @pytest.mark.requirement("R0.22", "R0.23", "R0.24", "R0.25")
-async def test_the_keys_are_as_catalogued(around: ProcessContext, redis: RedisLink):
+async def test_the_keys_are_as_catalogued(context: ProcessContext, redis: RedisLink):
     """`ch:`, `us:`, `hwm:` and `dirty:channels` hold what PostgreSQL says, whatever the event said."""
-    name = await channel(around, 10, 4)
-    user = await user_of(around, name)
-    await mirrored(around, mirror(around, redis), advanced(name), changed(user))
+    name = await channel(context, 10, 4)
+    user = await user_of(context, name)
+    await mirrored(context, mirror(context, redis), advanced(name), changed(user))
     client = redis.client
     assert await client.hgetall(f"ch:{name}") == {b"current_seq": b"10", b"last_ts": b"2026-09-21T14:13:20Z"}
     assert await client.hgetall(f"hwm:{user}:{name}") == {b"last_seq": b"3"}
@@ -120,26 +120,26 @@ async def test_the_keys_are_as_catalogued(around: ProcessContext, redis: RedisLi
     assert await client.zscore("dirty:channels", name) == NOW_MS
 
 
-async def test_a_tick_sweeps_what_was_announced(around: ProcessContext, redis: RedisLink):
+async def test_a_tick_sweeps_what_was_announced(context: ProcessContext, redis: RedisLink):
     """What its subscribers were told leaves `dirty:channels`; one that moved since stays."""
-    told, moved = await channel(around, 10, 4), await channel(around, 10, 4)
-    one = mirror(around, redis)
-    await mirrored(around, one, advanced(told), advanced(moved))
-    await around.pool.execute("UPDATE channels SET announced_seq = 10 WHERE channel_id = $1", told)
-    await mirrored(around, one, tick())
+    told, moved = await channel(context, 10, 4), await channel(context, 10, 4)
+    one = mirror(context, redis)
+    await mirrored(context, one, advanced(told), advanced(moved))
+    await context.pool.execute("UPDATE channels SET announced_seq = 10 WHERE channel_id = $1", told)
+    await mirrored(context, one, tick())
     assert await redis.client.zscore("dirty:channels", told) is None
     assert await redis.client.zscore("dirty:channels", moved) == NOW_MS
 
 
 @pytest.mark.requirement("R0.43")
-async def test_an_emptied_redis_is_noticed_and_written_again(around: ProcessContext, redis: RedisLink):
+async def test_an_emptied_redis_is_noticed_and_written_again(context: ProcessContext, redis: RedisLink):
     """After FLUSHDB the next event brings back every channel that nobody was told of, and then all the other keys come."""
-    dirty, other = await channel(around, 10, 4), await channel(around, 1, 0)
-    user = await user_of(around, other)
-    one = mirror(around, redis)
-    await mirrored(around, one, advanced(dirty))
+    dirty, other = await channel(context, 10, 4), await channel(context, 1, 0)
+    user = await user_of(context, other)
+    one = mirror(context, redis)
+    await mirrored(context, one, advanced(dirty))
     await redis.client.flushdb()
-    await mirrored(around, one, tick())
+    await mirrored(context, one, tick())
     assert await redis.client.zscore("dirty:channels", dirty) == NOW_MS
     assert await redis.client.zscore("dirty:channels", other) == NOW_MS
     await rewritten(one)
@@ -148,23 +148,23 @@ async def test_an_emptied_redis_is_noticed_and_written_again(around: ProcessCont
     assert await redis.client.hget(f"hwm:{user}:{other}", "last_seq") == b"3"
 
 
-async def test_a_redis_that_lost_its_last_writes_is_noticed(around: ProcessContext, redis: RedisLink):
+async def test_a_redis_that_lost_its_last_writes_is_noticed(context: ProcessContext, redis: RedisLink):
     """It is there and has keys, of an earlier position: what they say is dropped, also of who was erased since."""
-    name = await channel(around, 10, 4)
-    gone, stays = await user_of(around, name), await user_of(around, name)
-    one = mirror(around, redis)
-    await mirrored(around, one, changed(gone), changed(stays))
+    name = await channel(context, 10, 4)
+    gone, stays = await user_of(context, name), await user_of(context, name)
+    one = mirror(context, redis)
+    await mirrored(context, one, changed(gone), changed(stays))
     before = await dumped(redis)
-    await around.pool.execute("DELETE FROM user_stats WHERE user_id = $1", gone)
-    await around.pool.execute("DELETE FROM user_cluster_hwm WHERE user_id = $1", gone)
-    await around.pool.execute("UPDATE user_stats SET cluster_version = 9 WHERE user_id = $1", stays)
-    await mirrored(around, one, changed(gone, erased=True, unsubscribed=[name], offset=1), changed(stays, offset=2))
+    await context.pool.execute("DELETE FROM user_stats WHERE user_id = $1", gone)
+    await context.pool.execute("DELETE FROM user_cluster_hwm WHERE user_id = $1", gone)
+    await context.pool.execute("UPDATE user_stats SET cluster_version = 9 WHERE user_id = $1", stays)
+    await mirrored(context, one, changed(gone, erased=True, unsubscribed=[name], offset=1), changed(stays, offset=2))
     assert await redis.client.hget(f"us:{stays}", "cluster_version") == b"9"
     await redis.client.flushdb()
     for key, value in before.items():
         await redis.client.restore(key, 0, value)
     assert await redis.client.exists(f"us:{gone}") == 1
-    await mirrored(around, one, tick())
+    await mirrored(context, one, tick())
     assert await redis.client.exists(f"us:{gone}", f"hwm:{gone}:{name}") == 0
     await rewritten(one)
     assert await redis.client.hget(f"us:{stays}", "cluster_version") == b"9"
@@ -175,47 +175,47 @@ async def dumped(redis: RedisLink) -> dict[bytes, bytes]:
     return {name: await redis.client.dump(name) for name in await redis.client.keys("*")}
 
 
-async def test_events_wait_while_redis_is_away(stack: Stack, around: ProcessContext, redis: RedisLink):
+async def test_events_wait_while_redis_is_away(stack: Stack, context: ProcessContext, redis: RedisLink):
     """What happens meanwhile, an erasure too, is mirrored when Redis is back with its data, and nothing is dropped for it."""
-    one = mirror(around, redis)
-    name = await channel(around, 10, 4)
-    gone, stays = await user_of(around, name), await user_of(around, name)
-    await mirrored(around, one, changed(gone), changed(stays))
+    one = mirror(context, redis)
+    name = await channel(context, 10, 4)
+    gone, stays = await user_of(context, name), await user_of(context, name)
+    await mirrored(context, one, changed(gone), changed(stays))
     await rewritten(one)
-    await around.pool.execute("DELETE FROM user_stats WHERE user_id = $1", gone)
-    await around.pool.execute("DELETE FROM user_cluster_hwm WHERE user_id = $1", gone)
+    await context.pool.execute("DELETE FROM user_stats WHERE user_id = $1", gone)
+    await context.pool.execute("DELETE FROM user_cluster_hwm WHERE user_id = $1", gone)
     erased = changed(gone, erased=True, unsubscribed=[name], offset=1)
     await asyncio.to_thread(stack.local.stop_part, "redis")
     try:
         with pytest.raises(RedisAwayError):
-            await mirrored(around, one, erased)
+            await mirrored(context, one, erased)
     finally:
         await asyncio.to_thread(stack.local.start_part, "redis")
     await until(lambda: redis.is_up, "the link is back")
-    await mirrored(around, one, erased)
+    await mirrored(context, one, erased)
     assert one.is_rewritten
     assert await redis.client.exists(f"us:{gone}", f"hwm:{gone}:{name}") == 0
     assert await redis.client.hget(f"us:{stays}", "plan") == b"pro"
 
 
-async def test_an_erased_user_leaves_no_key(around: ProcessContext, redis: RedisLink):
+async def test_an_erased_user_leaves_no_key(context: ProcessContext, redis: RedisLink):
     """`us:`, `hwm:` and versions go; who came back in the same batch is there with what is stored now."""
-    name = await channel(around, 10, 4)
-    gone, back = await user_of(around, name), await user_of(around, name)
-    one = mirror(around, redis)
-    await mirrored(around, one, changed(gone), changed(back))
-    await around.pool.execute("DELETE FROM user_stats WHERE user_id = $1", gone)
-    await around.pool.execute("DELETE FROM user_cluster_hwm WHERE user_id = ANY ($1::text[])", [gone, back])
+    name = await channel(context, 10, 4)
+    gone, back = await user_of(context, name), await user_of(context, name)
+    one = mirror(context, redis)
+    await mirrored(context, one, changed(gone), changed(back))
+    await context.pool.execute("DELETE FROM user_stats WHERE user_id = $1", gone)
+    await context.pool.execute("DELETE FROM user_cluster_hwm WHERE user_id = ANY ($1::text[])", [gone, back])
     erased = [
         changed(gone, erased=True, unsubscribed=[name], offset=1),
         changed(back, erased=True, subscribed=[name], unsubscribed=[], offset=2),
     ]
-    await mirrored(around, one, *erased)
+    await mirrored(context, one, *erased)
     assert await redis.client.exists(f"us:{gone}", f"hwm:{gone}:{name}", f"hwm:{back}:{name}") == 0
     assert await redis.client.hget(f"us:{back}", "pending") == b"10"
 
 
-async def test_versions_only_grow(around: ProcessContext, redis: RedisLink):
+async def test_versions_only_grow(context: ProcessContext, redis: RedisLink):
     """A bump that comes late or twice never takes a version back; order does not matter."""
     resource = f"clusters:{fresh('u')}"
 
@@ -230,7 +230,7 @@ async def test_versions_only_grow(around: ProcessContext, redis: RedisLink):
         return event("cache.version-bumped", value)
 
     cache = CacheVersions(ResourceCache(redis))
-    await in_transaction(around, cache, [bump(3), bump(5), bump(4)])
-    await in_transaction(around, cache, [bump(2)])
+    await in_transaction(context, cache, [bump(3), bump(5), bump(4)])
+    await in_transaction(context, cache, [bump(2)])
     held = await redis.client.hgetall(resource_key(RESOURCE_VERSION, resource, is_cluster=False))
     assert (held[b"version"], held[b"etag"]) == (b"5", b"e-5")

@@ -63,7 +63,7 @@ async def test_what_arrives_meanwhile_stays_pending(case: Case):
     worker = case.worker()
     prepared = await worker.prepare([case.request()])
     await case.insights(7)
-    async with case.around.pool.acquire() as tx, tx.transaction():
+    async with case.context.pool.acquire() as tx, tx.transaction():
         await worker.apply(tx, [], prepared)
     await worker.settle(prepared)
     assert await case.state() == (1, 30, 1)
@@ -75,7 +75,7 @@ async def test_a_redelivered_request_is_void(case: Case):
     await case.user_is()
     await case.insights(30)
     await case.rebuild()
-    await in_transaction(case.around, case.worker(), [case.request(offset=1)])
+    await in_transaction(case.context, case.worker(), [case.request(offset=1)])
     assert await case.state() == (1, 30, 1)
     assert len(await case.answers()) == 1
 
@@ -251,11 +251,11 @@ async def test_a_demand_is_told_what_became_of_it(case: Case):
         await case.sql(query, place, case.user, revision, to_datetime(NOW_MS))
     for revision, forced in ((2, True), (3, True), (4, False)):
         request = case.request(forced=forced, revision=revision)
-        await in_transaction(case.around, case.worker(), [request])
-    found = [await demand_at(case.around.pool, case.user, place) for place in places]
+        await in_transaction(case.context, case.worker(), [request])
+    found = [await demand_at(case.context.pool, case.user, place) for place in places]
     told = [(one.status, one.reason, one.cluster_version) for one in found if one is not None]
     assert told == [("rebuilt", "", 1), ("rebuilt", "", 1), ("unchanged", "", 1), ("skipped", "nothing_new", 1)]
-    assert await demand_at(case.around.pool, "another", places[0]) is None
+    assert await demand_at(case.context.pool, "another", places[0]) is None
 
 
 async def test_another_basis_alone_is_nothing_new(case: Case):
@@ -285,7 +285,7 @@ async def test_only_a_forced_demand_takes_another_basis_alone(case: Case):
     )
     for revision, forced in ((1, False), (2, True)):
         await case.sql(demand, f"feeds.rebuild-demanded/0/{revision}", case.user, revision, to_datetime(NOW_MS), forced)
-        await in_transaction(case.around, case.worker(), [case.request(revision=revision)])
+        await in_transaction(case.context, case.worker(), [case.request(revision=revision)])
     told = [(one["outcome"], one["reason"], one["cluster_version"]) for one in (await case.answers())[-2:]]
     assert told == [("skipped", "only_basis_changed", 1), ("rebuilt", "", 2)]
 
@@ -318,7 +318,7 @@ async def test_a_lock_whose_request_has_ended_refuses_nobody(case: Case, where: 
     """
     link = case.redis if where == "redis" else await open_redis(None)
     tokens = [f"{REBUILD_REQUESTED}/99/{number}" for number in (7, 8)]
-    left, mine = (UserLock(link, case.around.pool, case.user, token=token) for token in tokens)
+    left, mine = (UserLock(link, case.context.pool, case.user, token=token) for token in tokens)
     assert await left.acquire(840)
     assert not await mine.acquire(840)
     await case.sql("INSERT INTO positions VALUES ('rebuild', $1, 99, 'id', 8)", REBUILD_REQUESTED)
@@ -329,10 +329,10 @@ async def test_a_lock_whose_request_has_ended_refuses_nobody(case: Case, where: 
     finally:
         await case.sql("DELETE FROM positions WHERE partition = 99")
     await mine.release()
-    assert await UserLock(link, case.around.pool, case.user, token="nobody's").acquire(840)
+    assert await UserLock(link, case.context.pool, case.user, token="nobody's").acquire(840)
     await case.user_is()
     await case.insights(30)
-    worker = RebuildWorker(case.around, case.stack.settings(), load_policy(), link, case.pool)
+    worker = RebuildWorker(case.context, case.stack.settings(), load_policy(), link, case.pool)
     prepared = await worker.prepare([case.request()])
     assert [work.outcome for work in prepared] == ["rebuilt"]
     await worker.settle(prepared)
@@ -403,7 +403,7 @@ async def test_what_became_of_each_cluster_is_told_and_kept(case: Case):
     ]
     assert told == [(1, "born", 20, 20), (1, "born", 20, 20), (2, "grew", 30, 10), (2, "grew", 30, 10)]
     assert len({one["cluster_id"] for one in await case.answers(CLUSTER_EVOLVED)}) == 2
-    rows = await case.around.pool.fetch(
+    rows = await case.context.pool.fetch(
         "SELECT cluster_version, kind, size, joined, caused_by FROM cluster_history WHERE user_id = $1"
         " ORDER BY cluster_version, cluster_id",
         case.user,
@@ -419,7 +419,7 @@ async def test_ids_and_neighbours_are_handed_on(case: Case):
     await case.rebuild()
     await case.insights(2)
     await case.rebuild()
-    rows = await case.around.pool.fetch(
+    rows = await case.context.pool.fetch(
         "SELECT clusters, neighbours IS NOT NULL AS has_neighbours FROM user_clusters WHERE user_id = $1"
         " ORDER BY cluster_version",
         case.user,
@@ -438,7 +438,7 @@ async def test_history_is_kept_as_far_as_it_is_asked_for(case: Case):
     for _ in range(4):
         await case.rebuild(HIGHWATER_CLUSTER_HISTORY_VERSIONS=2)
         await case.insights(2)
-    rows = await case.around.pool.fetch(
+    rows = await case.context.pool.fetch(
         "SELECT cluster_version, kind FROM cluster_history WHERE user_id = $1 ORDER BY 1, 2", case.user
     )
     assert {tuple(row) for row in rows} == {(1, "born"), (3, "grew"), (4, "grew")}
@@ -453,7 +453,7 @@ async def test_what_was_forgotten_stays_so_when_the_setting_moves(case: Case):
         version = (await case.rebuild(HIGHWATER_CLUSTER_HISTORY_VERSIONS=kept))["cluster_version"]
         await case.insights(2)
         found = [
-            await clusters_since(case.around.pool, case.user, None, since, case.now_ms) for since in range(version)
+            await clusters_since(case.context.pool, case.user, None, since, case.now_ms) for since in range(version)
         ]
         told.append([has_all_changes(changes, since) for since, changes in enumerate(found)])
     # By version: whether everything after versions 0, 1, … up to the one before it is told.
@@ -468,12 +468,12 @@ async def test_versions_after_an_erasure_follow_those_before_it(case: Case):
     await case.user_is()
     await case.insights(40)
     before = (await case.rebuild())["cluster_version"]
-    users = UsersSink(case.around.codec, lambda: case.now_ms, ERASURE, dimensions=384)
-    await in_transaction(case.around, users, [event(USER_ERASED, {"user_id": case.user, "ts": 1}, offset=1)])
+    users = UsersSink(case.context.codec, lambda: case.now_ms, ERASURE, dimensions=384)
+    await in_transaction(case.context, users, [event(USER_ERASED, {"user_id": case.user, "ts": 1}, offset=1)])
     await case.user_is()
     after = (await case.rebuild())["cluster_version"]
     assert (before, after > before) == (1, True)
-    pool = case.around.pool
+    pool = case.context.pool
     for since, is_complete in ((before, False), (after, True)):
         changes = await clusters_since(pool, case.user, None, since, case.now_ms)
         assert (bool(unread_clusters(changes.found, since)), has_all_changes(changes, since)) == (
@@ -493,7 +493,7 @@ async def test_an_overtaken_rebuild_is_void(case: Case):
     worker = case.worker()
     prepared = await worker.prepare([case.request()])
     await case.sql("UPDATE user_stats SET cluster_version = 5 WHERE user_id = $1", case.user)
-    async with case.around.pool.acquire() as tx, tx.transaction():
+    async with case.context.pool.acquire() as tx, tx.transaction():
         await worker.apply(tx, [], prepared)
     await worker.settle(prepared)
     last = (await case.answers())[-1]
@@ -594,7 +594,7 @@ async def test_without_redis_the_lock_is_postgresqls(case: Case):
     await case.user_is()
     await case.insights(30)
     away = await open_redis(None)
-    worker = RebuildWorker(case.around, case.stack.settings(), load_policy(), away, case.pool)
+    worker = RebuildWorker(case.context, case.stack.settings(), load_policy(), away, case.pool)
     first = await worker.prepare([case.request()])
     second = await worker.prepare([case.request()])
     assert [(w.outcome, w.reason) for w in (*first, *second)] == [("rebuilt", ""), ("skipped", "locked")]

@@ -32,7 +32,7 @@ from tests.integration.databases import own_database
 class Retractions:
     """The sink of insights over the module's database, and what its retractions changed."""
 
-    around: ProcessContext
+    context: ProcessContext
     seeds: Seeds
     offset: int = field(default=0)
 
@@ -43,8 +43,8 @@ class Retractions:
 
     def sink(self) -> InsightsSink:
         """As it is wired."""
-        around = self.around
-        return InsightsSink(around.codec, around.clock, around.pool, dimensions=384, redaction=REDACTION)
+        context = self.context
+        return InsightsSink(context.codec, context.clock, context.pool, dimensions=384, redaction=REDACTION)
 
     def next(self, *insight_ids: str) -> list[Any]:
         """Retractions at the next positions."""
@@ -58,21 +58,21 @@ class Retractions:
     async def retract(self, *insight_ids: str) -> str:
         """Through the sink; the position of the last."""
         events = self.next(*insight_ids)
-        await in_transaction(self.around, self.sink(), events)
+        await in_transaction(self.context, self.sink(), events)
         position = str(events[-1].record.position)
         await self.seeds.account_for(position)
         return position
 
     async def bumps(self, key: str) -> list[dict[str, Any]]:
         """Bumps by retractions that are told of a resource."""
-        return [one for one in await in_outbox(self.around, VERSION_BUMPED, key) if one["reason"] == "retracted"]
+        return [one for one in await in_outbox(self.context, VERSION_BUMPED, key) if one["reason"] == "retracted"]
 
 
 @pytest.fixture(scope="module")
-async def retractions(around: ProcessContext, seeds: Seeds) -> AsyncIterator[Retractions]:
+async def retractions(context: ProcessContext, seeds: Seeds) -> AsyncIterator[Retractions]:
     """Over the module's database."""
     async with await open_pool(seeds.url, size_max=5) as pool:
-        yield Retractions(replace(around, pool=pool), seeds)
+        yield Retractions(replace(context, pool=pool), seeds)
 
 
 def _secret(channel: str) -> str:
@@ -213,9 +213,9 @@ async def test_a_version_that_is_stored_meanwhile_waits_and_hides_it(
     """A retraction and a rebuild that read the insight before: whoever is first, nobody is shown it."""
     r = retractions
     ids = await _user(r, "vic", "r5")
-    async with transaction(r.around.pool) as tx:
+    async with transaction(r.context.pool) as tx:
         await surrogate_keys.share(tx)
-        other = asyncio.create_task(in_transaction(r.around, r.sink(), (events := r.next(ids[0]))))
+        other = asyncio.create_task(in_transaction(r.context, r.sink(), (events := r.next(ids[0]))))
         waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
         await until(lambda: _count(r, waiting), "the retraction waits for who stores")
     await other
@@ -226,7 +226,7 @@ async def test_a_version_that_is_stored_meanwhile_waits_and_hides_it(
         "vic", [cluster("a", ids[:3], label=_secret("r5"))], history=[change("a", "grew", size=3, label=_secret("r5"))]
     )
     made = _Made([_Cluster(ids[:3])], _Outside(ids[3:]))
-    async with transaction(r.around.pool) as tx:
+    async with transaction(r.context.pool) as tx:
         await surrogate_keys.share(tx)
         await tag_version(tx, "vic", version, made, "feeds.rebuild-requested/0/9", versions_kept=10)  # type: ignore[arg-type]
     for path, answer in (await _shown(http, "vic", {"X-Min-Position": position})).items():
@@ -235,7 +235,7 @@ async def test_a_version_that_is_stored_meanwhile_waits_and_hides_it(
 
 
 async def _count(r: Retractions, query: str) -> bool:
-    return bool(await r.around.pool.fetchval(query))
+    return bool(await r.context.pool.fetchval(query))
 
 
 @dataclass
@@ -261,18 +261,18 @@ async def test_who_is_erased_leaves_no_tags(retractions: Retractions) -> None:
     tagged = "SELECT DISTINCT version FROM surrogate_keys WHERE document IN ('clusters:wil', 'feed:wil') ORDER BY 1"
     assert [row["version"] for row in await r.seeds.run(tagged)] == [1]
     made = _Made([_Cluster(["r6#1"])], _Outside([]))
-    async with transaction(r.around.pool) as tx:
+    async with transaction(r.context.pool) as tx:
         await tag_version(tx, "wil", 12, made, "feeds.rebuild-requested/0/9", versions_kept=10)  # type: ignore[arg-type]
     assert [row["version"] for row in await r.seeds.run(tagged)] == [12]
-    async with transaction(r.around.pool) as tx:
+    async with transaction(r.context.pool) as tx:
         await surrogate_keys.untag(tx, ["clusters:wil", "feed:wil"])
     assert await r.seeds.run(tagged) == []
 
 
 async def test_what_is_stored_is_tagged_and_hidden_by_the_migration(stack: Stack) -> None:
     """Versions and runs from before there were tags; what had been retracted is hidden from then on, under other tags."""
-    async with own_database(stack) as around:
-        pool, name = around.pool, "0016_surrogate_keys"
+    async with own_database(stack) as context:
+        pool, name = context.pool, "0016_surrogate_keys"
         await pool.execute(
             "DROP TABLE surrogate_keys; DROP INDEX user_cluster_hwm_channel;"
             "ALTER TABLE user_clusters DROP COLUMN redactions, DROP COLUMN told_since;"

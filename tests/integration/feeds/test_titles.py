@@ -53,7 +53,7 @@ class Titled(Case):
     def worker(self, **settings: Any) -> RebuildWorker:
         """A worker with these titles."""
         chosen = self.stack.settings(**settings)
-        return RebuildWorker(self.around, chosen, load_policy(), self.redis, self.pool, self.titles)
+        return RebuildWorker(self.context, chosen, load_policy(), self.redis, self.pool, self.titles)
 
     async def say(self, subject: str, count: int) -> None:
         """More insights on a subject, all different."""
@@ -63,7 +63,7 @@ class Titled(Case):
         ]
         vectors = TextEmbedder().embed(texts)
         moment = to_datetime(NOW_MS - DAY_MS)
-        await self.around.pool.executemany(
+        await self.context.pool.executemany(
             "INSERT INTO insights (insight_id, channel_id, seq, ts, arrived_at, text, embedding, source_partition,"
             " source_offset) VALUES ($1, $2, $3, $4, $4, $5, $6, 0, 0)",
             [
@@ -258,11 +258,11 @@ async def test_a_title_is_paid_once(case: Titled, chat: ChatServer) -> None:
 async def test_the_worker_role_asks_the_configured_model(case: Titled, chat: ChatServer) -> None:
     """`connect rebuild` is wired to LLM_BASE_URL, and closes the model's connections at its end."""
     async with contextlib.AsyncExitStack() as resources:
-        wiring = Wiring(case.stack.settings(LLM_BASE_URL=chat.url), case.around, resources)
+        wiring = Wiring(case.stack.settings(LLM_BASE_URL=chat.url), case.context, resources)
         case.titles = titles_of(wiring)
-        await in_transaction(case.around, case.worker(), [case.request()])
+        await in_transaction(case.context, case.worker(), [case.request()])
     assert len(chat.calls) == 1
-    unset = Wiring(case.stack.settings(), case.around, contextlib.AsyncExitStack())
+    unset = Wiring(case.stack.settings(), case.context, contextlib.AsyncExitStack())
     case.titles = titles_of(unset)
     await case.rebuild()
     assert len(chat.calls) == 1
@@ -274,9 +274,9 @@ async def test_a_title_goes_with_what_it_was_written_of(case: Titled, chat: Chat
     first = await case.clusters()
     lost = first[0]["insight_ids"][0]
     text = await case.sql("UPDATE insights SET text = 'Falcon ' || text WHERE insight_id = $1 RETURNING text", lost)
-    sink = InsightsSink(case.around.codec, case.around.clock, case.around.pool, dimensions=384)
+    sink = InsightsSink(case.context.codec, case.context.clock, case.context.pool, dimensions=384)
     value = {"insight_id": lost, "channel_id": case.channel, "ts": 1}
-    await in_transaction(case.around, sink, [event(INSIGHT_RETRACTED, value, offset=int(lost.rsplit("-", 1)[1]))])
+    await in_transaction(case.context, sink, [event(INSIGHT_RETRACTED, value, offset=int(lost.rsplit("-", 1)[1]))])
     query = "SELECT redactions FROM user_clusters WHERE user_id = $1"
     assert await case.sql(query, case.user) == 1
     chat.calls.clear()

@@ -31,7 +31,7 @@ HOUR_MS = 3_600_000
 
 
 @pytest.fixture(scope="module")
-async def around(stack, seeds: Seeds) -> AsyncIterator[ProcessContext]:
+async def context(stack, seeds: Seeds) -> AsyncIterator[ProcessContext]:
     """What the sink shares, on this module's database."""
     async with surroundings(stack) as made, await open_pool(seeds.url, size_max=10) as pool:
         yield ProcessContext(pool, made.client, made.admin, made.registry, made.codec, made.clock)
@@ -46,15 +46,15 @@ async def link(redis_url: str) -> AsyncIterator[RedisLink]:
 
 
 @pytest.fixture
-def sink(around: ProcessContext, link: RedisLink) -> OrganizationsSink:
+def sink(context: ProcessContext, link: RedisLink) -> OrganizationsSink:
     """The sink."""
-    return OrganizationsSink(around, link, PLANS)
+    return OrganizationsSink(context, link, PLANS)
 
 
 @pytest.fixture
-def stored(around: ProcessContext, link: RedisLink) -> Organizations:
+def stored(context: ProcessContext, link: RedisLink) -> Organizations:
     """Limits as the API reads them."""
-    return Organizations(link, lambda: around.pool, PLANS)
+    return Organizations(link, lambda: context.pool, PLANS)
 
 
 def _plan(org: str, plan: str, at: int, status: str | None = None, end: int | None = None) -> Event:
@@ -66,8 +66,8 @@ def _role(user: str, role: str, at: int) -> Event:
     return event(ROLE, {"user_id": user, "role": role, "ts": 1}, offset=at, arrived_ms=at)
 
 
-async def _stores(around: ProcessContext, sink: OrganizationsSink, *events: Event) -> list[str]:
-    dead: list[DeadLetter] = await in_transaction(around, sink, events)
+async def _stores(context: ProcessContext, sink: OrganizationsSink, *events: Event) -> list[str]:
+    dead: list[DeadLetter] = await in_transaction(context, sink, events)
     return [letter.reason for letter in dead]
 
 
@@ -81,10 +81,10 @@ async def test_who_was_not_told_of_has_the_plan_free(stored: Organizations):
 
 
 @pytest.mark.requirement("R2.32")
-async def test_limits_are_one_hash_for_five_minutes(stored: Organizations, around, sink, redis):
+async def test_limits_are_one_hash_for_five_minutes(stored: Organizations, context, sink, redis):
     """R2.32: the fields by their names, all text, read back as they were."""
     org = fresh("org")
-    assert await _stores(around, sink, _plan(org, "team", 5, "trialing", 1_700_000_000_000)) == []
+    assert await _stores(context, sink, _plan(org, "team", 5, "trialing", 1_700_000_000_000)) == []
     found = await stored.read_limits(org)
     assert (found.plan, found.status, found.period_end_ms) == (PLANS["team"], "trialing", 1_700_000_000_000)
     fields = await redis.hgetall(f"plan_limits:{org}")
@@ -99,10 +99,10 @@ async def test_limits_are_one_hash_for_five_minutes(stored: Organizations, aroun
 
 
 @pytest.mark.requirement("R2.32")
-async def test_no_limit_is_said_to_be_unlimited(stored: Organizations, around, sink, redis):
+async def test_no_limit_is_said_to_be_unlimited(stored: Organizations, context, sink, redis):
     """R2.32: number or 'unlimited'."""
     org = fresh("org")
-    assert await _stores(around, sink, _plan(org, "enterprise", 5)) == []
+    assert await _stores(context, sink, _plan(org, "enterprise", 5)) == []
     assert (await stored.read_limits(org)).plan == PLANS["enterprise"]
     found = await redis.hmget(f"plan_limits:{org}", "max_presentations_per_month", "ai_tokens_per_month")
     assert found == ["unlimited"] * 2
@@ -110,33 +110,33 @@ async def test_no_limit_is_said_to_be_unlimited(stored: Organizations, around, s
 
 
 @pytest.mark.requirement("R2.33")
-async def test_limits_are_read_from_redis_alone(stored: Organizations, around, sink):
+async def test_limits_are_read_from_redis_alone(stored: Organizations, context, sink):
     """R2.33: a row that changes behind the sink's back is not seen while there is a copy."""
     org = fresh("org")
     assert (await stored.read_limits(org)).plan.name == "free"
-    await around.pool.execute(
+    await context.pool.execute(
         "INSERT INTO organizations VALUES ($1, 'pro', 'active', NULL, 1, 'jobs.plan-changed/0/1', now())", org
     )
     assert (await stored.read_limits(org)).plan.name == "free"
-    assert await _stores(around, sink, _plan(org, "team", 5)) == []
+    assert await _stores(context, sink, _plan(org, "team", 5)) == []
     assert (await stored.read_limits(org)).plan.name == "team"
 
 
-async def test_the_last_word_counts_in_the_order_of_the_brokers_time(stored: Organizations, around, sink):
+async def test_the_last_word_counts_in_the_order_of_the_brokers_time(stored: Organizations, context, sink):
     """In a batch and over batches; what is left out stays; what is repeated or comes late changes nothing."""
     org = fresh("org")
     words = [_plan(org, "pro", 5, "past_due", 9), _plan(org, "team", 7), _plan(org, "free", 6, "active")]
-    assert await _stores(around, sink, *words) == []
+    assert await _stores(context, sink, *words) == []
     found = await stored.read_limits(org)
     assert (found.plan.name, found.status, found.period_end_ms) == ("team", "active", 9)
-    assert await _stores(around, sink, _plan(org, "free", 4, "suspended")) == []
+    assert await _stores(context, sink, _plan(org, "free", 4, "suspended")) == []
     assert found == await stored.read_limits(org)
-    assert await _stores(around, sink, _plan(org, "enterprise", 8, "suspended")) == []
+    assert await _stores(context, sink, _plan(org, "enterprise", 8, "suspended")) == []
     found = await stored.read_limits(org)
     assert (found.plan.name, found.status, found.period_end_ms) == ("enterprise", "suspended", 9)
 
 
-async def test_words_at_once_end_as_the_last_one(stored: Organizations, around, link):
+async def test_words_at_once_end_as_the_last_one(stored: Organizations, context, link):
     """Batches of the same organizations at once, in any order, neither block each other nor lose the last word."""
     names = [fresh("org") for _ in range(5)]
     plans = ["free", "pro", "team", "enterprise"]
@@ -144,32 +144,32 @@ async def test_words_at_once_end_as_the_last_one(stored: Organizations, around, 
     for at in range(40):
         order = names[at % 5 :] + names[: at % 5]
         said = [_plan(name, plans[at % 4], at + 1) for name in order]
-        work.append(_stores(around, OrganizationsSink(around, link, PLANS), *said))
+        work.append(_stores(context, OrganizationsSink(context, link, PLANS), *said))
     await asyncio.gather(*reversed(work))
     assert {(await stored.read_limits(name)).plan.name for name in names} == {"enterprise"}
 
 
-async def test_an_earlier_word_that_is_stored_at_the_same_time_does_not_win(stored: Organizations, around, sink):
+async def test_an_earlier_word_that_is_stored_at_the_same_time_does_not_win(stored: Organizations, context, sink):
     """It waits for the transaction of the later one, and finds it."""
     org = fresh("org")
-    async with transaction(around.pool) as tx:
+    async with transaction(context.pool) as tx:
         await organizations.store_words(tx, [organizations.plan_word(_plan(org, "team", 5))], 1)
-        earlier = asyncio.create_task(_stores(around, sink, _plan(org, "free", 4)))
+        earlier = asyncio.create_task(_stores(context, sink, _plan(org, "free", 4)))
         query = "SELECT count(*) FROM pg_locks WHERE NOT granted"
         await until(lambda: tx.fetchval(query), "the earlier one waits")
     assert await earlier == []
     assert (await stored.read_limits(org)).plan.name == "team"
 
 
-async def test_bad_words_are_dead_and_those_around_them_count(stored: Organizations, around, sink):
+async def test_bad_words_are_dead_and_those_around_them_count(stored: Organizations, context, sink):
     """An unknown plan, status or role is refused by name."""
     org = fresh("org")
     bad = [_plan(org, "gold", 9), _plan(org, "pro", 9, "happy"), _role(fresh("user"), "king", 9)]
-    assert await _stores(around, sink, *bad, _plan(org, "team", 5)) == ["unknown_plan", "bad_status", "bad_role"]
+    assert await _stores(context, sink, *bad, _plan(org, "team", 5)) == ["unknown_plan", "bad_status", "bad_role"]
     assert (await stored.read_limits(org)).plan.name == "team"
 
 
-async def test_a_copy_that_was_begun_before_a_change_is_not_stored(stored: Organizations, around, sink, monkeypatch):
+async def test_a_copy_that_was_begun_before_a_change_is_not_stored(stored: Organizations, context, sink, monkeypatch):
     """A reader that has the old row while the new one is committed and the copy taken away leaves no old copy behind."""
     org, reads = fresh("org"), asyncio.Event()
     read, goes_on = stored._of_postgres, asyncio.Event()
@@ -183,23 +183,23 @@ async def test_a_copy_that_was_begun_before_a_change_is_not_stored(stored: Organ
     monkeypatch.setattr(stored, "_of_postgres", slow)
     reader = asyncio.create_task(stored.read_limits(org))
     await reads.wait()
-    assert await _stores(around, sink, _plan(org, "team", 5)) == []
+    assert await _stores(context, sink, _plan(org, "team", 5)) == []
     goes_on.set()
     assert (await reader).plan.name == "free"
     assert (await stored.read_limits(org)).plan.name == "team"
 
 
-async def test_without_redis_limits_come_from_postgresql(around, sink, stored: Organizations):
+async def test_without_redis_limits_come_from_postgresql(context, sink, stored: Organizations):
     """And a change is stored there at once, though its event waits for Redis."""
     org = fresh("org")
     away = RedisLink("redis://127.0.0.1:1/0")
     try:
         with pytest.raises(RedisAwayError):
-            await _stores(around, OrganizationsSink(around, away, PLANS), _plan(org, "team", 5))
-        assert (await Organizations(away, lambda: around.pool, PLANS).read_limits(org)).plan.name == "team"
+            await _stores(context, OrganizationsSink(context, away, PLANS), _plan(org, "team", 5))
+        assert (await Organizations(away, lambda: context.pool, PLANS).read_limits(org)).plan.name == "team"
     finally:
         await away.close()
-    assert await _stores(around, sink, _plan(org, "team", 5)) == []
+    assert await _stores(context, sink, _plan(org, "team", 5)) == []
     assert (await stored.read_limits(org)).plan.name == "team"
 
 
@@ -207,52 +207,52 @@ async def test_without_redis_limits_come_from_postgresql(around, sink, stored: O
 
 
 @pytest.mark.requirement("R2.9")
-async def test_a_role_that_is_told_ends_sessions_and_caps_new_ones(api: Api, admin, around, sink):
+async def test_a_role_that_is_told_ends_sessions_and_caps_new_ones(api: Api, admin, context, sink):
     """R2.9 by the log: the next request is 401, and later sessions have at most that role."""
     user = fresh("user")
     token = (await open_session(admin, user, role="admin"))["session_id"]
-    assert await _stores(around, sink, _role(user, "viewer", 5)) == []
+    assert await _stores(context, sink, _role(user, "viewer", 5)) == []
     assert await status_of(api, token, "/api/channels") == 401
     assert (await admin.post("/api/sessions", json={"user_id": user, "role": "editor"})).status_code == 403
     assert (await open_session(admin, user))["role"] == "viewer"
 
 
-async def test_a_word_that_is_known_ends_no_session_made_since(api: Api, admin, around, sink):
+async def test_a_word_that_is_known_ends_no_session_made_since(api: Api, admin, context, sink):
     """A redelivery, and an earlier word that comes late, leave new sessions and the role alone."""
     user = fresh("user")
-    assert await _stores(around, sink, _role(user, "editor", 5)) == []
+    assert await _stores(context, sink, _role(user, "editor", 5)) == []
     token = (await open_session(admin, user, role="editor"))["session_id"]
-    assert await _stores(around, sink, _role(user, "editor", 5)) == []
-    assert await _stores(around, sink, _role(user, "viewer", 4)) == []
+    assert await _stores(context, sink, _role(user, "editor", 5)) == []
+    assert await _stores(context, sink, _role(user, "viewer", 4)) == []
     assert await status_of(api, token, "/api/channels") == 200
     assert (await open_session(admin, user))["role"] == "editor"
 
 
-async def test_a_word_that_redis_missed_is_told_again(api: Api, admin, around, sink, redis):
+async def test_a_word_that_redis_missed_is_told_again(api: Api, admin, context, sink, redis):
     """Whoever stored it died before Redis had it: the redelivery voids the sessions of before, and none made since."""
     user = fresh("user")
     old = (await open_session(admin, user, role="editor"))["session_id"]
     kept = await redis.hgetall(f"session:{token_hash(old)}")
-    assert await _stores(around, sink, _role(user, "viewer", 5)) == []
+    assert await _stores(context, sink, _role(user, "viewer", 5)) == []
     await redis.delete(f"revoked_at:{user}")
     await redis.hset(f"session:{token_hash(old)}", mapping=kept)
     new = (await open_session(admin, user))["session_id"]
     assert await status_of(api, old, "/api/channels") == 200  # as if Redis had never been told
-    assert await _stores(around, sink, _role(user, "viewer", 5)) == []
+    assert await _stores(context, sink, _role(user, "viewer", 5)) == []
     assert [await status_of(api, token, "/api/channels") for token in (old, new)] == [401, 200]
 
 
-async def test_of_a_user_in_a_batch_the_last_role_counts(admin, around, sink):
+async def test_of_a_user_in_a_batch_the_last_role_counts(admin, context, sink):
     """In the order of the broker's time."""
     user = fresh("user")
     assert (
-        await _stores(around, sink, _role(user, "admin", 5), _role(user, "editor", 7), _role(user, "viewer", 6)) == []
+        await _stores(context, sink, _role(user, "admin", 5), _role(user, "editor", 7), _role(user, "viewer", 6)) == []
     )
     assert (await open_session(admin, user))["role"] == "editor"
 
 
 @pytest.mark.requirement("R2.10")
-async def test_no_session_made_during_a_change_of_role_survives_with_the_old_one(api: Api, admin, around, link):
+async def test_no_session_made_during_a_change_of_role_survives_with_the_old_one(api: Api, admin, context, link):
     """R2.10: whatever was made while roles changed either is void or has the last role."""
     user = fresh("user")
     made: list[dict[str, Any]] = []
@@ -262,31 +262,31 @@ async def test_no_session_made_during_a_change_of_role_survives_with_the_old_one
 
     async def change() -> None:
         for at in range(1, 12):
-            one = OrganizationsSink(around, link, PLANS)
-            assert await _stores(around, one, _role(user, "editor" if at % 2 else "viewer", at)) == []
+            one = OrganizationsSink(context, link, PLANS)
+            assert await _stores(context, one, _role(user, "editor" if at % 2 else "viewer", at)) == []
 
     await asyncio.gather(make(), make(), change())
     alive = [one["role"] for one in made if await status_of(api, one["session_id"], "/api/channels") == 200]
     assert set(alive) <= {"editor"}
-    assert await _stores(around, OrganizationsSink(around, link, PLANS), _role(user, "viewer", 99)) == []
+    assert await _stores(context, OrganizationsSink(context, link, PLANS), _role(user, "viewer", 99)) == []
     assert {await status_of(api, one["session_id"], "/api/channels") for one in made} == {401}
 
 
-async def test_the_role_of_an_erased_user_is_void(around, sink):
+async def test_the_role_of_an_erased_user_is_void(context, sink):
     """What was said of a user before the erasure is not brought back by reading the log again."""
     user = fresh("user")
-    await around.pool.execute(
+    await context.pool.execute(
         "INSERT INTO user_erasures (user_hash, erased_ms) VALUES (sha256(convert_to($1, 'UTF8')), 10)", user
     )
-    assert await _stores(around, sink, _role(user, "admin", 10)) == []
-    assert await around.pool.fetchval("SELECT count(*) FROM user_roles WHERE user_id = $1", user) == 0
+    assert await _stores(context, sink, _role(user, "admin", 10)) == []
+    assert await context.pool.fetchval("SELECT count(*) FROM user_roles WHERE user_id = $1", user) == 0
 
 
 # -- the API -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("R2.34")
-async def test_a_plan_is_changed_at_once_and_its_sink_finds_it_done(api: Api, admin, around, sink, link):
+async def test_a_plan_is_changed_at_once_and_its_sink_finds_it_done(api: Api, admin, context, sink, link):
     """R2.34: the next read has it, before any sink has read the event; the event changes nothing any more."""
     org = fresh("org")
     assert (await admin.get(f"/api/organizations/{org}/limits")).json()["plan_name"] == "free"
@@ -303,20 +303,20 @@ async def test_a_plan_is_changed_at_once_and_its_sink_finds_it_done(api: Api, ad
         "features": {"brand_kit": True, "api_access": True, "webhooks": True},
         "subscription_status": "trialing", "period_end": "2026-12-01T00:00:00Z",
     }  # fmt: skip
-    before = await around.pool.fetchrow("SELECT * FROM organizations WHERE organization_id = $1", org)
+    before = await context.pool.fetchrow("SELECT * FROM organizations WHERE organization_id = $1", org)
     assert (before["position"], before["arrived_ms"] > 1_700_000_000_000) == (position, True)
-    async with running(BatchConsumer(sink, around)):
+    async with running(BatchConsumer(sink, context)):
         headers = {"X-Min-Position": position, "X-Max-Wait-Ms": "20000"}
         response = await admin.get(f"/api/organizations/{org}/limits", headers=headers)
         assert (response.status_code, response.json()) == (200, found)
-    assert before == await around.pool.fetchrow("SELECT * FROM organizations WHERE organization_id = $1", org)
+    assert before == await context.pool.fetchrow("SELECT * FROM organizations WHERE organization_id = $1", org)
 
 
-async def test_a_role_is_changed_at_once_and_its_sink_ends_nothing_more(api: Api, admin, around, sink):
+async def test_a_role_is_changed_at_once_and_its_sink_ends_nothing_more(api: Api, admin, context, sink):
     """The number of sessions ended is the request's; a session made after it outlives the sink's reading of the event."""
     user = fresh("user")
     old = [(await open_session(admin, user))["session_id"] for _ in range(2)]
-    async with running(BatchConsumer(sink, around)):
+    async with running(BatchConsumer(sink, context)):
         for role in ("editor", "viewer", "editor"):
             response = await admin.put(f"/api/users/{user}/role", json={"role": role})
             assert response.json()["revoked"] == len(old)
@@ -327,18 +327,18 @@ async def test_a_role_is_changed_at_once_and_its_sink_ends_nothing_more(api: Api
 
             async def is_read(partition: int = int(partition), offset: int = int(offset), topic: str = topic) -> bool:
                 query = "SELECT next FROM positions WHERE \"group\" = 'organizations' AND topic = $1 AND partition = $2"
-                return (await around.pool.fetchval(query, topic, partition) or 0) > offset
+                return (await context.pool.fetchval(query, topic, partition) or 0) > offset
 
             await until(is_read, "the sink has read it")
             assert await status_of(api, old[0], "/api/channels") == 200
-    row = await around.pool.fetchrow("SELECT * FROM user_roles WHERE user_id = $1", user)
+    row = await context.pool.fetchrow("SELECT * FROM user_roles WHERE user_id = $1", user)
     assert (row["role"], row["position"]) == ("editor", position)
 
 
-async def test_a_session_carries_the_plan_of_its_organization(admin, around, sink):
+async def test_a_session_carries_the_plan_of_its_organization(admin, context, sink):
     """Unless one is given; without an organization it is free."""
     org = fresh("org")
-    assert await _stores(around, sink, _plan(org, "team", 5)) == []
+    assert await _stores(context, sink, _plan(org, "team", 5)) == []
     plans = [
         (await open_session(admin, fresh("user"), **given))["plan"]
         for given in (
@@ -417,11 +417,11 @@ async def test_plans_and_roles_are_an_admins(api: Api, admin):
         assert response.status_code == 422
 
 
-async def test_a_revocation_by_a_word_is_that_of_postgresql(around, link):
+async def test_a_revocation_by_a_word_is_that_of_postgresql(context, link):
     """The time in Redis, by which sessions are void, is the one that is stored."""
     user = fresh("user")
-    async with transaction(around.pool) as tx:
+    async with transaction(context.pool) as tx:
         word = roles.RoleWord("viewer", roles.Cause(5, f"{ROLE}/0/5"))
         (revocation,) = await roles.store_words(tx, {user: word}, HOUR_MS)
-    row = await around.pool.fetchrow("SELECT * FROM session_revocations WHERE user_id = $1", user)
+    row = await context.pool.fetchrow("SELECT * FROM session_revocations WHERE user_id = $1", user)
     assert (revocation.revoked_ms, revocation.is_new, to_ms(row["revoked_at"])) == (HOUR_MS, True, HOUR_MS)

@@ -26,8 +26,8 @@ TABLES = (
 class Person:
     """A user, what is said of it, and what is stored."""
 
-    def __init__(self, around: ProcessContext) -> None:
-        self.around = around
+    def __init__(self, context: ProcessContext) -> None:
+        self.context = context
         self.id = fresh("u")
         self._at = 1_000
 
@@ -39,27 +39,27 @@ class Person:
     async def stores(self, *events: Event) -> Any:
         """One batch through the sink."""
         return await in_transaction(
-            self.around, UsersSink(self.around.codec, lambda: 10**12, ERASURE, dimensions=384), events
+            self.context, UsersSink(self.context.codec, lambda: 10**12, ERASURE, dimensions=384), events
         )
 
     async def channels(self) -> list[str]:
         """Subscribed channels."""
         query = "SELECT channel_id FROM subscriptions WHERE user_id = $1 AND subscribed ORDER BY 1"
-        return [row["channel_id"] for row in await self.around.pool.fetch(query, self.id)]
+        return [row["channel_id"] for row in await self.context.pool.fetch(query, self.id)]
 
     async def stats(self) -> Any:
         """The row of the user."""
-        return await self.around.pool.fetchrow("SELECT * FROM user_stats WHERE user_id = $1", self.id)
+        return await self.context.pool.fetchrow("SELECT * FROM user_stats WHERE user_id = $1", self.id)
 
-    async def told(self) -> list[dict[str, Any]]:
+    async def published(self) -> list[dict[str, Any]]:
         """The `user-changed` events so far."""
-        return await in_outbox(self.around, "feeds.user-changed", self.id)
+        return await in_outbox(self.context, "feeds.user-changed", self.id)
 
 
 @pytest.fixture
-def person(around: ProcessContext) -> Person:
+def person(context: ProcessContext) -> Person:
     """A user of the test's own."""
-    return Person(around)
+    return Person(context)
 
 
 async def test_the_replaced_set_is_the_set(person: Person):
@@ -67,7 +67,10 @@ async def test_the_replaced_set_is_the_set(person: Person):
     await person.stores(person.says("subscriptions-replaced", channels=["a", "b"]))
     await person.stores(person.says("subscriptions-replaced", channels=["b", "c"]))
     assert await person.channels() == ["b", "c"]
-    assert [(e["subscribed"], e["unsubscribed"]) for e in await person.told()] == [(["a", "b"], []), (["c"], ["a"])]
+    assert [(e["subscribed"], e["unsubscribed"]) for e in await person.published()] == [
+        (["a", "b"], []),
+        (["c"], ["a"]),
+    ]
 
 
 async def test_two_quick_changes_end_as_the_last(person: Person):
@@ -78,7 +81,7 @@ async def test_two_quick_changes_end_as_the_last(person: Person):
         person.says("plan-changed", plan="pro"),
         person.says("plan-changed", plan="team"),
     )
-    assert (await person.channels(), (await person.stats())["plan"], len(await person.told())) == ([], "team", 1)
+    assert (await person.channels(), (await person.stats())["plan"], len(await person.published())) == ([], "team", 1)
     await person.stores(person.says("subscription-changed", channel_id="a", subscribed=True))
     assert await person.channels() == ["a"]
 
@@ -89,7 +92,7 @@ async def test_a_redelivered_batch_changes_nothing(person: Person):
     await person.stores(*batch)
     before = await person.stats()
     await person.stores(*batch)
-    assert (before, 1) == (await person.stats(), len(await person.told()))
+    assert (before, 1) == (await person.stats(), len(await person.published()))
 
 
 async def test_a_bad_event_of_a_user_is_dead_and_the_others_count(person: Person):
@@ -106,7 +109,7 @@ async def test_a_demand_is_told(person: Person):
     await person.stores(person.says("plan-changed", plan="pro"))
     for _ in range(2):
         await person.stores(person.says("rebuild-demanded"))
-    _, first, second = await person.told()
+    _, first, second = await person.published()
     assert (first["rebuild_demanded"], second["rebuild_demanded"]) == (True, True)
     assert second["revision"] > first["revision"]
 
@@ -115,11 +118,11 @@ async def test_a_demand_for_nobody_makes_nobody(person: Person):
     """A mistyped user is no user: no row, nothing told, and the demand is counted; with others in the batch as alone."""
     before = DEMANDS_SKIPPED._value.get()
     assert await person.stores(person.says("rebuild-demanded")) == []
-    other = Person(person.around)
+    other = Person(person.context)
     assert await person.stores(person.says("rebuild-demanded"), other.says("plan-changed", plan="pro")) == []
-    assert (await person.told(), DEMANDS_SKIPPED._value.get() - before) == ([], 2)
+    assert (await person.published(), DEMANDS_SKIPPED._value.get() - before) == ([], 2)
     query = "SELECT user_id FROM user_stats WHERE user_id = ANY ($1::text[])"
-    rows = await person.around.pool.fetch(query, [person.id, other.id])
+    rows = await person.context.pool.fetch(query, [person.id, other.id])
     assert [row["user_id"] for row in rows] == [other.id]
 
 
@@ -130,9 +133,9 @@ async def test_a_demand_is_remembered_by_its_position(person: Person):
     await person.stores(*both)
     await person.stores(person.says("rebuild-demanded", if_new=True))
     await person.stores(person.says("rebuild-demanded", if_new=True, force=True))
-    _, *told = await person.told()
+    _, *told = await person.published()
     assert [event["rebuild_forced"] for event in told] == [True, False, True]
-    rows = await person.around.pool.fetch(
+    rows = await person.context.pool.fetch(
         "SELECT position, revision, outcome, forced FROM rebuild_demands WHERE user_id = $1 ORDER BY demanded_at",
         person.id,
     )
@@ -142,13 +145,13 @@ async def test_a_demand_is_remembered_by_its_position(person: Person):
     assert [row["forced"] for row in rows] == [False, False, False, True]
     await person.stores(*(person.says("rebuild-demanded") for _ in range(120)))
     assert (
-        await person.around.pool.fetchval("SELECT count(*) FROM rebuild_demands WHERE user_id = $1", person.id) == 100
+        await person.context.pool.fetchval("SELECT count(*) FROM rebuild_demands WHERE user_id = $1", person.id) == 100
     )
 
 
 async def fill(person: Person) -> None:
     """Something of the user in every table."""
-    pool, user, now = person.around.pool, person.id, to_datetime(1)
+    pool, user, now = person.context.pool, person.id, to_datetime(1)
     await person.stores(person.says("subscriptions-replaced", channels=["a"]), person.says("plan-changed", plan="pro"))
     await pool.execute("INSERT INTO user_cluster_hwm VALUES ($1, 'a', 3)", user)
     await pool.execute("INSERT INTO user_cluster_marks VALUES ($1, 'a', '1970-01-01', 3, $2)", user, now)
@@ -173,14 +176,14 @@ async def test_an_erasure_leaves_no_row(person: Person):
     """After it nothing of the user is in any table, and one event says so with the channels that were held."""
     await fill(person)
     await person.stores(person.says("user-erased"))
-    pool = person.around.pool
+    pool = person.context.pool
     left = {
         table: await pool.fetchval(f"SELECT count(*) FROM {table} WHERE user_id = $1", person.id) for table in TABLES
     }
     assert dict.fromkeys(TABLES, 0) == left
     assert await pool.fetchval("SELECT count(*) FROM resource_versions WHERE key LIKE '%:' || $1", person.id) == 0
     assert await pool.fetchval("SELECT count(*) FROM surrogate_keys WHERE document LIKE '%:' || $1", person.id) == 0
-    last = (await person.told())[-1]
+    last = (await person.published())[-1]
     assert (last["erased"], last["unsubscribed"], last["plan"]) == (True, ["a"], "free")
 
 
@@ -188,13 +191,13 @@ async def test_versions_grow_over_an_erasure(person: Person):
     """Who returns starts above every version that was ever served, and above the revision that was told."""
     await fill(person)
     await person.stores(person.says("user-erased"))
-    before = (await person.told())[-1]["revision"]
+    before = (await person.published())[-1]["revision"]
     await person.stores(person.says("subscription-changed", channel_id="b", subscribed=True))
-    bump = await person.around.pool.fetchrow(
+    bump = await person.context.pool.fetchrow(
         PAGE_QUERIES["bump_version"], f"clusters:{person.id}", "t/0/0", to_datetime(1), None
     )
     assert bump["version"] > 3
-    assert (await person.told())[-1]["revision"] > before
+    assert (await person.published())[-1]["revision"] > before
     assert (
         await person.channels(), (await person.stats())["plan"], (await person.stats())["cluster_version"],
     ) == (["b"], "free", 0)  # fmt: skip
@@ -206,7 +209,7 @@ async def test_a_return_in_the_same_batch_counts(person: Person):
     await person.stores(
         person.says("user-erased"), person.says("subscription-changed", channel_id="z", subscribed=True)
     )
-    last = (await person.told())[-1]
+    last = (await person.published())[-1]
     assert (
         await person.channels(), last["erased"], last["subscribed"], last["unsubscribed"],
     ) == (["z"], True, ["z"], ["a"])  # fmt: skip

@@ -75,7 +75,7 @@ class ScriptedEmbedder:
 class Jobs:
     """Jobs, and workers over them."""
 
-    around: ProcessContext
+    context: ProcessContext
     database: str
     llm: ScriptedLLM
     link: RedisLink
@@ -94,19 +94,19 @@ class Jobs:
         has_cache: bool = False,
     ) -> Worker:
         """Another worker, watching; without steps given, one that makes decks."""
-        around = self.around
-        counted = CountedEmbedder(around.pool, self.embedder, parse_prices(""), self.time)
-        cache = SemanticCache(around.pool, self.link, counted) if has_cache else None
+        context = self.context
+        counted = CountedEmbedder(context.pool, self.embedder, parse_prices(""), self.time)
+        cache = SemanticCache(context.pool, self.link, counted) if has_cache else None
         calls = ModelCalls(
-            Calls(around.pool),
+            Calls(context.pool),
             RemoteChat(ChatEndpoint(self.llm.url, "key", seconds_max=timeout_seconds)),
             parse_prices("small=1000/2000"),
             self.time,
         )
-        jobs = JobStore(around.pool, around.codec, kind, begun_max=begun_max)
+        jobs = JobStore(context.pool, context.codec, kind, begun_max=begun_max)
         engine = JobEngine(
             jobs,
-            steps or GenerationSteps(around.pool, cache, self.time, model="small"),
+            steps or GenerationSteps(context.pool, cache, self.time, model="small"),
             calls,
             self.time,
             worker=fresh_number(),
@@ -134,7 +134,7 @@ class Jobs:
         """A job as the sink makes it; its id."""
         job_id = str(uuid.uuid4())
         given = args or {"query": query, "slides": slides, "source_document_ids": list(documents), "cache": cache}
-        await self.around.pool.execute(
+        await self.context.pool.execute(
             "INSERT INTO jobs (job_id, kind, organization_id, user_id, args, status, expires_ms, arrived_ms, position, "
             "caused_by, created_at, updated_at) VALUES ($1, $2, $3, 'ada', $4, 'pending', $5, $6, $7, $7, $8, $8)",
             job_id, kind, organization, json.dumps(given), expires_ms, self.time(), "jobs.job-submitted/0/7",
@@ -146,7 +146,7 @@ class Jobs:
         """A document of an organization; its id."""
         raw, now = text.encode(), to_datetime(self.time())
         name = sha256(raw).hexdigest()
-        async with self.around.pool.acquire() as tx, tx.transaction():
+        async with self.context.pool.acquire() as tx, tx.transaction():
             await tx.execute(
                 "INSERT INTO blobs (sha256, size_bytes, created_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
                 name, len(raw), now,
@@ -163,7 +163,7 @@ class Jobs:
         topic = REQUESTED[worker.engine.store.kind]
         events = [event(topic, {"job_id": job_id}) for job_id in job_ids]
         prepared = await worker.commands.prepare(events)
-        async with transaction(self.around.pool) as tx:
+        async with transaction(self.context.pool) as tx:
             await worker.commands.apply(tx, events, prepared)
         await worker.commands.settle(prepared)
 
@@ -182,13 +182,13 @@ class Jobs:
         await self.request(worker, job_id)
 
     async def _control(self, job_id: str, action: str, outline: str | None = None) -> None:
-        sink = JobControlsSink(replace(self.around, clock=self.time), PLANS)
+        sink = JobControlsSink(replace(self.context, clock=self.time), PLANS)
         said = event(CONTROL, {"job_id": job_id, "action": action, "reason": "", "ts": 1, "outline": outline})
-        assert await in_transaction(self.around, sink, [said]) == []
+        assert await in_transaction(self.context, sink, [said]) == []
 
     async def job(self, job_id: str) -> dict[str, Any]:
         """The row of a job."""
-        return dict(await self.around.pool.fetchrow("SELECT * FROM jobs WHERE job_id = $1", job_id))
+        return dict(await self.context.pool.fetchrow("SELECT * FROM jobs WHERE job_id = $1", job_id))
 
     async def until_status(self, job_id: str, status: str) -> dict[str, Any]:
         """The row of a job once it stands there."""
@@ -218,26 +218,26 @@ class Jobs:
 
     async def deck(self, job_id: str) -> dict[str, Any] | None:
         """The presentation that a job made."""
-        row = await self.around.pool.fetchrow("SELECT * FROM presentations WHERE presentation_id = $1", job_id)
+        row = await self.context.pool.fetchrow("SELECT * FROM presentations WHERE presentation_id = $1", job_id)
         return None if row is None else {**row, "slides": json.loads(row["slides"])}
 
     async def calls(self, job_id: str) -> list[dict[str, Any]]:
         """The calls of a job in their order."""
-        rows = await self.around.pool.fetch("SELECT * FROM llm_calls WHERE run_id = $1 ORDER BY started_at", job_id)
+        rows = await self.context.pool.fetch("SELECT * FROM llm_calls WHERE run_id = $1 ORDER BY started_at", job_id)
         return [dict(row) for row in rows]
 
     async def events(self, topic: str) -> list[Any]:
         """What the outbox holds of a topic, in order; None for a tombstone."""
-        return await in_outbox(self.around, topic)
+        return await in_outbox(self.context, topic)
 
 
 @asynccontextmanager
 async def jobs(stack: Stack) -> AsyncIterator[Jobs]:
     """Jobs on an empty database."""
     with ScriptedLLM() as llm:
-        async with own_database(stack) as around:
+        async with own_database(stack) as context:
             link = await open_redis(stack.redis)
-            made = Jobs(around, await address_of(stack, around), llm, link)
+            made = Jobs(context, await address_of(stack, context), llm, link)
             try:
                 yield made
             finally:

@@ -43,7 +43,7 @@ SLIDES: list[dict[str, Any]] = [
 async def deck(j: Jobs, *, organization: str = "acme") -> str:
     """A deck of 15 slides; its id."""
     presentation_id = str(uuid.uuid4())
-    await j.around.pool.execute(
+    await j.context.pool.execute(
         "INSERT INTO presentations VALUES ($1, $2, 'ada', $3, $4, 'jobs.job-submitted/0/7', $5)",
         presentation_id, organization, TITLE, json.dumps(SLIDES), to_datetime(j.time()),
     )  # fmt: skip
@@ -57,7 +57,7 @@ async def once(content: bytes) -> AsyncIterator[bytes]:
 
 async def exported(j: Jobs, presentation_id: str, form: str, **more: Any) -> dict[str, Any]:
     """The row of a job that exports a deck, once it has ended."""
-    worker = j.worker(Kind.EXPORT, ExportSteps(j.around.pool, j.time))
+    worker = j.worker(Kind.EXPORT, ExportSteps(j.context.pool, j.time))
     job_id = await j.submit(kind=Kind.EXPORT, args={"presentation_id": presentation_id, "format": form, **more})
     await j.request(worker, job_id)
     row = await j.until_status(job_id, "completed")
@@ -66,8 +66,8 @@ async def exported(j: Jobs, presentation_id: str, form: str, **more: Any) -> dic
 
 async def content_of(j: Jobs, sha256: str) -> tuple[bytes, str]:
     """A blob that the organization owns, and its media type."""
-    blob = (await blobs.known(j.around.pool, [sha256], "acme"))[sha256]
-    return b"".join([part async for part in blobs.read(j.around.pool, blob)]), blob.media_type
+    blob = (await blobs.known(j.context.pool, [sha256], "acme"))[sha256]
+    return b"".join([part async for part in blobs.read(j.context.pool, blob)]), blob.media_type
 
 
 def words(text: str) -> str:
@@ -117,19 +117,19 @@ async def test_exported_again_it_is_the_same_blob(j: Jobs, form: str):
     first = await exported(j, presentation_id, form)
     j.time.now_ms += 86_400_000
     assert await exported(j, presentation_id, form) == first
-    assert await j.around.pool.fetchval("SELECT count(*) FROM blobs") == 1
+    assert await j.context.pool.fetchval("SELECT count(*) FROM blobs") == 1
 
 
 @pytest.mark.parametrize("organization", ["umbrella", None])
 async def test_a_deck_of_others_is_not_there(j: Jobs, organization: str | None):
     """One of another organization fails a job as one that nobody has; neither leaves a file."""
     presentation_id = str(uuid.uuid4()) if organization is None else await deck(j, organization=organization)
-    worker = j.worker(Kind.EXPORT, ExportSteps(j.around.pool, j.time))
+    worker = j.worker(Kind.EXPORT, ExportSteps(j.context.pool, j.time))
     job_id = await j.submit(kind=Kind.EXPORT, args={"presentation_id": presentation_id, "format": "pdf"})
     await j.request(worker, job_id)
     row = await j.until_status(job_id, "failed")
     assert row["error"] == f"there is no presentation {presentation_id}"
-    assert await j.around.pool.fetchval("SELECT count(*) FROM blobs") == 0
+    assert await j.context.pool.fetchval("SELECT count(*) FROM blobs") == 0
 
 
 async def test_a_brand_kit_is_what_a_deck_looks_like(j: Jobs):
@@ -139,7 +139,7 @@ async def test_a_brand_kit_is_what_a_deck_looks_like(j: Jobs):
     sha256 = hashlib.sha256(logo.getvalue()).hexdigest()
     now = j.time()
     put = {"media_type": "image/png", "organization_id": "acme", "now_ms": now, "bytes_max": 1 << 20}
-    await blobs.put(j.around.pool, once(logo.getvalue()), file_name=None, **put)
+    await blobs.put(j.context.pool, once(logo.getvalue()), file_name=None, **put)
     presentation_id = await deck(j)
     kit = {"primary": "#FFD400", "accent": "#006644", "logo": sha256}
     content, _ = await content_of(j, (await exported(j, presentation_id, "pptx", brand_kit=kit))["sha256"])
@@ -157,7 +157,7 @@ async def test_a_brand_kit_is_what_a_deck_looks_like(j: Jobs):
 
 async def test_a_logo_that_is_not_there_fails_the_job(j: Jobs):
     """With its name; so does a document that is no picture."""
-    worker = j.worker(Kind.EXPORT, ExportSteps(j.around.pool, j.time))
+    worker = j.worker(Kind.EXPORT, ExportSteps(j.context.pool, j.time))
     text = await j.put("no picture")
     for logo, told in (("a" * 64, "does not exist"), (text, "not a readable picture")):
         args = {"presentation_id": await deck(j), "format": "pptx", "brand_kit": {"logo": logo}}
@@ -169,8 +169,8 @@ async def test_a_logo_that_is_not_there_fails_the_job(j: Jobs):
 async def test_a_script_without_a_font_fails_the_job(j: Jobs):
     """Once, with its name and what was to be shown."""
     presentation_id = await deck(j)
-    await j.around.pool.execute("UPDATE presentations SET title = 'བོད་ཡིག'")
-    worker = j.worker(Kind.EXPORT, ExportSteps(j.around.pool, j.time))
+    await j.context.pool.execute("UPDATE presentations SET title = 'བོད་ཡིག'")
+    worker = j.worker(Kind.EXPORT, ExportSteps(j.context.pool, j.time))
     job_id = await j.submit(kind=Kind.EXPORT, args={"presentation_id": presentation_id, "format": "pdf"})
     await j.request(worker, job_id)
     row = await j.until_status(job_id, "failed")
@@ -189,7 +189,7 @@ def google() -> Iterator[ScriptedGoogle]:
 
 async def to_google(j: Jobs, google: GoogleSlides | None, *, status: str = "completed") -> dict[str, Any]:
     """The row of a job that writes a deck to Google Slides, once it stands there."""
-    worker = j.worker(Kind.EXPORT, ExportSteps(j.around.pool, j.time, google))
+    worker = j.worker(Kind.EXPORT, ExportSteps(j.context.pool, j.time, google))
     job_id = await j.submit(kind=Kind.EXPORT, args={"presentation_id": await deck(j), "format": "google_slides"})
     await j.request(worker, job_id)
     return await j.until_status(job_id, status)

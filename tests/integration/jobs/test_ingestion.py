@@ -38,7 +38,7 @@ async def once(raw: bytes) -> AsyncIterator[bytes]:
 async def put(j: Jobs, raw: bytes, media_type: str = "text/plain", *, organization: str = "acme") -> str:
     """A document of an organization; its id."""
     found = await blobs.put(
-        j.around.pool,
+        j.context.pool,
         once(raw),
         media_type=media_type,
         organization_id=organization,
@@ -55,7 +55,7 @@ async def submit(j: Jobs, *documents: str) -> str:
 
 async def cut(j: Jobs, *documents: str) -> list[dict[str, Any]]:
     """The chunks of documents that a job handed on, once it has ended."""
-    worker = j.worker(Kind.INGESTION, IngestionSteps(j.around.pool, j.time))
+    worker = j.worker(Kind.INGESTION, IngestionSteps(j.context.pool, j.time))
     job_id = await submit(j, *documents)
     await j.request(worker, job_id)
     await j.until_status(job_id, "completed")
@@ -102,13 +102,13 @@ async def test_documents_are_handed_on_one_by_one(j: Jobs):
     """Chunks of a source before the end of it, all under one key; the job says how many there are."""
     names = [await put(j, f"Document {number}.".encode()) for number in range(3)]
     await cut(j, *names)
-    rows = await j.around.pool.fetch("SELECT topic, key, value FROM outbox WHERE topic LIKE 'chunks.%' ORDER BY id")
+    rows = await j.context.pool.fetch("SELECT topic, key, value FROM outbox WHERE topic LIKE 'chunks.%' ORDER BY id")
     assert [(row["topic"], row["key"].decode()) for row in rows] == [
         (topic, f"docs|main|{name}") for name in names for topic in (CHUNK_SUBMITTED, INGEST_FINISHED)
     ]
     ends = await j.events(INGEST_FINISHED)
     assert [(one["full"], one["expected_count"], one["truncated"]) for one in ends] == [(True, 1, False)] * 3
-    row = await j.around.pool.fetchrow("SELECT job_id::text, result, progress_pct FROM jobs")
+    row = await j.context.pool.fetchrow("SELECT job_id::text, result, progress_pct FROM jobs")
     assert {one["ingest_id"] for one in ends} == {row["job_id"]}
     assert json.loads(row["result"]) == {
         "ingest_id": row["job_id"], "ns": "docs", "slot": "main", "documents": 3, "chunks": 3,
@@ -144,14 +144,14 @@ async def test_a_worker_killed_after_a_document(j: Jobs):
     """The next one goes on with the second: no chunk is handed on twice, and none is missing."""
     names = [await put(j, f"Document {number}.".encode()) for number in range(4)]
     reader = Halting()
-    worker = j.worker(Kind.INGESTION, IngestionSteps(j.around.pool, j.time, reader))
+    worker = j.worker(Kind.INGESTION, IngestionSteps(j.context.pool, j.time, reader))
     job_id = await submit(j, *names)
     await j.request(worker, job_id)
     await asyncio.wait_for(reader.is_reached.wait(), 20)
     assert (await j.job(job_id))["steps_done"] == 1
     await worker.die()
     counting = Counting()
-    other = j.worker(Kind.INGESTION, IngestionSteps(j.around.pool, j.time, counting))
+    other = j.worker(Kind.INGESTION, IngestionSteps(j.context.pool, j.time, counting))
 
     await until(lambda: j.events(INGESTION_REQUESTED), "it is asked for again")
     await j.request(other, job_id)
@@ -179,7 +179,7 @@ async def test_a_long_document_takes_several_steps(j: Jobs):
     text = "\n\n".join(f"Paragraph {number}. " + "It says a thing or two. " * 40 for number in range(1_500))
     document = await put(j, text.encode())
     counting = Counting()
-    worker = j.worker(Kind.INGESTION, IngestionSteps(j.around.pool, j.time, counting))
+    worker = j.worker(Kind.INGESTION, IngestionSteps(j.context.pool, j.time, counting))
     job_id = await submit(j, document)
     await j.request(worker, job_id)
     row = await j.until_status(job_id, "completed")
@@ -209,7 +209,7 @@ async def test_a_long_document_takes_several_steps(j: Jobs):
 async def test_a_document_that_cannot_be_read_is_named(j: Jobs, raw: bytes, media_type: str, reason: str):
     """The job fails with its id and why; what came before it stays handed on, with its end."""
     good, bad = await put(j, b"Fine."), await put(j, raw, media_type)
-    worker = j.worker(Kind.INGESTION, IngestionSteps(j.around.pool, j.time))
+    worker = j.worker(Kind.INGESTION, IngestionSteps(j.context.pool, j.time))
     job_id = await submit(j, good, bad)
     await j.request(worker, job_id)
     row = await j.until_status(job_id, "failed")
@@ -220,7 +220,7 @@ async def test_a_document_that_cannot_be_read_is_named(j: Jobs, raw: bytes, medi
 async def test_a_document_of_others_is_not_there(j: Jobs):
     """One that another organization put fails the job as one that nobody did."""
     theirs = await put(j, b"secret", organization="umbrella")
-    worker = j.worker(Kind.INGESTION, IngestionSteps(j.around.pool, j.time))
+    worker = j.worker(Kind.INGESTION, IngestionSteps(j.context.pool, j.time))
     job_id = await submit(j, theirs)
     await j.request(worker, job_id)
     row = await j.until_status(job_id, "failed")

@@ -232,7 +232,7 @@ async def test_an_answer_that_was_stored_is_not_asked_for_again(j: Jobs):
     await asyncio.to_thread(held.reached.wait, 10)
     await worker.die()
     slide = json.dumps({"title": "Stored", "bullets": ["it was said before"]})
-    await j.around.pool.execute(
+    await j.context.pool.execute(
         "UPDATE llm_calls SET outcome = 'answered', answer = $2, prompt_tokens = 1, completion_tokens = 1 "
         "WHERE run_id = $1 AND stage = 'slide-1'", job_id, slide,
     )  # fmt: skip
@@ -445,7 +445,7 @@ async def test_an_answer_that_was_paid_is_not_asked_for_again_after_a_restart(j:
     other = j.worker()
     await j.until_status(job_id, "failed")
     slide = '{"title": "Paid", "bullets": ["a"], "notes": "b"}'
-    await j.around.pool.execute(
+    await j.context.pool.execute(
         "UPDATE llm_calls SET outcome = 'answered', answer = $2, prompt_tokens = 1, completion_tokens = 1 "
         "WHERE run_id = $1 AND stage = 'slide-1'", job_id, slide,
     )  # fmt: skip
@@ -467,7 +467,7 @@ async def test_slots_are_shared_out_between_organizations(j: Jobs):
     await j.request(workers[0], *many, one)
     await until(lambda: _has_called(j, 3), "three of four slots are taken")
     await asyncio.sleep(3 * LOOK_SECONDS)  # looks of both, of which nothing may come
-    rows = await j.around.pool.fetch("SELECT organization_id FROM jobs WHERE status = 'running' ORDER BY 1")
+    rows = await j.context.pool.fetch("SELECT organization_id FROM jobs WHERE status = 'running' ORDER BY 1")
     assert [row["organization_id"] for row in rows] == ["acme", "acme", "umbrella"]
     j.llm.release_all()
     for job_id in (*many, one):
@@ -599,7 +599,7 @@ async def test_steps_of_another_kind(j: Jobs):
     assert told == [
         ("job_started", 0), ("step_completed", 33), ("step_completed", 66), ("step_completed", 100), ("job_done", 100),
     ]  # fmt: skip
-    assert await j.around.pool.fetchval("SELECT count(*) FROM presentation_shares") == 5
+    assert await j.context.pool.fetchval("SELECT count(*) FROM presentation_shares") == 5
     assert (await j.events(USAGE_RECORDED), await j.deck(good)) == ([], None)
 
 
@@ -627,7 +627,9 @@ async def cached(j: Jobs) -> AsyncIterator[Jobs]:
 
 
 async def _entries(j: Jobs, *, is_deleted: bool = False) -> list[dict[bytes, bytes]]:
-    hashes = [row["hash"] for row in await j.around.pool.fetch("SELECT hash FROM semantic_vectors ORDER BY created_at")]
+    hashes = [
+        row["hash"] for row in await j.context.pool.fetch("SELECT hash FROM semantic_vectors ORDER BY created_at")
+    ]
     client = j.link.client
     found = [await client.hgetall(f"semantic_cache:{one}") for one in hashes]
     if is_deleted and hashes:
@@ -640,7 +642,7 @@ async def test_a_query_like_one_before_asks_nobody(cached: Jobs):
     client = cached.link.client
     (entry,) = await _entries(cached)
     assert (entry[b"hit_count"], entry[b"tokens_saved"], entry[b"original_query"]) == (b"0", b"360", b"KRaft")
-    (name,) = [row["hash"] for row in await cached.around.pool.fetch("SELECT hash FROM semantic_vectors")]
+    (name,) = [row["hash"] for row in await cached.context.pool.fetch("SELECT hash FROM semantic_vectors")]
     await client.expire(f"semantic_cache:{name}", 1_000)
     row = await made(cached, "KRaft briefly")
     assert (row["calls"], row["tokens"], row["cost_cents"], row["steps_done"]) == (0, 0, 0, 2)

@@ -48,7 +48,7 @@ class Jobs:
     link: RedisLink
     progress: Progress
 
-    async def told(self, job_id: str, events: list[Any], *, status: str = "running") -> None:
+    async def published(self, job_id: str, events: list[Any], *, status: str = "running") -> None:
         """Stored, and shown by the materializer."""
         last = events[-1].value
         await change_job(self.seeds, job_id, seq=last["seq"], progress_pct=last["progress_pct"], status=status)
@@ -59,7 +59,7 @@ class Jobs:
         job_id = await store_job(self.seeds, **columns)
         if count:
             status = "completed" if is_done else "running"
-            await self.told(job_id, steps(job_id, 1, count, is_done=is_done), status=status)
+            await self.published(job_id, steps(job_id, 1, count, is_done=is_done), status=status)
         return job_id
 
 
@@ -147,7 +147,7 @@ async def test_an_event_as_it_is_served(api, jobs):
     job = await jobs.job()
     first = step(job, 1, "slide_started", pct=6, slide_number=2, slide_id="s2", slide_title="Why\nnow")
     last = step(job, 2, "error", pct=6, error_message="no model")
-    await jobs.told(job, [first, last], status="failed")
+    await jobs.published(job, [first, last], status="failed")
     expected = [
         {
             "id": "1-0",
@@ -178,9 +178,9 @@ async def test_what_comes_while_one_listens(api, jobs, way):
     async with listening(way, api, job) as heard:
         told = [await heard() for _ in range(3)]
         for first, last in ((4, 4), (5, 30), (20, 30), (31, 120)):
-            await jobs.told(job, steps(job, first, last))
+            await jobs.published(job, steps(job, first, last))
         told += [await heard() for _ in range(117)]
-        await jobs.told(job, [step(job, 121, "generation_done", pct=100)], status="completed")
+        await jobs.published(job, [step(job, 121, "generation_done", pct=100)], status="completed")
         told.append(await heard())
         assert seqs(told) == list(range(1, 122))
 
@@ -191,7 +191,7 @@ async def test_many_listeners_of_a_job_hear_the_same(api, jobs):
     job = await jobs.job(40)
     async with contextlib.AsyncExitStack() as stack:
         sources = [await stack.enter_async_context(event_source(api, job, f"{n}-0")) for n in range(0, 40, 2)]
-        await jobs.told(job, steps(job, 41, 60, is_done=True), status="completed")
+        await jobs.published(job, steps(job, 41, 60, is_done=True), status="completed")
         for n, source in zip(range(0, 40, 2), sources, strict=True):
             assert seqs(await source.all()) == list(range(n + 1, 61))
     wait_until(lambda: not api.app.state.jobs.watchers._channels, "nobody listens")
@@ -257,7 +257,7 @@ async def test_a_stream_that_is_gone_is_a_gap(api, jobs, way, monkeypatch):
         gap, snapshot = await late(), await late()
         assert (gap["event_type"], gap["id"], gap["missing"]) == ("gap", "10-0", 6)
         assert (snapshot["status"], snapshot["seq"]) == ("running", 10)
-        await jobs.told(job, steps(job, 11, 12))
+        await jobs.published(job, steps(job, 11, 12))
         assert seqs([await late(), await late()]) == [11, 12]
 
 
@@ -272,7 +272,7 @@ async def test_who_has_heard_everything_misses_nothing(api, jobs, way, monkeypat
         assert await is_quiet(there, 1.0)
     async with listening(way, api, job, "10-0") as there:
         assert await is_quiet(there, 1.0)
-        await jobs.told(job, steps(job, 11, 12))
+        await jobs.published(job, steps(job, 11, 12))
         assert seqs([await there(), await there()]) == [11, 12]
 
 
@@ -284,7 +284,7 @@ async def test_events_that_were_lost_between_are_a_gap(api, jobs, way):
         assert seqs([await heard() for _ in range(3)]) == [1, 2, 3]
         await change_job(jobs.seeds, job, seq=6)
         await jobs.link.client.flushdb()
-        await jobs.told(job, steps(job, 7, 8))
+        await jobs.published(job, steps(job, 7, 8))
         gap, snapshot = await heard(), await heard()
         assert (gap["event_type"], gap["after"], gap["id"], gap["missing"]) == ("gap", "3-0", "6-0", 3)
         assert (snapshot["event_type"], snapshot["seq"]) == ("snapshot", 8)
@@ -327,7 +327,7 @@ async def test_redis_stopped_and_started(stack, api, jobs, way, monkeypatch):
         finally:
             await asyncio.to_thread(stack.local.start_part, "redis")
         await until(lambda: jobs.link.is_up, "the link is back")
-        await jobs.told(job, steps(job, 3, 4))
+        await jobs.published(job, steps(job, 3, 4))
         told: list[dict[str, Any]] = []
         while len(told) < 2:
             one = await there()

@@ -49,13 +49,13 @@ MIB = 1 << 20
 class Customer(Speaker):
     """An organization with a user, what is said of their jobs, and what is stored."""
 
-    def __init__(self, around: ProcessContext) -> None:
+    def __init__(self, context: ProcessContext) -> None:
         super().__init__(
-            around,
+            context,
             {
-                JOB_SUBMITTED: JobsSink(around, PLANS),
-                CONTROL: JobControlsSink(around, PLANS),
-                USER_ERASED: UsersSink(around.codec, around.clock, ERASURE, dimensions=384),
+                JOB_SUBMITTED: JobsSink(context, PLANS),
+                CONTROL: JobControlsSink(context, PLANS),
+                USER_ERASED: UsersSink(context.codec, context.clock, ERASURE, dimensions=384),
             },
         )
         self.id, self.user = fresh("org"), fresh("user")
@@ -99,16 +99,16 @@ class Customer(Speaker):
         """As if the workers had brought a job so far."""
         for name, value in columns.items():
             query = f"UPDATE jobs SET {name} = $2 WHERE job_id = $1"
-            assert await self.around.pool.execute(query, job_id, value) == "UPDATE 1"
+            assert await self.context.pool.execute(query, job_id, value) == "UPDATE 1"
 
     async def counted(self, job_id: str, *, at_ms: int = NOW_MS, decks: int = 1) -> None:
         """What a job used is counted, as whoever ends it does."""
-        async with transaction(self.around.pool) as tx:
+        async with transaction(self.context.pool) as tx:
             await counting.count(tx, [counting.Ended(job_of(await self.row(job_id)), at_ms, decks)])
 
     async def has_called(self, job_id: str) -> None:
         """A call of a job that was answered: 120 tokens, 29 cents."""
-        await self.around.pool.execute(
+        await self.context.pool.execute(
             "INSERT INTO llm_calls (run_id, stage, attempt, user_id, model, prompt_ids, started_at, prompt_tokens, "
             "completion_tokens, cost_usd) VALUES ($1, 'outline', 1, NULL, 'm', '{}', now(), 100, 20, 0.29)",
             job_id,
@@ -116,7 +116,7 @@ class Customer(Speaker):
 
     async def has(self, plan: str, status: str = "active") -> None:
         """A plan and a subscription, as the sink of organizations stores them."""
-        await self.around.pool.execute(
+        await self.context.pool.execute(
             "INSERT INTO organizations VALUES ($1, $2, $3, NULL, 1, 'jobs.plan-changed/0/1', now())",
             self.id,
             plan,
@@ -126,32 +126,32 @@ class Customer(Speaker):
     async def rows(self) -> list[Any]:
         """Its jobs as they were submitted."""
         query = "SELECT *, job_id::text AS id FROM jobs WHERE organization_id = $1 ORDER BY arrived_ms"
-        return list(await self.around.pool.fetch(query, self.id))
+        return list(await self.context.pool.fetch(query, self.id))
 
     async def row(self, job_id: str) -> Any:
         """One of them."""
-        return await self.around.pool.fetchrow("SELECT * FROM jobs WHERE job_id = $1", job_id)
+        return await self.context.pool.fetchrow("SELECT * FROM jobs WHERE job_id = $1", job_id)
 
-    async def told(self, topic: str, job_id: str) -> list[Any]:
+    async def published(self, topic: str, job_id: str) -> list[Any]:
         """Events that wait in the outbox, in their order; None for a tombstone."""
-        return await in_outbox(self.around, topic, job_id)
+        return await in_outbox(self.context, topic, job_id)
 
     async def everything(self, job_id: str) -> Any:
         """All that is stored of a job, and what was told."""
         topics = (*REQUESTED.values(), PROGRESS, CHECKPOINT_SAVED)
-        return [await self.row(job_id), *[await self.told(topic, job_id) for topic in topics]]
+        return [await self.row(job_id), *[await self.published(topic, job_id) for topic in topics]]
 
 
 @pytest.fixture(scope="module")
-def around(around: ProcessContext) -> ProcessContext:
+def context(context: ProcessContext) -> ProcessContext:
     """What the sinks share, at a time that stands still."""
-    return replace(around, clock=lambda: NOW_MS)
+    return replace(context, clock=lambda: NOW_MS)
 
 
 @pytest.fixture
-def customer(around: ProcessContext) -> Customer:
+def customer(context: ProcessContext) -> Customer:
     """An organization of the test's own."""
-    return Customer(around)
+    return Customer(context)
 
 
 # -- submissions ---------------------------------------------------------------------------------------------------------
@@ -170,12 +170,12 @@ async def test_a_submission_is_a_row_and_a_command_of_its_kind(customer: Custome
     assert (row["position"], row["caused_by"], row["expires_ms"]) == (position, position, NOW_MS + 5)
     assert orjson.loads(row["args"]) == orjson.loads(one.value["args"])
     assert row["created_at"] == row["updated_at"] == to_datetime(NOW_MS)
-    (command,) = await customer.told(REQUESTED[kind], job_id)
+    (command,) = await customer.published(REQUESTED[kind], job_id)
     same = ("job_id", "organization_id", "user_id", "args", "expires_at")
     assert {name: command[name] for name in same} == {name: one.value[name] for name in same}
-    assert await customer.told(PROGRESS, job_id) == []
+    assert await customer.published(PROGRESS, job_id) == []
     for other in set(Kind) - {kind}:
-        assert await customer.told(REQUESTED[other], job_id) == []
+        assert await customer.published(REQUESTED[other], job_id) == []
 
 
 async def test_a_job_is_one_job_however_often_it_comes(customer: Customer):
@@ -233,10 +233,10 @@ async def _is_refused(customer: Customer, one: Event, limit: str) -> None:
     assert (row["status"], row["seq"], row["epoch"], row["completed_at"]) == ("failed", 1, 0, to_datetime(NOW_MS))
     assert limit in row["error"]
     assert customer.id in row["error"]
-    (told,) = await customer.told(PROGRESS, one.value["job_id"])
+    (told,) = await customer.published(PROGRESS, one.value["job_id"])
     assert (told["event_type"], told["seq"], told["progress_pct"]) == ("error", 1, 0)
     assert told["error_message"] == row["error"]
-    assert await customer.told(REQUESTED[Kind(one.value["kind"])], one.value["job_id"]) == []
+    assert await customer.published(REQUESTED[Kind(one.value["kind"])], one.value["job_id"]) == []
 
 
 @pytest.mark.parametrize("kind", list(Kind))
@@ -266,7 +266,7 @@ async def test_a_month_holds_no_more_decks_than_its_plan_says(customer: Customer
     wanted = [customer.wants() for _ in range(4)]
     assert await customer.stores(*reversed(wanted)) == []
     others = [customer.wants() for _ in range(6)]
-    work = [in_transaction(customer.around, JobsSink(customer.around, PLANS), [one]) for one in others]
+    work = [in_transaction(customer.context, JobsSink(customer.context, PLANS), [one]) for one in others]
     await asyncio.gather(*work)
     assert [row["status"] for row in await customer.rows()][:4] == ["pending"] * 4
     refused = [one for one in others if (await customer.row(one.value["job_id"]))["status"] == "failed"]
@@ -274,14 +274,14 @@ async def test_a_month_holds_no_more_decks_than_its_plan_says(customer: Customer
     await _is_refused(customer, refused[0], "max_presentations_per_month")
 
 
-async def test_who_decides_on_the_last_deck_of_a_month_decides_alone(customer: Customer, around: ProcessContext):
+async def test_who_decides_on_the_last_deck_of_a_month_decides_alone(customer: Customer, context: ProcessContext):
     """A batch that looks while another's decks are not yet committed waits for them, and counts them."""
     for _ in range(4):
         await customer.submitted()
-    sink, last, refused = JobsSink(around, PLANS), customer.wants(), customer.wants()
-    async with around.pool.acquire() as tx, tx.transaction():
+    sink, last, refused = JobsSink(context, PLANS), customer.wants(), customer.wants()
+    async with context.pool.acquire() as tx, tx.transaction():
         assert await sink.apply(tx, [last], await sink.prepare([last])) == []
-        other = asyncio.create_task(in_transaction(around, sink, [refused]))
+        other = asyncio.create_task(in_transaction(context, sink, [refused]))
         query = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND classid = 7424"
         await until(lambda: tx.fetchval(query), "the other one waits")
         assert not other.done()
@@ -321,7 +321,7 @@ async def test_tokens_of_the_month_are_a_limit(customer: Customer):
 
 async def test_what_was_flushed_counts_although_its_jobs_are_gone(customer: Customer):
     """Nobody gets a month anew by having a user erased."""
-    await customer.around.pool.execute(
+    await customer.context.pool.execute(
         "INSERT INTO usage_records VALUES ($1, $2, 5, 50, 10, 1, 5, now())", customer.id, period_of(NOW_MS)
     )
     one = customer.wants()
@@ -334,7 +334,7 @@ async def test_a_document_may_be_as_large_as_the_plan_says(customer: Customer):
     sizes = {uuid.uuid4().hex * 2: 10 * MIB, uuid.uuid4().hex * 2: 10 * MIB + 1}
     for sha256, size in sizes.items():
         query = "INSERT INTO blobs (sha256, size_bytes, created_at) VALUES ($1, $2, now())"
-        await customer.around.pool.execute(query, sha256, size)
+        await customer.context.pool.execute(query, sha256, size)
     fits, large = sizes
     deck = customer.wants(args={"query": "x", "source_document_ids": [fits]})
     both = customer.wants("ingestion", args={"document_ids": [fits, large], "ns": "a", "slot": "b"})
@@ -376,10 +376,10 @@ async def test_a_revoked_job_ends(customer: Customer, status: JobStatus):
     assert (row["status"], row["error"], row["epoch"], row["seq"]) == ("revoked", "revoked: not wanted", 4, 8)
     assert (row["worker"], row["lease_until_ms"], row["due_ms"], row["checkpoint"]) == (None,) * 4
     assert row["completed_at"] == to_datetime(NOW_MS)
-    (told,) = await customer.told(PROGRESS, job_id)
+    (told,) = await customer.published(PROGRESS, job_id)
     assert (told["event_type"], told["seq"], told["progress_pct"]) == ("error", 8, 46)
     assert told["error_message"] == "revoked: not wanted"
-    assert await customer.told(CHECKPOINT_SAVED, job_id) == [None]
+    assert await customer.published(CHECKPOINT_SAVED, job_id) == [None]
     before = await customer.everything(job_id)
     assert await customer.stores(customer.controls(job_id), customer.controls(job_id, "republish")) == []
     assert before == await customer.everything(job_id)
@@ -392,11 +392,11 @@ async def test_a_revoked_job_keeps_what_its_calls_used(customer: Customer):
     assert await customer.stores(customer.controls(job_id), customer.controls(job_id)) == []
     row = await customer.row(job_id)
     assert (row["tokens"], float(row["cost_usd"]), row["cost_cents"], row["error"]) == (120, 0.29, 29, "revoked")
-    used = await usage_of(customer.around.pool, customer.id, period_of(NOW_MS))
+    used = await usage_of(customer.context.pool, customer.id, period_of(NOW_MS))
     assert (used.presentations, used.tokens, used.cost_cents, used.upto_seq) == (0, 120, 29, 1)
     limit = await _used_for_limits(customer)
     assert (limit.presentations, limit.tokens) == (0, 120)
-    (told,) = await customer.told(USAGE_RECORDED, customer.id)
+    (told,) = await customer.published(USAGE_RECORDED, customer.id)
     assert (told["job_id"], told["seq"], told["presentations"], told["tokens"], told["cost_cents"]) == (
         job_id,
         1,
@@ -407,7 +407,7 @@ async def test_a_revoked_job_keeps_what_its_calls_used(customer: Customer):
 
 
 async def _used_for_limits(customer: Customer) -> Usage:
-    async with transaction(customer.around.pool) as tx:
+    async with transaction(customer.context.pool) as tx:
         return (await organizations.usages_of(tx, [customer.id], NOW_MS))[customer.id]
 
 
@@ -417,7 +417,7 @@ async def test_an_erased_job_under_way_is_counted(customer: Customer):
     await customer.has_called(job_id)
     assert await customer.stores(customer.erased()) == []
     assert (await _used_for_limits(customer)).tokens == 120
-    (told,) = await customer.told(USAGE_RECORDED, customer.id)
+    (told,) = await customer.published(USAGE_RECORDED, customer.id)
     assert (told["seq"], told["tokens"], told["cost_cents"]) == (1, 120, 29)
 
 
@@ -435,11 +435,11 @@ async def test_a_failed_job_is_restarted(customer: Customer):
     assert (row["attempt"], row["attempts_before"], row["unusable"], row["returns"]) == (3, 3, 0, 0)
     assert (orjson.loads(row["checkpoint"]), row["progress_pct"]) == ({"outline": {"x": 1}}, 46)
     assert row["caused_by"] == str(again[0].record.position)
-    (told,) = await customer.told(PROGRESS, job_id)
+    (told,) = await customer.published(PROGRESS, job_id)
     assert (told["event_type"], told["seq"], told["progress_pct"]) == ("job_restarted", 8, 46)
-    (saved,) = await customer.told(CHECKPOINT_SAVED, job_id)
+    (saved,) = await customer.published(CHECKPOINT_SAVED, job_id)
     assert (saved["status"], saved["epoch"]) == ("running", 4)
-    assert len(await customer.told(REQUESTED[Kind.GENERATION], job_id)) == 2
+    assert len(await customer.published(REQUESTED[Kind.GENERATION], job_id)) == 2
     assert await customer.stores(customer.controls(job_id), customer.controls(job_id, "restart")) == []
     assert (await customer.row(job_id))["status"] == "revoked"
 
@@ -451,7 +451,7 @@ async def test_a_job_restarted_and_revoked_in_one_batch_is_revoked(customer: Cus
     assert await customer.stores(*said) == []
     row = await customer.row(job_id)
     assert (row["status"], row["seq"], row["epoch"]) == ("revoked", 2, 2)
-    assert [one["event_type"] for one in await customer.told(PROGRESS, job_id)] == ["job_restarted", "error"]
+    assert [one["event_type"] for one in await customer.published(PROGRESS, job_id)] == ["job_restarted", "error"]
 
 
 async def test_a_restart_is_judged_as_a_new_job(customer: Customer):
@@ -465,7 +465,7 @@ async def test_a_restart_is_judged_as_a_new_job(customer: Customer):
         row = await customer.row(job_id)
         assert row["status"] == status
     assert "max_presentations_per_month" in row["error"]
-    (told, *_) = await customer.told(PROGRESS, job_id)
+    (told, *_) = await customer.published(PROGRESS, job_id)
     assert (told["event_type"], told["error_message"]) == ("error", row["error"])
     assert row["completed_at"] == to_datetime(NOW_MS)
 
@@ -486,9 +486,9 @@ async def test_a_job_that_waits_is_asked_for_again(customer: Customer):
     waits, runs = await customer.submitted("export"), await customer.submitted("export", status="running")
     again = [customer.controls(job_id, "republish") for job_id in (waits, runs, waits)]
     assert await customer.stores(*again) == []
-    counts = [len(await customer.told(REQUESTED[Kind.EXPORT], job_id)) for job_id in (waits, runs)]
+    counts = [len(await customer.published(REQUESTED[Kind.EXPORT], job_id)) for job_id in (waits, runs)]
     assert counts == [2, 1]
-    first, second = await customer.told(REQUESTED[Kind.EXPORT], waits)
+    first, second = await customer.published(REQUESTED[Kind.EXPORT], waits)
     assert orjson.loads(first.pop("args")) == orjson.loads(second.pop("args"))
     assert first == second
 
@@ -497,23 +497,23 @@ async def test_a_job_that_is_revoked_in_the_batch_is_not_asked_for(customer: Cus
     """The revocation holds, whichever was said first."""
     job_id = await customer.submitted()
     assert await customer.stores(customer.controls(job_id, "republish"), customer.controls(job_id)) == []
-    assert len(await customer.told(REQUESTED[Kind.GENERATION], job_id)) == 1
+    assert len(await customer.published(REQUESTED[Kind.GENERATION], job_id)) == 1
     assert (await customer.row(job_id))["status"] == "revoked"
 
 
-async def test_a_control_waits_for_its_submission(customer: Customer, stack: Stack, around: ProcessContext):
+async def test_a_control_waits_for_its_submission(customer: Customer, stack: Stack, context: ProcessContext):
     """A revocation that is read while submissions wait to be stored takes effect once they are; one of no job is dead."""
     wanted, nowhere = customer.wants(), new_id()
     controls = [customer.controls(wanted.value["job_id"]), customer.controls(nowhere)]
     for topic, values in ((CONTROL, controls), (JOB_SUBMITTED, [wanted])):
-        encoded = [(one.value["job_id"].encode(), around.codec.encode(topic, one.value)) for one in values]
+        encoded = [(one.value["job_id"].encode(), context.codec.encode(topic, one.value)) for one in values]
         send(stack.kafka, topic, encoded)
-    consumer = BatchConsumer(JobControlsSink(around, PLANS), around)
+    consumer = BatchConsumer(JobControlsSink(context, PLANS), context)
     stop = asyncio.Event()
     task = asyncio.create_task(consumer.run(stop))
     try:
         await until(lambda: "submissions behind" in (consumer.problem or ""), "it waits and says why")
-        async with running(BatchConsumer(JobsSink(around, PLANS), around)):
+        async with running(BatchConsumer(JobsSink(context, PLANS), context)):
 
             async def is_revoked() -> bool:
                 return [row["status"] for row in await customer.rows()] == ["revoked"]
@@ -522,7 +522,7 @@ async def test_a_control_waits_for_its_submission(customer: Customer, stack: Sta
 
             async def letters() -> list[Any]:
                 query = "SELECT headers FROM outbox WHERE topic = $1 AND key = $2"
-                return list(await around.pool.fetch(query, CONTROL + ".dlq", nowhere.encode()))
+                return list(await context.pool.fetch(query, CONTROL + ".dlq", nowhere.encode()))
 
             (letter,) = await until(letters, "the other one is a dead letter")
     finally:
@@ -534,27 +534,27 @@ async def test_a_control_waits_for_its_submission(customer: Customer, stack: Sta
 # -- erasures ------------------------------------------------------------------------------------------------------------
 
 
-async def test_an_erasure_takes_a_users_jobs_and_decks_and_nobody_elses(customer: Customer, around: ProcessContext):
+async def test_an_erasure_takes_a_users_jobs_and_decks_and_nobody_elses(customer: Customer, context: ProcessContext):
     """Rows, decks and calls of the user go, watchers of what was under way are told; another user's stay."""
-    other = Customer(around)
+    other = Customer(context)
     other.id = customer.id
     done, runs = await customer.submitted(status="completed"), await customer.submitted(status="running", seq=4)
     kept = await other.submitted(status="completed")
     for job_id, user in ((done, customer.user), (kept, other.user)):
-        await around.pool.execute(
+        await context.pool.execute(
             "INSERT INTO presentations VALUES ($1, $2, $3, 'title', '[]', 'jobs.job-submitted/0/1', now())",
             job_id, customer.id, user,
         )  # fmt: skip
-        await around.pool.execute("INSERT INTO presentation_shares VALUES ($1, 3)", job_id)
+        await context.pool.execute("INSERT INTO presentation_shares VALUES ($1, 3)", job_id)
     assert await customer.stores(customer.erased()) == []
     assert [row["id"] for row in await customer.rows()] == [kept]
     for table in ("presentations", "presentation_shares"):
         query = f"SELECT presentation_id::text FROM {table} WHERE presentation_id::text = ANY ($1::text[])"
-        assert [row["presentation_id"] for row in await around.pool.fetch(query, [done, kept])] == [kept]
-    (told,) = await customer.told(PROGRESS, runs)
+        assert [row["presentation_id"] for row in await context.pool.fetch(query, [done, kept])] == [kept]
+    (told,) = await customer.published(PROGRESS, runs)
     assert (told["event_type"], told["seq"], told["error_message"]) == ("error", 5, "the user was erased")
-    assert await customer.told(PROGRESS, done) == []
-    assert [await customer.told(CHECKPOINT_SAVED, job_id) for job_id in (done, runs, kept)] == [[None], [None], []]
+    assert await customer.published(PROGRESS, done) == []
+    assert [await customer.published(CHECKPOINT_SAVED, job_id) for job_id in (done, runs, kept)] == [[None], [None], []]
 
 
 async def test_an_erasure_takes_an_edited_outline(customer: Customer):
@@ -565,12 +565,12 @@ async def test_an_erasure_takes_an_edited_outline(customer: Customer):
     assert await customer.stores(customer.controls(job_id, "approve", outline=mine)) == []
     row = await customer.row(job_id)
     assert (row["status"], row["approval_until_ms"], row["steps_total"]) == ("pending", None, 1)
-    (saved,) = await customer.told(CHECKPOINT_SAVED, job_id)
+    (saved,) = await customer.published(CHECKPOINT_SAVED, job_id)
     assert "A secret" in saved["outline"]
-    assert len(await customer.told(REQUESTED[Kind.GENERATION], job_id)) == 2
+    assert len(await customer.published(REQUESTED[Kind.GENERATION], job_id)) == 2
     assert await customer.stores(customer.erased()) == []
     assert await customer.row(job_id) is None
-    assert (await customer.told(CHECKPOINT_SAVED, job_id))[-1] is None
+    assert (await customer.published(CHECKPOINT_SAVED, job_id))[-1] is None
     assert await customer.stores(customer.controls(job_id, "approve", outline=mine)) == ["unknown_job"]
 
 

@@ -22,16 +22,16 @@ from tests.integration.jobs.watching import AT_MS, checkpoint, materialize, new_
 
 
 @pytest.fixture(scope="module")
-async def around(stack: Stack) -> AsyncIterator[ProcessContext]:
+async def context(stack: Stack) -> AsyncIterator[ProcessContext]:
     """An empty database."""
     async with own_database(stack) as made:
         yield made
 
 
 @pytest.fixture
-def progress(around: ProcessContext, link: RedisLink) -> Progress:
+def progress(context: ProcessContext, link: RedisLink) -> Progress:
     """The materializer."""
-    return Progress(around.pool, link)
+    return Progress(context.pool, link)
 
 
 async def entries(link: RedisLink, job_id: str) -> list[tuple[str, dict[str, str]]]:
@@ -223,13 +223,13 @@ async def test_usage_counts_each_number_once(link, progress):
     assert 7_775_990 < await link.client.ttl(f"usage:{org}:2023-11") <= 7_776_000
 
 
-async def test_usage_that_does_not_follow_is_read_from_postgres(around, link, progress):
+async def test_usage_that_does_not_follow_is_read_from_postgres(context, link, progress):
     """After Redis was emptied the totals are what was counted, and go on from there."""
     org = fresh("org")
     await materialize(progress, [used(org, n) for n in (1, 2, 3)])
     for n in range(4):
         at = to_datetime(AT_MS + n)
-        await around.pool.execute(METER["count_usage"], org, "2023-11", new_id(), 1, 15, 100, 29, at)
+        await context.pool.execute(METER["count_usage"], org, "2023-11", new_id(), 1, 15, 100, 29, at)
     await link.client.delete(f"usage:{org}:2023-11")
     await materialize(progress, [used(org, 4)])
     found = await held(link, f"usage:{org}:2023-11")
@@ -241,17 +241,17 @@ async def test_usage_that_does_not_follow_is_read_from_postgres(around, link, pr
 # -- the consumer ---------------------------------------------------------------------------------------------------------
 
 
-async def test_it_reads_the_log_tombstones_too(stack, around, link, progress):
+async def test_it_reads_the_log_tombstones_too(stack, context, link, progress):
     """From Kafka: entries, a checkpoint, and its end, which is no dead letter."""
     job = new_id()
-    codec = around.codec
+    codec = context.codec
     key = job.encode()
 
     def sent(topic: str, *events: object) -> None:
         values = [None if event.record.value is None else codec.encode(topic, event.value) for event in events]  # type: ignore[attr-defined]
         send(stack.kafka, topic, [(key, value) for value in values], partitioner="murmur2_random")
 
-    async with running(BatchConsumer(progress, around)):
+    async with running(BatchConsumer(progress, context)):
         await asyncio.to_thread(sent, PROGRESS, *steps(job, 1, 3))
         await asyncio.to_thread(sent, CHECKPOINT_SAVED, checkpoint(job))
         await until(lambda: link.client.exists(f"gen_checkpoint:{job}"), "the checkpoint is there")
@@ -262,10 +262,10 @@ async def test_it_reads_the_log_tombstones_too(stack, around, link, progress):
 
         await until(is_gone, "the checkpoint is gone")
         assert len(await entries(link, job)) == 3
-    assert await around.pool.fetchval("SELECT count(*) FROM outbox WHERE topic = $1", f"{CHECKPOINT_SAVED}.dlq") == 0
+    assert await context.pool.fetchval("SELECT count(*) FROM outbox WHERE topic = $1", f"{CHECKPOINT_SAVED}.dlq") == 0
 
 
-async def test_it_waits_while_redis_is_away(stack, around, link, progress):
+async def test_it_waits_while_redis_is_away(stack, context, link, progress):
     """The batch is refused, so its events wait in the log; written once Redis is back."""
     job = new_id()
     await asyncio.to_thread(stack.local.stop_part, "redis")

@@ -40,7 +40,7 @@ PERIOD = "2026-11"
 
 
 @pytest.fixture
-async def around(stack: Stack) -> AsyncIterator[ProcessContext]:
+async def context(stack: Stack) -> AsyncIterator[ProcessContext]:
     """An empty database."""
     async with own_database(stack) as surroundings:
         yield surroundings
@@ -81,102 +81,104 @@ async def deck(run: Any, org: str, cents: int, *, at_ms: int = NOON, slides: int
 
 
 @pytest.mark.requirement("R2.37")
-async def test_a_repeat_never_doubles_and_a_lower_one_never_lowers(around: ProcessContext):
+async def test_a_repeat_never_doubles_and_a_lower_one_never_lowers(context: ProcessContext):
     """Whatever comes in whatever order, also within a batch: what is stored is the highest of each."""
-    await apply(around.pool, totals(2), totals(3), totals(1))
-    await apply(around.pool, totals(3))
-    await apply(around.pool, totals(2), totals(1, organization_id="umbrella"), totals(1, period="2026-12"))
+    await apply(context.pool, totals(2), totals(3), totals(1))
+    await apply(context.pool, totals(3))
+    await apply(context.pool, totals(2), totals(1, organization_id="umbrella"), totals(1, period="2026-12"))
     expected = [("acme", PERIOD, 3, 87, 45), ("acme", "2026-12", 1, 29, 15), ("umbrella", PERIOD, 1, 29, 15)]
-    assert await records(around.pool) == expected
-    flushed = await around.pool.fetchval("SELECT flushed_at FROM usage_records WHERE upto_seq = 3")
+    assert await records(context.pool) == expected
+    flushed = await context.pool.fetchval("SELECT flushed_at FROM usage_records WHERE upto_seq = 3")
     assert flushed == to_datetime(NOON + 3)
 
 
-async def test_totals_that_make_no_sense_are_put_aside(around: ProcessContext):
+async def test_totals_that_make_no_sense_are_put_aside(context: ProcessContext):
     """They hold up no others, and none is stored."""
     wrong = [totals(1, period="2026-1"), totals(1, tokens=-1), totals(-1), totals(1, organization_id="")]
-    assert await apply(around.pool, totals(1), *wrong) == ["bad_period", "bad_amount", "bad_seq", "empty_id"]
-    assert await records(around.pool) == [("acme", PERIOD, 1, 29, 15)]
+    assert await apply(context.pool, totals(1), *wrong) == ["bad_period", "bad_amount", "bad_seq", "empty_id"]
+    assert await records(context.pool) == [("acme", PERIOD, 1, 29, 15)]
 
 
 # -- recomputed ----------------------------------------------------------------------------------------------------------
 
 
-async def test_usage_can_be_recomputed_from_what_was_counted(around: ProcessContext):
+async def test_usage_can_be_recomputed_from_what_was_counted(context: ProcessContext):
     """Every count once, by the month in UTC in which its job ended; jobs that failed count their tokens, others' are others'."""
-    run = around.pool.execute
+    run = context.pool.execute
     for _ in range(3):
         await deck(run, "acme", 29)
     await deck(run, "acme", 1, at_ms=NOON + 19 * 86_400_000)  # 2026-12-01
     await deck(run, "acme", 99, slides=0, decks=0)
     await deck(run, "umbrella", 50, slides=3)
-    found = await recompute_usage(around.pool, now_ms=NOON)
+    found = await recompute_usage(context.pool, now_ms=NOON)
     assert [(one.organization_id, one.period, *one.recomputed, one.unflushed) for one in found] == [
         ("acme", PERIOD, 3, 45, 80_000, 186, 4),
         ("acme", "2026-12", 1, 15, 20_000, 1, 1),
         ("umbrella", PERIOD, 1, 3, 20_000, 50, 1),
     ]
     assert all(one.flushed == Amounts() and one.is_summed for one in found)
-    assert await records(around.pool) == []
+    assert await records(context.pool) == []
     assert [
-        one.organization_id for one in await recompute_usage(around.pool, organization_id="umbrella", now_ms=NOON)
+        one.organization_id for one in await recompute_usage(context.pool, organization_id="umbrella", now_ms=NOON)
     ] == ["umbrella"]
-    assert [one.period for one in await recompute_usage(around.pool, period="2026-12", now_ms=NOON)] == ["2026-12"]
+    assert [one.period for one in await recompute_usage(context.pool, period="2026-12", now_ms=NOON)] == ["2026-12"]
 
 
-async def test_a_flush_that_lags_is_no_difference(around: ProcessContext):
+async def test_a_flush_that_lags_is_no_difference(context: ProcessContext):
     """It is compared with what was counted up to its own position; less than that there is one, and so is a wrong sum."""
-    run = around.pool.execute
+    run = context.pool.execute
     for _ in range(3):
         await deck(run, "acme", 29)
-    await apply(around.pool, totals(2))
-    (lags,) = await recompute_usage(around.pool, now_ms=NOON)
+    await apply(context.pool, totals(2))
+    (lags,) = await recompute_usage(context.pool, now_ms=NOON)
     assert (lags.is_behind, lags.is_above, lags.is_summed, lags.unflushed) == (False, False, True, 1)
     await run("UPDATE usage_records SET tokens = tokens - 1")
-    (lost,) = await recompute_usage(around.pool, now_ms=NOON)
+    (lost,) = await recompute_usage(context.pool, now_ms=NOON)
     assert (lost.is_behind, lost.is_above) == (True, False)
     await run("UPDATE usage_records SET tokens = tokens + 2")
-    (above,) = await recompute_usage(around.pool, now_ms=NOON)
+    (above,) = await recompute_usage(context.pool, now_ms=NOON)
     assert (above.is_behind, above.is_above) == (False, True)
     await run("UPDATE usage_sequences SET tokens = tokens + 1")
-    (wrong,) = await recompute_usage(around.pool, now_ms=NOON)
+    (wrong,) = await recompute_usage(context.pool, now_ms=NOON)
     assert not wrong.is_summed
 
 
-async def test_the_command_fails_where_totals_differ(around: ProcessContext, stack: Stack, environment: dict[str, str]):
+async def test_the_command_fails_where_totals_differ(
+    context: ProcessContext, stack: Stack, environment: dict[str, str]
+):
     """Exit status 0 while a flush lags, 1 where it lacks what was counted before it, 0 where that is stored."""
-    environment |= {"DATABASE_URL": await address_of(stack, around)}
+    environment |= {"DATABASE_URL": await address_of(stack, context)}
 
     async def status(*arguments: str) -> tuple[int, list[bool]]:
         done = await asyncio.to_thread(run, environment, "jobs", "recompute-usage", "--json", *arguments)
         assert done.returncode in (0, 1), done.stderr
         return done.returncode, [json.loads(line)["differs"] for line in done.stdout.splitlines()]
 
-    execute = around.pool.execute
+    execute = context.pool.execute
     for _ in range(3):
         await deck(execute, "acme", 29)
-    await apply(around.pool, totals(2))
+    await apply(context.pool, totals(2))
     assert await status() == (0, [False])
     await execute("UPDATE usage_records SET tokens = tokens - 1")
     assert await status() == (1, [True])
     assert (await status("--store"))[0] == 0
 
 
-async def test_recomputed_totals_are_only_raised(around: ProcessContext):
+async def test_recomputed_totals_are_only_raised(context: ProcessContext):
     """What was flushed above what was counted stays; below it it is raised, once."""
-    await deck(around.pool.execute, "acme", 29)
-    await deck(around.pool.execute, "umbrella", 29)
-    await apply(around.pool, totals(3))
-    found = await recompute_usage(around.pool, is_stored=True, now_ms=NOON)
+    await deck(context.pool.execute, "acme", 29)
+    await deck(context.pool.execute, "umbrella", 29)
+    await apply(context.pool, totals(3))
+    found = await recompute_usage(context.pool, is_stored=True, now_ms=NOON)
     assert [(one.organization_id, one.is_above, one.unflushed) for one in found] == [
         ("acme", True, 0),
         ("umbrella", False, 1),
     ]
     expected = [("acme", PERIOD, 3, 87, 45), ("umbrella", PERIOD, 1, 29, 15)]
-    assert await records(around.pool) == expected
-    again = await recompute_usage(around.pool, is_stored=True, now_ms=NOON)
+    assert await records(context.pool) == expected
+    again = await recompute_usage(context.pool, is_stored=True, now_ms=NOON)
     assert not any(one.unflushed for one in again)
-    assert await records(around.pool) == expected
+    assert await records(context.pool) == expected
 
 
 # -- from the engine on --------------------------------------------------------------------------------------------------
@@ -201,8 +203,8 @@ async def test_29_cents_are_29_cents(stack: Stack, monkeypatch: pytest.MonkeyPat
             await case.take(USAGE_RECORDED, recorded)
         await case.tick(j.time() + QUARTER_SECONDS * 1000)
         (flushed,) = [told for topic, told, _ in case.sent if topic == USAGE_FLUSHED]
-        await apply(j.around.pool, flushed, flushed)
-        (again,) = await recompute_usage(j.around.pool, now_ms=j.time())
+        await apply(j.context.pool, flushed, flushed)
+        (again,) = await recompute_usage(j.context.pool, now_ms=j.time())
         assert (
             again.flushed
             == again.recomputed
@@ -210,7 +212,7 @@ async def test_29_cents_are_29_cents(stack: Stack, monkeypatch: pytest.MonkeyPat
             == again.summed
             == Amounts(1, 1, row["tokens"], 29)
         )
-        found = await usage_of(j.around.pool, "acme", recorded["period"])
+        found = await usage_of(j.context.pool, "acme", recorded["period"])
         assert (found.tokens, found.cost_cents, found.upto_seq) == (row["tokens"], 29, 1)
 
 
@@ -226,7 +228,7 @@ def worker(parts: Addresses, tmp_path: Path) -> Iterator[Worker]:
         yield one.start()
 
 
-async def test_three_deliveries_and_two_restarts_count_once(worker: Worker, kafka: Kafka, around: ProcessContext):
+async def test_three_deliveries_and_two_restarts_count_once(worker: Worker, kafka: Kafka, context: ProcessContext):
     """Each job three times, a worker killed after each of the first two and once robbed of its state, then a quarter of an hour:
     each counted once, told once, and PostgreSQL not duplicated, read again from the beginning of the log too.
     """
@@ -253,8 +255,8 @@ async def test_three_deliveries_and_two_restarts_count_once(worker: Worker, kafk
         ("umbrella", 1, 29, 15),
     ]
     for _ in range(2):
-        await apply(around.pool, *told)
-    assert await records(around.pool) == [("acme", PERIOD, 3, 87, 45), ("umbrella", PERIOD, 1, 29, 15)]
+        await apply(context.pool, *told)
+    assert await records(context.pool) == [("acme", PERIOD, 3, 87, 45), ("umbrella", PERIOD, 1, 29, 15)]
 
 
 # -- the API -------------------------------------------------------------------------------------------------------------

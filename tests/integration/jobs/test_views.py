@@ -43,10 +43,10 @@ def deck() -> str:
     return str(uuid.uuid4())
 
 
-async def stored(around: ProcessContext, deck: str) -> int:
+async def stored(context: ProcessContext, deck: str) -> int:
     """Its views in PostgreSQL."""
     query = "SELECT coalesce(sum(view_count), 0)::bigint FROM presentation_shares WHERE presentation_id = $1"
-    return int(await around.pool.fetchval(query, deck))
+    return int(await context.pool.fetchval(query, deck))
 
 
 def viewed(*decks: str) -> list[Any]:
@@ -54,9 +54,9 @@ def viewed(*decks: str) -> list[Any]:
     return [event(VIEW_RECORDED, {"presentation_id": deck, "ts": 1}, offset=n) for n, deck in enumerate(decks)]
 
 
-def publish(stack: Stack, around: ProcessContext, decks: Sequence[str]) -> None:
+def publish(stack: Stack, context: ProcessContext, decks: Sequence[str]) -> None:
     """Views as somebody outside tells them."""
-    values = [(deck, around.codec.encode(VIEW_RECORDED, {"presentation_id": deck, "ts": 1})) for deck in decks]
+    values = [(deck, context.codec.encode(VIEW_RECORDED, {"presentation_id": deck, "ts": 1})) for deck in decks]
     send(stack.kafka, VIEW_RECORDED, values)
 
 
@@ -65,9 +65,9 @@ def sink(link: RedisLink, window_seconds: float = 600.0) -> ViewsSink:
     return ViewsSink(ViewDeltas(link), window_seconds=window_seconds)
 
 
-async def accounted(around: ProcessContext, link: RedisLink, wanted: Any) -> None:
+async def accounted(context: ProcessContext, link: RedisLink, wanted: Any) -> None:
     """Run the sink with short windows until something is stored."""
-    async with running(BatchConsumer(sink(link, 0.1), around)):
+    async with running(BatchConsumer(sink(link, 0.1), context)):
         await until(wanted, "stored")
 
 
@@ -75,79 +75,79 @@ async def accounted(around: ProcessContext, link: RedisLink, wanted: Any) -> Non
 
 
 @pytest.mark.requirement("R2.43")
-async def test_a_window_is_one_row_a_deck(around: ProcessContext, link: RedisLink, deck: str) -> None:
+async def test_a_window_is_one_row_a_deck(context: ProcessContext, link: RedisLink, deck: str) -> None:
     """Views of a batch are summed by deck and added to what is there; a bad id is refused and harms nobody."""
     other = str(uuid.uuid4())
-    dead = await in_transaction(around, sink(link), viewed(deck, other, deck, "not-a-uuid", deck))
+    dead = await in_transaction(context, sink(link), viewed(deck, other, deck, "not-a-uuid", deck))
     assert [letter.reason for letter in dead] == ["bad_uuid"]
-    await in_transaction(around, sink(link), viewed(deck))
-    assert (await stored(around, deck), await stored(around, other)) == (4, 1)
+    await in_transaction(context, sink(link), viewed(deck))
+    assert (await stored(context, deck), await stored(context, other)) == (4, 1)
 
 
 @pytest.mark.requirement("R2.43")
 async def test_what_is_stored_is_taken_from_what_is_shown_on_top(
-    around: ProcessContext, link: RedisLink, deck: str
+    context: ProcessContext, link: RedisLink, deck: str
 ) -> None:
     """The sum of both is the number of views all the time; at 0 nothing is left in Redis."""
     deltas = ViewDeltas(link)
     for _ in range(5):
         assert await deltas.raised(deck)
     assert (await deltas.of(deck), await link.client.ttl(f"presentation_view_count:{deck}")) == (5, -1)
-    await in_transaction(around, sink(link), viewed(deck, deck, deck))
-    assert (await stored(around, deck), await deltas.of(deck)) == (3, 2)
-    await in_transaction(around, sink(link), viewed(deck, deck))
-    assert (await stored(around, deck), await deltas.of(deck)) == (5, 0)
+    await in_transaction(context, sink(link), viewed(deck, deck, deck))
+    assert (await stored(context, deck), await deltas.of(deck)) == (3, 2)
+    await in_transaction(context, sink(link), viewed(deck, deck))
+    assert (await stored(context, deck), await deltas.of(deck)) == (5, 0)
     assert await link.client.exists(f"presentation_view_count:{deck}") == 0
 
 
-async def test_an_emptied_redis_hides_nothing_for_good(around: ProcessContext, link: RedisLink, deck: str) -> None:
+async def test_an_emptied_redis_hides_nothing_for_good(context: ProcessContext, link: RedisLink, deck: str) -> None:
     """After a FLUSHALL in a window the stored number is whole, and what is shown on top never goes below 0."""
     deltas = ViewDeltas(link)
     for _ in range(3):
         await deltas.raised(deck)
     await link.client.delete(f"presentation_view_count:{deck}")
-    await in_transaction(around, sink(link), viewed(deck, deck, deck))
-    assert (await stored(around, deck), await deltas.of(deck)) == (3, 0)
+    await in_transaction(context, sink(link), viewed(deck, deck, deck))
+    assert (await stored(context, deck), await deltas.of(deck)) == (3, 0)
     await deltas.raised(deck)
     assert await deltas.of(deck) == 1
 
 
-async def test_without_redis_views_are_stored(around: ProcessContext, deck: str) -> None:
+async def test_without_redis_views_are_stored(context: ProcessContext, deck: str) -> None:
     """It is shown once it is stored; nothing fails."""
     away = RedisLink(None)
     assert not await ViewDeltas(away).raised(deck)
-    await in_transaction(around, sink(away), viewed(deck))
-    assert (await stored(around, deck), await ViewDeltas(away).of(deck)) == (1, 0)
+    await in_transaction(context, sink(away), viewed(deck))
+    assert (await stored(context, deck), await ViewDeltas(away).of(deck)) == (1, 0)
 
 
-async def test_batches_at_once_lose_nothing(around: ProcessContext, link: RedisLink) -> None:
+async def test_batches_at_once_lose_nothing(context: ProcessContext, link: RedisLink) -> None:
     """Many consumers' batches over the same decks in different orders."""
     decks = [str(uuid.uuid4()) for _ in range(4)]
     batches = [viewed(*(decks if n % 2 else decks[::-1])) for n in range(12)]
-    await asyncio.gather(*(in_transaction(around, sink(link), batch) for batch in batches))
-    assert [await stored(around, deck) for deck in decks] == [12] * 4
+    await asyncio.gather(*(in_transaction(context, sink(link), batch) for batch in batches))
+    assert [await stored(context, deck) for deck in decks] == [12] * 4
 
 
 # -- over the log, with processes that die -------------------------------------------------------------------------------
 
 
 async def test_a_kill_in_a_window_loses_and_doubles_nothing(
-    stack: Stack, around: ProcessContext, link: RedisLink, deck: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stack: Stack, context: ProcessContext, link: RedisLink, deck: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Kill -9 in the middle of a window: nothing of it was stored, and the next consumer stores all of it once."""
     monkeypatch.setattr(consumer, "SESSION_MS", SESSION_MS)
     with child(stack, "tests.integration.jobs.test_views", str(tmp_path), "gathering", folder=tmp_path) as process:
-        publish(stack, around, [deck] * 40)
+        publish(stack, context, [deck] * 40)
         await until((tmp_path / "gathering").exists, "a window has begun", 60)
-        publish(stack, around, [deck] * 2)
+        publish(stack, context, [deck] * 2)
         process.kill()
         process.wait()
-    assert await stored(around, deck) == 0
-    await accounted(around, link, lambda: is_stored(around, deck, 42))
+    assert await stored(context, deck) == 0
+    await accounted(context, link, lambda: is_stored(context, deck, 42))
 
 
 async def test_a_kill_before_the_commit_loses_and_doubles_nothing(
-    stack: Stack, around: ProcessContext, link: RedisLink, deck: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stack: Stack, context: ProcessContext, link: RedisLink, deck: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Kill -9 with the views written and not committed, Redis told already: PostgreSQL has them once, and Redis none too many."""
     monkeypatch.setattr(consumer, "SESSION_MS", SESSION_MS)
@@ -155,17 +155,17 @@ async def test_a_kill_before_the_commit_loses_and_doubles_nothing(
     for _ in range(30):
         await deltas.raised(deck)
     with child(stack, "tests.integration.jobs.test_views", str(tmp_path), "applied", folder=tmp_path) as process:
-        publish(stack, around, [deck] * 30)
+        publish(stack, context, [deck] * 30)
         await until((tmp_path / "applied").exists, "it is written", 60)
         process.kill()
         process.wait()
-    await accounted(around, link, lambda: is_stored(around, deck, 30))
+    await accounted(context, link, lambda: is_stored(context, deck, 30))
     assert await deltas.of(deck) == 0
 
 
-async def is_stored(around: ProcessContext, deck: str, count: int) -> bool:
+async def is_stored(context: ProcessContext, deck: str, count: int) -> bool:
     """Whether so many views are stored; more would never become fewer."""
-    found = await stored(around, deck)
+    found = await stored(context, deck)
     assert found <= count
     return found == count
 
@@ -178,8 +178,8 @@ async def main(folder: Path, where: str) -> None:
     configure_logging("info", "json")
     link = await open_redis(settings.redis)
     made = sink(link, 600.0 if where == "gathering" else 1.0)
-    async with surroundings(Stack(*(os.environ[name] for name in names), local=None)) as around:  # type: ignore[arg-type]
-        member = BatchConsumer(made, around)
+    async with surroundings(Stack(*(os.environ[name] for name in names), local=None)) as context:  # type: ignore[arg-type]
+        member = BatchConsumer(made, context)
         gather, apply = member._gather, made.apply
 
         async def announced_gather(*arguments: Any) -> Any:
@@ -220,7 +220,7 @@ async def made_deck(stack: Stack) -> str:
 
 @pytest.mark.requirement("R2.42")
 async def test_a_view_is_shown_at_once_and_stored_once(
-    stack: Stack, api: Api, around: ProcessContext, link: RedisLink
+    stack: Stack, api: Api, context: ProcessContext, link: RedisLink
 ) -> None:
     """202 with a position, at once and not a window later; shown before and after it is stored as the same number."""
     deck = await made_deck(stack)
@@ -229,7 +229,7 @@ async def test_a_view_is_shown_at_once_and_stored_once(
         assert [answer.status_code for answer in answers] == [202] * 3
         assert all(answer.json()["positions"][0].startswith(f"{VIEW_RECORDED}/") for answer in answers)
         assert (await client.get(f"/api/presentations/{deck}")).json()["view_count"] == 3
-        await accounted(around, link, lambda: is_stored(around, deck, 3))
+        await accounted(context, link, lambda: is_stored(context, deck, 3))
         assert (await client.get(f"/api/presentations/{deck}")).json()["view_count"] == 3
         unknown = await client.post(f"/api/presentations/{uuid.uuid4()}/views")
         malformed = await client.post("/api/presentations/deck/views")

@@ -22,13 +22,13 @@ class Case:
     """One test's topic and group."""
 
     stack: Stack
-    around: ProcessContext
+    context: ProcessContext
     topic: str
     group: str = field(default_factory=lambda: fresh("tally"))
 
     def send(self, names: Sequence[str], partition: int | None = None) -> list[Position]:
         """Publish one event a name."""
-        values = [self.around.codec.encode(self.topic, {"user_id": name, "ts": 1}) for name in names]
+        values = [self.context.codec.encode(self.topic, {"user_id": name, "ts": 1}) for name in names]
         return self.send_raw(values, partition)
 
     def send_raw(self, values: Sequence[bytes | None], partition: int | None = None) -> list[Position]:
@@ -41,11 +41,11 @@ class Case:
 
     def consumer(self, **more: object) -> BatchConsumer:
         """A consumer of this test's group."""
-        return BatchConsumer(self.tally(**more), self.around)
+        return BatchConsumer(self.tally(**more), self.context)
 
     async def stored(self) -> list[str]:
         """Names stored so far, a double one twice."""
-        return [row["id"] for row in await self.around.pool.fetch(IDS, self.group)]
+        return [row["id"] for row in await self.context.pool.fetch(IDS, self.group)]
 
     async def all_stored(self, names: Sequence[str]) -> None:
         """Wait until the names are stored, each once."""
@@ -60,12 +60,12 @@ class Case:
 
     async def positions(self) -> dict[int, int]:
         """The stored position of each partition."""
-        rows = await self.around.pool.fetch('SELECT partition, next FROM positions WHERE "group" = $1', self.group)
+        rows = await self.context.pool.fetch('SELECT partition, next FROM positions WHERE "group" = $1', self.group)
         return {row["partition"]: row["next"] for row in rows}
 
     async def dead(self) -> list[tuple[str, ...]]:
         """Dead letters that wait in the outbox: their headers by name."""
-        rows = await self.around.pool.fetch("SELECT headers FROM outbox WHERE topic = $1", self.topic + ".dlq")
+        rows = await self.context.pool.fetch("SELECT headers FROM outbox WHERE topic = $1", self.topic + ".dlq")
         return [row["headers"] for row in rows]
 
     @contextmanager

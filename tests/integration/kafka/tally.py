@@ -64,15 +64,15 @@ def declare(name: str, partitions: int = 2) -> Topic:
 
 
 @asynccontextmanager
-async def own_topic(around: ProcessContext, name: str, partitions: int = 2) -> AsyncIterator[ProcessContext]:
+async def own_topic(context: ProcessContext, name: str, partitions: int = 2) -> AsyncIterator[ProcessContext]:
     """Declare it, create it with its dead-letter topic, and give a context whose codec knows it."""
     topic = declare(name, partitions)
     try:
-        await around.registry.register([topic])
-        await around.admin.ensure_topics([topic, dead_letter_topic(topic)], replication_factor=1)
-        async with around.pool.acquire() as tx:
+        await context.registry.register([topic])
+        await context.admin.ensure_topics([topic, dead_letter_topic(topic)], replication_factor=1)
+        async with context.pool.acquire() as tx:
             await tx.execute(TABLE)
-        yield replace(around, codec=await around.registry.codec(tuple(TOPICS.values())))
+        yield replace(context, codec=await context.registry.codec(tuple(TOPICS.values())))
     finally:
         del TOPICS[name]  # type: ignore[attr-defined]
 
@@ -93,11 +93,11 @@ async def main(group: str, topic: str, folder: Path, where: str) -> None:
         (folder / "held").touch()
         await until((folder / "go").exists, "go", 120)
 
-    async with surroundings(Stack(*(os.environ[name] for name in names), local=None)) as around:  # type: ignore[arg-type]
+    async with surroundings(Stack(*(os.environ[name] for name in names), local=None)) as context:  # type: ignore[arg-type]
         assert settings.kafka is not None
         hooks = {where: hold} if where else {}
         tally = Tally(group, (topic,), who=f"child-{os.getpid()}", **hooks)  # type: ignore[arg-type]
-        async with running(BatchConsumer(tally, around)):
+        async with running(BatchConsumer(tally, context)):
             await asyncio.Event().wait()
 
 

@@ -51,17 +51,17 @@ class Held(Handler[dict, None]):  # type: ignore[type-arg]
         return []
 
 
-def events_of(around: ProcessContext, count: int, partition: int) -> list[tuple[bytes, bytes, None, int]]:
+def events_of(context: ProcessContext, count: int, partition: int) -> list[tuple[bytes, bytes, None, int]]:
     """So many events of one key in one partition."""
-    value = around.codec.encode(TOPIC, {"user_id": "hot" * 50, "ts": 1})
+    value = context.codec.encode(TOPIC, {"user_id": "hot" * 50, "ts": 1})
     return [(b"k", value, None, partition) for _ in range(count)]
 
 
-async def test_lag_grows_while_a_batch_is_held_and_ends_with_it(stack: Stack, around: ProcessContext):
+async def test_lag_grows_while_a_batch_is_held_and_ends_with_it(stack: Stack, context: ProcessContext):
     """Events and the wait of the oldest, by group and topic; gone when the partitions are another's."""
     handler = Held(fresh("held"))
-    consumer = BatchConsumer(handler, around)
-    watch = LagWatch(around.admin)
+    consumer = BatchConsumer(handler, context)
+    watch = LagWatch(context.admin)
 
     async def lag() -> tuple[float, float]:
         await watch.look([consumer])
@@ -78,7 +78,7 @@ async def test_lag_grows_while_a_batch_is_held_and_ends_with_it(stack: Stack, ar
         before = FRESHNESS_SECONDS.labels(handler.group)._sum.get()
         handler.free.clear()
         handler.is_at_work.clear()
-        send(stack.kafka, TOPIC, events_of(around, 30, 3))
+        send(stack.kafka, TOPIC, events_of(context, 30, 3))
 
         async def is_behind() -> bool:
             events, seconds = await lag()
@@ -92,19 +92,21 @@ async def test_lag_grows_while_a_batch_is_held_and_ends_with_it(stack: Stack, ar
     assert handler.group not in str(list(LAG_EVENTS.collect()[0].samples))
 
 
-async def test_a_hot_partition_holds_up_none_of_the_others(stack: Stack, around: ProcessContext):
+async def test_a_hot_partition_holds_up_none_of_the_others(stack: Stack, context: ProcessContext):
     """Behind 18,000 events of one key, those of the other partitions are stored after a few fetches of it."""
     handler = Held(fresh("fair"), batch_max=500)
     handler.free.set()
-    ends = {place: held.high for place, held in (await around.admin.log_ranges([(TOPIC, p) for p in range(8)])).items()}
+    ends = {
+        place: held.high for place, held in (await context.admin.log_ranges([(TOPIC, p) for p in range(8)])).items()
+    }
     # What other tests have left there is none of its: it would put a fetch or two of the hot key before the last of the others.
-    async with transaction(around.pool) as tx:
-        ids = await around.admin.topic_ids([TOPIC])
+    async with transaction(context.pool) as tx:
+        ids = await context.admin.topic_ids([TOPIC])
         await positions.load(tx, handler.group, list(ends), topic_ids=ids, lows=ends)
-    send(stack.kafka, TOPIC, events_of(around, HOT, 0))
+    send(stack.kafka, TOPIC, events_of(context, HOT, 0))
     for partition in range(1, 8):
-        send(stack.kafka, TOPIC, events_of(around, COLD, partition))
-    async with running(BatchConsumer(handler, around)):
+        send(stack.kafka, TOPIC, events_of(context, COLD, partition))
+    async with running(BatchConsumer(handler, context)):
 
         def fresh_ones() -> list[int]:
             return [partition for partition, offset in handler.seen if offset >= ends[TOPIC, partition]]
@@ -148,16 +150,16 @@ class Standing:
         self.readings = {place: Reading(next_, None, place == resting) for place, next_ in following.items()}
 
 
-async def test_the_end_of_a_log_whose_reader_rests_is_seldom_asked_for(stack: Stack, around: ProcessContext):
+async def test_the_end_of_a_log_whose_reader_rests_is_seldom_asked_for(stack: Stack, context: ProcessContext):
     """Both at the first look and at every sixth after it; what came unseen to the one that rests shows at that."""
-    admin = Noting(around.client)
+    admin = Noting(context.client)
     admin.asked = []
     awake, resting = (TOPIC, 1), (TOPIC, 2)
-    ends = await around.admin.log_ends([awake, resting])
+    ends = await context.admin.log_ends([awake, resting])
     reader, watch = Standing(fresh("standing"), ends, resting), LagWatch(admin)
     for _ in range(RESTING_LOOKS):
         await watch.look([reader])
-        send(stack.kafka, TOPIC, events_of(around, 1, resting[1]))
+        send(stack.kafka, TOPIC, events_of(context, 1, resting[1]))
     assert admin.asked == [[awake, resting], *[[awake]] * (RESTING_LOOKS - 1)]
     assert LAG_EVENTS.labels(reader.group, TOPIC)._value.get() == 0
     await watch.look([reader])

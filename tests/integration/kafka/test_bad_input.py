@@ -46,7 +46,7 @@ class Product:
     """The two sinks and a relay, running."""
 
     stack: Stack
-    around: ProcessContext
+    context: ProcessContext
     channel: str = field(default_factory=lambda: fresh("bad"))
 
     def insight(self, **more: Any) -> dict[str, Any]:
@@ -56,26 +56,26 @@ class Product:
 
     def encode(self, event: dict[str, Any], topic: str = INGESTED) -> bytes:
         """Bytes on the wire."""
-        return self.around.codec.encode(topic, event)
+        return self.context.codec.encode(topic, event)
 
     async def insights(self) -> dict[str, int]:
         """Stored insights of the channel: id -> seq."""
-        rows = await self.around.pool.fetch("SELECT insight_id, seq FROM insights WHERE channel_id = $1", self.channel)
+        rows = await self.context.pool.fetch("SELECT insight_id, seq FROM insights WHERE channel_id = $1", self.channel)
         return {row["insight_id"]: row["seq"] for row in rows}
 
 
 @pytest.fixture(scope="module")
 async def sinks(stack: Stack) -> AsyncIterator[Product]:
     """The sinks for the module."""
-    async with surroundings(stack) as around:
-        producer = AsyncProducer(around.client, client_id="test")
-        insights = InsightsSink(around.codec, around.clock, around.pool, dimensions=DIMENSIONS)
-        users = UsersSink(around.codec, around.clock, ERASURE, dimensions=DIMENSIONS)
+    async with surroundings(stack) as context:
+        producer = AsyncProducer(context.client, client_id="test")
+        insights = InsightsSink(context.codec, context.clock, context.pool, dimensions=DIMENSIONS)
+        users = UsersSink(context.codec, context.clock, ERASURE, dimensions=DIMENSIONS)
         try:
             async with running(
-                BatchConsumer(insights, around), BatchConsumer(users, around), Relay(stack.database, producer)
+                BatchConsumer(insights, context), BatchConsumer(users, context), Relay(stack.database, producer)
             ):
-                yield Product(stack, around)
+                yield Product(stack, context)
         finally:
             await producer.close()
 
@@ -83,7 +83,7 @@ async def sinks(stack: Stack) -> AsyncIterator[Product]:
 @pytest.fixture
 def product(sinks: Product) -> Product:
     """The running sinks with a channel of the test's own."""
-    return Product(sinks.stack, sinks.around)
+    return Product(sinks.stack, sinks.context)
 
 
 def vector(number: float, count: int = DIMENSIONS) -> bytes:
@@ -170,7 +170,7 @@ async def test_times_are_stored_as_told(product: Product):
     )
 
     async def stored() -> dict[str, int]:
-        rows = await product.around.pool.fetch(
+        rows = await product.context.pool.fetch(
             "SELECT insight_id, ts FROM insights WHERE channel_id = $1", product.channel
         )
         return {row["insight_id"]: to_ms(row["ts"]) for row in rows} if len(rows) == 3 else {}
@@ -225,9 +225,9 @@ async def test_a_known_id_changes_nothing_and_a_borrowed_one_is_refused(product:
         (letter,) = await dead.until(lambda m: origin(m) == str(places[2]), 1, "the borrowed id")
     assert ("insight_id_in_other_channel", borrowed) == (why(letter), letter.value())
     assert {first["insight_id"]: 1, "last-" + product.channel: 2} == await product.insights()
-    text = await product.around.pool.fetchval("SELECT text FROM insights WHERE insight_id = $1", first["insight_id"])
+    text = await product.context.pool.fetchval("SELECT text FROM insights WHERE insight_id = $1", first["insight_id"])
     assert text == "first"
-    assert await product.around.pool.fetchval("SELECT current_seq FROM channels WHERE channel_id = $1", other) in (
+    assert await product.context.pool.fetchval("SELECT current_seq FROM channels WHERE channel_id = $1", other) in (
         0,
         None,
     )
@@ -242,9 +242,9 @@ async def test_odd_but_good_events_of_users(product: Product):
     plan = {"user_id": user, "plan": "platinum", "ts": 1}
     send(kafka, "feeds.plan-changed", [(user, encode(plan, "feeds.plan-changed"))])
     query = "SELECT plan FROM user_stats WHERE user_id = $1 AND plan <> 'free'"
-    assert await until(lambda: product.around.pool.fetchval(query, user), "the plan") == "platinum"
+    assert await until(lambda: product.context.pool.fetchval(query, user), "the plan") == "platinum"
     have = "SELECT count(*) FROM subscriptions WHERE user_id = $1 AND subscribed"
-    assert await product.around.pool.fetchval(have, user) == 0
+    assert await product.context.pool.fetchval(have, user) == 0
 
 
 async def test_kcat_with_its_default_partitioner(product: Product):
@@ -260,7 +260,7 @@ async def test_kcat_with_its_default_partitioner(product: Product):
     query = "SELECT count(*) FROM insights WHERE channel_id = ANY ($1::text[])"
 
     async def stored() -> bool:
-        return bool(await product.around.pool.fetchval(query, channels) == len(channels))
+        return bool(await product.context.pool.fetchval(query, channels) == len(channels))
 
     await until(stored, "all are stored")
 
@@ -324,7 +324,7 @@ async def test_an_endless_record_stops_nobody(product: Product, environment: dic
         assert ("unsafe_schema", value) == (why(letter), letter.value())
         whole = await asyncio.to_thread(letter_shown, product.stack, letter)
         assert (whole["as_written"], whole["reason"]) == (None, "unsafe_schema")
-        page = Tail(INGESTED, product.around.client, product.stack.schema_registry)
+        page = Tail(INGESTED, product.context.client, product.stack.schema_registry)
         page.start()
         try:
             found = await until(

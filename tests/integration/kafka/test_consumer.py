@@ -34,10 +34,10 @@ def quick_session(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def case(stack: Stack, around: ProcessContext) -> AsyncIterator[Case]:
+async def case(stack: Stack, context: ProcessContext) -> AsyncIterator[Case]:
     """A topic of two partitions and a group of the test's own."""
     topic = fresh("test.consumer")
-    async with own_topic(around, topic) as made:
+    async with own_topic(context, topic) as made:
         yield Case(stack, made, topic)
 
 
@@ -78,7 +78,7 @@ async def test_statements_of_a_large_batch_are_planned_for_what_tables_hold_now(
     """One planned while its table was empty would read all of a table that has grown since, for each of the batch's ids."""
     case.send(names(1_000, "many"), 0)
     planned = Planned(case.group, case.topic)
-    async with running(BatchConsumer(planned, case.around)):
+    async with running(BatchConsumer(planned, case.context)):
         await case.all_stored(names(1_000, "many"))
         case.send(names(5, "few"), 0)
         await case.all_stored(names(1_000, "many") + names(5, "few"))
@@ -164,7 +164,7 @@ async def test_a_rebalance_hands_over(case: Case, quick_session: None):
                     case.send(late[partition::2], partition)
                 expected += batch + late
                 await case.all_stored(expected)
-    rows = await case.around.pool.fetch('SELECT DISTINCT who FROM tally WHERE "group" = $1', case.group)
+    rows = await case.context.pool.fetch('SELECT DISTINCT who FROM tally WHERE "group" = $1', case.group)
     assert {"first", "second"} == {row["who"] for row in rows}
 
 
@@ -178,7 +178,7 @@ async def test_a_long_batch_keeps_its_membership(case: Case, quick_session: None
     tally = case.tally(on_prepare=long)
     case.send(names(10), 0)
     with capture_logs() as logs:
-        async with running(BatchConsumer(tally, case.around)):
+        async with running(BatchConsumer(tally, case.context)):
             await case.all_stored(names(10))
             case.send(names(10, "x"), 0)
             await case.all_stored(names(10) + names(10, "x"))
@@ -201,7 +201,7 @@ async def test_a_rebalance_during_a_long_batch_loses_nothing(
         case.send(names(20, f"slow{partition}-"), partition)
         case.send(names(100, f"more{partition}-"), partition)
     first = case.tally(who="first", batch_max=20, on_prepare=long)
-    members = [BatchConsumer(first, case.around), case.consumer(who="second")]
+    members = [BatchConsumer(first, case.context), case.consumer(who="second")]
     stop = asyncio.Event()
     tasks = [asyncio.create_task(members[0].run(stop))]
     try:
@@ -251,7 +251,7 @@ async def test_a_batch_that_ends_while_partitions_are_assigned_holds_up_nobody(
     for partition in (0, 1):
         case.send(names(10, f"p{partition}-"), partition)
     held = case.tally(on_prepare=long)
-    members = [Waiting(held, case.around), BatchConsumer(case.tally(who="second", on_prepare=later), case.around)]
+    members = [Waiting(held, case.context), BatchConsumer(case.tally(who="second", on_prepare=later), case.context)]
     stop = asyncio.Event()
     tasks = [asyncio.create_task(members[0].run(stop))]
     try:
@@ -316,7 +316,7 @@ async def test_one_bad_event_is_found_in_its_batch(case: Case):
             raise ZeroDivisionError("n0007")
 
     placed = case.send(names(20), 0)
-    producer = AsyncProducer(case.around.client, client_id="test")
+    producer = AsyncProducer(case.context.client, client_id="test")
     relay = Relay(case.stack.database, producer)
     with Reader(case.stack.kafka, case.topic + ".dlq") as reader:
         async with running(case.consumer(on_prepare=fail), relay):
@@ -333,9 +333,9 @@ async def test_one_bad_event_is_found_in_its_batch(case: Case):
 async def test_a_cancelled_statement_is_no_fault_of_an_event(case: Case):
     """An operator cancels the sink's statement, which waits for a lock: nothing is dead-lettered or split, all is stored once."""
     tally = case.tally(batch_max=50)
-    member = BatchConsumer(tally, case.around)
+    member = BatchConsumer(tally, case.context)
     backend: list[int] = []
-    pool = case.around.pool
+    pool = case.context.pool
     with capture_logs() as logs:
         async with pool.acquire() as holder, pool.acquire() as operator, running(member):
             lock = holder.transaction()
@@ -376,7 +376,7 @@ async def test_around_a_bad_event_batches_stay_large(case: Case):
     tally = case.tally(batch_max=256, on_prepare=fail)
     case.send(names(256), 0)
     with capture_logs() as logs:  # a traceback an event
-        async with running(BatchConsumer(tally, case.around)):
+        async with running(BatchConsumer(tally, case.context)):
             await case.all_stored([name for name in names(256) if name != "n0150"])
             await until(case.dead, "it is dead-lettered")
             case.send(names(100, "later"), 0)
@@ -388,7 +388,7 @@ async def test_around_a_bad_event_batches_stay_large(case: Case):
 async def test_a_dead_letter_is_the_original_and_says_why(case: Case):
     """Key, bytes and headers are as they came; reason, detail, origin and group stand beside them."""
     (place,) = case.send_raw([b"not avro"], 1)
-    producer = AsyncProducer(case.around.client, client_id="test")
+    producer = AsyncProducer(case.context.client, client_id="test")
     with Reader(case.stack.kafka, case.topic + ".dlq") as reader:
         async with running(case.consumer(), Relay(case.stack.database, producer)):
             (letter,) = await reader.until(lambda _: True, 1, "a dead letter")
@@ -471,7 +471,7 @@ async def test_a_topic_recreated_while_the_group_was_away_is_not_read(case: Case
     case.send(names(10), 0)
     async with running(case.consumer()):
         await case.all_stored(names(10))
-    await case.around.pool.execute("UPDATE positions SET topic_id = 'earlier' WHERE \"group\" = $1", case.group)
+    await case.context.pool.execute("UPDATE positions SET topic_id = 'earlier' WHERE \"group\" = $1", case.group)
     member = case.consumer()
     stop = asyncio.Event()
     task = asyncio.create_task(member.run(stop))

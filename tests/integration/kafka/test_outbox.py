@@ -31,60 +31,60 @@ TOPIC = "feeds.plan-changed"
 
 
 @pytest.fixture
-async def producer(around: ProcessContext) -> AsyncIterator[AsyncProducer]:
+async def producer(context: ProcessContext) -> AsyncIterator[AsyncProducer]:
     """A producer of the product."""
-    made = AsyncProducer(around.client, client_id="test")
+    made = AsyncProducer(context.client, client_id="test")
     yield made
     await made.close()
 
 
-async def add(around: ProcessContext, users: Sequence[str], plan: str) -> None:
+async def add(context: ProcessContext, users: Sequence[str], plan: str) -> None:
     """One row a user in one transaction."""
     cause = Position("feeds.user-active", 1, 2)
     rows = [
         outbox.event_row(
-            around.codec, TOPIC, {"user_id": user, "plan": plan, "ts": 1}, source="/test", now_ms=0, caused_by=cause
+            context.codec, TOPIC, {"user_id": user, "plan": plan, "ts": 1}, source="/test", now_ms=0, caused_by=cause
         )
         for user in users
     ]
-    async with around.pool.acquire() as tx, tx.transaction():
+    async with context.pool.acquire() as tx, tx.transaction():
         await outbox.add(tx, rows)
 
 
-def plans(around: ProcessContext, messages: Sequence[Message], users: Sequence[str]) -> dict[str, list[str]]:
+def plans(context: ProcessContext, messages: Sequence[Message], users: Sequence[str]) -> dict[str, list[str]]:
     """Plans by user in the order of the log."""
     found: dict[str, list[str]] = defaultdict(list)
     for message in messages:
         user = (message.key() or b"").decode()
         if user in users:
-            found[user].append(around.codec.decode(TOPIC, message.value())["plan"])
+            found[user].append(context.codec.decode(TOPIC, message.value())["plan"])
     return dict(found)
 
 
-async def left(around: ProcessContext, users: Sequence[str]) -> int:
+async def left(context: ProcessContext, users: Sequence[str]) -> int:
     """Rows not yet published."""
     keys = [user.encode() for user in users]
-    return int(await around.pool.fetchval("SELECT count(*) FROM outbox WHERE key = ANY ($1::bytea[])", keys))
+    return int(await context.pool.fetchval("SELECT count(*) FROM outbox WHERE key = ANY ($1::bytea[])", keys))
 
 
-async def test_two_relays_keep_the_order_of_a_key(stack: Stack, around: ProcessContext, producer: AsyncProducer):
+async def test_two_relays_keep_the_order_of_a_key(stack: Stack, context: ProcessContext, producer: AsyncProducer):
     """With two relays running, and one of them ended in between, each key's events come in the order they were written."""
     users = [fresh("u") for _ in range(10)]
     with Reader(stack.kafka, TOPIC) as reader:
         async with running(Relay(stack.database, producer)):
             async with running(Relay(stack.database, producer)):
                 for number in range(40):
-                    await add(around, users, str(number))
+                    await add(context, users, str(number))
             for number in range(40, 60):
-                await add(around, users, str(number))
+                await add(context, users, str(number))
             messages = await reader.until(lambda m: (m.key() or b"").decode() in users, 600, "all events")
-    assert {user: [str(n) for n in range(60)] for user in users} == plans(around, messages, users)
+    assert {user: [str(n) for n in range(60)] for user in users} == plans(context, messages, users)
     places = {(m.key(), m.partition()) for m in messages}
     assert {(u.encode(), murmur2_partition(u.encode(), TOPICS[TOPIC].partitions)) for u in users} == places
-    assert await left(around, users) == 0
+    assert await left(context, users) == 0
 
 
-async def test_one_relay_holds_each_shard(stack: Stack, around: ProcessContext, producer: AsyncProducer):
+async def test_one_relay_holds_each_shard(stack: Stack, context: ProcessContext, producer: AsyncProducer):
     """Two relays never hold the same shard and come to equal shares, and one that ends leaves its shards to the other."""
     first, second = Relay(stack.database, producer), Relay(stack.database, producer)
     async with running(second):
@@ -96,10 +96,10 @@ async def test_one_relay_holds_each_shard(stack: Stack, around: ProcessContext, 
         await until(lambda: len(second.shards) == outbox.SHARDS, "the other has all")
 
 
-async def test_headers_say_who_and_why(stack: Stack, around: ProcessContext, producer: AsyncProducer):
+async def test_headers_say_who_and_why(stack: Stack, context: ProcessContext, producer: AsyncProducer):
     """Every event carries an id, its type and source, and the position of its cause; the ids of rows differ."""
     users = [fresh("u") for _ in range(3)]
-    await add(around, users, "pro")
+    await add(context, users, "pro")
     with Reader(stack.kafka, TOPIC, from_end=False) as reader:
         async with running(Relay(stack.database, producer)):
             found = await reader.until(lambda m: (m.key() or b"").decode() in users, 3, "the events")
@@ -111,7 +111,7 @@ async def test_headers_say_who_and_why(stack: Stack, around: ProcessContext, pro
 
 
 async def test_a_relay_killed_before_the_deletion_repeats_with_the_same_id(
-    stack: Stack, around: ProcessContext, producer: AsyncProducer, monkeypatch: pytest.MonkeyPatch
+    stack: Stack, context: ProcessContext, producer: AsyncProducer, monkeypatch: pytest.MonkeyPatch
 ):
     """Between the broker's acknowledgement and the deletion a relay ends: the next sends the rows again, ids unchanged."""
     user = fresh("u")
@@ -124,30 +124,30 @@ async def test_a_relay_killed_before_the_deletion_repeats_with_the_same_id(
                 raise asyncio.CancelledError
             return str(super().__getitem__(name))
 
-    await add(around, [user], "pro")
+    await add(context, [user], "pro")
     with Reader(stack.kafka, TOPIC, from_end=False) as reader:
         with monkeypatch.context() as patch:
             patch.setattr(outbox, "QUERIES", Dying(outbox.QUERIES))
             task = asyncio.create_task(Relay(stack.database, producer).run(asyncio.Event()))
             await asyncio.wait_for(sent.wait(), 30)
             await asyncio.gather(task, return_exceptions=True)
-        assert await left(around, [user]) == 1
+        assert await left(context, [user]) == 1
         async with running(Relay(stack.database, producer)):
             found = await reader.until(lambda m: m.key() == user.encode(), 2, "both")
     assert len({dict(message.headers())["ce_id"] for message in found}) == 1
-    assert await left(around, [user]) == 0
+    assert await left(context, [user]) == 0
 
 
-async def add_heads(around: ProcessContext, channel: str, heads: Sequence[int]) -> None:
+async def add_heads(context: ProcessContext, channel: str, heads: Sequence[int]) -> None:
     """One row a head, in one transaction."""
     rows = [
         outbox.event_row(
-            around.codec, ADVANCED, {"channel_id": channel, "head": head, "arrived_at": 1, "retractions": 0},
+            context.codec, ADVANCED, {"channel_id": channel, "head": head, "arrived_at": 1, "retractions": 0},
             source="/test", now_ms=0, caused_by=None,
         )
         for head in heads
     ]  # fmt: skip
-    async with around.pool.acquire() as tx, tx.transaction():
+    async with context.pool.acquire() as tx, tx.transaction():
         await outbox.add(tx, rows)
 
 
@@ -172,7 +172,7 @@ class Heads(Handler[ChannelAdvanced, None]):
 
 
 async def test_a_relay_that_was_stopped_brings_nothing_old_back(
-    stack: Stack, around: ProcessContext, producer: AsyncProducer, tmp_path: Path
+    stack: Stack, context: ProcessContext, producer: AsyncProducer, tmp_path: Path
 ):
     """A relay is stopped with a batch in hand; another follows within the lease and publishes it and what is newer. When the
     first goes on, it publishes its batch behind that: a consumer deals with none of it, also one that begins anew in between.
@@ -184,60 +184,60 @@ async def test_a_relay_that_was_stopped_brings_nothing_old_back(
         child(stack, "tests.integration.kafka.stopped_relay", channel, str(tmp_path), folder=tmp_path) as process,
     ):
         await until((tmp_path / "running").exists, "the first holds shards")
-        await add_heads(around, channel, [1, 2, 3])
+        await add_heads(context, channel, [1, 2, 3])
         await until(lambda: "T (stopped)" in Path(f"/proc/{process.pid}/status").read_text(), "it is stopped")
         async with running(
-            Relay(stack.database, producer, lease_seconds=LEASE_SECONDS), BatchConsumer(handler, around)
+            Relay(stack.database, producer, lease_seconds=LEASE_SECONDS), BatchConsumer(handler, context)
         ):
             await until(lambda: handler.heads == [1, 2, 3], "the next relay publishes what the first had in hand", 10)
-            await add_heads(around, channel, [4, 5])
+            await add_heads(context, channel, [4, 5])
             await until(lambda: handler.heads == [1, 2, 3, 4, 5], "and what is newer")
-        async with running(BatchConsumer(handler, around)):
+        async with running(BatchConsumer(handler, context)):
             process.send_signal(signal.SIGCONT)
             of_channel = await reader.until(lambda m: m.key() == channel.encode(), 8, "what the first had in hand too")
             last = of_channel[-1]
             query = 'SELECT next FROM positions WHERE "group" = $1 AND topic = $2 AND partition = $3'
 
             async def is_past() -> bool:
-                at = await around.pool.fetchval(query, handler.group, ADVANCED, last.partition())
+                at = await context.pool.fetchval(query, handler.group, ADVANCED, last.partition())
                 return bool(at > (last.offset() or 0))
 
             await until(is_past, "the consumer has read all of it")
-    heads = [around.codec.decode(ADVANCED, m.value())["head"] for m in of_channel]
+    heads = [context.codec.decode(ADVANCED, m.value())["head"] for m in of_channel]
     assert (handler.heads, heads) == ([1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 1, 2, 3])
-    assert await left(around, [channel]) == 0
+    assert await left(context, [channel]) == 0
 
 
-async def test_kafka_away_keeps_the_rows(stack: Stack, around: ProcessContext, monkeypatch: pytest.MonkeyPatch):
+async def test_kafka_away_keeps_the_rows(stack: Stack, context: ProcessContext, monkeypatch: pytest.MonkeyPatch):
     """While Kafka is away rows stay and the relay is unready; when it is back they are published."""
     monkeypatch.setattr("highwater.connectors.kafka.producer.DELIVERY_MS_MAX", 2_000)
-    producer = AsyncProducer(around.client, client_id="test")
+    producer = AsyncProducer(context.client, client_id="test")
     users = [fresh("u") for _ in range(5)]
     relay = Relay(stack.database, producer)
     async with running(relay):
         await asyncio.to_thread(stack.local.stop_part, "kafka")
         try:
-            await add(around, users, "pro")
+            await add(context, users, "pro")
             await until(lambda: relay.problem, "it says so")
             assert "Kafka did not take the event" in (relay.problem or "")
-            assert await left(around, users) == 5
+            assert await left(context, users) == 5
         finally:
             await asyncio.to_thread(stack.local.start_part, "kafka")
 
         async def gone() -> bool:
-            return await left(around, users) == 0
+            return await left(context, users) == 0
 
         await until(gone, "all are published")
         await until(lambda: relay.problem is None, "ready again")
     await producer.close()
 
 
-async def test_rows_of_a_rolled_back_transaction_are_never_published(around: ProcessContext):
+async def test_rows_of_a_rolled_back_transaction_are_never_published(context: ProcessContext):
     """No effect, no event."""
     user = fresh("u")
-    async with around.pool.acquire() as tx:
+    async with context.pool.acquire() as tx:
         open_tx = tx.transaction()
         await open_tx.start()
         await outbox.add(tx, [OutboxRow(TOPIC, user.encode(), b"", [])])
         await open_tx.rollback()
-    assert await left(around, [user]) == 0
+    assert await left(context, [user]) == 0

@@ -20,10 +20,10 @@ DEADLINE_SECONDS = 60.0
 
 
 @pytest.fixture
-async def case(stack: Stack, around: ProcessContext) -> AsyncIterator[Case]:
+async def case(stack: Stack, context: ProcessContext) -> AsyncIterator[Case]:
     """A topic of two partitions and a group of the test's own."""
     topic = fresh("test.ahead")
-    async with own_topic(around, topic) as made:
+    async with own_topic(context, topic) as made:
         yield Case(stack, made, topic)
 
 
@@ -79,7 +79,7 @@ async def test_whatever_becomes_of_the_first_batch_all_is_stored_once(
     assert watched.prepared[0][0] == names(1)[0]
     assert sum(names(1)[0] in batch for batch in watched.applied) == applied
     assert await case.positions() == {0: 25, 1: 0}
-    rows = await case.around.pool.fetch('SELECT id FROM tally WHERE "group" = $1 ORDER BY "offset"', case.group)
+    rows = await case.context.pool.fetch('SELECT id FROM tally WHERE "group" = $1 ORDER BY "offset"', case.group)
     assert names(25) == [row["id"] for row in rows]
 
 

@@ -21,7 +21,7 @@ from tests.integration.kafka.tally import own_topic
 
 
 @pytest.fixture
-async def drowsy(stack: Stack, around: ProcessContext, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Case]:
+async def drowsy(stack: Stack, context: ProcessContext, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Case]:
     """A topic of two partitions and a group of the test's own, and a doorbell for its consumers, which rest soon."""
     monkeypatch.setattr(resting, "_RESTS_AFTER_SECONDS", 0.2)
     monkeypatch.setattr(resting, "_FETCH_WAIT_MS", 300)
@@ -31,8 +31,8 @@ async def drowsy(stack: Stack, around: ProcessContext, monkeypatch: pytest.Monke
     monkeypatch.setattr(resting, "_TAKEN_OVER_SECONDS", 2.0)
     monkeypatch.setattr(resting, "_SLEEP_SECONDS", 0.2)
     monkeypatch.setattr(resting, "_TURN_SECONDS", 0.5)
-    topic, doorbell = fresh("test.resting"), Doorbell(around.client)
-    async with own_topic(around, topic) as made:
+    topic, doorbell = fresh("test.resting"), Doorbell(context.client)
+    async with own_topic(context, topic) as made:
         try:
             yield Case(stack, replace(made, doorbell=doorbell), topic)
         finally:
@@ -89,12 +89,12 @@ async def test_a_doorbell_wakes_all_who_read_a_topic_and_nobody_else(drowsy: Cas
         assert not aside.is_fetching
 
 
-async def test_the_record_of_one_delays_nobody_elses(stack: Stack, around: ProcessContext):
+async def test_the_record_of_one_delays_nobody_elses(stack: Stack, context: ProcessContext):
     """While a fetch of the bell waits ten seconds at the broker, each of those who wait is woken at once, one after the other."""
     topic, rung = fresh("test.bell"), [threading.Event() for _ in range(6)]
-    bell = resting._Bell(around.client, "patient", 10_000)
+    bell = resting._Bell(context.client, "patient", 10_000)
     producer = Producer({"bootstrap.servers": stack.kafka})
-    async with own_topic(around, topic, 4 * len(rung)):
+    async with own_topic(context, topic, 4 * len(rung)):
         try:
             for number, ring in enumerate(rung):
                 bell.wait(number, {(topic, 4 * number + place): 0 for place in range(4)}, ring.set)
@@ -120,8 +120,8 @@ async def test_a_rest_ends_by_itself(drowsy: Case, monkeypatch: pytest.MonkeyPat
 
 async def test_a_doorbell_that_cannot_wait_lets_everybody_fetch(drowsy: Case):
     """A client that takes none of its settings wakes who relies on it at once; the rest itself would last minutes."""
-    deaf = Doorbell({**drowsy.around.client, "security.protocol": "none"})
-    member = replace(drowsy, around=replace(drowsy.around, doorbell=deaf)).consumer()
+    deaf = Doorbell({**drowsy.context.client, "security.protocol": "none"})
+    member = replace(drowsy, context=replace(drowsy.context, doorbell=deaf)).consumer()
     try:
         async with running(member):
             for turn in range(3):

@@ -33,7 +33,7 @@ TOPIC, GROUP, BAD, GOOD = "league.comment-posted", "posts", 3, 5
 class Posts:
     """The consumer of posts on a database of the module's own, and a match that its comments are about."""
 
-    around: ProcessContext
+    context: ProcessContext
     league: League
     environment: dict[str, str]
     kafka: str
@@ -46,23 +46,23 @@ class Posts:
     def encoded(self, text: str) -> bytes:
         """A good comment."""
         value = {"match_id": self.league.match("A-B"), "user_id": "ada", "text": text, "ts": 1}
-        return self.around.codec.encode(TOPIC, value)
+        return self.context.codec.encode(TOPIC, value)
 
     def consumer(self) -> BatchConsumer:
         """A member of the group."""
-        return BatchConsumer(PostsSink(self.around), self.around)
+        return BatchConsumer(PostsSink(self.context), self.context)
 
     async def stands_at_the_end(self, group: str, *topics: str) -> None:
         """Let a group begin where topics end now."""
-        ranges = await log_ranges_of(self.around.admin, list(topics))
-        ids = await self.around.admin.topic_ids(topics)
+        ranges = await log_ranges_of(self.context.admin, list(topics))
+        ids = await self.context.admin.topic_ids(topics)
         rows = [(topic, number, ids[topic], held.high) for (topic, number), held in ranges.items()]
-        await self.around.pool.execute(SET_POSITIONS, group, *map(list, zip(*rows, strict=True)))
+        await self.context.pool.execute(SET_POSITIONS, group, *map(list, zip(*rows, strict=True)))
 
     async def comments(self) -> list[str]:
         """What is stored of this match."""
         query = "SELECT body FROM league_comments WHERE match_id = $1 ORDER BY body"
-        return [row["body"] for row in await self.around.pool.fetch(query, self.league.match("A-B"))]
+        return [row["body"] for row in await self.context.pool.fetch(query, self.league.match("A-B"))]
 
     async def stored(self, *texts: str) -> None:
         """Wait until these are stored, and nothing else."""
@@ -76,11 +76,11 @@ class Posts:
     async def position(self, partition: int) -> int:
         """Where the group stands."""
         query = 'SELECT next FROM positions WHERE "group" = $1 AND topic = $2 AND partition = $3'
-        return int(await self.around.pool.fetchval(query, GROUP, TOPIC, partition))
+        return int(await self.context.pool.fetchval(query, GROUP, TOPIC, partition))
 
     async def dead(self) -> int:
         """Dead letters that wait to be published."""
-        return len(await in_outbox_raw(self.around, TOPIC + DEAD_LETTER_SUFFIX))
+        return len(await in_outbox_raw(self.context, TOPIC + DEAD_LETTER_SUFFIX))
 
     async def command(self, *arguments: str) -> Any:
         """A command's JSON."""
@@ -95,20 +95,20 @@ class Posts:
         return done.stdout
 
 
-async def in_outbox_raw(around: ProcessContext, topic: str) -> Sequence[Any]:
+async def in_outbox_raw(context: ProcessContext, topic: str) -> Sequence[Any]:
     """Rows of the outbox for a topic that has no schema."""
-    return await around.pool.fetch("SELECT 1 FROM outbox WHERE topic = $1", topic)
+    return await context.pool.fetch("SELECT 1 FROM outbox WHERE topic = $1", topic)
 
 
 @pytest.fixture
 async def posts(stack: Stack, seeds: Seeds, environment: dict[str, str]) -> AsyncIterator[Posts]:
     """Reads from the present ends on, whatever other tests have left in the topics."""
     own = dataclasses.replace(stack, database=seeds.url)
-    async with surroundings(own) as around:
-        await around.pool.execute("DELETE FROM outbox; DELETE FROM stopped_partitions")
-        league = League(around)
+    async with surroundings(own) as context:
+        await context.pool.execute("DELETE FROM outbox; DELETE FROM stopped_partitions")
+        league = League(context)
         await league.stores(league.scheduled("A-B"))
-        made = Posts(around, league, {**environment, "DATABASE_URL": seeds.url}, stack.kafka)
+        made = Posts(context, league, {**environment, "DATABASE_URL": seeds.url}, stack.kafka)
         await made.stands_at_the_end(GROUP, *PostsSink.topics)
         yield made
 
@@ -146,7 +146,7 @@ async def test_garbage_stops_one_partition_and_the_printed_command_resumes_it(po
         assert said.startswith(f"{GROUP} has passed {TOPIC}/{BAD} up to offset {first + 132}")
         await posts.stored("before", "beside", "beside it", "after")
         assert (again.degraded, await posts.dead(), await posts.position(BAD)) == (None, 130, first + 132)
-    assert await posts.around.pool.fetch("SELECT * FROM stopped_partitions") == []
+    assert await posts.context.pool.fetch("SELECT * FROM stopped_partitions") == []
 
 
 async def test_one_partition_is_reset_while_the_others_are_read(posts: Posts):
@@ -196,14 +196,14 @@ async def test_nobody_waits_for_a_stopped_partition(posts: Posts):
     async def find(_tx: Any, _ids: list[str]) -> set[str]:
         return set()
 
-    around = posts.around
+    context = posts.context
     (place,) = send(posts.kafka, "league.match-scheduled", [(b"k", b"garbage", None, 2)])
     await posts.stands_at_the_end("fixtures", place.topic)
-    await around.pool.execute("UPDATE positions SET next = next - 1 WHERE \"group\" = 'fixtures' AND partition = 2")
-    known = KnownIds(around.pool, around.admin, Origin(place.topic, "fixtures", "the match", "schedules", find))
+    await context.pool.execute("UPDATE positions SET next = next - 1 WHERE \"group\" = 'fixtures' AND partition = 2")
+    known = KnownIds(context.pool, context.admin, Origin(place.topic, "fixtures", "the match", "schedules", find))
     with pytest.raises(UnavailableError, match="1 schedules behind"):
         await known.unknown(["m"])
-    await around.pool.execute(
+    await context.pool.execute(
         "INSERT INTO stopped_partitions VALUES ('fixtures', $1, 2, $2, now(), 'garbage', 130, 130)", *place[::2]
     )
     assert await known.unknown(["m"]) == {"m"}

@@ -32,17 +32,17 @@ KICKOFF_MS = 2_000_000
 class League:
     """A season, what is said of it, and what is stored."""
 
-    def __init__(self, around: ProcessContext) -> None:
-        self.around = around
+    def __init__(self, context: ProcessContext) -> None:
+        self.context = context
         self.season = fresh("season")
         self._at = 1_000
         self._sinks = {
-            "fixtures": FixturesSink(around.codec, lambda: NOW_MS),
-            "results": ResultsSink(around),
-            "votes": VotesSink(around, window_seconds=5.0),
-            "posts": PostsSink(around),
-            "users": UsersSink(around.codec, lambda: NOW_MS, ERASURE, dimensions=384),
-            "ratings": RatingsWorker(around.codec, lambda: NOW_MS),
+            "fixtures": FixturesSink(context.codec, lambda: NOW_MS),
+            "results": ResultsSink(context),
+            "votes": VotesSink(context, window_seconds=5.0),
+            "posts": PostsSink(context),
+            "users": UsersSink(context.codec, lambda: NOW_MS, ERASURE, dimensions=384),
+            "ratings": RatingsWorker(context.codec, lambda: NOW_MS),
         }
 
     # -- events ------------------------------------------------------------------------------------------------------
@@ -111,17 +111,19 @@ class League:
     async def stores(self, *events: Event) -> list[DeadLetter]:
         """One batch through the sink that reads these events."""
         (group,) = {TOPICS[e.record.topic].consumers[0] for e in events}
-        return list(await in_transaction(self.around, self._sinks[group], events))
+        return list(await in_transaction(self.context, self._sinks[group], events))
 
     async def rates(self, *events: Event) -> None:
         """One batch through the worker of ratings."""
-        await in_transaction(self.around, self._sinks["ratings"], events)
+        await in_transaction(self.context, self._sinks["ratings"], events)
 
     # -- what is stored ----------------------------------------------------------------------------------------------
 
     async def row(self, match_id: str) -> Any:
         """The row of a match."""
-        return await self.around.pool.fetchrow("SELECT * FROM league_matches WHERE match_id = $1", self.match(match_id))
+        return await self.context.pool.fetchrow(
+            "SELECT * FROM league_matches WHERE match_id = $1", self.match(match_id)
+        )
 
     async def score(self, match_id: str) -> tuple[int | None, int | None]:
         """Goals as stored."""
@@ -131,38 +133,38 @@ class League:
     async def revision(self) -> int | None:
         """Of the season; None when there is none."""
         query = "SELECT revision FROM league_seasons WHERE season = $1"
-        return await self.around.pool.fetchval(query, self.season)  # type: ignore[no-any-return]
+        return await self.context.pool.fetchval(query, self.season)  # type: ignore[no-any-return]
 
     async def counts(self, match_id: str) -> tuple[int, int, int]:
         """Votes for home, draw and away as they are counted; and that they are those of the votes."""
         match = self.match(match_id)
-        row = await self.around.pool.fetchrow("SELECT * FROM league_vote_counts WHERE match_id = $1", match)
+        row = await self.context.pool.fetchrow("SELECT * FROM league_vote_counts WHERE match_id = $1", match)
         query = "SELECT choice, count(*) AS n FROM league_votes WHERE match_id = $1 GROUP BY 1"
-        votes = {found["choice"]: found["n"] for found in await self.around.pool.fetch(query, match)}
+        votes = {found["choice"]: found["n"] for found in await self.context.pool.fetch(query, match)}
         counted = (row["home"], row["draw"], row["away"]) if row is not None else (0, 0, 0)
         assert counted == (votes.get("home", 0), votes.get("draw", 0), votes.get("away", 0))
         return counted
 
-    async def told(self, topic: str, key: str | None = None) -> list[dict[str, Any]]:
+    async def published(self, topic: str, key: str | None = None) -> list[dict[str, Any]]:
         """Events of ours under a key (the season) that wait in the outbox, in their order."""
-        return await in_outbox(self.around, topic, key or self.season)
+        return await in_outbox(self.context, topic, key or self.season)
 
     async def asked(self, scope: str) -> list[dict[str, Any]]:
         """Requests to make documents anew under a scope."""
-        return await self.told("league.refresh-requested", scope)
+        return await self.published("league.refresh-requested", scope)
 
     async def texts(self, match_id: str) -> list[str]:
         """Comments, the newest first."""
         query = """SELECT body FROM league_comments WHERE match_id = $1
                    ORDER BY posted_ms DESC, length(position) DESC, position DESC"""
-        return [row["body"] for row in await self.around.pool.fetch(query, self.match(match_id))]
+        return [row["body"] for row in await self.context.pool.fetch(query, self.match(match_id))]
 
     # -- on the broker -----------------------------------------------------------------------------------------------
 
     def publish(self, kafka: str, topic: str, *values: dict[str, Any]) -> list[Position]:
         """Events as a stranger sends them."""
         key = TOPICS[topic].key
-        records = [(str(value[key]).encode(), self.around.codec.encode(topic, value)) for value in values]
+        records = [(str(value[key]).encode(), self.context.codec.encode(topic, value)) for value in values]
         return send(kafka, topic, records)
 
 
@@ -185,8 +187,8 @@ async def main(folder: Path) -> None:
     """Consume votes in windows of ten seconds, for a test that kills this process in the middle of one."""
     names = ("KAFKA_BOOTSTRAP_SERVERS", "SCHEMA_REGISTRY_URL", "DATABASE_URL", "REDIS_URL")
     consumer.SESSION_MS = int(os.environ["SESSION_MS"])
-    async with surroundings(Stack(*(os.environ[name] for name in names), local=None)) as around:  # type: ignore[arg-type]
-        member = Announcing(VotesSink(around, window_seconds=10.0), around)
+    async with surroundings(Stack(*(os.environ[name] for name in names), local=None)) as context:  # type: ignore[arg-type]
+        member = Announcing(VotesSink(context, window_seconds=10.0), context)
         member.folder = folder
         async with running(member):
             await asyncio.Event().wait()

@@ -100,8 +100,8 @@ def row_of(match: Match) -> tuple[Any, ...]:
 @pytest.fixture(scope="module")
 async def empty(stack: Stack) -> AsyncIterator[Any]:
     """A database of the module's own, without rows."""
-    async with own_database(stack) as around:
-        yield around.pool
+    async with own_database(stack) as context:
+        yield context.pool
 
 
 @pytest.fixture

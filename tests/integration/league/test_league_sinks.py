@@ -28,9 +28,9 @@ CHANGED = "league.match-changed"
 
 
 @pytest.fixture
-def league(around: ProcessContext) -> League:
+def league(context: ProcessContext) -> League:
     """A season of the test's own."""
-    return League(around)
+    return League(context)
 
 
 # -- schedules and results -------------------------------------------------------------------------------------------
@@ -44,7 +44,7 @@ async def test_a_schedule_makes_a_season_and_tells_each_match(league: League):
     assert (row["season"], row["time_unknown"], row["status"], row["schedule_position"]) == (
         league.season, True, "postponed", str(second.record.position),
     )  # fmt: skip
-    told = await league.told(CHANGED)
+    told = await league.published(CHANGED)
     assert [(e["match_id"], e["revision"], e["changed"], e["state"]) for e in told] == [
         (league.match("a"), 1, ["schedule"], "scheduled"), (league.match("b"), 2, ["schedule"], "scheduled"),
     ]  # fmt: skip
@@ -59,15 +59,15 @@ async def test_a_season_knows_the_event_that_brought_it(league: League):
     await league.stores(league.finalized("a", 1, 0))
     await league.stores(league.scheduled("a", kickoff=KICKOFF_MS + 1), league.scheduled("c"))
     expected = (first.record.arrived_ms, str(first.record.position))
-    assert tuple(await league.around.pool.fetchrow(select, league.season)) == expected
-    await league.around.pool.execute(
+    assert tuple(await league.context.pool.fetchrow(select, league.season)) == expected
+    await league.context.pool.execute(
         "UPDATE league_seasons SET created_ms = NULL, position = NULL WHERE season = $1", league.season
     )
     await league.stores(league.finalized("b", 1, 0))
-    assert tuple(await league.around.pool.fetchrow(select, league.season)) == (None, None)
+    assert tuple(await league.context.pool.fetchrow(select, league.season)) == (None, None)
     last = league.scheduled("d")
     await league.stores(last)
-    assert await league.around.pool.fetchval(select.replace("created_ms, ", ""), league.season) == str(
+    assert await league.context.pool.fetchval(select.replace("created_ms, ", ""), league.season) == str(
         last.record.position
     )
 
@@ -98,12 +98,12 @@ async def test_a_batch_of_a_match_is_one_change(league: League):
         league.updated("a", 9, 9),
     ]
     await league.stores(*reversed(events))
-    last = (await league.told(CHANGED))[-1]
+    last = (await league.published(CHANGED))[-1]
     assert (last["changed"], last["home_goals"], last["finalized_at"], last["revision"]) == (
         ["score", "result"], 2, KICKOFF_MS + 1, 2,
     )  # fmt: skip
     query = "SELECT headers FROM outbox WHERE topic = $1 AND key = $2 ORDER BY id DESC LIMIT 1"
-    headers = await league.around.pool.fetchval(query, CHANGED, league.season.encode())
+    headers = await league.context.pool.fetchval(query, CHANGED, league.season.encode())
     caused_by = {name: base64.b64decode(value).decode() for name, value in orjson.loads(headers)}["ce_causedby"]
     assert caused_by == str(events[2].record.position)
 
@@ -118,9 +118,9 @@ async def test_what_changes_nothing_is_neither_written_nor_told(league: League):
     season = "SELECT xmin::text, revision FROM league_seasons WHERE season = $1"
 
     async def state() -> Any:
-        pool = league.around.pool
+        pool = league.context.pool
         return (
-            await pool.fetch(query, league.season), await pool.fetch(season, league.season), await league.told(CHANGED),
+            await pool.fetch(query, league.season), await pool.fetch(season, league.season), await league.published(CHANGED),
         )  # fmt: skip
 
     before = await state()
@@ -153,20 +153,20 @@ async def test_a_match_keeps_its_season(league: League):
     )
     assert reasons(dead) == ["wrong_season"] * 4
     assert (match_of(await league.row("a")).kickoff_ms, await league.score("a")) == (77, (3, 0))
-    assert await league.around.pool.fetchval("SELECT 1 FROM league_seasons WHERE season = $1", other) is None
+    assert await league.context.pool.fetchval("SELECT 1 FROM league_seasons WHERE season = $1", other) is None
 
 
-async def test_one_match_scheduled_in_two_seasons_at_once(around: ProcessContext):
+async def test_one_match_scheduled_in_two_seasons_at_once(context: ProcessContext):
     """Two consumers that schedule one match in two seasons at one time: one of them has it, the other is told so."""
-    league, other = League(around), League(around)
+    league, other = League(context), League(context)
     same = {**other.schedule("a"), "match_id": league.match("a")}
     events = [league.scheduled("a"), other.says("league.match-scheduled", same)]
-    sinks = [FixturesSink(around.codec, lambda: 1) for _ in events]
+    sinks = [FixturesSink(context.codec, lambda: 1) for _ in events]
 
     async def store(number: int) -> list[str]:
         while True:
             try:
-                return reasons(await in_transaction(around, sinks[number], [events[number]]))
+                return reasons(await in_transaction(context, sinks[number], [events[number]]))
             except (UnavailableError, UniqueViolationError):
                 continue  # what the framework repeats a batch for
 
@@ -182,22 +182,22 @@ async def test_bad_events_are_dead_and_those_around_them_count(league: League):
     assert (await league.score("a"), await league.score("c"), await league.row("b")) == ((1, 0), (None, None), None)
 
 
-async def test_matches_of_seasons_change_side_by_side(around: ProcessContext):
+async def test_matches_of_seasons_change_side_by_side(context: ProcessContext):
     """Batches over the same seasons and matches in different orders neither block each other for good nor lose a change."""
-    leagues = [League(around) for _ in range(3)]
+    leagues = [League(context) for _ in range(3)]
     for league in leagues:
         await league.stores(*(league.scheduled(name) for name in "abcd"))
-    sinks = [ResultsSink(around), FixturesSink(around.codec, lambda: 1)]
+    sinks = [ResultsSink(context), FixturesSink(context.codec, lambda: 1)]
     rounds = []
     for number in range(12):
         order = leagues[number % 3 :] + leagues[: number % 3]
         names = "abcd"[number % 4 :] + "abcd"[: number % 4]
         goals = [league.updated(name, number, 0) for league in order for name in names]
         dates = [league.scheduled(name, kickoff=number) for league in reversed(order) for name in names]
-        rounds += [in_transaction(around, sinks[0], goals), in_transaction(around, sinks[1], dates)]
+        rounds += [in_transaction(context, sinks[0], goals), in_transaction(context, sinks[1], dates)]
     await asyncio.gather(*rounds)
     for league in leagues:
-        told = await league.told(CHANGED)
+        told = await league.published(CHANGED)
         assert [event["revision"] for event in told] == list(range(1, await league.revision() + 1))
         assert {await league.score(name) for name in "abcd"} == {(11, 0)}
         assert {match_of(await league.row(name)).kickoff_ms for name in "abcd"} == {11}
@@ -206,17 +206,17 @@ async def test_matches_of_seasons_change_side_by_side(around: ProcessContext):
 # -- matches that are not known --------------------------------------------------------------------------------------
 
 
-async def test_a_result_waits_for_its_schedule(league: League, stack: Stack, around: ProcessContext):
+async def test_a_result_waits_for_its_schedule(league: League, stack: Stack, context: ProcessContext):
     """A result that is read while schedules wait to be stored is stored once they are, and nothing is dead-lettered."""
     league.publish(stack.kafka, "league.match-finalized", league.result("a", 3, 2))
     league.publish(stack.kafka, "league.match-scheduled", league.schedule("a"))
-    results = BatchConsumer(ResultsSink(around), around)
+    results = BatchConsumer(ResultsSink(context), context)
     stop = asyncio.Event()
     task = asyncio.create_task(results.run(stop))
     try:
         await until(lambda: "schedules behind" in (results.problem or ""), "results waits and says why")
         assert await league.row("a") is None
-        async with running(BatchConsumer(FixturesSink(around.codec, around.clock), around)):
+        async with running(BatchConsumer(FixturesSink(context.codec, context.clock), context)):
 
             async def is_final() -> bool:
                 row = await league.row("a")
@@ -231,14 +231,14 @@ async def test_a_result_waits_for_its_schedule(league: League, stack: Stack, aro
 
 
 async def test_a_result_of_no_match_is_dead_and_those_around_it_count(
-    league: League, stack: Stack, around: ProcessContext
+    league: League, stack: Stack, context: ProcessContext
 ):
     """Once all schedules are accounted for, a result without one is `unknown_match`, and its neighbours are stored."""
     names = ["a", "b", "nowhere", "c"]
     league.publish(stack.kafka, "league.match-scheduled", *(league.schedule(name) for name in "abc"))
     league.publish(stack.kafka, "league.match-finalized", *(league.result(name, 1, 0) for name in names))
     async with running(
-        BatchConsumer(FixturesSink(around.codec, around.clock), around), BatchConsumer(ResultsSink(around), around)
+        BatchConsumer(FixturesSink(context.codec, context.clock), context), BatchConsumer(ResultsSink(context), context)
     ):
 
         async def all_final() -> bool:
@@ -260,12 +260,12 @@ async def test_the_broker_is_asked_only_for_a_match_that_is_missing(league: Leag
 
         async def log_ranges(self, places: Any) -> Any:
             asked.append(1)
-            return await league.around.admin.log_ranges(places)
+            return await league.context.admin.log_ranges(places)
 
         async def topic_ids(self, names: Any) -> Any:
-            return await league.around.admin.topic_ids(names)
+            return await league.context.admin.topic_ids(names)
 
-    matches = KnownMatches(league.around.pool, Counting())  # type: ignore[arg-type]
+    matches = KnownMatches(league.context.pool, Counting())  # type: ignore[arg-type]
     known = league.finalized("a", 1, 0)
     assert (await matches.split([known]), asked) == (([known], []), [])
 
@@ -282,16 +282,16 @@ async def test_a_match_that_is_stored_while_it_is_looked_for_is_known(league: Le
             return {}
 
         async def topic_ids(self, names: Any) -> Any:
-            return await league.around.admin.topic_ids(names)
+            return await league.context.admin.topic_ids(names)
 
-    known, dead = await KnownMatches(league.around.pool, Storing()).split(events)  # type: ignore[arg-type]
+    known, dead = await KnownMatches(league.context.pool, Storing()).split(events)  # type: ignore[arg-type]
     assert (known, [letter.record for letter in dead]) == (events[:1], [events[1].record])
 
 
 async def dead_letters(league: League, topic: str) -> list[dict[str, str]]:
     """Headers of the season's dead letters that wait in the outbox."""
     query = "SELECT headers FROM outbox WHERE topic = $1 AND key = $2"
-    rows = await league.around.pool.fetch(query, topic + ".dlq", league.season.encode())
+    rows = await league.context.pool.fetch(query, topic + ".dlq", league.season.encode())
     return [{name: base64.b64decode(value).decode() for name, value in orjson.loads(row["headers"])} for row in rows]
 
 
@@ -325,7 +325,7 @@ async def test_the_latest_comments_are_kept(league: League, monkeypatch: pytest.
 async def test_a_bad_comment_and_one_of_no_match_are_dead(league: League, stack: Stack):
     """An empty text and an unknown match are refused by name, the comment between them is stored."""
     await league.stores(league.scheduled("a"))
-    async with running(BatchConsumer(FixturesSink(league.around.codec, league.around.clock), league.around)):
+    async with running(BatchConsumer(FixturesSink(league.context.codec, league.context.clock), league.context)):
 
         async def store() -> list[str]:
             return reasons(
@@ -336,7 +336,7 @@ async def test_a_bad_comment_and_one_of_no_match_are_dead(league: League, stack:
 
         async def caught_up() -> bool:
             try:
-                await KnownIds(league.around.pool, league.around.admin, SCHEDULES).require_all()
+                await KnownIds(league.context.pool, league.context.admin, SCHEDULES).require_all()
             except Exception:  # noqa: BLE001 - not yet
                 return False
             return True
@@ -360,7 +360,7 @@ async def test_the_last_word_on_an_advertisement_counts(league: League):
     put, taken = ad(league, name, '{"n": 1}', at=50, offset=9), ad(league, name, None, at=50, offset=10)
 
     async def payload() -> Any:
-        return await league.around.pool.fetchval("SELECT payload FROM league_ads WHERE ad_id = $1", name)
+        return await league.context.pool.fetchval("SELECT payload FROM league_ads WHERE ad_id = $1", name)
 
     await league.stores(put)
     assert await payload() == '{"n": 1}'
@@ -379,5 +379,5 @@ async def test_an_advertisement_that_stays_as_it_was_is_not_told(league: League)
     await league.stores(ad(league, name, "{}", at=90_000), ad(league, other, None, at=90_000))
     await league.stores(ad(league, name, '{"old": 1}', at=80_000), ad(league, other, "{}", at=80_000))
     query = "SELECT payload FROM league_ads WHERE ad_id = ANY ($1::text[]) ORDER BY ad_id = $2 DESC"
-    found = [row["payload"] for row in await league.around.pool.fetch(query, [name, other], name)]
+    found = [row["payload"] for row in await league.context.pool.fetch(query, [name, other], name)]
     assert (found, len(await league.asked("ads"))) == (["{}", None], asked)

@@ -204,8 +204,8 @@ def test_every_change_is_told_though_the_worker_is_killed(worker: Worker, kafka:
             worker.end(signal.SIGKILL)
     worker.start()
 
-    def told() -> bool:
+    def published() -> bool:
         keys = {key for answer in refreshes(kafka, season) for key in answer.event["keys"]}
         return {f"md:m{number}:live" for number in range(count)} <= keys
 
-    until(told, "a refresh for every match")
+    until(published, "a refresh for every match")

@@ -35,17 +35,17 @@ NOW_MS = KICKOFF_MS + 3_600_000
 class World(League):
     """A season of two matches whose pages somebody has read, in a process with copies under a lease. No materializer runs."""
 
-    def __init__(self, around: Any, url: str, link: RedisLink) -> None:
-        super().__init__(around)
+    def __init__(self, context: Any, url: str, link: RedisLink) -> None:
+        super().__init__(context)
         self.now_ms = NOW_MS
         cache, copies = ResourceCache(link, DOCUMENT), Copies()
         self.builders = dict(builders(WindowOptions()))
-        maker = DocumentMaker(LEAGUE_RULES, self.builders, lambda: around.codec, cache, lambda: self.now_ms)
+        maker = DocumentMaker(LEAGUE_RULES, self.builders, lambda: context.codec, cache, lambda: self.now_ms)
         self.documents = Documents(
-            maker, pool=lambda: around.pool, cache=cache, copies=copies, lease=CopyLease(url, copies, fresh_id()),
+            maker, pool=lambda: context.pool, cache=cache, copies=copies, lease=CopyLease(url, copies, fresh_id()),
             locks=RegenerationLocks(link), clock=lambda: self.now_ms,
         )  # fmt: skip
-        self.matches = MatchDocuments(self.documents, lambda: around.pool)
+        self.matches = MatchDocuments(self.documents, lambda: context.pool)
         self.pages = [
             *(resource(f"league_{name}", self.season) for name in ("table", "schedule", "results", "stats", "bracket")),
             resource("league_stats_live", self.season), resource("matches_live"), resource("admin_stats"),
@@ -68,7 +68,7 @@ class World(League):
 
     async def fresh(self) -> dict[str, bytes]:
         """Every page as it follows from the facts."""
-        async with self.around.pool.acquire() as tx:
+        async with self.context.pool.acquire() as tx:
             made = {page.key: await self.builders[page.kind.name](tx, page.id, self.now_ms) for page in self.pages}
         return {key: built.payload for key, built in made.items() if built is not None}
 
@@ -78,14 +78,14 @@ class World(League):
 
     async def is_settled(self) -> None:
         """What changed was made by whoever read."""
-        assert await self.around.pool.fetchval("SELECT count(*) FROM page_changes") == 0
+        assert await self.context.pool.fetchval("SELECT count(*) FROM page_changes") == 0
 
 
 @pytest.fixture
 async def world(stack, link: RedisLink) -> AsyncIterator[World]:
     """All pages read, and served from memory; a match is in play."""
-    async with own_database(stack) as around:
-        world = World(around, await address_of(stack, around), link)
+    async with own_database(stack) as context:
+        world = World(context, await address_of(stack, context), link)
         clubs = {"home": HOME, "away": AWAY}
         later = {"kickoff": NOW_MS + 86_400_000, "home": AWAY, "away": HOME}
         await world.stores(world.scheduled("1", **clubs), world.scheduled("2", **later))
@@ -174,7 +174,7 @@ async def test_readers_with_positions_at_once_make_it_once(world: World) -> None
     """Fourteen readers of fourteen pages, none of whom waits for another forever; each page takes one version."""
     await world.ends()
     await asyncio.gather(*(world.read(page, is_positioned=True) for page in world.pages))
-    rows = await world.around.pool.fetch("SELECT key, version FROM documents WHERE key LIKE 'league:%'")
+    rows = await world.context.pool.fetch("SELECT key, version FROM documents WHERE key LIKE 'league:%'")
     changed = {"table", "schedule", "results", "stats", "stats-live"}
     assert {row["version"] for row in rows if row["key"].split(":")[1] in changed} == {2}
     await world.is_settled()
@@ -183,10 +183,10 @@ async def test_readers_with_positions_at_once_make_it_once(world: World) -> None
 async def test_what_nobody_reads_is_not_made(world: World) -> None:
     """A change notes pages that nobody has asked for; none of them is made for it."""
     stored = "SELECT count(*) FROM documents"
-    before = await world.around.pool.fetchval(stored)
+    before = await world.context.pool.fetchval(stored)
     await world.stores(*(world.scheduled(f"new {number}") for number in range(20)))
     await world.read(world.pages[0], is_positioned=True)
-    assert await world.around.pool.fetchval(stored) == before
+    assert await world.context.pool.fetchval(stored) == before
     with pytest.raises(NoSuchDocumentError):
         await world.read(resource("club_matches", "nobody"))
     assert resource_of(world.pages[0].key) == world.pages[0]
@@ -194,10 +194,10 @@ async def test_what_nobody_reads_is_not_made(world: World) -> None:
 
 async def test_notes_are_struck_off_as_far_as_they_were_seen(world: World) -> None:
     """A note of a transaction that commits later than the moment of a making stays for the next."""
-    async with world.around.pool.acquire() as late, late.transaction():
+    async with world.context.pool.acquire() as late, late.transaction():
         await changes.note_changes(late, [world.pages[0].key])
         await changes.note_changes(late, [world.pages[1].key])
         await world.ends()
         await world.read(world.pages[0], is_positioned=True)
         await world.is_settled()
-    assert await world.around.pool.fetchval("SELECT count(*) FROM page_changes") == 2
+    assert await world.context.pool.fetchval("SELECT count(*) FROM page_changes") == 2

@@ -27,8 +27,8 @@ SEED = 20_181_110
 @pytest.fixture
 async def league(stack: Stack) -> AsyncIterator[League]:
     """A season on an empty database: a run rates all users there are."""
-    async with own_database(stack) as around:
-        yield League(around)
+    async with own_database(stack) as context:
+        yield League(context)
 
 
 def changed(league: League, match_id: str, *parts: str, state: str = "final") -> Event:
@@ -44,7 +44,7 @@ def tick(league: League, now_ms: int, *, appended_ms: int | None = None) -> Even
 
 async def ratings(league: League) -> dict[str, tuple[int, int, int, int]]:
     """Points, exact, correct and judged by user."""
-    rows = await league.around.pool.fetch("SELECT user_id, points, exact, correct, judged FROM league_ratings")
+    rows = await league.context.pool.fetch("SELECT user_id, points, exact, correct, judged FROM league_ratings")
     return {row["user_id"]: (row["points"], row["exact"], row["correct"], row["judged"]) for row in rows}
 
 
@@ -65,7 +65,7 @@ async def test_points_of_a_match(league: League):
         "exact": (3, 1, 1, 1), "outcome": (1, 0, 1, 1), "voter": (1, 0, 1, 1), "wrong": (0, 0, 0, 1),
         "half late": (1, 0, 1, 1),
     }  # fmt: skip
-    found = await league.around.pool.fetch("SELECT DISTINCT position FROM league_ratings")
+    found = await league.context.pool.fetch("SELECT DISTINCT position FROM league_ratings")
     assert [row["position"] for row in found] == [str(result.record.position)]
 
 
@@ -140,7 +140,7 @@ async def test_documents_of_the_rating_are_asked_for(league: League):
 
 async def store_document(league: League, key: str) -> None:
     """A document as somebody has read it."""
-    await league.around.pool.execute(
+    await league.context.pool.execute(
         "INSERT INTO documents (key, version, coming, payload, built_at) VALUES ($1, 1, 1, '', to_timestamp(0))", key
     )
 
@@ -153,14 +153,14 @@ async def test_all_are_rated_once_in_six_hours_of_ticks(league: League):
     start = 100 * RUN_MS
     await league.rates(tick(league, start))
     await league.stores(league.voted("a", "u", "home", ts=BEFORE))
-    await league.around.pool.execute("DELETE FROM league_ratings")  # lost: no result and no vote will tell of it again
+    await league.context.pool.execute("DELETE FROM league_ratings")  # lost: no result and no vote will tell of it again
     for now_ms in (start, start + RUN_MS - 1, start - 1):
         await league.rates(tick(league, now_ms))
     assert (await ratings(league), len(await league.asked("ratings"))) == ({}, 2)
     await league.rates(tick(league, start + RUN_MS - 1), tick(league, start + RUN_MS))
     assert await ratings(league) == {"u": (1, 0, 1, 1)}
     assert [asked["keys"][0] for asked in await league.asked("ratings")] == ["lb:1"] * 3
-    assert await league.around.pool.fetchval("SELECT count(*) FROM league_rating_runs") == 1
+    assert await league.context.pool.fetchval("SELECT count(*) FROM league_rating_runs") == 1
 
 
 async def test_a_clock_that_is_wrong_holds_up_no_run(league: League):
@@ -169,17 +169,17 @@ async def test_a_clock_that_is_wrong_holds_up_no_run(league: League):
     await league.rates(tick(league, start))
     await league.rates(tick(league, start + 9 * RUN_MS, appended_ms=start))
     await league.rates(tick(league, start + RUN_MS))
-    assert await league.around.pool.fetchval("SELECT number FROM league_rating_runs") == 1_001
-    await league.around.pool.execute("UPDATE league_rating_runs SET number = 9999")
+    assert await league.context.pool.fetchval("SELECT number FROM league_rating_runs") == 1_001
+    await league.context.pool.execute("UPDATE league_rating_runs SET number = 9999")
     await league.rates(tick(league, start + 2 * RUN_MS))
-    assert await league.around.pool.fetchval("SELECT number FROM league_rating_runs") == 1_002
+    assert await league.context.pool.fetchval("SELECT number FROM league_rating_runs") == 1_002
     await league.rates(tick(league, start + RUN_MS + 1))
-    assert await league.around.pool.fetchval("SELECT number FROM league_rating_runs") == 1_002
+    assert await league.context.pool.fetchval("SELECT number FROM league_rating_runs") == 1_002
 
 
 async def test_a_run_finds_ratings_that_nothing_stands_behind(league: League):
     """A user who has a rating and said nothing loses it at the next run."""
-    await league.around.pool.execute("INSERT INTO league_ratings VALUES ('ghost', 9, 3, 3, 3, 't/0/0')")
+    await league.context.pool.execute("INSERT INTO league_ratings VALUES ('ghost', 9, 3, 3, 3, 't/0/0')")
     await league.rates(tick(league, RUN_MS))
     assert await ratings(league) == {}
 
@@ -189,16 +189,16 @@ async def test_one_transaction_rates_at_a_time(league: League):
     await league.stores(league.scheduled("a"), league.scheduled("b"))
     await league.stores(*(league.predicted(match, "u", 1, 0, ts=BEFORE) for match in "ab"))
     await league.stores(league.finalized("a", 1, 0))
-    worker = RatingsWorker(league.around.codec, lambda: 1)
+    worker = RatingsWorker(league.context.codec, lambda: 1)
     first, second = [changed(league, "a", "result")], [changed(league, "b", "result")]
     prepared = await worker.prepare(first)
-    async with league.around.pool.acquire() as tx:
+    async with league.context.pool.acquire() as tx:
         async with tx.transaction():
             await worker.apply(tx, first, prepared)
             await league.stores(league.finalized("b", 1, 0))
-            rating = asyncio.create_task(in_transaction(league.around, worker, second))
+            rating = asyncio.create_task(in_transaction(league.context, worker, second))
             query = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
-            await until(lambda: rating.done() or league.around.pool.fetchval(query), "the second waits")
+            await until(lambda: rating.done() or league.context.pool.fetchval(query), "the second waits")
             assert not rating.done()
         await rating
     assert await ratings(league) == {"u": (6, 2, 2, 2)}
@@ -223,9 +223,9 @@ async def test_ratings_are_those_of_the_rules(league: League):
                 said.append(league.predicted(match, user, goals(), goals(), ts=ts))
     await league.stores(*said)
     await league.stores(*(league.finalized(match, goals(), goals()) for match in matches[:5]))
-    worker = RatingsWorker(league.around.codec, lambda: 1)
+    worker = RatingsWorker(league.context.codec, lambda: 1)
     await asyncio.gather(
-        *(in_transaction(league.around, worker, [changed(league, match, "result")]) for match in matches[:5])
+        *(in_transaction(league.context, worker, [changed(league, match, "result")]) for match in matches[:5])
     )
     expected = {user: rate(await stakes(league, said, user)) for user in users}
     assert {

@@ -30,9 +30,9 @@ VOTE, PREDICTION = "league.vote-cast", "league.prediction-made"
 
 
 @pytest.fixture
-async def league(around: ProcessContext) -> League:
+async def league(context: ProcessContext) -> League:
     """A season of the test's own with two matches."""
-    made = League(around)
+    made = League(context)
     await made.stores(made.scheduled("a"), made.scheduled("b"))
     return made
 
@@ -40,7 +40,7 @@ async def league(around: ProcessContext) -> League:
 async def choices(league: League, match_id: str = "a") -> dict[str, str]:
     """The votes of a match by user."""
     query = "SELECT user_id, choice FROM league_votes WHERE match_id = $1"
-    return {row["user_id"]: row["choice"] for row in await league.around.pool.fetch(query, league.match(match_id))}
+    return {row["user_id"]: row["choice"] for row in await league.context.pool.fetch(query, league.match(match_id))}
 
 
 # -- what is stored and told -----------------------------------------------------------------------------------------
@@ -79,9 +79,9 @@ async def test_a_vote_that_changes_nothing_tells_nobody(league: League):
     await league.stores(league.voted("a", "u", "home", ts=11), league.predicted("a", "u", 1, 0))
     await league.stores(league.voted("a", "u", "home", at=9_000, ts=99), league.predicted("a", "u", 1, 0, at=9_000))
     await league.stores(league.voted("a", "u", "away", at=8_000), league.predicted("a", "u", 5, 5, at=8_000))
-    row = await league.around.pool.fetchrow("SELECT * FROM league_votes WHERE match_id = $1", league.match("a"))
+    row = await league.context.pool.fetchrow("SELECT * FROM league_votes WHERE match_id = $1", league.match("a"))
     assert (row["choice"], row["cast_at"], row["cast_ms"]) == ("home", to_datetime(11), 9_000)
-    row = await league.around.pool.fetchrow("SELECT * FROM league_predictions WHERE match_id = $1", league.match("a"))
+    row = await league.context.pool.fetchrow("SELECT * FROM league_predictions WHERE match_id = $1", league.match("a"))
     assert (row["home_goals"], row["away_goals"], row["made_ms"]) == (1, 0, 9_000)
     assert len(await league.asked(league.match("a"))) == 1
 
@@ -102,8 +102,8 @@ async def test_counts_are_exact_under_concurrent_batches(league: League):
         [league.voted(match, f"u{n}-{k}", "home") for k in range(5) for match in ("ab" if n % 2 else "ba")]
         for n in range(12)
     ]
-    sink = VotesSink(league.around, window_seconds=5.0)
-    await asyncio.gather(*(in_transaction(league.around, sink, batch) for batch in batches))
+    sink = VotesSink(league.context, window_seconds=5.0)
+    await asyncio.gather(*(in_transaction(league.context, sink, batch) for batch in batches))
     assert (await league.counts("a"), await league.counts("b")) == ((60, 0, 0), (60, 0, 0))
 
 
@@ -114,7 +114,7 @@ TABLES = ("league_votes", "league_predictions", "league_comments", "league_ratin
 
 async def left_of(league: League, user: str) -> dict[str, int]:
     """Rows of a user in each table, and documents."""
-    pool = league.around.pool
+    pool = league.context.pool
     found = {t: await pool.fetchval(f"SELECT count(*) FROM {t} WHERE user_id = $1", user) for t in TABLES}
     keys = [f"predictions:user:{user}", f"achievements:{user}"]
     for table in ("documents", "resource_versions"):
@@ -124,7 +124,7 @@ async def left_of(league: League, user: str) -> dict[str, int]:
 
 async def test_an_erasure_takes_all_that_a_user_said(league: League):
     """Votes, predictions, comments, rating and documents of the user go, counts follow, and it is told whose pages changed."""
-    user, other, pool = fresh("u"), fresh("v"), league.around.pool
+    user, other, pool = fresh("u"), fresh("v"), league.context.pool
     await league.stores(*(league.voted("a", who, "home") for who in (user, other)), league.predicted("b", user, 1, 0))
     await league.stores(league.commented("b", user, "hello"), league.commented("b", other, "hi"))
     for who in (user, other):
@@ -165,15 +165,15 @@ async def test_an_erasure_waits_for_a_window_under_way(league: League):
     user = fresh("u")
     votes = [league.voted("a", user, "home"), league.voted("a", "v", "home")]
     erased = league.erased(user)
-    sink = VotesSink(league.around, window_seconds=5.0)
-    users = UsersSink(league.around.codec, lambda: 1, ERASURE, dimensions=384)
+    sink = VotesSink(league.context, window_seconds=5.0)
+    users = UsersSink(league.context.codec, lambda: 1, ERASURE, dimensions=384)
     prepared = await sink.prepare(votes)
-    async with league.around.pool.acquire() as tx:
+    async with league.context.pool.acquire() as tx:
         async with tx.transaction():
             await sink.apply(tx, votes, prepared)
-            erasing = asyncio.create_task(in_transaction(league.around, users, [erased]))
+            erasing = asyncio.create_task(in_transaction(league.context, users, [erased]))
             query = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
-            await until(lambda: erasing.done() or league.around.pool.fetchval(query), "the erasure waits")
+            await until(lambda: erasing.done() or league.context.pool.fetchval(query), "the erasure waits")
             assert not erasing.done()
         await erasing
     assert (await left_of(league, user), await league.counts("a")) == ({}, (1, 0, 0))
@@ -182,15 +182,15 @@ async def test_an_erasure_waits_for_a_window_under_way(league: League):
 async def test_erasures_and_votes_never_wait_for_each_other(league: League):
     """Windows, comments, results and erasures of the same users and matches at once: none fails, counts stay exact."""
     people = [fresh("u") for _ in range(4)]
-    sink = VotesSink(league.around, window_seconds=5.0)
-    users = UsersSink(league.around.codec, lambda: 1, ERASURE, dimensions=384)
+    sink = VotesSink(league.context, window_seconds=5.0)
+    users = UsersSink(league.context.codec, lambda: 1, ERASURE, dimensions=384)
     work: list[Any] = []
     for n in range(10):
         order, order_users = "ab"[:: 1 if n % 2 else -1], people[:: 1 if n % 2 else -1]
         work.append(
-            in_transaction(league.around, sink, [league.voted(m, who, "home") for m in order for who in order_users])
+            in_transaction(league.context, sink, [league.voted(m, who, "home") for m in order for who in order_users])
         )
-        work.append(in_transaction(league.around, users, [league.erased(who) for who in order_users[n % 3 :]]))
+        work.append(in_transaction(league.context, users, [league.erased(who) for who in order_users[n % 3 :]]))
         work.append(league.stores(*(league.commented(m, who, "t") for m in order for who in order_users)))
         work.append(league.stores(*(league.updated(m, n, 0) for m in order)))
     await asyncio.gather(*work)
@@ -204,20 +204,20 @@ async def test_erasures_and_votes_never_wait_for_each_other(league: League):
 # -- windows ---------------------------------------------------------------------------------------------------------
 
 
-async def accounted(around: ProcessContext) -> None:
+async def accounted(context: ProcessContext) -> None:
     """Wait until the schedules of all tests are accounted for, and the votes group is where its log ends."""
     async with running(
-        BatchConsumer(FixturesSink(around.codec, around.clock), around),
-        BatchConsumer(VotesSink(around, window_seconds=0.05), around),
+        BatchConsumer(FixturesSink(context.codec, context.clock), context),
+        BatchConsumer(VotesSink(context, window_seconds=0.05), context),
     ):
-        await until(lambda: is_read(around, "votes", (VOTE, PREDICTION)), "votes of other tests are accounted for")
+        await until(lambda: is_read(context, "votes", (VOTE, PREDICTION)), "votes of other tests are accounted for")
 
 
-async def is_read(around: ProcessContext, group: str, topics: Sequence[str]) -> bool:
+async def is_read(context: ProcessContext, group: str, topics: Sequence[str]) -> bool:
     """Whether a group's positions are at the ends of its topics."""
     places = [(topic, partition) for topic in topics for partition in range(8)]
-    ends = await around.admin.log_ranges(places)
-    rows = await around.pool.fetch('SELECT topic, partition, next FROM positions WHERE "group" = $1', group)
+    ends = await context.admin.log_ranges(places)
+    rows = await context.pool.fetch('SELECT topic, partition, next FROM positions WHERE "group" = $1', group)
     reached = {(row["topic"], row["partition"]): row["next"] for row in rows}
     return all(reached.get(place, 0) >= end.high for place, end in ends.items())
 
@@ -228,33 +228,33 @@ def vote(league: League, user: str, choice: str) -> dict[str, Any]:
 
 
 @pytest.mark.requirement("R4.33")
-async def test_votes_of_a_window_are_flushed_once(league: League, stack: Stack, around: ProcessContext):
+async def test_votes_of_a_window_are_flushed_once(league: League, stack: Stack, context: ProcessContext):
     """Votes that come one by one within a window are one batch: stored together, told once, all positions moved."""
-    await accounted(around)
-    async with running(BatchConsumer(VotesSink(around, window_seconds=3.0), around)):
+    await accounted(context)
+    async with running(BatchConsumer(VotesSink(context, window_seconds=3.0), context)):
         for number in range(8):
             await asyncio.to_thread(league.publish, stack.kafka, VOTE, vote(league, f"u{number}", "home"))
             assert await league.counts("a") == (0, 0, 0)
-        await until(lambda: is_read(around, "votes", (VOTE, PREDICTION)), "the window is stored")
+        await until(lambda: is_read(context, "votes", (VOTE, PREDICTION)), "the window is stored")
     assert (await league.counts("a"), len(await league.asked(league.match("a")))) == ((8, 0, 0), 1)
 
 
-async def test_a_full_window_ends_early(league: League, stack: Stack, around: ProcessContext):
+async def test_a_full_window_ends_early(league: League, stack: Stack, context: ProcessContext):
     """A window is bounded: as many votes as a batch may hold are stored without waiting for its time."""
-    await accounted(around)
-    sink = VotesSink(around, window_seconds=600.0)
+    await accounted(context)
+    sink = VotesSink(context, window_seconds=600.0)
     sink.batch_max = 20
-    async with running(BatchConsumer(sink, around)):
+    async with running(BatchConsumer(sink, context)):
         league.publish(stack.kafka, VOTE, *(vote(league, f"u{n}", "away") for n in range(40)))
-        await until(lambda: is_read(around, "votes", (VOTE, PREDICTION)), "both windows are stored")
+        await until(lambda: is_read(context, "votes", (VOTE, PREDICTION)), "both windows are stored")
     assert await league.counts("a") == (0, 0, 40)
 
 
-async def test_a_stop_in_a_window_is_quick_and_loses_nothing(league: League, stack: Stack, around: ProcessContext):
+async def test_a_stop_in_a_window_is_quick_and_loses_nothing(league: League, stack: Stack, context: ProcessContext):
     """A consumer that is stopped in the middle of a window stops at once; the next one stores its votes once."""
-    await accounted(around)
-    sink = VotesSink(around, window_seconds=600.0)
-    member = BatchConsumer(sink, around)
+    await accounted(context)
+    sink = VotesSink(context, window_seconds=600.0)
+    member = BatchConsumer(sink, context)
     begun = asyncio.Event()
     gather = member._gather
 
@@ -271,16 +271,16 @@ async def test_a_stop_in_a_window_is_quick_and_loses_nothing(league: League, sta
     stop.set()
     await asyncio.wait_for(task, 10)
     assert await league.counts("a") == (0, 0, 0)
-    await accounted(around)
+    await accounted(context)
     assert await league.counts("a") == (1, 0, 0)
 
 
 @pytest.mark.requirement("R4.33")
 async def test_a_kill_in_a_window_loses_and_doubles_nothing(
-    league: League, stack: Stack, around: ProcessContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    league: League, stack: Stack, context: ProcessContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Kill -9 in the middle of a window: nothing of it was stored, and the next consumer stores and tells all of it once."""
-    await accounted(around)
+    await accounted(context)
     monkeypatch.setattr(consumer, "SESSION_MS", SESSION_MS)
     log = [vote(league, f"u{n % 10}", ("home", "draw", "away")[n % 3]) for n in range(30)]
     with child(stack, "tests.integration.league.making", str(tmp_path), folder=tmp_path) as process:
@@ -294,22 +294,22 @@ async def test_a_kill_in_a_window_loses_and_doubles_nothing(
         process.kill()
         process.wait()
     assert (await league.counts("a"), await league.asked(league.match("a"))) == ((0, 0, 0), [])
-    await accounted(around)
+    await accounted(context)
     last = {value["user_id"]: value["choice"] for value in log}
     counted = Counter(last.values())
     assert await choices(league) == last
     assert await league.counts("a") == (counted["home"], counted["draw"], counted["away"])
     query = "SELECT count(*) FROM league_predictions WHERE match_id = $1"
-    assert await around.pool.fetchval(query, league.match("a")) == 5
+    assert await context.pool.fetchval(query, league.match("a")) == 5
 
 
 async def test_a_rebalance_in_a_window_loses_and_doubles_nothing(
-    stack: Stack, around: ProcessContext, monkeypatch: pytest.MonkeyPatch
+    stack: Stack, context: ProcessContext, monkeypatch: pytest.MonkeyPatch
 ):
     """Members that come and go while others gather: each event is stored once, and windows after it are gathered again."""
     monkeypatch.setattr(consumer, "SESSION_MS", SESSION_MS)
     topic = fresh("test.windows")
-    async with own_topic(around, topic) as made:
+    async with own_topic(context, topic) as made:
         case = Case(stack, made, topic)
         expected: list[str] = []
         first = case.tally(who="first", batch_max=1_000)

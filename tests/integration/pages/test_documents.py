@@ -94,9 +94,9 @@ class Side:
 class World:
     """A database, the facts, a clock, and sides that share them."""
 
-    def __init__(self, around: Any, url: str, link: RedisLink) -> None:
-        self.around, self.url, self.link = around, url, link
-        self.facts = Facts(around.pool)
+    def __init__(self, context: Any, url: str, link: RedisLink) -> None:
+        self.context, self.url, self.link = context, url, link
+        self.facts = Facts(context.pool)
         self.now_ms = NOW
 
     @asynccontextmanager
@@ -107,15 +107,15 @@ class World:
         built = dict.fromkeys(("ads", "league_table", "match_live"), self.facts.build) | {
             "match_window": self.facts.window
         }
-        maker = DocumentMaker(LEAGUE_RULES, built, lambda: self.around.codec, cache, lambda: self.now_ms)
+        maker = DocumentMaker(LEAGUE_RULES, built, lambda: self.context.codec, cache, lambda: self.now_ms)
         lease = CopyLease(self.url, copies, fresh_id())
         documents = Documents(
-            maker, pool=lambda: self.around.pool, cache=cache, copies=copies, lease=lease,
+            maker, pool=lambda: self.context.pool, cache=cache, copies=copies, lease=lease,
             locks=RegenerationLocks(link), clock=lambda: self.now_ms,
         )  # fmt: skip
         documents.start()
         try:
-            yield Side(documents, maker, copies, lease, self.around.pool)
+            yield Side(documents, maker, copies, lease, self.context.pool)
         finally:
             await documents.close()
 
@@ -123,9 +123,9 @@ class World:
 @pytest.fixture
 async def world(stack, link: RedisLink) -> AsyncIterator[World]:
     """An empty database and an empty Redis number."""
-    async with own_database(stack) as around:
-        await around.pool.execute("CREATE TABLE facts (text text NOT NULL)")
-        world = World(around, await address_of(stack, around), link)
+    async with own_database(stack) as context:
+        await context.pool.execute("CREATE TABLE facts (text text NOT NULL)")
+        world = World(context, await address_of(stack, context), link)
         await world.facts.write("one")
         yield world
 
@@ -155,7 +155,7 @@ async def test_the_same_bytes_keep_their_version(world: World) -> None:
         await world.facts.write("three")
         assert await side.bump() is Outcome.FIRST
         head = (await side.documents.read(ADS)).head
-    told = await world.around.pool.fetch("SELECT topic FROM outbox WHERE key = $1", ADS.key.encode())
+    told = await world.context.pool.fetch("SELECT topic FROM outbox WHERE key = $1", ADS.key.encode())
     assert (head.version, head.caused_by, len(told)) == (4, "t/0/1", 4)
 
 
@@ -175,7 +175,7 @@ async def test_what_is_taken_away_and_made_again_keeps_its_version(world: World)
         await world.facts.write("two")
         last = (await other.documents.read(ADS)).head
         assert (last.version, await side.text(), await other.text()) == (3, "two", "two")
-    assert await world.around.pool.fetchval("SELECT count(*) FROM outbox WHERE key = $1", ADS.key.encode()) == 3
+    assert await world.context.pool.fetchval("SELECT count(*) FROM outbox WHERE key = $1", ADS.key.encode()) == 3
 
 
 async def test_a_page_whose_absence_is_shown_comes_back_as_another(world: World) -> None:
@@ -193,8 +193,8 @@ async def test_the_first_versions_of_two_installations_have_different_tags(world
     async with world.side() as side, own_database(stack) as other:
         await side.bump()
         here = (await side.documents.read(ADS)).head
-        await world.around.pool.execute("DELETE FROM documents")
-        await world.around.pool.execute("DELETE FROM resource_versions")  # as a backup from before it was made
+        await world.context.pool.execute("DELETE FROM documents")
+        await world.context.pool.execute("DELETE FROM resource_versions")  # as a backup from before it was made
         await world.facts.write("two")
         await side.bump()
         restored = (await side.documents.read(ADS, is_positioned=True)).head
@@ -414,7 +414,7 @@ async def test_what_is_not_there_is_an_error(world: World) -> None:
     async with world.side() as side:
         with pytest.raises(NoSuchDocumentError, match=r"^there is no season 's'$"):
             await side.documents.read(TABLE)
-    assert await world.around.pool.fetch("SELECT 1 FROM resource_versions WHERE key = $1", TABLE.key) == []
+    assert await world.context.pool.fetch("SELECT 1 FROM resource_versions WHERE key = $1", TABLE.key) == []
 
 
 @pytest.mark.requirement("R4.28")

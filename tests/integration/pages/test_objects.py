@@ -166,16 +166,16 @@ async def pages(stack: Stack, cache: ResourceCache, link: RedisLink) -> AsyncIte
     async def window(_tx: Any, _about: str, _now_ms: int) -> Any:
         return type("Window", (), {"payload": b'{"windows":{}}', "caused_by": ""})
 
-    async with own_database(stack) as around:
+    async with own_database(stack) as context:
         made = {"league_table": build, "predictions_user": build, "match_window": window}
-        maker = DocumentMaker(LEAGUE_RULES, made, lambda: around.codec, cache, lambda: NOW)
+        maker = DocumentMaker(LEAGUE_RULES, made, lambda: context.codec, cache, lambda: NOW)
         copies = Copies()
         yield (
             maker,
-            around.pool,
+            context.pool,
             Documents(
-                maker, pool=lambda: around.pool, cache=cache, copies=copies,
-                lease=CopyLease(await address_of(stack, around), copies, fresh_id()),
+                maker, pool=lambda: context.pool, cache=cache, copies=copies,
+                lease=CopyLease(await address_of(stack, context), copies, fresh_id()),
                 locks=RegenerationLocks(link), clock=lambda: NOW,
             ),
         )  # fmt: skip

@@ -34,13 +34,13 @@ class Built(NamedTuple):
 class World:
     """A database, a Redis number, and builders that give what `facts` says, or nothing."""
 
-    def __init__(self, around: Any, link: RedisLink) -> None:
-        self.pool = around.pool
+    def __init__(self, context: Any, link: RedisLink) -> None:
+        self.pool = context.pool
         self.link = link
         self.facts: dict[str, str] = {}
         cache = ResourceCache(link, DOCUMENT)
         made = {kind.name: self._builder(kind.name) for kind in KINDS.values()}
-        self.maker = DocumentMaker(LEAGUE_RULES, made, lambda: around.codec, cache, lambda: NOW)
+        self.maker = DocumentMaker(LEAGUE_RULES, made, lambda: context.codec, cache, lambda: NOW)
         self.handler = Refreshes(self.maker, self.pool)
 
     def _builder(self, kind: str) -> Any:
@@ -75,8 +75,8 @@ class World:
 @pytest.fixture
 async def world(stack, link: RedisLink) -> AsyncIterator[World]:
     """Empty."""
-    async with own_database(stack) as around:
-        yield World(around, link)
+    async with own_database(stack) as context:
+        yield World(context, link)
 
 
 def refresh(*keys: str, dropped: tuple[str, ...] = ()) -> Event:

@@ -13,15 +13,15 @@ from tests.integration.databases import address_of, own_database
 
 async def test_connect_waits_until_a_restore_has_ended(stack: Stack) -> None:
     """It says why it is not ready, and goes on once the row is gone."""
-    async with own_database(stack) as around, contextlib.AsyncExitStack() as resources:
-        await around.pool.execute(
+    async with own_database(stack) as context, contextlib.AsyncExitStack() as resources:
+        await context.pool.execute(
             "INSERT INTO restore_progress (began_at, source) VALUES ('epoch', 'a backup of 2026')"
         )
-        settings = stack.settings(DATABASE_URL=await address_of(stack, around))
+        settings = stack.settings(DATABASE_URL=await address_of(stack, context))
         waiting: dict[str, str] = {}
         starting = asyncio.create_task(run._surroundings(settings, waiting, asyncio.Event(), resources))
         await until(lambda: "a restore from a backup of 2026" in waiting.get("connect", ""), "connect did not wait")
         assert not starting.done()
-        await around.pool.execute("DELETE FROM restore_progress")
+        await context.pool.execute("DELETE FROM restore_progress")
         assert await asyncio.wait_for(starting, 60) is not None
         await resources.aclose()

@@ -47,8 +47,8 @@ pytestmark = _SEVERAL
 class Ground:
     """An empty database, a connection for each actor, and one that nobody waits for."""
 
-    def __init__(self, around: ProcessContext, address: str, opened: AsyncExitStack) -> None:
-        self.around = around
+    def __init__(self, context: ProcessContext, address: str, opened: AsyncExitStack) -> None:
+        self.context = context
         self._address = address
         self._opened = opened
         self.monitor: Any = None
@@ -81,8 +81,8 @@ class Ground:
 @pytest.fixture(scope="module")
 async def ground(stack: Stack) -> AsyncIterator[Ground]:
     """A database of the module's own."""
-    async with own_database(stack) as around, AsyncExitStack() as opened:
-        made = Ground(around, await address_of(stack, around), opened)
+    async with own_database(stack) as context, AsyncExitStack() as opened:
+        made = Ground(context, await address_of(stack, context), opened)
         await made.open()
         yield made
 
@@ -202,7 +202,7 @@ class Worker:
     def __init__(self, ground: Ground, number: int, finished_stages: Counter[tuple[str, str]]) -> None:
         self.number = number
         self._pool: Any = SteppedPool(ground.connections[number])
-        self._runs = Runs(self._pool, ground.around.codec, begun_max=16)
+        self._runs = Runs(self._pool, ground.context.codec, begun_max=16)
         self._finished = finished_stages
 
     async def work(self, order: Interleaving, asked: list[RequestedWork]) -> None:
@@ -252,7 +252,7 @@ async def runs_in_order(seed: int, ground: Ground) -> list[str]:
     early = [row["id"] for row in rows if row["ordinal"] > 1 and row["status"] != Status.NEW]
     problems += [f"run {run} is at work before its turn" for run in early]
     told = await ground.monitor.fetch("SELECT value FROM outbox WHERE topic = 'queries.pipeline-stage' ORDER BY id")
-    events = [ground.around.codec.decode("queries.pipeline-stage", row["value"]) for row in told]
+    events = [ground.context.codec.decode("queries.pipeline-stage", row["value"]) for row in told]
     for row in rows:
         revisions = [event["revision"] for event in events if event["id"] == row["id"]]
         if revisions != list(range(2, row["revision"] + 1)):

@@ -25,18 +25,18 @@ EPOCH = "SELECT epoch FROM leases WHERE kind = $1 AND name = $2"
 
 
 @pytest.fixture
-async def session(stack: Stack, around: ProcessContext) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+async def session(stack: Stack, context: ProcessContext) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
     """A session of a test's own, which it may end."""
     made = await open_connection(str(stack.database))
     yield made
     made.terminate()
 
 
-async def test_a_lease_that_ran_out_is_another_owners(around: ProcessContext, session: Any):
+async def test_a_lease_that_ran_out_is_another_owners(context: ProcessContext, session: Any):
     """One owner at a time; past its time another follows under a higher epoch, and the first can neither renew nor give up."""
     name = fresh("lease")
     first, second = Leases(KIND, seconds=0.5), Leases(KIND, seconds=60)
-    async with around.pool.acquire() as other:
+    async with context.pool.acquire() as other:
         assert [name] == await first.take(session, [name])
         assert await second.take(other, [name]) == []
         assert await first.renew(session, all_of_them=True) == []
@@ -54,11 +54,11 @@ async def test_a_lease_that_ran_out_is_another_owners(around: ProcessContext, se
         await second.drop(other)
 
 
-async def test_a_lease_ends_with_its_session(around: ProcessContext, session: Any):
+async def test_a_lease_ends_with_its_session(context: ProcessContext, session: Any):
     """A worker that ends is followed at once; one whose connection was cut takes its own lease again at once."""
     name = fresh("lease")
     first, second = Leases(KIND, seconds=600), Leases(KIND, seconds=600)
-    async with around.pool.acquire() as other:
+    async with context.pool.acquire() as other:
         assert [name] == await first.take(session, [name])
         assert [name] == await first.take(other, [name]), "its own, of a session that is still there"
         assert await second.take(session, [name]) == []
@@ -73,14 +73,14 @@ async def test_a_lease_ends_with_its_session(around: ProcessContext, session: An
         await first.drop(other)
 
 
-async def test_what_was_taken_over_stores_nothing(around: ProcessContext, session: Any):
+async def test_what_was_taken_over_stores_nothing(context: ProcessContext, session: Any):
     """A worker that hung past its lease finds its transaction void, although it still believes in its lease."""
     name = fresh("lease")
-    async with holding(session, around.pool, KIND, name, seconds=60) as lease:
+    async with holding(session, context.pool, KIND, name, seconds=60) as lease:
         assert lease is not None
         async with session.transaction():
             await lease.fence(session)
-        await around.pool.execute(
+        await context.pool.execute(
             "UPDATE leases SET owner = 'another', epoch = epoch + 1 WHERE kind = $1 AND name = $2", KIND, name
         )
         with pytest.raises(LeaseLostError):
@@ -88,16 +88,16 @@ async def test_what_was_taken_over_stores_nothing(around: ProcessContext, sessio
                 await lease.fence(session)
         with pytest.raises(LeaseLostError):
             lease.check()
-    async with holding(session, around.pool, KIND, name) as beside:
+    async with holding(session, context.pool, KIND, name) as beside:
         assert beside is None
 
 
-async def test_a_worker_that_hangs_is_gone_when_its_lease_ends(around: ProcessContext, session: Any):
+async def test_a_worker_that_hangs_is_gone_when_its_lease_ends(context: ProcessContext, session: Any):
     """While its connection stays open: what it holds is given back after its lease, and not before."""
     me, hung = 1, 2_000_000_000
     looks, other = Liveness(me, seconds=600), Liveness(hung, seconds=1.0)
     await other.hold(session)
-    async with around.pool.acquire() as connection:
+    async with context.pool.acquire() as connection:
         assert [await looks.gone(connection, [me, hung]) for _ in range(2)] == [[], []]
 
         async def is_gone() -> bool:
@@ -121,10 +121,10 @@ async def test_a_build_of_a_feed_refuses_nobody(stack: Stack, session: Any):
     await locks.close()
 
 
-async def test_a_session_ends_that_nobody_is_behind(around: ProcessContext, session: Any):
+async def test_a_session_ends_that_nobody_is_behind(context: ProcessContext, session: Any):
     """A transaction that a stopped process left open, and a host that is gone, are known by settings of each session."""
     settings = "SELECT setting FROM pg_settings WHERE name = 'idle_in_transaction_session_timeout'"
-    async with around.pool.acquire() as pooled:
+    async with context.pool.acquire() as pooled:
         assert [await one.fetchval(settings) for one in (pooled, session)] == ["60000", "60000"]
     await session.execute("SET idle_in_transaction_session_timeout = 50")
     await session.execute("BEGIN")

@@ -35,7 +35,7 @@ from tests.integration.models.scripted_llm import ScriptedLLM
 class Queries:
     """Runs, and workers over them."""
 
-    around: ProcessContext
+    context: ProcessContext
     database: str
     llm: ScriptedLLM
     time: Any = field(default_factory=Time)
@@ -52,13 +52,13 @@ class Queries:
         deltas: DeltaWriter | None = None,
     ) -> Worker:
         """Another worker, watching; `port` in place of the scripted service, `deltas` for answers while they are written."""
-        around = self.around
-        runs = Runs(around.pool, around.codec, begun_max=begun_max)
+        context = self.context
+        runs = Runs(context.pool, context.codec, begun_max=begun_max)
         engine = QueryEngine(
             runs,
-            Stages(around.pool, model="small", strong_model="strong"),
+            Stages(context.pool, model="small", strong_model="strong"),
             ModelCalls(
-                Calls(around.pool),
+                Calls(context.pool),
                 port or RemoteChat(ChatEndpoint(self.llm.url, "key", seconds_max=timeout_seconds)),
                 parse_prices("small=1/2,strong=10/20"),
                 self.time,
@@ -82,7 +82,7 @@ class Queries:
         user, run_id = user or str(uuid.uuid4()), str(uuid.uuid4())
         self.ordinals[user] += 1
         now = to_datetime(self.time())
-        async with self.around.pool.acquire() as tx, tx.transaction():
+        async with self.context.pool.acquire() as tx, tx.transaction():
             await tx.execute(
                 "INSERT INTO pipeline_runs (id, user_id, ordinal, user_query, status, position, caused_by, created_at, "
                 "updated_at, organization_id) VALUES ($1, $2, $3, $4, 'NEW', $6, $6, $5, $5, $7)",
@@ -98,11 +98,11 @@ class Queries:
     async def request(self, worker: Worker, *run_ids: str, stage: Stage = Stage.ANALYZER) -> None:
         """Commands, as the consumer hands them over."""
         commands = [event(STAGE_REQUESTED, {"request_id": run_id, "stage": str(stage)}) for run_id in run_ids]
-        await in_transaction(self.around, worker.commands, commands)
+        await in_transaction(self.context, worker.commands, commands)
 
     async def run(self, run_id: str) -> dict[str, Any]:
         """The row of a run."""
-        return dict(await self.around.pool.fetchrow("SELECT * FROM pipeline_runs WHERE id = $1", run_id))
+        return dict(await self.context.pool.fetchrow("SELECT * FROM pipeline_runs WHERE id = $1", run_id))
 
     async def until_status(self, run_id: str, status: str, *, archive: str | None = None) -> dict[str, Any]:
         """The row of a run once it stands there."""
@@ -115,22 +115,22 @@ class Queries:
 
     async def calls(self, run_id: str) -> list[dict[str, Any]]:
         """The calls of a run in their order."""
-        rows = await self.around.pool.fetch(
+        rows = await self.context.pool.fetch(
             "SELECT * FROM llm_calls WHERE run_id = $1 ORDER BY started_at, stage, attempt", run_id
         )
         return [dict(row) for row in rows]
 
     async def events(self, topic: str) -> list[dict[str, Any]]:
         """What the outbox holds of a topic, in order."""
-        return await in_outbox(self.around, topic)
+        return await in_outbox(self.context, topic)
 
 
 @asynccontextmanager
 async def queries(stack: Stack) -> AsyncIterator[Queries]:
     """Runs on an empty database."""
     with ScriptedLLM() as llm:
-        async with own_database(stack) as around:
-            made = Queries(around, await address_of(stack, around), llm)
+        async with own_database(stack) as context:
+            made = Queries(context, await address_of(stack, context), llm)
             try:
                 yield made
             finally:

@@ -16,7 +16,7 @@ _STORED = ("pipeline_runs", "llm_calls", "outbox", "raw_logs", "run_events")
 
 async def stored(q: Queries) -> dict[str, list[Any]]:
     """All rows of what a run leaves behind."""
-    return {table: sorted(map(repr, await q.around.pool.fetch(f"SELECT * FROM {table}"))) for table in _STORED}
+    return {table: sorted(map(repr, await q.context.pool.fetch(f"SELECT * FROM {table}"))) for table in _STORED}
 
 
 async def answered(q: Queries) -> str:
@@ -27,7 +27,7 @@ async def answered(q: Queries) -> str:
     await q.request(worker, request_id)
     await q.until_status(request_id, "COMPLETED", archive="STORED")
     await worker.end()
-    await q.around.pool.execute("UPDATE pipeline_runs SET sources = $1", sources())
+    await q.context.pool.execute("UPDATE pipeline_runs SET sources = $1", sources())
     return request_id
 
 

@@ -39,7 +39,7 @@ def submission(user: str, at: int = 0) -> Event[Any]:
 
 async def submitted(q: Queries, *events: Event[Any]) -> list[str]:
     """The runs of submissions, as the sink stores them."""
-    assert await in_transaction(q.around, QueriesSink(q.around, PLANS), events) == []
+    assert await in_transaction(q.context, QueriesSink(q.context, PLANS), events) == []
     return [one.value["request_id"] for one in events]
 
 
@@ -116,7 +116,7 @@ async def test_an_engine_that_dies_before_both_are_stored(q: Queries, stage: str
     port = _Stopping(stage)
     worker = q.worker(port=port)
     await asyncio.wait_for(port.is_reached.wait(), 60)
-    async with q.around.pool.acquire() as tx, tx.transaction():
+    async with q.context.pool.acquire() as tx, tx.transaction():
         await tx.execute("SELECT FROM pipeline_runs WHERE id = $1 FOR UPDATE", run_id)  # what follows cannot be stored
         port.may_go_on.set()
         await until(lambda: _waits_for_a_lock(q), "the engine is about to store both")
@@ -138,7 +138,7 @@ async def test_the_first_answer_stays(q: Queries):
     port = _Stopping("responder")
     q.worker(port=port)
     await asyncio.wait_for(port.is_reached.wait(), 60)
-    await q.around.pool.execute(
+    await q.context.pool.execute(
         "UPDATE llm_calls SET outcome = 'answered', answer = 'the first', ended_at = now() WHERE run_id = $1 AND stage = $2",
         run_id, "responder",
     )  # fmt: skip
@@ -165,7 +165,7 @@ class _Stopping(LocalChat):
 
 async def _waits_for_a_lock(q: Queries) -> bool:
     return bool(
-        await q.around.pool.fetchval(
+        await q.context.pool.fetchval(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
         )
     )

@@ -40,14 +40,14 @@ NOW_MS = 10**12
 class Asker(Speaker):
     """A user, what is said of the user's runs, and what is stored."""
 
-    def __init__(self, around: ProcessContext) -> None:
+    def __init__(self, context: ProcessContext) -> None:
         super().__init__(
-            around,
+            context,
             {
-                QUERY_SUBMITTED: QueriesSink(around, PLANS),
-                PROMPT_CHANGED: QueriesSink(around, PLANS),
-                RUN_CONTROLLED: RunControlsSink(around),
-                USER_ERASED: UsersSink(around.codec, lambda: NOW_MS, ERASURE, dimensions=384),
+                QUERY_SUBMITTED: QueriesSink(context, PLANS),
+                PROMPT_CHANGED: QueriesSink(context, PLANS),
+                RUN_CONTROLLED: RunControlsSink(context),
+                USER_ERASED: UsersSink(context.codec, lambda: NOW_MS, ERASURE, dimensions=384),
             },
         )
         self.id = new_id()
@@ -86,32 +86,32 @@ class Asker(Speaker):
     async def rows(self, table: str = "pipeline_runs") -> list[Any]:
         """Rows of the user in the order of places."""
         query = f"SELECT * FROM {table} WHERE user_id = $1 ORDER BY ordinal"
-        return list(await self.around.pool.fetch(query, self.id))
+        return list(await self.context.pool.fetch(query, self.id))
 
     async def places(self) -> dict[str, int]:
         """Request -> place."""
         return {str(row["id"]): row["ordinal"] for row in await self.rows()}
 
-    async def told(self, topic: str, key: str | None = None) -> list[dict[str, Any]]:
+    async def published(self, topic: str, key: str | None = None) -> list[dict[str, Any]]:
         """Events that wait in the outbox, in their order."""
-        return await in_outbox(self.around, topic, key or self.id)
+        return await in_outbox(self.context, topic, key or self.id)
 
     async def is_at(self, request_id: str, status: Status, **columns: Any) -> None:
         """As if the workers had brought a run so far."""
         columns = {"status": status, **columns}
         names = ", ".join(f"{name} = ${number}" for number, name in enumerate(columns, start=2))
         query = f"UPDATE pipeline_runs SET {names} WHERE id = $1"
-        assert await self.around.pool.execute(query, request_id, *columns.values()) == "UPDATE 1"
+        assert await self.context.pool.execute(query, request_id, *columns.values()) == "UPDATE 1"
 
     async def everything(self) -> Any:
         """All that is stored of the user, and what was told."""
-        return [await self.rows(), await self.rows("raw_logs"), await self.told(PIPELINE_STAGE)]
+        return [await self.rows(), await self.rows("raw_logs"), await self.published(PIPELINE_STAGE)]
 
 
 @pytest.fixture
-def asker(around: ProcessContext) -> Asker:
+def asker(context: ProcessContext) -> Asker:
     """A user of the test's own."""
-    return Asker(around)
+    return Asker(context)
 
 
 # -- submissions ---------------------------------------------------------------------------------------------------------
@@ -135,19 +135,19 @@ async def test_a_query_becomes_a_run(asker: Asker):
         row["id"],
     )
     assert line["created_at"] == row["created_at"] == row["updated_at"]
-    (told,) = await asker.told(PIPELINE_STAGE)
+    (told,) = await asker.published(PIPELINE_STAGE)
     assert {name: told[name] for name in ("id", "status", "operation", "attempt", "ordinal", "revision", "waiting")} == {
         "id": str(row["id"]), "status": "NEW", "operation": "INSERT", "attempt": 0, "ordinal": 1, "revision": 1, "waiting": True,
     }  # fmt: skip
     query = "SELECT headers FROM outbox WHERE topic = $1 AND key = $2"
-    headers = await asker.around.pool.fetchval(query, PIPELINE_STAGE, asker.id.encode())
+    headers = await asker.context.pool.fetchval(query, PIPELINE_STAGE, asker.id.encode())
     found = {name: base64.b64decode(value).decode() for name, value in orjson.loads(headers)}
     assert found["ce_causedby"] == position
 
 
-async def test_places_follow_the_log(around: ProcessContext):
+async def test_places_follow_the_log(context: ProcessContext):
     """Runs of many users in one batch have dense places in the order of partition and offset, and are told in it."""
-    askers = [Asker(around) for _ in range(3)]
+    askers = [Asker(context) for _ in range(3)]
     batch = [one.asks(f"{n}", partition=n % 2) for n in range(10) for one in askers]
     assert await askers[0].stores(*reversed(batch)) == []
     assert await askers[0].stores(*(one.asks("last") for one in askers)) == []
@@ -155,7 +155,7 @@ async def test_places_follow_the_log(around: ProcessContext):
         rows = await one.rows()
         assert [row["ordinal"] for row in rows] == list(range(1, 12))
         assert [row["user_query"] for row in rows] == ["0", "2", "4", "6", "8", "1", "3", "5", "7", "9", "last"]
-        assert [told["ordinal"] for told in await one.told(PIPELINE_STAGE)] == list(range(1, 12))
+        assert [told["ordinal"] for told in await one.published(PIPELINE_STAGE)] == list(range(1, 12))
         assert [line["ordinal"] for line in await one.rows("raw_logs")] == list(range(1, 12))
 
 
@@ -168,9 +168,9 @@ async def test_a_request_is_one_run_however_often_it_comes(asker: Asker):
     assert before == await asker.everything()
 
 
-async def test_another_query_under_a_known_request_is_refused(asker: Asker, around: ProcessContext):
+async def test_another_query_under_a_known_request_is_refused(asker: Asker, context: ProcessContext):
     """Another text or another user under a known id is a dead letter, within a batch and later; neighbours are stored."""
-    other = Asker(around)
+    other = Asker(context)
     one = asker.asks("first")
     same = {"request_id": one.value["request_id"]}
     assert (
@@ -196,7 +196,7 @@ async def test_bad_submissions_are_dead_and_those_around_them_count(asker: Asker
 
 async def test_what_an_organization_may_not_is_a_run_that_failed(asker: Asker):
     """It is stored and told with the limit, holds nobody back, and is never asked for; others of the batch are taken."""
-    await asker.around.pool.execute(
+    await asker.context.pool.execute(
         "INSERT INTO organizations VALUES ('late', 'pro', 'suspended', NULL, 1, 'p', now()), "
         "('owing', 'pro', 'past_due', NULL, 1, 'p', now()) ON CONFLICT DO NOTHING"
     )
@@ -210,38 +210,42 @@ async def test_what_an_organization_may_not_is_a_run_that_failed(asker: Asker):
     assert [row["error"].split(":")[0] for row in rows[:2]] == [
         "the organization late is suspended", "the organization owing is past_due",
     ]  # fmt: skip
-    assert [(told["status"], told["waiting"]) for told in await asker.told(PIPELINE_STAGE)] == [
+    assert [(told["status"], told["waiting"]) for told in await asker.published(PIPELINE_STAGE)] == [
         ("FAILED", False), ("FAILED", False), ("NEW", True), ("NEW", True),
     ]  # fmt: skip
     for refused in batch[:2]:
-        (failed,) = await asker.told(RUN_FAILED, refused.value["request_id"])
+        (failed,) = await asker.published(RUN_FAILED, refused.value["request_id"])
         assert (failed["reason"], failed["is_alert"]) == ("limit", False)
     repeated = asker.says(QUERY_SUBMITTED, {**batch[2].value, "organization_id": "other"})
     assert await asker.stores(batch[2], repeated) == ["conflicting_repeat"]
 
 
-async def test_batches_of_the_same_users_at_once(around: ProcessContext):
+async def test_batches_of_the_same_users_at_once(context: ProcessContext):
     """Batches over the same users in different orders neither block each other for good nor give a place twice."""
-    askers = [Asker(around) for _ in range(4)]
+    askers = [Asker(context) for _ in range(4)]
     work = []
     for number in range(12):
         order = askers[number % 4 :] + askers[: number % 4]
-        sink = QueriesSink(around, PLANS)
-        work.append(in_transaction(around, sink, [one.asks(partition=number) for one in order]))
+        sink = QueriesSink(context, PLANS)
+        work.append(in_transaction(context, sink, [one.asks(partition=number) for one in order]))
     await asyncio.gather(*work)
     for one in askers:
         assert [row["ordinal"] for row in await one.rows()] == list(range(1, 13))
-        assert [told["ordinal"] for told in await one.told(PIPELINE_STAGE)] == list(range(1, 13))
+        assert [told["ordinal"] for told in await one.published(PIPELINE_STAGE)] == list(range(1, 13))
 
 
 @pytest.mark.requirement("R1.13")
 async def test_a_log_that_cannot_be_written_fails_no_run(asker: Asker):
     """R1.13: while somebody holds the log for long, runs are stored and told without their lines, which are counted."""
     before = RAW_LOG_FAILURES._value.get()
-    async with asker.around.pool.acquire() as other, other.transaction():
+    async with asker.context.pool.acquire() as other, other.transaction():
         await other.execute("LOCK TABLE raw_logs IN ACCESS EXCLUSIVE MODE")
         assert await asker.stores(asker.asks("a"), asker.asks("b")) == []
-    assert (len(await asker.rows()), await asker.rows("raw_logs"), len(await asker.told(PIPELINE_STAGE))) == (2, [], 2)
+    assert (len(await asker.rows()), await asker.rows("raw_logs"), len(await asker.published(PIPELINE_STAGE))) == (
+        2,
+        [],
+        2,
+    )
     assert RAW_LOG_FAILURES._value.get() - before == 2
 
 
@@ -263,11 +267,11 @@ async def test_a_cancelled_run_fails(asker: Asker, status: Status):
         4,
         5,
     )
-    told = (await asker.told(PIPELINE_STAGE))[-1]
+    told = (await asker.published(PIPELINE_STAGE))[-1]
     assert (told["status"], told["operation"], told["waiting"], told["revision"], told["error"]) == (
         "FAILED", "UPDATE", False, 5, "cancelled by the user",
     )  # fmt: skip
-    (failed,) = await asker.told(RUN_FAILED, request)
+    (failed,) = await asker.published(RUN_FAILED, request)
     assert (failed["reason"], failed["is_alert"], failed["user_id"]) == ("cancelled", False, asker.id)
     before = await asker.everything()
     assert await asker.stores(asker.cancels(request), asker.cancels(request)) == []
@@ -278,7 +282,7 @@ async def test_twice_in_a_batch_is_once(asker: Asker):
     """Two cancellations of a run in one batch are one."""
     request = await asker.asked()
     assert await asker.stores(asker.cancels(request), asker.cancels(request)) == []
-    assert [told["status"] for told in await asker.told(PIPELINE_STAGE)] == ["NEW", "FAILED"]
+    assert [told["status"] for told in await asker.published(PIPELINE_STAGE)] == ["NEW", "FAILED"]
 
 
 @pytest.mark.requirement("R1.4")
@@ -292,27 +296,27 @@ async def test_what_ended_stays_ended(asker: Asker, status: Status):
     assert before == await asker.everything()
 
 
-async def test_nobody_cancels_what_another_asked(asker: Asker, around: ProcessContext):
+async def test_nobody_cancels_what_another_asked(asker: Asker, context: ProcessContext):
     """A control under another user's id is a dead letter and changes nothing."""
     request = await asker.asked()
     before = await asker.everything()
-    other = Asker(around)
+    other = Asker(context)
     assert await other.stores(other.cancels(request), other.restarts(request, "analyzer")) == ["wrong_user"] * 2
     assert (before, await other.rows()) == (await asker.everything(), [])
 
 
-async def test_a_control_waits_for_its_submission(asker: Asker, stack: Stack, around: ProcessContext):
+async def test_a_control_waits_for_its_submission(asker: Asker, stack: Stack, context: ProcessContext):
     """A cancellation that is read while submissions wait to be stored takes effect once they are; one of no run is dead."""
     asked, nowhere = asker.asks(), new_id()
     controls = [asker.cancels(asked.value["request_id"]), asker.cancels(nowhere)]
     for topic, values in ((RUN_CONTROLLED, controls), (QUERY_SUBMITTED, [asked])):
-        send(stack.kafka, topic, [(asker.id.encode(), around.codec.encode(topic, one.value)) for one in values])
-    consumer = BatchConsumer(RunControlsSink(around), around)
+        send(stack.kafka, topic, [(asker.id.encode(), context.codec.encode(topic, one.value)) for one in values])
+    consumer = BatchConsumer(RunControlsSink(context), context)
     stop = asyncio.Event()
     task = asyncio.create_task(consumer.run(stop))
     try:
         await until(lambda: "submissions behind" in (consumer.problem or ""), "it waits and says why")
-        async with running(BatchConsumer(QueriesSink(around, PLANS), around)):
+        async with running(BatchConsumer(QueriesSink(context, PLANS), context)):
 
             async def is_cancelled() -> bool:
                 return [row["status"] for row in await asker.rows()] == ["FAILED"]
@@ -322,7 +326,7 @@ async def test_a_control_waits_for_its_submission(asker: Asker, stack: Stack, ar
         stop.set()
         await task
     query = "SELECT headers FROM outbox WHERE topic = $1 AND key = $2"
-    letters = await around.pool.fetch(query, RUN_CONTROLLED + ".dlq", asker.id.encode())
+    letters = await context.pool.fetch(query, RUN_CONTROLLED + ".dlq", asker.id.encode())
     (headers,) = [dict(orjson.loads(row["headers"])) for row in letters]
     assert base64.b64decode(headers["dlq_reason"]) == b"unknown_run"
 
@@ -364,7 +368,7 @@ async def test_a_restart_is_a_new_run(asker: Asker, stage: str, kept: tuple[str,
     assert all(row[name] == first[name] for name in kept)
     assert row["position"] == row["caused_by"] == str(again.record.position)
     assert (row["released"], row["revision"], row["attempt"], rows[0]) == (False, 1, 0, first)
-    told = (await asker.told(PIPELINE_STAGE))[-1]
+    told = (await asker.published(PIPELINE_STAGE))[-1]
     assert (told["id"], told["status"], told["operation"], told["waiting"], told["ordinal"]) == (
         again.value["new_request_id"], row["status"], "INSERT", True, 3,
     )  # fmt: skip
@@ -400,7 +404,7 @@ async def test_controls_of_what_a_control_made(asker: Asker):
     assert [(str(row["id"]), row["status"]) for row in await asker.rows()] == [
         (request, "FAILED"), (second, "FAILED"), (third, "FAILED"),
     ]  # fmt: skip
-    assert [(told["ordinal"], told["status"]) for told in await asker.told(PIPELINE_STAGE)] == [
+    assert [(told["ordinal"], told["status"]) for told in await asker.published(PIPELINE_STAGE)] == [
         (1, "NEW"), (1, "FAILED"), (2, "NEW"), (2, "FAILED"), (3, "NEW"), (3, "FAILED"),
     ]  # fmt: skip
     before = await asker.everything()
@@ -413,12 +417,12 @@ async def test_controls_of_what_a_control_made(asker: Asker):
 
 async def test_the_last_word_on_a_prompt_counts(asker: Asker):
     """A prompt deactivates the one before it, one that comes late or again changes nothing, and it can be taken away."""
-    async with asker.around.pool.acquire() as tx:
+    async with asker.context.pool.acquire() as tx:
         outer = tx.transaction()
         await outer.start()
         try:
             await tx.execute("DELETE FROM system_prompts")
-            sink = QueriesSink(asker.around, PLANS)
+            sink = QueriesSink(asker.context, PLANS)
 
             async def says(*words: tuple[int, str, bool]) -> list[tuple[str, bool]]:
                 value = {"role_name": "Mentor", "ts": 1}
@@ -467,7 +471,7 @@ TABLES = {
 
 async def remembered(asker: Asker, request: str) -> None:
     """What workers and materializers store of a run."""
-    pool = asker.around.pool
+    pool = asker.context.pool
     await pool.execute(
         """INSERT INTO lsm_storage (user_id, time_bucket_start, time_bucket_end, tags, summary, raw_log_ids, pipeline_run_id,
                                     ordinal, created_at)
@@ -488,14 +492,14 @@ async def left_of(asker: Asker, requests: Sequence[str]) -> set[str]:
     found = set()
     for table, column in {**TABLES, "pipeline_runs": "id"}.items():
         query = f"SELECT 1 FROM {table} WHERE {column} = ANY ($1::uuid[])"
-        if await asker.around.pool.fetch(query, list(requests)):
+        if await asker.context.pool.fetch(query, list(requests)):
             found.add(table)
     return found
 
 
-async def test_an_erasure_takes_all_of_a_user(asker: Asker, around: ProcessContext):
+async def test_an_erasure_takes_all_of_a_user(asker: Asker, context: ProcessContext):
     """Runs, lines, memory, calls and way of a run are gone, of this user only; what held up the queue is told to have ended."""
-    other = Asker(around)
+    other = Asker(context)
     kept = await other.asked()
     requests = [await asker.asked(f"{n}") for n in range(5)]
     await asker.is_at(requests[0], Status.COMPLETED, archive_status="STORED", released=True)
@@ -507,15 +511,15 @@ async def test_an_erasure_takes_all_of_a_user(asker: Asker, around: ProcessConte
     assert await left_of(asker, requests) == {*TABLES, "pipeline_runs"}
     assert await asker.stores(asker.erased()) == []
     assert (await left_of(asker, requests), await left_of(other, [kept])) == (set(), {*TABLES, "pipeline_runs"})
-    users = await around.pool.fetch(
+    users = await context.pool.fetch(
         "SELECT user_id::text FROM query_users WHERE user_id = ANY ($1)", [asker.id, other.id]
     )
     assert [row["user_id"] for row in users] == [other.id]
-    told = (await asker.told(PIPELINE_STAGE))[5:]
+    told = (await asker.published(PIPELINE_STAGE))[5:]
     assert [(one["id"], one["status"], one["revision"], one["waiting"], one["error"]) for one in told] == [
         (requests[3], "FAILED", 7, False, "the user was erased"), (requests[4], "FAILED", 2, False, "the user was erased"),
     ]  # fmt: skip
-    (archived,) = await asker.told(RUN_ARCHIVED)
+    (archived,) = await asker.published(RUN_ARCHIVED)
     assert (archived["request_id"], archived["ordinal"], archived["archive_status"], archived["error"]) == (
         requests[2], 3, "FAILED", "the user was erased",
     )  # fmt: skip
@@ -530,13 +534,13 @@ async def test_what_was_said_before_an_erasure_is_void(asker: Asker):
     await asker.stores(*controls)
     erased = asker.erased()
     await asker.stores(erased)
-    told = await asker.told(PIPELINE_STAGE)
+    told = await asker.published(PIPELINE_STAGE)
     assert await asker.stores(*old) == []
-    assert await asker.around.pool.fetch("SELECT FROM query_users WHERE user_id = $1", asker.id) == []
-    async with running(BatchConsumer(QueriesSink(asker.around, PLANS), asker.around)):
-        await until_accounted(asker.around)
+    assert await asker.context.pool.fetch("SELECT FROM query_users WHERE user_id = $1", asker.id) == []
+    async with running(BatchConsumer(QueriesSink(asker.context, PLANS), asker.context)):
+        await until_accounted(asker.context)
         assert await asker.stores(*controls) == []
-    assert (await asker.rows(), await asker.told(PIPELINE_STAGE)) == ([], told)
+    assert (await asker.rows(), await asker.published(PIPELINE_STAGE)) == ([], told)
     assert await asker.stores(asker.asks("later")) == []
     assert [(row["user_query"], row["ordinal"]) for row in await asker.rows()] == [("later", 4)]
     await asker.stores(erased)
@@ -545,12 +549,12 @@ async def test_what_was_said_before_an_erasure_is_void(asker: Asker):
     assert [row["ordinal"] for row in await asker.rows()] == [4, 5]
 
 
-async def until_accounted(around: ProcessContext) -> None:
+async def until_accounted(context: ProcessContext) -> None:
     """Submissions of other tests are accounted for."""
 
     async def caught_up() -> bool:
         try:
-            await KnownIds(around.pool, around.admin, SUBMISSIONS).require_all()
+            await KnownIds(context.pool, context.admin, SUBMISSIONS).require_all()
         except Exception:  # noqa: BLE001 - not yet
             return False
         return True
@@ -562,26 +566,26 @@ async def test_a_query_that_is_being_stored_while_its_user_is_erased_is_gone(ask
     """Whichever comes first: nothing slips between the two."""
     batch = [asker.asks(f"{n}") for n in range(20)]
     erased = asker.erased()
-    users = UsersSink(asker.around.codec, lambda: NOW_MS, ERASURE, dimensions=384)
-    sink = QueriesSink(asker.around, PLANS)
+    users = UsersSink(asker.context.codec, lambda: NOW_MS, ERASURE, dimensions=384)
+    sink = QueriesSink(asker.context, PLANS)
     prepared = await sink.prepare(batch)
-    async with asker.around.pool.acquire() as tx, tx.transaction():
+    async with asker.context.pool.acquire() as tx, tx.transaction():
         await sink.apply(tx, batch, prepared)
-        erasing = asyncio.create_task(in_transaction(asker.around, users, [erased]))
-        await until(lambda: waits_for_erasures(asker.around), "the erasure waits")
+        erasing = asyncio.create_task(in_transaction(asker.context, users, [erased]))
+        await until(lambda: waits_for_erasures(asker.context), "the erasure waits")
         assert not erasing.done()
     await erasing
     assert await asker.rows() == []
 
 
-async def waits_for_erasures(around: ProcessContext) -> bool:
+async def waits_for_erasures(context: ProcessContext) -> bool:
     """Whether somebody waits for the lock of erasures."""
     query = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND classid = 7422 AND NOT granted"
-    return await around.pool.fetchval(query) is not None
+    return await context.pool.fetchval(query) is not None
 
 
-async def test_users_of_feeds_may_have_any_id(around: ProcessContext):
+async def test_users_of_feeds_may_have_any_id(context: ProcessContext):
     """The erasure of a user whose id is no UUID concerns no query."""
-    one = Asker(around)
+    one = Asker(context)
     one.id = "olga/ÖÄ " + one.id
     assert await one.stores(one.erased()) == []

@@ -58,10 +58,10 @@ async def test_a_run_from_a_command_to_its_memory(q: Queries):
     assert not any(one["waiting"] for one in stages)
     assert [(one["request_id"], one["archive_status"]) for one in await q.events(RUN_ARCHIVED)] == [(run_id, "STORED")]
     assert (row["released"], row["worker"], row["due_ms"], row["lease_until_ms"]) == (True, None, None, None)
-    logs = await q.around.pool.fetch("SELECT message_type, content FROM raw_logs ORDER BY id")
+    logs = await q.context.pool.fetch("SELECT message_type, content FROM raw_logs ORDER BY id")
     assert [tuple(log) for log in logs] == [("user_query", "What is new?"), ("assistant_response", row["final_answer"])]
-    memory = await q.around.pool.fetchrow("SELECT * FROM lsm_storage")
-    ids = await q.around.pool.fetchval("SELECT array_agg(id ORDER BY id) FROM raw_logs")
+    memory = await q.context.pool.fetchrow("SELECT * FROM lsm_storage")
+    ids = await q.context.pool.fetchval("SELECT array_agg(id ORDER BY id) FROM raw_logs")
     assert (str(memory["pipeline_run_id"]), memory["raw_log_ids"]) == (run_id, ids)
     assert {(call["outcome"], call["sends"]) for call in await q.calls(run_id)} == {("answered", 1)}
     body = q.llm.calls[STAGES.index("responder")].body
@@ -124,7 +124,7 @@ async def test_what_a_run_used_is_counted_for_who_pays(q: Queries):
     (told,) = await q.events(USAGE_RECORDED)
     assert (told["organization_id"], told["job_id"], told["seq"]) == ("acme", paid, 1)
     assert (told["tokens"], told["cost_cents"], told["presentations"], told["slides"]) == (tokens, cost_cents, 0, 0)
-    async with q.around.pool.acquire() as connection:
+    async with q.context.pool.acquire() as connection:
         used = await organizations.usages_of(connection, ["acme"], q.time.now_ms)
     assert (used["acme"].tokens, tokens > 0) == (tokens, True)
 
@@ -145,7 +145,7 @@ async def test_a_run_that_ends_during_a_call_is_counted_with_it(q: Queries):
         "new_request_id": None,
         "ts": 1,
     }
-    assert await in_transaction(q.around, RunControlsSink(q.around), [event(RUN_CONTROLLED, control)]) == []
+    assert await in_transaction(q.context, RunControlsSink(q.context), [event(RUN_CONTROLLED, control)]) == []
     (first,) = await q.events(USAGE_RECORDED)
     held.release.set()
 
@@ -174,7 +174,7 @@ async def test_a_run_whose_key_is_held_is_taken(q: Queries):
     """The timeline holds it while it tells of a fresh run: a search that skipped the run left it to the next one, 0.2 s later."""
     worker = q.worker()
     run_id = await q.ask()
-    async with q.around.pool.acquire() as tx, tx.transaction():
+    async with q.context.pool.acquire() as tx, tx.transaction():
         await tx.execute("SELECT FROM pipeline_runs WHERE id = $1 FOR KEY SHARE", run_id)
         await q.request(worker, run_id)
         await q.until_status(run_id, "COMPLETED", archive="STORED")
@@ -270,7 +270,7 @@ async def test_a_worker_that_dies_after_a_call(q: Queries, stage: str):
     run_id = await q.ask()
     await q.request(worker, run_id)
     await asyncio.to_thread(held.reached.wait, 10)
-    async with q.around.pool.acquire() as tx, tx.transaction():
+    async with q.context.pool.acquire() as tx, tx.transaction():
         await tx.execute("SELECT FROM pipeline_runs WHERE id = $1 FOR UPDATE", run_id)  # what follows cannot be stored
         held.release.set()
         await until(lambda: _answered(q, run_id, stage), "the answer is stored")
@@ -348,7 +348,7 @@ async def test_a_void_command_changes_nothing(q: Queries, status: str, stage: st
     """A run that waits for another stage than the command names is not captured (R1.6)."""
     worker = q.worker()
     run_id = await q.ask()
-    await q.around.pool.execute("UPDATE pipeline_runs SET status = $2 WHERE id = $1", run_id, status)
+    await q.context.pool.execute("UPDATE pipeline_runs SET status = $2 WHERE id = $1", run_id, status)
     await q.request(worker, run_id, stage=Stage(stage))
     row = await q.run(run_id)
     assert (row["status"], row["epoch"], row["worker"]) == (status, 0, None)
@@ -440,7 +440,7 @@ async def test_a_failed_archivist_lifts_the_block(q: Queries):
 @pytest.mark.requirement("R1.11")
 async def test_a_missing_prompt_fails_the_run_at_once(q: Queries):
     """Without a call, with an alert that names the role (R1.11)."""
-    await q.around.pool.execute("UPDATE system_prompts SET is_active = false WHERE role_name = 'Mentor'")
+    await q.context.pool.execute("UPDATE system_prompts SET is_active = false WHERE role_name = 'Mentor'")
     worker = q.worker()
     run_id = await q.ask()
     await q.request(worker, run_id)
@@ -498,7 +498,7 @@ async def test_slots_are_shared_out_between_organizations(q: Queries):
     await q.request(workers[0], *many, one)
     await until(lambda: len(q.llm.seen("analyzer")) == 3, "three of four slots are taken")
     await asyncio.sleep(3 * LOOK_SECONDS)  # looks of both, of which nothing may come
-    rows = await q.around.pool.fetch("SELECT organization_id FROM pipeline_runs WHERE status = 'ANALYZING' ORDER BY 1")
+    rows = await q.context.pool.fetch("SELECT organization_id FROM pipeline_runs WHERE status = 'ANALYZING' ORDER BY 1")
     assert [row["organization_id"] for row in rows] == ["acme", "acme", "umbrella"]
     q.llm.release_all()
     for run_id in (one, many[-1]):
@@ -523,7 +523,7 @@ async def test_a_given_up_archivist_is_begun_again(q: Queries):
 async def test_unique_markers_reach_the_assembler_in_order(q: Queries):
     """R1.20: the query, what was said, what is remembered, the Mentor; the Assembler's own prompt is the system's."""
     for role in ("Mentor", "Assembler"):
-        await q.around.pool.execute(
+        await q.context.pool.execute(
             "UPDATE system_prompts SET prompt_template = $2 WHERE role_name = $1 AND is_active", role, f"MARK-{role}"
         )
     worker = q.worker()
@@ -532,7 +532,7 @@ async def test_unique_markers_reach_the_assembler_in_order(q: Queries):
     first = await q.ask("MARK-LOG", user=user)
     await q.request(worker, first)
     await q.until_status(first, "COMPLETED", archive="STORED")
-    memory = await q.around.pool.fetchval("SELECT id FROM lsm_storage")
+    memory = await q.context.pool.fetchval("SELECT id FROM lsm_storage")
     q.llm.answers["analyzer"] = lambda _: (
         '{"needs_context": true, "context_type": "c", "time_scope": "t", "search_keywords": ["k"], '
         f'"context_found": {{"lsm_ids": [{memory}]}}}}'
@@ -560,7 +560,7 @@ async def test_what_was_ingested_is_told_as_sources(q: Queries):
         ("hidden/vault", 0): "Release 9.9 in secret",
     }
     user = "44444444-4444-4444-8444-444444444444"
-    pool = q.around.pool
+    pool = q.context.pool
     for number, ((channel, seq), text) in enumerate(texts.items()):
         await pool.execute("INSERT INTO channels (channel_id) VALUES ($1) ON CONFLICT DO NOTHING", channel)
         await pool.execute(
@@ -589,9 +589,9 @@ SECRET = "Falcon buys Acme tomorrow at noon"
 
 async def _channel(q: Queries) -> None:
     """Two insights that a query about Falcon finds, the newest first."""
-    await q.around.pool.execute("INSERT INTO channels (channel_id, current_seq) VALUES ('desk', 2)")
+    await q.context.pool.execute("INSERT INTO channels (channel_id, current_seq) VALUES ('desk', 2)")
     for seq, text in ((1, "Falcon opens a branch in Oslo"), (2, SECRET)):
-        await q.around.pool.execute(
+        await q.context.pool.execute(
             "INSERT INTO insights (insight_id, channel_id, seq, ts, arrived_at, text, source_partition, source_offset) "
             "VALUES ($1, 'desk', $2::bigint, to_timestamp($2::bigint), now(), $3, 0, $2::bigint)",
             f"d{seq}", seq, text,
@@ -599,15 +599,15 @@ async def _channel(q: Queries) -> None:
 
 
 async def _retract(q: Queries, insight_id: str) -> None:
-    sink = InsightsSink(q.around.codec, q.around.clock, q.around.pool, dimensions=384, redaction=REDACTION)
+    sink = InsightsSink(q.context.codec, q.context.clock, q.context.pool, dimensions=384, redaction=REDACTION)
     told = event(INSIGHT_RETRACTED, {"insight_id": insight_id, "channel_id": "desk", "ts": 1}, offset=5)
-    await in_transaction(q.around, sink, [told])
+    await in_transaction(q.context, sink, [told])
 
 
 async def _texts(q: Queries) -> str:
     """All that is stored of runs, as text."""
     tables = ("pipeline_runs", "raw_logs", "lsm_storage", "llm_calls")
-    rows = [await q.around.pool.fetch(f"SELECT t::text FROM {table} AS t") for table in tables]
+    rows = [await q.context.pool.fetch(f"SELECT t::text FROM {table} AS t") for table in tables]
     return "\n".join(row["t"] for found in rows for row in found)
 
 
@@ -635,7 +635,7 @@ async def test_an_answer_goes_with_its_source(q: Queries):
     assert [(one["insight_id"], one.get("withdrawn", False)) for one in told] == [("", True), ("d1", False)]
     assert [one["insight_id"] for one in orjson.loads(before[0]["sources"])] == ["d2", "d1"]
     assert SECRET not in await _texts(q)
-    assert await q.around.pool.fetchval("SELECT bool_and(withdrawn IS NULL) FROM pipeline_runs")
+    assert await q.context.pool.fetchval("SELECT bool_and(withdrawn IS NULL) FROM pipeline_runs")
     await _retract(q, "d2")
     assert (await q.run(runs[0]))["redactions"] == 1
 
@@ -668,4 +668,4 @@ async def test_a_run_at_work_answers_nothing_of_what_is_withdrawn(q: Queries):
     remembering.release.set()
     await q.until_status(run_id, "COMPLETED", archive="STORED")
     assert SECRET not in await _texts(q)
-    assert await q.around.pool.fetchval("SELECT summary FROM lsm_storage") == WITHDRAWN_MEMORY.text
+    assert await q.context.pool.fetchval("SELECT summary FROM lsm_storage") == WITHDRAWN_MEMORY.text

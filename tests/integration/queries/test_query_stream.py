@@ -42,14 +42,14 @@ class Ends:
         """A run with an answer."""
         run = await store_run(self._seeds, user_id)
         await complete(self._seeds, run, answer)
-        return run, await self.told(run, user_id, "COMPLETED")
+        return run, await self.published(run, user_id, "COMPLETED")
 
     async def failed(self, user_id: str, error: str) -> tuple[str, Position]:
         """A run that failed."""
         run = await store_run(self._seeds, user_id, status="FAILED", error=error)
-        return run, await self.told(run, user_id, "FAILED", error=error)
+        return run, await self.published(run, user_id, "FAILED", error=error)
 
-    async def told(self, run: str, user_id: str, status: str, **fields: Any) -> Position:
+    async def published(self, run: str, user_id: str, status: str, **fields: Any) -> Position:
         """Only the event."""
         event = stage_event(run, user_id, status, **fields)
         return (await asyncio.to_thread(publish, self._stack.kafka, self._codec, STAGE_TOPIC, event))[0]
@@ -70,7 +70,7 @@ async def socket(api: Api, query: str = "", token: str | None = None, **more: An
         yield connection
 
 
-async def told(connection: ClientConnection, seconds: float = 15.0) -> dict[str, Any]:
+async def published(connection: ClientConnection, seconds: float = 15.0) -> dict[str, Any]:
     """The next message."""
     return dict(json.loads(await asyncio.wait_for(connection.recv(), seconds)))
 
@@ -78,7 +78,7 @@ async def told(connection: ClientConnection, seconds: float = 15.0) -> dict[str,
 async def says(connection: ClientConnection, message: Any) -> dict[str, Any]:
     """What a command is answered."""
     await connection.send(message if isinstance(message, str | bytes) else json.dumps(message))
-    return await told(connection)
+    return await published(connection)
 
 
 async def is_silent(connection: ClientConnection) -> bool:
@@ -93,7 +93,7 @@ async def closed(api: Api, query: str = "", token: str | None = None, first: Any
         if first is not None:
             await connection.send(first if isinstance(first, str) else json.dumps(first))
         with pytest.raises(ConnectionClosed) as ending:
-            await told(connection)
+            await published(connection)
         assert ending.value.rcvd is not None
         return int(ending.value.rcvd.code)
 
@@ -112,11 +112,11 @@ async def test_a_user_is_told_what_came_of_its_queries(api, ends):
     ):
         run, place = await ends.completed(ada, "forty-two")
         expected = {"request_id": run, "status": "completed", "answer": "forty-two", "id": str(place)}
-        assert [await told(first), await told(second)] == [expected, expected]
-        await ends.told(run, ada, "RESPONDING")
+        assert [await published(first), await published(second)] == [expected, expected]
+        await ends.published(run, ada, "RESPONDING")
         lost, place = await ends.failed(ada, "Max retries exceeded")
         expected = {"request_id": lost, "status": "failed", "error": "Max retries exceeded", "id": str(place)}
-        assert [await told(first), await told(second)] == [expected, expected]
+        assert [await published(first), await published(second)] == [expected, expected]
         assert await is_silent(other)
 
 
@@ -133,19 +133,19 @@ async def test_an_answer_is_told_while_it_is_written(api, ends, redis_url: str):
     ):
         first = writer.of(run)
         first("All ")
-        assert await told(one) == delta(run, 1, 0, "All ")
+        assert await published(one) == delta(run, 1, 0, "All ")
         first("is")
-        assert await told(one) == delta(run, 1, 4, "is")
+        assert await published(one) == delta(run, 1, 4, "is")
         async with socket(api, f"user_id={ada}&deltas=true") as late:
-            assert await told(late) == delta(run, 1, 0, "All is")
+            assert await published(late) == delta(run, 1, 0, "All is")
             first.end()
             again = writer.of(replace(run, attempt=2))
             again("Well.")
             again.end()
-            assert [await told(each) for each in (one, late)] == [delta(run, 2, 0, "Well.")] * 2
+            assert [await published(each) for each in (one, late)] == [delta(run, 2, 0, "Well.")] * 2
         await complete(ends._seeds, run.id, "Well.")
-        await ends.told(run.id, ada, "COMPLETED")
-        assert [(await told(each))["answer"] for each in (one, plain)] == ["Well."] * 2
+        await ends.published(run.id, ada, "COMPLETED")
+        assert [(await published(each))["answer"] for each in (one, plain)] == ["Well."] * 2
         async with socket(api, f"user_id={ada}&deltas=true") as behind:
             for each in (one, plain, other, behind):
                 assert await is_silent(each)
@@ -169,7 +169,7 @@ async def test_keys_listen_to_their_user_only(guarded, ends):
         socket(guarded, f"user_id={ADA}", token="eye-key") as eye,
     ):
         run, _ = await ends.completed(ADA)
-        assert {(await told(one))["request_id"] for one in (ada, root, eye)} == {run}
+        assert {(await published(one))["request_id"] for one in (ada, root, eye)} == {run}
         assert await is_silent(bob)
 
 
@@ -201,7 +201,7 @@ async def test_a_browser_names_its_key_by_subprotocol_or_first_message(guarded, 
         await by_message.send(json.dumps({"type": "auth", "token": "ada-key"}))
         assert (await says(by_message, {"type": "ping"}))["type"] == "pong"
         run, _ = await ends.completed(ADA)
-        assert {(await told(one))["request_id"] for one in (by_subprotocol, by_message)} == {run}
+        assert {(await published(one))["request_id"] for one in (by_subprotocol, by_message)} == {run}
 
 
 async def test_who_says_nothing_is_sent_away(guarded, monkeypatch):
@@ -219,7 +219,7 @@ async def test_a_session_that_is_ended_ends_its_socket(guarded, monkeypatch):
             assert (await says(connection, {"type": "ping"}))["type"] == "pong"
             await client.delete(f"/api/sessions/{made}")
             with pytest.raises(ConnectionClosed) as ending:
-                await told(connection)
+                await published(connection)
             assert ending.value.rcvd is not None
             assert ending.value.rcvd.code == 4401
 
@@ -245,7 +245,7 @@ async def test_a_socket_resumes_without_loss_or_repeat(api, ends):
     user = new_id()
     async with socket(api, f"user_id={user}") as connection:
         await ends.completed(user, "0")
-        last = (await told(connection))["id"]
+        last = (await published(connection))["id"]
     runs = [
         (await ends.completed(user, "a"))[0],
         (await ends.failed(user, "b"))[0],
@@ -255,16 +255,16 @@ async def test_a_socket_resumes_without_loss_or_repeat(api, ends):
     async with socket(api, f"user_id={user}&after={last}") as first, socket(api, f"user_id={user}") as second:
         await second.send(json.dumps({"type": "resume", "after": last}))
         for connection in (first, second):
-            assert [(await told(connection))["request_id"] for _ in runs] == runs
+            assert [(await published(connection))["request_id"] for _ in runs] == runs
         run, place = await ends.completed(user, "d")
         for connection in (first, second):
-            message = await told(connection)
+            message = await published(connection)
             assert (message["request_id"], message["id"]) == (run, str(place))
             assert await is_silent(connection)
     async with socket(api, f"user_id={user}&after={place}") as connection:
         assert await is_silent(connection)
         run, _ = await ends.completed(user, "e")
-        assert (await told(connection))["request_id"] == run
+        assert (await published(connection))["request_id"] == run
 
 
 async def test_sockets_that_come_and_go_under_load_miss_nothing(api, ends):
@@ -272,7 +272,7 @@ async def test_sockets_that_come_and_go_under_load_miss_nothing(api, ends):
     user, count = new_id(), 40
     async with socket(api, f"user_id={user}") as connection:
         await ends.completed(user, "first")
-        last = (await told(connection))["id"]
+        last = (await published(connection))["id"]
 
     async def work() -> list[str]:
         return [(await ends.completed(user, str(number)))[0] for number in range(count)]
@@ -282,7 +282,7 @@ async def test_sockets_that_come_and_go_under_load_miss_nothing(api, ends):
         while len(seen) < count:
             async with socket(api, f"user_id={user}&after={last}") as connection:
                 for _ in range(1 + len(seen) % 3):
-                    message = await told(connection)
+                    message = await published(connection)
                     seen.append(message["request_id"])
                     last = message["id"]
                     if len(seen) == count:
@@ -308,9 +308,9 @@ async def test_what_ends_while_a_socket_catches_up_is_told_once(api, ends, monke
 
     monkeypatch.setattr(QueryHub, "_replay", replay_slowly)
     async with socket(api, f"user_id={user}&after={place}") as connection:
-        assert [(await told(connection))["request_id"] for _ in range(4)] == runs
+        assert [(await published(connection))["request_id"] for _ in range(4)] == runs
         runs.append((await ends.completed(user, "live"))[0])
-        assert (await told(connection))["request_id"] == runs[4]
+        assert (await published(connection))["request_id"] == runs[4]
         assert await is_silent(connection)
     assert first not in runs
 
@@ -320,15 +320,15 @@ async def test_what_the_relay_published_twice_is_told_once(api, ends):
     user = new_id()
     async with socket(api, f"user_id={user}") as connection:
         start, place = await ends.completed(user)
-        await ends.told(start, user, "COMPLETED")
-        assert (await told(connection))["request_id"] == start
+        await ends.published(start, user, "COMPLETED")
+        assert (await published(connection))["request_id"] == start
         run, _ = await ends.completed(user)
-        await ends.told(run, user, "COMPLETED")
-        assert (await told(connection))["request_id"] == run
+        await ends.published(run, user, "COMPLETED")
+        assert (await published(connection))["request_id"] == run
         assert await is_silent(connection)
     before = Position(place.topic, place.partition, place.offset + 1)
     async with socket(api, f"user_id={user}&after={before}") as connection:
-        assert (await told(connection))["request_id"] == run
+        assert (await published(connection))["request_id"] == run
         assert await is_silent(connection)
 
 
@@ -361,8 +361,8 @@ async def test_a_gap_is_told(stack, api, ends):
         await asyncio.to_thread(future.result, 10)
     async with socket(api, f"user_id={user}&after={STAGE_TOPIC}/{place.partition}/0") as connection:
         gap = {"type": "gap", "id": f"{STAGE_TOPIC}/{place.partition}/{held.offset - 1}"}
-        assert await told(connection) == gap
-        assert (await told(connection))["request_id"] == run
+        assert await published(connection) == gap
+        assert (await published(connection))["request_id"] == run
 
 
 # -- commands and bounds --------------------------------------------------------------------------------------------------
@@ -390,7 +390,7 @@ async def test_commands(api, seeds, ends):
         ):
             assert (await says(connection, wrong))["type"] == "error", wrong
         run, _ = await ends.completed(user)
-        assert (await told(connection))["request_id"] == run
+        assert (await published(connection))["request_id"] == run
 
 
 async def test_a_message_that_is_too_large_ends_the_socket(api):
@@ -431,7 +431,7 @@ async def test_a_slow_reader_is_sent_away_and_resumes(api, ends, seeds, stack, c
     seen, last = [message["request_id"] for message in messages], messages[-1]["id"]
     assert 0 < len(seen) < count
     async with socket(api, f"user_id={user}&after={last}") as connection:
-        rest = [(await told(connection))["request_id"] for _ in runs[len(seen) :]]
+        rest = [(await published(connection))["request_id"] for _ in runs[len(seen) :]]
     assert seen + rest == runs
 
 
@@ -461,12 +461,12 @@ async def test_with_postgresql_away_pushes_wait(own_settings, stack, seeds, code
         async with socket(api, f"user_id={user}") as connection:
             await asyncio.to_thread(stack.local.stop_part, "database")
             try:
-                await ends.told(run, user, "COMPLETED")
+                await ends.published(run, user, "COMPLETED")
                 await asyncio.sleep(SILENCE_SECONDS)
                 async with socket(api, f"user_id={user}") as newcomer:
                     assert await is_silent(connection)
                     await asyncio.to_thread(stack.local.start_part, "database")
-                    assert [(await told(one))["answer"] for one in (connection, newcomer)] == ["late", "late"]
+                    assert [(await published(one))["answer"] for one in (connection, newcomer)] == ["late", "late"]
             finally:
                 if not stack.local.process("database").is_alive():
                     await asyncio.to_thread(stack.local.start_part, "database")
@@ -479,7 +479,7 @@ async def test_with_kafka_away_pushes_follow(own_settings, stack, seeds, codec):
         ends = Ends(stack, seeds, codec)
         async with socket(api, f"user_id={user}") as connection:
             run, _ = await ends.completed(user)
-            assert (await told(connection))["request_id"] == run
+            assert (await published(connection))["request_id"] == run
             await asyncio.to_thread(stack.local.stop_part, "kafka")
             try:
                 assert await is_silent(connection)
@@ -489,7 +489,7 @@ async def test_with_kafka_away_pushes_follow(own_settings, stack, seeds, codec):
             finally:
                 await asyncio.to_thread(stack.local.start_part, "kafka")
             runs = [(await ends.completed(user))[0] for _ in range(3)]
-            assert [(await told(connection, 60))["request_id"] for _ in runs] == runs
+            assert [(await published(connection, 60))["request_id"] for _ in runs] == runs
 
 
 async def test_a_server_that_stops_says_so(own_settings):
@@ -499,7 +499,7 @@ async def test_a_server_that_stops_says_so(own_settings):
             await says(connection, {"type": "ping"})
             api.stop()
             with pytest.raises(ConnectionClosed) as ending:
-                await told(connection)
+                await published(connection)
             assert ending.value.rcvd is not None
             assert ending.value.rcvd.code == 1001
         await asyncio.to_thread(api.thread.join, 8)

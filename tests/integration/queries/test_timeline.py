@@ -24,41 +24,41 @@ from tests.integration.queries.pipeline import (
 WAY = ("NEW", "ANALYZING", "ANALYZED", "ASSEMBLING", "READY", "RESPONDING", "COMPLETED")
 
 
-async def _rows(around: Any, run: str) -> list[Any]:
+async def _rows(context: Any, run: str) -> list[Any]:
     query = "SELECT * FROM run_events WHERE run_id = $1 ORDER BY revision NULLS LAST, position"
-    return list(await around.pool.fetch(query, run))
+    return list(await context.pool.fetch(query, run))
 
 
-def _seeds(around: Any) -> Seeds:
+def _seeds(context: Any) -> Seeds:
     seeds = Seeds("")
-    seeds.run = around.pool.fetch  # type: ignore[method-assign]
+    seeds.run = context.pool.fetch  # type: ignore[method-assign]
     return seeds
 
 
 async def test_each_step_is_stored_once_with_its_place(stack):
     """From the log, by the consumer: a row an event, and the same batch again adds none."""
-    async with own_database(stack) as around:
+    async with own_database(stack) as context:
         user = new_id()
-        run = await store_run(_seeds(around), user)
+        run = await store_run(_seeds(context), user)
         steps = [
             stage_event(run, user, status, revision=place + 1, operation="UPDATE" if place else "INSERT", attempt=place)
             for place, status in enumerate(WAY)
         ]
-        async with running(BatchConsumer(Timeline(), around)):
-            places = await asyncio.to_thread(publish, stack.kafka, around.codec, STAGE_TOPIC, *steps)
+        async with running(BatchConsumer(Timeline(), context)):
+            places = await asyncio.to_thread(publish, stack.kafka, context.codec, STAGE_TOPIC, *steps)
             gone = archived_event(run, user, archive_status="FAILED", error="no prompt")
-            last = (await asyncio.to_thread(publish, stack.kafka, around.codec, ARCHIVED_TOPIC, gone))[0]
+            last = (await asyncio.to_thread(publish, stack.kafka, context.codec, ARCHIVED_TOPIC, gone))[0]
 
             async def look() -> bool:
-                return len(await _rows(around, run)) == 8
+                return len(await _rows(context, run)) == 8
 
             await until(look, "all steps are stored")
         again = [
             event(STAGE_TOPIC, step, partition=p.partition, offset=p.offset)
             for p, step in zip(places, steps, strict=True)
         ]
-        await in_transaction(around, Timeline(), again)
-        rows = await _rows(around, run)
+        await in_transaction(context, Timeline(), again)
+        rows = await _rows(context, run)
         assert [(row["status"], row["position"]) for row in rows[:7]] == [
             (status, str(place)) for status, place in zip(WAY, places, strict=True)
         ]
@@ -70,45 +70,45 @@ async def test_each_step_is_stored_once_with_its_place(stack):
 
 async def test_of_an_erased_run_nothing_is_written(stack):
     """An event that outlives its run leaves no row; those of others in the batch do."""
-    async with own_database(stack) as around:
+    async with own_database(stack) as context:
         user = new_id()
-        run = await store_run(_seeds(around), user)
+        run = await store_run(_seeds(context), user)
         erased = new_id()
         batch = [
             event(STAGE_TOPIC, stage_event(one, user, "NEW", revision=1), offset=offset)
             for offset, one in enumerate((erased, run))
         ]
-        await in_transaction(around, Timeline(), batch)
-        assert (len(await _rows(around, erased)), len(await _rows(around, run))) == (0, 1)
+        await in_transaction(context, Timeline(), batch)
+        assert (len(await _rows(context, erased)), len(await _rows(context, run))) == (0, 1)
 
 
 async def test_an_erasure_under_way_is_waited_for(stack):
     """A run that is being erased while its events are stored leaves no row either."""
-    async with own_database(stack) as around:
+    async with own_database(stack) as context:
         user = new_id()
-        run = await store_run(_seeds(around), user)
-        async with around.pool.acquire() as eraser:
+        run = await store_run(_seeds(context), user)
+        async with context.pool.acquire() as eraser:
             erasing = eraser.transaction()
             await erasing.start()
             await eraser.execute("DELETE FROM run_events WHERE run_id = $1", run)
             await eraser.execute("DELETE FROM pipeline_runs WHERE id = $1", run)
             batch = [event(STAGE_TOPIC, stage_event(run, user, "NEW", revision=1))]
-            storing = asyncio.create_task(in_transaction(around, Timeline(), batch))
+            storing = asyncio.create_task(in_transaction(context, Timeline(), batch))
 
             async def waits() -> bool:
                 query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-                return bool(await around.pool.fetchval(query))
+                return bool(await context.pool.fetchval(query))
 
             await until(waits, "the batch waits for the erasure")
             await erasing.commit()
         await storing
-        assert await _rows(around, run) == []
+        assert await _rows(context, run) == []
 
 
 async def test_thousands_a_second(stack):
     """A full batch of 250 runs, eight events each, is stored in well under a second."""
-    async with own_database(stack) as around:
-        seeds, user = _seeds(around), new_id()
+    async with own_database(stack) as context:
+        seeds, user = _seeds(context), new_id()
         runs = [await store_run(seeds, user, ordinal=number + 1) for number in range(250)]
         batch = [
             event(STAGE_TOPIC, stage_event(run, user, "ANALYZING", revision=place), offset=number * 8 + place)
@@ -116,8 +116,8 @@ async def test_thousands_a_second(stack):
             for place in range(8)
         ]
         began = time.perf_counter()
-        await in_transaction(around, Timeline(), batch)
+        await in_transaction(context, Timeline(), batch)
         seconds = time.perf_counter() - began
         print(f"2,000 events in {seconds * 1000:.0f} ms")
-        assert await around.pool.fetchval("SELECT count(*) FROM run_events") == 2_000
+        assert await context.pool.fetchval("SELECT count(*) FROM run_events") == 2_000
         assert seconds < 1

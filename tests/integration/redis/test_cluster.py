@@ -58,7 +58,7 @@ async def link(cluster: SixNodes) -> AsyncIterator[RedisLink]:
 
 
 @pytest.fixture(scope="module")
-async def around(stack: Stack) -> AsyncIterator[ProcessContext]:
+async def context(stack: Stack) -> AsyncIterator[ProcessContext]:
     """An empty database."""
     async with own_database(stack) as made:
         yield made
@@ -102,10 +102,10 @@ async def counting(link: RedisLink) -> None:
     await organizations.forget(name)
 
 
-async def locks(link: RedisLink, around: ProcessContext) -> None:
+async def locks(link: RedisLink, context: ProcessContext) -> None:
     """Tokens are set, read and let go of."""
     user, document = fresh("u"), fresh("league:table")
-    one, other = (UserLock(link, around.pool, user, token=token) for token in ("t/0/1", "t/0/2"))
+    one, other = (UserLock(link, context.pool, user, token=token) for token in ("t/0/1", "t/0/2"))
     assert [await one.acquire(60), await other.acquire(60)] == [True, False]
     await one.release()
     assert await other.acquire(60)
@@ -115,9 +115,9 @@ async def locks(link: RedisLink, around: ProcessContext) -> None:
         assert (is_mine, is_mine_too) == (True, False)
 
 
-async def jobs(link: RedisLink, around: ProcessContext) -> None:
+async def jobs(link: RedisLink, context: ProcessContext) -> None:
     """Scripts in pipelines over the nodes, streams, usage, views; who listens is woken after what it is woken for."""
-    progress, streams = Progress(around.pool, link), JobStreams(link)
+    progress, streams = Progress(context.pool, link), JobStreams(link)
     wakes = streams.wakes()
     assert await anext(wakes) is None
     jobs = [new_id() for _ in range(8)]
@@ -138,18 +138,18 @@ async def jobs(link: RedisLink, around: ProcessContext) -> None:
         assert await views.raised(deck)
     await views.lower(dict.fromkeys(jobs, 1))
     assert [await views.of(deck) for deck in jobs] == [1] * len(jobs)
-    counted = CountedEmbedder(around.pool, BuiltInEmbedder(), parse_prices(""), lambda: NOW_MS)
-    cache, wanted = SemanticCache(around.pool, link, counted), Lookup(org, "", f"what is {org}?")
+    counted = CountedEmbedder(context.pool, BuiltInEmbedder(), parse_prices(""), lambda: NOW_MS)
+    cache, wanted = SemanticCache(context.pool, link, counted), Lookup(org, "", f"what is {org}?")
     await cache.store(wanted, {"deck": org}, tokens_saved=1, provider="p", now_ms=NOW_MS)
     assert await cache.lookup(wanted, NOW_MS) == {"deck": org}
 
 
-async def sessions(link: RedisLink, around: ProcessContext) -> None:
+async def sessions(link: RedisLink, context: ProcessContext) -> None:
     """Made, read, listed and revoked: keys of one user are on several nodes."""
-    store, user = SessionStore(link, lambda: around.pool), fresh("u")
+    store, user = SessionStore(link, lambda: context.pool), fresh("u")
     tokens = []
     for _ in range(3):
-        async with around.pool.acquire() as tx, tx.transaction():
+        async with context.pool.acquire() as tx, tx.transaction():
             tokens.append((await store.create(tx, NewSession(user, "", "", "free", ""), "viewer", NOW_MS))[0])
     assert [(await store.read(token, NOW_MS)).user_id for token in tokens] == [user] * 3  # type: ignore[union-attr]
     await store.delete(await store.peek(tokens[0]))  # type: ignore[arg-type]
@@ -157,42 +157,42 @@ async def sessions(link: RedisLink, around: ProcessContext) -> None:
     assert [await store.read(token, NOW_MS) for token in tokens] == [None] * 3
 
 
-async def mirroring(link: RedisLink, around: ProcessContext) -> None:
+async def mirroring(link: RedisLink, context: ProcessContext) -> None:
     """Keys on all nodes, what is left of them found on all, a sweep."""
-    mirror = Mirror(around.pool, link, ResourceCache(link), lambda: NOW_MS, tick_seconds=1)
+    mirror = Mirror(context.pool, link, ResourceCache(link), lambda: NOW_MS, tick_seconds=1)
     moved = event("feeds.channel-advanced", {"channel_id": "c", "head": 1, "arrived_at": 1}, arrived_ms=NOW_MS)
     await link.client.hset("us:old", "plan", "pro")
     await link.client.hset("hwm:old:c", "last_seq", 1)
     # The mirror was further than what Redis says of it.
-    await around.pool.execute(
+    await context.pool.execute(
         'INSERT INTO positions ("group", topic, partition, topic_id, next) '
         "VALUES ('mirror', 'feeds.channel-advanced', 0, 'x', 9) "
         'ON CONFLICT ("group", topic, partition) DO UPDATE SET next = positions.next + 9'
     )
-    await in_transaction(around, mirror, [moved])
+    await in_transaction(context, mirror, [moved])
     assert [await link.client.exists("us:old"), await link.client.exists("hwm:old:c")] == [0, 0]
     await link.client.zadd(DIRTY_CHANNELS, {"c": 1})
     tick = event("streams.tick", {"number": 1, "now": NOW_MS}, arrived_ms=NOW_MS)
-    await in_transaction(around, mirror, [tick])
+    await in_transaction(context, mirror, [tick])
 
 
-async def everything(link: RedisLink, around: ProcessContext) -> None:
+async def everything(link: RedisLink, context: ProcessContext) -> None:
     """All that is done with Redis."""
     await versions(link)
     await counting(link)
-    await locks(link, around)
-    await jobs(link, around)
-    await sessions(link, around)
-    await mirroring(link, around)
+    await locks(link, context)
+    await jobs(link, context)
+    await sessions(link, context)
+    await mirroring(link, context)
     counters = await link.counters()
     assert counters["connected_clients"] > 0
     assert counters["used_memory"] > 1_000_000
 
 
 @pytest.mark.requirement("R2.1")
-async def test_everything_works_on_a_cluster(cluster: SixNodes, link: RedisLink, around: ProcessContext):
+async def test_everything_works_on_a_cluster(cluster: SixNodes, link: RedisLink, context: ProcessContext):
     """Scripts, pipelines, MULTI, pub/sub, scans and counters, on keys that lie on all three primaries."""
-    await everything(link, around)
+    await everything(link, context)
     held = {number: cluster.node(number).dbsize() for number in range(3)}
     assert all(held.values()), held
 
@@ -220,7 +220,7 @@ async def test_an_address_of_the_wrong_kind_is_named(cluster: SixNodes, stack: S
 
 
 async def test_a_killed_primary_costs_seconds_and_nothing_else(
-    cluster: SixNodes, link: RedisLink, around: ProcessContext, stack: Stack
+    cluster: SixNodes, link: RedisLink, context: ProcessContext, stack: Stack
 ):
     """While a part has no primary Redis counts as away and readers do without; its replica takes over, and all goes on.
 
@@ -228,8 +228,8 @@ async def test_a_killed_primary_costs_seconds_and_nothing_else(
     """
     user = fresh("u")
     revoked = key(REVOKED_AT, user_id=user)
-    async with around.pool.acquire() as tx, tx.transaction():
-        sessions = SessionStore(link, lambda: around.pool)
+    async with context.pool.acquire() as tx, tx.transaction():
+        sessions = SessionStore(link, lambda: context.pool)
         token, _ = await sessions.create(tx, NewSession(user, "", "", "free", ""), "viewer", NOW_MS)
         await tx.execute(
             "INSERT INTO session_revocations (user_id, revoked_at) VALUES ($1, to_timestamp($2::float8 / 1000))",
@@ -261,7 +261,7 @@ async def test_a_killed_primary_costs_seconds_and_nothing_else(
             # As if the primary had died before its replica had it.
             await link.run(link.require().delete(revoked))
             assert await sessions.read(token, NOW_MS) is None
-            await everything(link, around)
+            await everything(link, context)
 
             async def serves() -> bool:
                 return (await api.get("/api/users/ada/feed", session)).status_code == 200

@@ -14,5 +14,5 @@ from tests.integration.databases import own_database
 @pytest.fixture
 async def rows(stack: Stack) -> AsyncIterator[Rows]:
     """An empty database of its own."""
-    async with own_database(stack) as around:
-        yield Rows(around.pool)
+    async with own_database(stack) as context:
+        yield Rows(context.pool)

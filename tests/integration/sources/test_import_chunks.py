@@ -198,7 +198,7 @@ def test_an_empty_folder_and_an_empty_file_mark_nothing_unless_forced(importer, 
     )
 
 
-async def stored(importer: Importer, around: ProcessContext) -> tuple[list[dict[str, Any]], dict[str, str]]:
+async def stored(importer: Importer, context: ProcessContext) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """What the sinks make of the last import: the rows of the namespace, and the outcome of each source."""
     told = [
         Event(record_of(message), importer._codec.decode(topic, message.value()))
@@ -206,10 +206,12 @@ async def stored(importer: Importer, around: ProcessContext) -> tuple[list[dict[
         for message in records(importer.stack, topic, lambda key: key.startswith(f"{importer.ns}|"))
     ]
     new = [one for one in told if one.value["ingest_id"] == importer.told["ingest_id"]]
-    assert await in_transaction(around, ChunksSink(around, load_passports()), new) == []
+    assert await in_transaction(context, ChunksSink(context, load_passports()), new) == []
     progress = {}
-    for row in await around.pool.fetch("SELECT value FROM outbox WHERE topic = 'chunks.ingest-progressed' ORDER BY id"):
-        one = around.codec.decode("chunks.ingest-progressed", row["value"])
+    for row in await context.pool.fetch(
+        "SELECT value FROM outbox WHERE topic = 'chunks.ingest-progressed' ORDER BY id"
+    ):
+        one = context.codec.decode("chunks.ingest-progressed", row["value"])
         if one["ingest_id"] == importer.told["ingest_id"]:
             progress[one["source_id"]] = one
     outcomes = {}
@@ -219,28 +221,28 @@ async def stored(importer: Importer, around: ProcessContext) -> tuple[list[dict[
         assert decision is not None
         decided = dict(decided_event(row, decision, one["at"]))
         outcomes[source_id] = decided["outcome"]
-        await in_transaction(around, IngestsSink(around), [event("chunks.ingest-decided", decided)])
+        await in_transaction(context, IngestsSink(context), [event("chunks.ingest-decided", decided)])
     query = (
         "SELECT source_id, chunk_no, content, to_delete, xmin::text AS version FROM chunks WHERE ns = $1 ORDER BY 1, 2"
     )
-    return [dict(row) for row in await around.pool.fetch(query, importer.ns)], outcomes
+    return [dict(row) for row in await context.pool.fetch(query, importer.ns)], outcomes
 
 
 async def test_what_the_sinks_make_of_imports(importer, stack, tmp_path):
     """Again: no row is written. In full: what a file has no longer, and a file that is gone, are marked, and nothing else is."""
     folder = put(tmp_path / "docs", a__md=b"# A\n\none\n\n# B\n\ntwo", b__md=b"b", c__pdf=write_pdf(DECK).content)
-    async with surroundings(stack) as around:
+    async with surroundings(stack) as context:
         await asyncio.to_thread(importer.run, "files", str(folder))
-        first, outcomes = await stored(importer, around)
+        first, outcomes = await stored(importer, context)
         assert outcomes == dict.fromkeys(("a.md", "b.md", "c.pdf"), "partial")
         await asyncio.to_thread(importer.run, "files", str(folder), "--full")
-        again, outcomes = await stored(importer, around)
+        again, outcomes = await stored(importer, context)
         assert again == first
         assert outcomes == dict.fromkeys(("a.md", "b.md", "c.pdf"), "complete")
         put(folder, a__md=b"# A\n\none", c__pdf=b"%PDF-1.7 broken now")
         (folder / "b.md").unlink()
         await asyncio.to_thread(importer.run, "files", str(folder), "--full", status=1)
-        last, outcomes = await stored(importer, around)
+        last, outcomes = await stored(importer, context)
         assert outcomes == {"a.md": "complete", "b.md": "complete"}
         assert [(row["source_id"], row["chunk_no"]) for row in last if row["to_delete"]] == [("a.md", 1), ("b.md", 0)]
 

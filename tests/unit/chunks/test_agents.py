@@ -81,7 +81,7 @@ class Case:
         """A tick."""
         await self.take(TICK, {"number": now // 30_000, "now": now})
 
-    def told(self, topic: str) -> list[Any]:
+    def published(self, topic: str) -> list[Any]:
         """What was sent to a topic."""
         return [event for sent, event, _ in self.sent if sent == topic]
 
@@ -91,7 +91,7 @@ class Case:
 
 def outcomes(case: Case) -> list[tuple[str, int, str]]:
     """What was decided: ingest, revision, outcome."""
-    return [(told["ingest_id"], told["revision"], told["outcome"]) for told in case.told(INGEST_DECIDED)]
+    return [(told["ingest_id"], told["revision"], told["outcome"]) for told in case.published(INGEST_DECIDED)]
 
 
 async def test_an_ingest_is_decided_when_its_counts_are_reached():
@@ -201,9 +201,11 @@ async def test_a_tick_touches_no_more_than_its_bound(monkeypatch: pytest.MonkeyP
     for number in range(13):
         await case.take(INGEST_PROGRESSED, progress(1, seen=3, source_id=f"{number}.md"))
     await case.tick(NOON + ABANDONED_MS)
-    assert len(case.told(INGEST_DECIDED)) == 10
+    assert len(case.published(INGEST_DECIDED)) == 10
     await case.tick(NOON + ABANDONED_MS + 30_000)
-    assert len({told["source_id"] for told in case.told(INGEST_DECIDED)}) == len(case.told(INGEST_DECIDED)) == 13
+    assert (
+        len({told["source_id"] for told in case.published(INGEST_DECIDED)}) == len(case.published(INGEST_DECIDED)) == 13
+    )
 
 
 # -- namespaces ----------------------------------------------------------------------------------------------------------
@@ -211,7 +213,7 @@ async def test_a_tick_touches_no_more_than_its_bound(monkeypatch: pytest.MonkeyP
 
 def ratings(case: Case) -> list[tuple[str, bool, float]]:
     """What was told: namespace, whether it is hot, searches a day."""
-    return [(told["ns"], told["is_hot"], told["queries_per_day"]) for told in case.told(NAMESPACE_RATED)]
+    return [(told["ns"], told["is_hot"], told["queries_per_day"]) for told in case.published(NAMESPACE_RATED)]
 
 
 async def test_a_namespace_is_rated_when_a_tick_crosses_an_hour():
@@ -251,12 +253,12 @@ async def test_a_sweep_is_asked_for_once_an_hour():
         await case.tick(at_ms)
         await other.tick(at_ms)
         case.restart()
-    assert [(told["sweep"], told["now"] - NOON) for told in case.told(SWEEP_REQUESTED)] == [
+    assert [(told["sweep"], told["now"] - NOON) for told in case.published(SWEEP_REQUESTED)] == [
         ("2026-11-12T12:00:00Z", 0),
         ("2026-11-12T13:00:00Z", HOUR_MS),
         ("2026-11-12T17:00:00Z", 5 * HOUR_MS + MINUTE),
     ]
-    assert other.told(SWEEP_REQUESTED) == []
+    assert other.published(SWEEP_REQUESTED) == []
 
 
 async def test_a_sweep_is_asked_for_again_until_the_broker_has_it():

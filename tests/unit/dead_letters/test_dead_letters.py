@@ -68,7 +68,7 @@ class Producer:
         future.set_result(Position(topic, partition or 0, len(self.taken)))
         return future
 
-    def told(self) -> list[dict[str, Any]]:
+    def published(self) -> list[dict[str, Any]]:
         """The events of the traces."""
         return [CODEC.decode(HANDLED, value) for topic, value, _, _ in self.taken if topic == HANDLED]
 
@@ -138,7 +138,7 @@ async def test_a_redrive_is_traced():
     producer = Producer()
     outcome = await handler(producer, note="mended").redrive(each(letter(ORIGIN, ("dlq_reason", b"x"))), again=False)
     assert outcome.redriven == [(Position("feeds.user-active.dlq", 0, 3), Position("feeds.user-active", 2, 1))]
-    assert producer.told() == [
+    assert producer.published() == [
         {
             "topic": "feeds.user-active", "letter": "feeds.user-active.dlq/0/3", "action": "redriven", "count": 1,
             "position": "feeds.user-active/2/1", "reason": "x", "changed": [], "by": "ada@here", "note": "mended",
@@ -170,7 +170,7 @@ async def test_what_the_broker_took_is_told_though_it_did_not_take_all():
     producer = Producer("feeds.user-active")
     with pytest.raises(UnavailableError, match="1 dead letters were sent again"):
         await handler(producer).redrive(each(letter(ORIGIN), letter(ORIGIN, offset=4)), again=False)
-    assert [event["letter"] for event in producer.told()] == ["feeds.user-active.dlq/0/3"]
+    assert [event["letter"] for event in producer.published()] == ["feeds.user-active.dlq/0/3"]
 
 
 async def test_a_reading_that_fails_leaves_the_traces_of_what_was_sent():
@@ -183,7 +183,7 @@ async def test_a_reading_that_fails_leaves_the_traces_of_what_was_sent():
 
     with pytest.raises(UnavailableError, match="Kafka sent nothing"):
         await handler(producer).redrive(broken(), again=False)
-    assert len(producer.told()) == 1
+    assert len(producer.published()) == 1
 
 
 def test_nothing_is_done_where_no_trace_can_be_left():
@@ -203,7 +203,7 @@ async def test_an_edit_is_checked_keyed_and_traced():
     topic, _, headers, partition = producer.taken[0]
     assert (topic, partition) == ("feeds.user-active", None)
     assert (header(headers, "dlq_edited"), header(headers, "ce_id")) == ("user_id,ts", f"1-edited-{NOW_MS}")
-    told = producer.told()[0]
+    told = producer.published()[0]
     assert (told["action"], told["changed"]) == ("edited", ["user_id", "ts"])
 
 

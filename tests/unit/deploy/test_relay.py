@@ -87,7 +87,7 @@ def encrypted(plain: socket.socket, certificates: Certificates) -> ssl.SSLSocket
     return context.wrap_socket(plain, server_hostname="127.0.0.1")
 
 
-def told(client: socket.socket, length: int) -> bytes:
+def published(client: socket.socket, length: int) -> bytes:
     """So many bytes, fewer if the connection ends before."""
     found = b""
     while len(found) < length and (data := client.recv(length - len(found))):
@@ -123,12 +123,12 @@ def test_postgresqls_clients_ask_for_tls_first(port: int, certificates: Certific
     with connected(port) as plain:
         if before:
             plain.sendall(before)
-            assert told(plain, 1) == b"N"
+            assert published(plain, 1) == b"N"
         plain.sendall(SSL_REQUEST)
-        assert told(plain, 1) == b"S"
+        assert published(plain, 1) == b"S"
         with encrypted(plain, certificates) as client:
             client.sendall(b"startup")
-            assert told(client, 7) == b"startup"
+            assert published(client, 7) == b"startup"
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_a_server_that_is_away_is_a_closed_connection(port: int, echo: Echo, cer
     echo.path.with_name("gone").rename(echo.path)
     with encrypted(connected(port), certificates) as client:
         client.sendall(b"again")
-        assert told(client, 5) == b"again"
+        assert published(client, 5) == b"again"
 
 
 def test_a_set_of_certificates_is_kept_until_it_nears_its_end(tmp_path: Path):

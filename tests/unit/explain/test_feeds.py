@@ -45,7 +45,7 @@ class Story:
         advanced = {"channel_id": channel, "head": seq, "arrived_at": T + at}
         self.log.add("feeds.channel-advanced", channel, T + at + 5, advanced, position)
 
-    def told(self, channel: str, head: int, at: int, *, users: tuple[str, ...] = (USER,)) -> None:
+    def published(self, channel: str, head: int, at: int, *, users: tuple[str, ...] = (USER,)) -> None:
         """A channel found dirty, and its subscribers told a moment later."""
         dirty = {"channel_id": channel, "head": head, "dirty_since": T, "tick": 7, "now": T + at}
         cause = self.log.add("feeds.channel-dirty", channel, T + at, dirty)
@@ -112,7 +112,7 @@ def test_the_chain_leads_from_the_first_insight_to_the_feed(story: Story) -> Non
     """Every step is there with its place in the log, and with the time to the next."""
     story.insight("c", 1, 0)
     story.insight("c", 2, 100)
-    story.told("c", 2, 1_000)
+    story.published("c", 2, 1_000)
     story.rebuilt(2_000)
     tree = story.tree(NovelChannel("c", 0, 2))
     assert _kinds(tree) == ["insight", "advance", "dirty", "novelty", "request", "rebuild", "bump", "served"]
@@ -128,7 +128,7 @@ def test_first_and_last_insight_of_a_channel_are_followed(story: Story) -> None:
     """The first made it pending, the last is how far the version reaches; what lies between is counted."""
     for seq in range(1, 6):
         story.insight("c", seq, seq * 10)
-    story.told("c", 5, 1_000)
+    story.published("c", 5, 1_000)
     story.rebuilt(2_000)
     (novelty,) = _request(story.tree(NovelChannel("c", 0, 5))).causes
     assert novelty.numbers["new"] == 5
@@ -139,10 +139,10 @@ def test_first_and_last_insight_of_a_channel_are_followed(story: Story) -> None:
 def test_an_insight_that_came_after_the_request_is_said_to_have_been_taken_along(story: Story) -> None:
     """It is no cause of the request: it stands below the rebuild that took it along, and the chain does not lead to it."""
     story.insight("c", 1, 0)
-    story.told("c", 1, 1_000)
+    story.published("c", 1, 1_000)
     story.insight("late", 1, 1_500)
     story.rebuilt(2_000)
-    story.told("late", 1, 2_010)
+    story.published("late", 1, 2_010)
     tree = story.tree(NovelChannel("late", 0, 1), NovelChannel("c", 0, 1))
     assert [step.numbers["channel_id"] for step in _request(tree).causes] == ["c"]
     _, late = tree.causes[0].causes[0].causes
@@ -155,10 +155,10 @@ def test_an_insight_that_came_after_the_request_is_said_to_have_been_taken_along
 def test_no_cause_is_later_than_its_effect(story: Story, told_at: int) -> None:
     """What was told after the rebuild had taken it along caused nothing; the insight itself did, and is still there."""
     story.insight("c", 1, 0)
-    story.told("c", 1, 1_000)
+    story.published("c", 1, 1_000)
     story.rebuilt(2_000)
     story.insight("late", 1, 1_990)
-    story.told("late", 1, told_at)
+    story.published("late", 1, told_at)
     tree = Explanation("", 1, "", story.tree(NovelChannel("c", 0, 1), NovelChannel("late", 0, 1))).tree
     assert_in_order(tree)
     rebuild = tree.causes[0].causes[0]
@@ -169,7 +169,7 @@ def test_no_cause_is_later_than_its_effect(story: Story, told_at: int) -> None:
 def test_events_of_one_rebuild_may_reach_the_broker_in_any_order(story: Story) -> None:
     """The bump overtook the end of the rebuild, and the feed's own bump that of its clusters: other relays carried them."""
     story.insight("c", 1, 0)
-    story.told("c", 1, 1_000)
+    story.published("c", 1, 1_000)
     story.rebuilt(2_000, clusters_at=30, feed_at=20)
     tree = Explanation("", 1, "", story.tree(NovelChannel("c", 0, 1))).tree
     assert _kinds(tree) == ["insight", "advance", "dirty", "novelty", "request", "rebuild", "bump", "served"]
@@ -208,8 +208,8 @@ def assert_in_order(tree: Step, limit_ms: float = math.inf) -> None:
 def test_another_users_novelty_is_not_taken_for_it(story: Story) -> None:
     """The record must name this user, not one whose id contains it or stands in the same record."""
     story.insight("c", 1, 0)
-    story.told("c", 1, 500, users=("alice2", "bob"))
-    story.told("c", 1, 900)
+    story.published("c", 1, 500, users=("alice2", "bob"))
+    story.published("c", 1, 900)
     story.rebuilt(2_000)
     (novelty,) = _request(story.tree(NovelChannel("c", 0, 1))).causes
     assert novelty.at_ms == T + 903
@@ -218,7 +218,7 @@ def test_another_users_novelty_is_not_taken_for_it(story: Story) -> None:
 def test_a_subscription_leads_to_what_was_there_before_it(story: Story) -> None:
     """Who subscribes later is told by the subscription; what came before the channel's head is still shown."""
     story.insight("c", 1, 0)
-    story.told("c", 1, 100, users=("bob", USER))  # who had left the channel since, and comes back
+    story.published("c", 1, 100, users=("bob", USER))  # who had left the channel since, and comes back
     subscribed = story.log.add("feeds.subscription-changed", USER, T + 5_000, _subscription())
     changed = story.log.add("feeds.user-changed", USER, T + 5_005, _changed(subscribed=["c"]), subscribed)
     story.novelty("c", 1, 5_010, changed)
@@ -269,7 +269,7 @@ def test_what_the_log_does_not_hold_is_said_to_be_missing(story: Story) -> None:
 def test_a_feed_that_nobody_has_read_is_not_built(story: Story) -> None:
     """The version of its clusters is explained all the same."""
     story.insight("c", 1, 0)
-    story.told("c", 1, 1_000)
+    story.published("c", 1, 1_000)
     story.rebuilt(2_000)
     tree = story.tree(NovelChannel("c", 0, 1), is_built=False)
     assert "next reader" in tree.missing

@@ -48,7 +48,7 @@ def evolve(previous, present, *, before=(), now=(), version: int = VERSION) -> E
     return match_clusters(previous, previous_ids, present, present_ids, version)
 
 
-def told(evolved: Evolution) -> dict[tuple[str, str], ClusterChange]:
+def published(evolved: Evolution) -> dict[tuple[str, str], ClusterChange]:
     """The changes by kind and cluster."""
     by_name = {(one.kind.value, one.cluster_id): one for one in evolved.changes}
     assert len(by_name) == len(evolved.changes)
@@ -324,7 +324,7 @@ def test_an_empty_version_lets_every_cluster_die():
     """Without clusters now all died: of insights that are still there none expired."""
     evolved = evolve([cluster("old", ids("a", 4))], [], now=ids("a", 3))
     assert evolved.clusters == ()
-    assert told(evolved) == {("died", "old"): ClusterChange("old", ChangeKind.DIED, 0, 4, 0, 0, 4, 1, 0.0)}
+    assert published(evolved) == {("died", "old"): ClusterChange("old", ChangeKind.DIED, 0, 4, 0, 0, 4, 1, 0.0)}
 
 
 def test_nothing_becomes_nothing():
@@ -349,7 +349,7 @@ def test_two_clusters_merge_into_the_one_that_is_most_of_it():
     evolved = evolve([cluster("large", ids("a", 12)), cluster("small", ids("b", 6))], [ids("a", 12) + ids("b", 6)])
     assert [one.cluster_id for one in evolved.clusters] == ["large"]
     assert evolved.clusters[0].since == (1,) * 12 + (VERSION,) * 6
-    events = told(evolved)
+    events = published(evolved)
     assert set(events) == {("merged", "large"), ("grew", "large"), ("died", "small")}
     assert numbers(events["merged", "large"]) == numbers(events["grew", "large"]) == (18, 12, 6, 0, 0, 0)
     assert events["merged", "large"].related == ("small",)
@@ -361,16 +361,16 @@ def test_a_cluster_of_which_less_than_half_came_did_not_merge():
     """Two of five in the survivor: no merge, and the one that died names nobody."""
     old = [cluster("large", ids("a", 12)), cluster("small", ids("b", 5))]
     evolved = evolve(old, [ids("a", 12) + ids("b", 2)], now=ids("b", 5))
-    assert set(told(evolved)) == {("grew", "large"), ("died", "small")}
-    assert told(evolved)["died", "small"].related == ()
+    assert set(published(evolved)) == {("grew", "large"), ("died", "small")}
+    assert published(evolved)["died", "small"].related == ()
 
 
 def test_a_cluster_that_nearly_all_expired_did_not_merge():
     """Two of fourteen are left and both are in the survivor: it died of its age, and names nobody."""
     old = [cluster("large", ids("a", 12)), cluster("small", ids("b", 14))]
     evolved = evolve(old, [ids("a", 12) + ids("b", 2)])
-    assert set(told(evolved)) == {("grew", "large"), ("died", "small")}
-    assert told(evolved)["died", "small"].related == ()
+    assert set(published(evolved)) == {("grew", "large"), ("died", "small")}
+    assert published(evolved)["died", "small"].related == ()
 
 
 def test_the_older_of_two_equals_goes_on():
@@ -406,8 +406,8 @@ def test_two_left_over_in_one_component_do_not_become_one():
     # Every index is 0.3 to 1/3, so four pairs beat any three, and old2 is left over as is the last of the present.
     evolved = evolve(old, [joint(1, name) for name in "13489"], version=10)
     assert [one.cluster_id for one in evolved.clusters][:4] == ["old1", "old3", "old4", "old9"]
-    assert told(evolved)["died", "old2"].related == ("old1",)
-    assert told(evolved)["born", evolved.clusters[4].cluster_id].related == ("old9",)
+    assert published(evolved)["died", "old2"].related == ("old1",)
+    assert published(evolved)["born", evolved.clusters[4].cluster_id].related == ("old9",)
 
 
 def test_a_cluster_splits_and_goes_on_in_its_larger_part():
@@ -416,7 +416,7 @@ def test_a_cluster_splits_and_goes_on_in_its_larger_part():
     part, rest = evolved.clusters
     assert rest.cluster_id == "old"
     assert (part.born_version, part.since) == (VERSION, (VERSION,) * 8)
-    events = told(evolved)
+    events = published(evolved)
     assert set(events) == {("split", "old"), ("shrank", "old"), ("born", part.cluster_id)}
     assert events["split", "old"].related == (part.cluster_id,)
     assert events["born", part.cluster_id].related == ("old",)
@@ -438,7 +438,7 @@ def test_a_cluster_that_falls_into_four_splits_and_dies():
     old = cluster("old", ids("a", 12))
     quarters = [ids("a", 12)[start : start + 3] for start in range(0, 12, 3)]
     evolved = evolve([old], quarters)
-    events = told(evolved)
+    events = published(evolved)
     parts = tuple(sorted(one.cluster_id for one in evolved.clusters))
     assert events["split", "old"].related == events["died", "old"].related == parts
     assert numbers(events["split", "old"]) == numbers(events["died", "old"]) == (0, 12, 0, 0, 12, 0)
@@ -451,10 +451,10 @@ def test_a_cluster_that_falls_into_four_splits_and_dies():
 def test_a_part_of_less_than_a_quarter_or_of_one_insight_is_no_split():
     """Four of twenty elsewhere is a loss; so is one of four, which is a quarter but a stray."""
     large = evolve([cluster("old", ids("a", 20))], [ids("a", 16), [*ids("a", 20)[16:], "n"]])
-    assert {kind for kind, _ in told(large)} == {"shrank", "born"}
-    assert told(large)["born", large.clusters[1].cluster_id].related == ()
+    assert {kind for kind, _ in published(large)} == {"shrank", "born"}
+    assert published(large)["born", large.clusters[1].cluster_id].related == ()
     small = evolve([cluster("old", ids("a", 4))], [ids("a", 3), ["a00003", "n1", "n2"]])
-    assert {kind for kind, _ in told(small)} == {"shrank", "born"}
+    assert {kind for kind, _ in published(small)} == {"shrank", "born"}
 
 
 def test_four_equal_clusters_in_one_are_a_new_one():
@@ -463,7 +463,7 @@ def test_four_equal_clusters_in_one_are_a_new_one():
     old = [cluster(f"c{name}", group) for name, group in zip("abcd", groups, strict=True)]
     evolved = evolve(old, [list(itertools.chain(*groups))])
     born = evolved.clusters[0].cluster_id
-    events = told(evolved)
+    events = published(evolved)
     assert events["born", born].related == ("ca", "cb", "cc", "cd")
     assert all(events["died", one.cluster_id].related == (born,) for one in old)
     assert len(events) == 5
@@ -474,7 +474,7 @@ def test_a_part_that_joins_another_cluster_is_told_of_both():
     one, other = cluster("one", ids("a", 20)), cluster("other", ids("b", 20))
     evolved = evolve([one, other], [ids("a", 12), ids("b", 20) + ids("a", 20)[12:]])
     assert [cluster.cluster_id for cluster in evolved.clusters] == ["one", "other"]
-    events = told(evolved)
+    events = published(evolved)
     assert set(events) == {("split", "one"), ("shrank", "one"), ("grew", "other")}
     assert events["split", "one"].related == ("other",)
 
@@ -485,7 +485,7 @@ def test_a_cluster_whose_insights_all_turned_over_is_another():
     (one,) = evolved.clusters
     assert [(change.kind, change.related) for change in evolved.changes] == [("born", ()), ("died", ())]
     assert one.cluster_id != "old"
-    assert numbers(told(evolved)["died", "old"]) == (0, 6, 0, 0, 6, 6)
+    assert numbers(published(evolved)["died", "old"]) == (0, 6, 0, 0, 6, 6)
 
 
 def test_an_even_exchange_is_told_as_grown():
@@ -499,7 +499,7 @@ def test_a_loss_to_the_window_is_no_news_and_a_loss_to_noise_is():
     old = [cluster("aged", ids("a", 6)), cluster("thinned", ids("b", 6))]
     evolved = evolve(old, [ids("a", 6)[1:], ids("b", 6)[1:]], now=["b00000"])
     assert [one.changed_version for one in evolved.clusters] == [1, VERSION]
-    assert {kind for kind, _ in told(evolved)} == {"shrank"}
+    assert {kind for kind, _ in published(evolved)} == {"shrank"}
     assert new_since(evolved.clusters, VERSION - 1) == (UnreadCluster("thinned", False, ()),)
 
 

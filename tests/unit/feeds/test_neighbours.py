@@ -80,10 +80,10 @@ def test_a_row_of_ties_is_cut_in_the_order_of_the_keys():
     """A point equally near to more others than a block may list still gets the first of them, and no more."""
     corner = np.zeros((1, 800), dtype=np.float32)
     corner[0, 0] = 1
-    around = np.eye(800, dtype=np.float32)[1:]
-    around[:, 0] = 1
-    distinct = Distinct.of(np.concatenate([corner, around]))
-    assert len(around) > CANDIDATES_PER_NEIGHBOUR * (NEIGHBOURS + SPARES)
+    context = np.eye(800, dtype=np.float32)[1:]
+    context[:, 0] = 1
+    distinct = Distinct.of(np.concatenate([corner, context]))
+    assert len(context) > CANDIDATES_PER_NEIGHBOUR * (NEIGHBOURS + SPARES)
     assert listed(find_neighbours(distinct)) == brute_force(distinct, NEIGHBOURS + SPARES)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from highwater.api.core.auth import key_id_of, parse_api_keys
 from highwater.api.core.rate_limits import _Judged, limit_headers
-from highwater.connectors.identity.rate_limits import _Asked, _tell
+from highwater.connectors.identity.rate_limits import _Counted, _tell
 from highwater.streams.identity.rate_limits import WINDOW_SECONDS, Verdict, decide, minute_of
 
 # From 1970 to 2100.
@@ -92,7 +92,7 @@ def test_an_api_key_is_counted_by_a_hash():
 async def test_counted_together_is_counted_one_by_one(asked: list[tuple[str | None, str | None]], held: dict[str, int]):
     """Whoever shares a round trip has the number that an INCR of its own, in the order of asking, would have given."""
     loop = asyncio.get_running_loop()
-    waiting = [_Asked(key, user and f"user:{user}", None, None, loop.create_future()) for key, user in asked]
+    waiting = [_Counted(key, user and f"user:{user}", None, None, loop.create_future()) for key, user in asked]
     expected, numbers = [], Counter(held)
     for one in waiting:
         numbers.update(one.counters)

@@ -99,7 +99,7 @@ async def hub(streams: Streams, jobs: Jobs) -> Any:
     await made.close()
 
 
-async def told(frames: Any) -> list[str]:
+async def published(frames: Any) -> list[str]:
     """What a listener is told next: event types and numbers."""
     found = await asyncio.wait_for(anext(frames), 5)
     return [f"{json.loads(frame.text)['event_type']} {frame.seq}" for frame in found]
@@ -120,11 +120,11 @@ async def test_a_failed_job_that_goes_on_is_told_further(streams: Streams, jobs:
     jobs.found[JOB] = job(2, "pending")
     with hub.listening(JOB, 0) as listener:
         frames = listener.frames()
-        assert await told(frames) == ["error 1"]
+        assert await published(frames) == ["error 1"]
         streams.entries[JOB] += [entry(2, "job_restarted"), entry(3, "error")]
         jobs.found[JOB] = job(3, "failed")
         streams.woken.put_nowait(JOB)
-        assert await told(frames) == ["job_restarted 2", "error 3"]
+        assert await published(frames) == ["job_restarted 2", "error 3"]
         with pytest.raises(StopAsyncIteration):
             await anext(frames)
 
@@ -156,12 +156,12 @@ async def test_a_listener_goes_on_with_what_is_read_for_all(hub, streams):
     streams.entries[JOB] = [entry(1), entry(2)]
     with hub.listening(JOB, 0) as first, hub.listening(JOB, 1) as second:
         one, two = first.frames(), second.frames()
-        assert await told(one) == ["slide_completed 1", "slide_completed 2"]
-        assert await told(two) == ["slide_completed 2"]
+        assert await published(one) == ["slide_completed 1", "slide_completed 2"]
+        assert await published(two) == ["slide_completed 2"]
         reads = len(streams.reads)
         streams.entries[JOB].append(entry(3, "generation_done"))
         streams.woken.put_nowait(JOB)
-        assert await told(one) == await told(two) == ["generation_done 3"]
+        assert await published(one) == await published(two) == ["generation_done 3"]
         assert len(streams.reads) == reads + 1
         with pytest.raises(StopAsyncIteration):
             await anext(one)
@@ -172,14 +172,14 @@ async def test_a_wake_up_of_another_job_is_not_looked_at(hub, streams):
     streams.entries[JOB] = [entry(1)]
     with hub.listening(JOB, 0) as listener:
         frames = listener.frames()
-        await told(frames)
+        await published(frames)
         reads = len(streams.reads)
         streams.woken.put_nowait("other")
         await asyncio.sleep(0.05)
         assert len(streams.reads) == reads
         streams.entries[JOB].append(entry(2))
         streams.woken.put_nowait(JOB)
-        assert await told(frames) == ["slide_completed 2"]
+        assert await published(frames) == ["slide_completed 2"]
         assert len(streams.reads) == reads + 1
 
 
@@ -189,7 +189,7 @@ async def test_holes_are_told_wherever_they_are(hub, streams, jobs):
     jobs.found[JOB] = job(7)
     with hub.listening(JOB, 0) as first, hub.listening(JOB, 4) as second:
         expected = ["gap 2", "snapshot 2", "slide_completed 3", "slide_completed 4", "gap 6", "snapshot 6"]
-        got, other = await asyncio.gather(told(first.frames()), told(second.frames()))
+        got, other = await asyncio.gather(published(first.frames()), published(second.frames()))
         assert got == [*expected, "slide_completed 7"]
         assert other == ["gap 6", "snapshot 6", "slide_completed 7"]
 
@@ -200,7 +200,7 @@ async def test_a_hole_waits_for_postgres(hub, streams, jobs):
     jobs.found[JOB], jobs.is_up = job(2), False
     with hub.listening(JOB, 0) as listener:
         frames = listener.frames()
-        waiting = asyncio.ensure_future(told(frames))
+        waiting = asyncio.ensure_future(published(frames))
         await asyncio.sleep(0.05)
         assert not waiting.done()
         jobs.is_up = True
@@ -213,13 +213,13 @@ async def test_a_stream_that_is_gone_is_told_once(hub, streams, jobs):
     jobs.found[JOB] = job(5, updated_ms=NOW_MS - 1_000)
     with hub.listening(JOB, 2) as listener:
         frames = listener.frames()
-        waiting = asyncio.ensure_future(told(frames))
+        waiting = asyncio.ensure_future(published(frames))
         await asyncio.sleep(0.05)
         assert not waiting.done()
         jobs.found[JOB] = job(5, updated_ms=NOW_MS - 10_000)
         streams.woken.put_nowait(JOB)
         assert await waiting == ["gap 5", "snapshot 5"]
-        waiting = asyncio.ensure_future(told(frames))
+        waiting = asyncio.ensure_future(published(frames))
         streams.woken.put_nowait(JOB)
         await asyncio.sleep(0.05)
         assert not waiting.done()
@@ -236,7 +236,7 @@ async def test_redis_away_skips_nothing(hub, streams, monkeypatch):
     streams.entries[JOB] = [entry(seq) for seq in range(1, 100)]
     streams.is_up = False
     with hub.listening(JOB, 0) as listener:
-        waiting = asyncio.ensure_future(told(listener.frames()))
+        waiting = asyncio.ensure_future(published(listener.frames()))
         await asyncio.sleep(0.1)
         assert not waiting.done()
         streams.is_up = True
@@ -248,7 +248,7 @@ async def test_nobody_listens_and_nothing_is_read(hub, streams):
     streams.entries[JOB] = [entry(1)]
     for _ in range(2):
         with hub.listening(JOB, 0) as listener:
-            assert await told(listener.frames()) == ["slide_completed 1"]
+            assert await published(listener.frames()) == ["slide_completed 1"]
         assert (hub._channels, hub._tasks) == ({}, [])
 
 

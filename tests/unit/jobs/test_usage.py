@@ -228,7 +228,7 @@ class Case:
         """A tick."""
         await self.take(TICK, {"number": now // 30_000, "now": now})
 
-    def told(self) -> list[tuple[str, int, int]]:
+    def published(self) -> list[tuple[str, int, int]]:
         """What was told: organization, last number, cents."""
         return [(e["organization_id"], e["upto_seq"], e["cost_cents"]) for t, e, _ in self.sent if t == USAGE_FLUSHED]
 
@@ -240,14 +240,14 @@ async def test_totals_are_told_when_a_tick_crosses_a_quarter():
     for seq in (1, 2):
         await case.take(USAGE_RECORDED, used(seq))
     await case.tick(NOON + 14 * MINUTE)
-    assert case.told() == []
+    assert case.published() == []
     await case.tick(NOON + 15 * MINUTE + 5_000)
-    assert case.told() == [("acme", 2, 58)]
+    assert case.published() == [("acme", 2, 58)]
     await case.tick(NOON + 30 * MINUTE)
-    assert case.told() == [("acme", 2, 58)]
+    assert case.published() == [("acme", 2, 58)]
     await case.take(USAGE_RECORDED, used(3))
     await case.tick(NOON + 45 * MINUTE)
-    assert case.told() == [("acme", 2, 58), ("acme", 3, 87)]
+    assert case.published() == [("acme", 2, 58), ("acme", 3, 87)]
 
 
 async def test_restarts_between_flushes_change_nothing():
@@ -260,9 +260,9 @@ async def test_restarts_between_flushes_change_nothing():
         if seq < 3:
             case.restart()
             await case.tick(NOON + seq * 2 * MINUTE)
-    assert case.told() == []
+    assert case.published() == []
     await case.tick(NOON + 15 * MINUTE)
-    assert case.told() == [("acme", 3, 87)]
+    assert case.published() == [("acme", 3, 87)]
 
 
 async def test_rows_are_written_after_the_acknowledgement():
@@ -308,9 +308,9 @@ async def test_a_tick_touches_no_more_than_its_bound():
     for number in range(ROWS_PER_TICK_MAX + 3):
         await case.take(USAGE_RECORDED, used(1, org=f"org-{number:05d}"))
     await case.tick(NOON)
-    assert len(case.told()) == ROWS_PER_TICK_MAX
+    assert len(case.published()) == ROWS_PER_TICK_MAX
     await case.tick(NOON + 30_000)
-    assert len(case.told()) == len(set(case.told())) == ROWS_PER_TICK_MAX + 3
+    assert len(case.published()) == len(set(case.published())) == ROWS_PER_TICK_MAX + 3
 
 
 async def test_a_row_that_was_left_over_is_not_put_off():
@@ -320,10 +320,10 @@ async def test_a_row_that_was_left_over_is_not_put_off():
     for number in range(ROWS_PER_TICK_MAX + 1):
         await case.take(USAGE_RECORDED, used(1, org=f"org-{number:05d}"))
     await case.tick(NOON)
-    (left,) = {f"org-{number:05d}" for number in range(ROWS_PER_TICK_MAX + 1)} - {org for org, _, _ in case.told()}
+    (left,) = {f"org-{number:05d}" for number in range(ROWS_PER_TICK_MAX + 1)} - {org for org, _, _ in case.published()}
     await case.take(USAGE_RECORDED, used(2, org=left))
     await case.tick(NOON + 30_000)
-    assert case.told()[-1] == (left, 2, 58)
+    assert case.published()[-1] == (left, 2, 58)
 
 
 async def test_what_is_to_be_told_is_known_after_a_restart():
@@ -334,9 +334,9 @@ async def test_what_is_to_be_told_is_known_after_a_restart():
     await case.take(USAGE_RECORDED, used(1, org="umbrella"))
     case.restart()
     await case.tick(NOON + 14 * MINUTE)
-    assert case.told() == []
+    assert case.published() == []
     await case.tick(NOON + 15 * MINUTE)
-    assert sorted(case.told()) == [("acme", 1, 29), ("umbrella", 1, 29)]
+    assert sorted(case.published()) == [("acme", 1, 29), ("umbrella", 1, 29)]
 
 
 async def test_a_usage_that_is_none_is_put_aside():

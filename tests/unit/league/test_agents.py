@@ -58,7 +58,7 @@ class Case(Driver):
         }
         await self.publish(CHANGED, {**event, **more})
 
-    def told(self, topic: str, reason: str = "match-changed") -> list[Any]:
+    def published(self, topic: str, reason: str = "match-changed") -> list[Any]:
         """What was sent to a topic; of refreshes those of one reason."""
         return [event for event in self.sent(topic) if topic != REFRESH or event["reason"] == reason]
 
@@ -82,7 +82,7 @@ async def test_a_tick_is_written_after_the_acknowledgement():
     case.hold()
     waiting = asyncio.create_task(case.tick(OPENS))
     await case.until_sent()
-    assert case.told(PREWARM)
+    assert case.published(PREWARM)
     assert season_key("s") not in case.rows
     assert case.ticks == {}
     case.release()
@@ -98,7 +98,7 @@ async def test_a_repetition_is_told_again():
     row = dict(case.rows)
     await case.change(revision=5)
     await case.change(revision=4, kickoff=KICKOFF + HOUR)
-    assert len(case.told(REFRESH)) == 3
+    assert len(case.published(REFRESH)) == 3
     assert case.rows == row
 
 
@@ -109,13 +109,13 @@ async def test_after_a_restart_only_what_is_still_due_is_told():
     await case.tick(OPENS)
     case.restart()
     await case.tick(OPENS + MINUTE)
-    assert len(case.told(PREWARM)) == 1
+    assert len(case.published(PREWARM)) == 1
     case.restart()
     await case.tick(KICKOFF + 6 * HOUR)
     case.restart()
     await case.tick(KICKOFF + 7 * HOUR)
-    assert [event["dropped"] for event in case.told(REFRESH, "match-over")] == [["md:m:live"]]
-    assert len(case.told(PREWARM)) == 1
+    assert [event["dropped"] for event in case.published(REFRESH, "match-over")] == [["md:m:live"]]
+    assert len(case.published(PREWARM)) == 1
 
 
 async def test_one_worker_tells_start_and_end():
@@ -124,8 +124,8 @@ async def test_one_worker_tells_start_and_end():
     await case.change()
     for now in (OPENS - MINUTE, OPENS, KICKOFF, KICKOFF + 5 * HOUR - MINUTE, KICKOFF + 5 * HOUR, KICKOFF + 6 * HOUR):
         await case.tick(now)
-    assert [event["requested_at"] for event in case.told(PREWARM)] == [OPENS]
-    assert [event["planned_at"] for event in case.told(REFRESH, "match-over")] == [KICKOFF + 5 * HOUR]
+    assert [event["requested_at"] for event in case.published(PREWARM)] == [OPENS]
+    assert [event["planned_at"] for event in case.published(REFRESH, "match-over")] == [KICKOFF + 5 * HOUR]
 
 
 async def test_what_was_told_is_not_in_the_index():
@@ -148,13 +148,13 @@ async def test_a_tick_deals_with_a_bounded_number_of_matches():
     for number in range(count):
         await case.change(str(number), kickoff=KICKOFF - 900 * HOUR, revision=number + 1)
     await case.tick(KICKOFF)
-    (first,) = case.told(REFRESH, "match-over")
+    (first,) = case.published(REFRESH, "match-over")
     assert len(first["dropped"]) == MATCHES_PER_TICK_MAX
     await case.tick(KICKOFF + MINUTE)
     await case.tick(KICKOFF + 2 * MINUTE)
-    dropped = [key for event in case.told(REFRESH, "match-over") for key in event["dropped"]]
+    dropped = [key for event in case.published(REFRESH, "match-over") for key in event["dropped"]]
     assert len(dropped) == len(set(dropped)) == count
-    assert case.told(PREWARM) == []
+    assert case.published(PREWARM) == []
 
 
 async def test_a_repeated_tick_does_nothing():
@@ -164,6 +164,6 @@ async def test_a_repeated_tick_does_nothing():
     await case.change()
     await case.tick(OPENS + MINUTE)
     await case.tick(OPENS)
-    assert case.told(PREWARM) == []
+    assert case.published(PREWARM) == []
     await case.tick(OPENS + 2 * MINUTE)
-    assert len(case.told(PREWARM)) == 1
+    assert len(case.published(PREWARM)) == 1

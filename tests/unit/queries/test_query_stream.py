@@ -59,7 +59,7 @@ class Hub(QueryHub):
         return RawRecord(0, offset, user.encode(), self.codec.encode(TOPIC, event))
 
 
-def told(subscriber: Subscriber) -> list[str]:
+def published(subscriber: Subscriber) -> list[str]:
     """The ids of what waits for a socket."""
     messages: list[dict[str, Any]] = []
     while not subscriber.waiting.empty():
@@ -84,8 +84,8 @@ async def test_who_comes_while_a_batch_waits_for_its_answers_is_told_of_all_of_i
     ada = await hub.join(ADA)
     hub.newcomers, hub.away = [BOB], 1
     await hub._tell([hub.record(0, "b", BOB), hub.record(1, "a", ADA), hub.record(2, "c", BOB)])
-    assert told(ada) == at(1)
-    assert told(hub.joined[0]) == at(0, 2)
+    assert published(ada) == at(1)
+    assert published(hub.joined[0]) == at(0, 2)
     assert hub._places[0] == 3
 
 
@@ -94,7 +94,7 @@ async def test_a_batch_asks_once_and_of_those_who_listen_only():
     hub = Hub()
     ada = await hub.join(ADA)
     await hub._tell([hub.record(0, "a", ADA), RawRecord(0, 1, BOB.encode(), b"?"), hub.record(2, "b", ADA)])
-    assert (told(ada), hub.reads) == (at(0, 2), [[f"a/{ADA}", f"b/{ADA}"]])
+    assert (published(ada), hub.reads) == (at(0, 2), [[f"a/{ADA}", f"b/{ADA}"]])
 
 
 async def test_what_cannot_be_told_is_left_out():
@@ -112,7 +112,7 @@ async def test_what_cannot_be_told_is_left_out():
             hub.record(5, "b", ADA),
         ]
     )
-    assert (told(ada), hub.learned, hub._places[0]) == (at(5), [9], 6)
+    assert (published(ada), hub.learned, hub._places[0]) == (at(5), [9], 6)
 
 
 async def test_what_a_socket_knows_already_is_not_told_again():
@@ -121,7 +121,7 @@ async def test_what_a_socket_knows_already_is_not_told_again():
     ada = await hub.join(ADA)
     ada.next_offset = 2
     await hub._tell([hub.record(1, "a", ADA), hub.record(2, "b", ADA), hub.record(3, "b", ADA)])
-    assert told(ada) == at(2)
+    assert published(ada) == at(2)
 
 
 async def test_a_reader_that_is_too_slow_is_closed_and_told_nothing_more(monkeypatch: pytest.MonkeyPatch):
@@ -131,6 +131,6 @@ async def test_a_reader_that_is_too_slow_is_closed_and_told_nothing_more(monkeyp
     ada = await hub.join(ADA)
     await hub._tell([hub.record(offset, f"r{offset}", ADA) for offset in range(3)])
     assert ada.closed.result()[0] == 1013
-    assert told(ada) == at(0, 1)
+    assert published(ada) == at(0, 1)
     await hub._tell([hub.record(3, "late", ADA)])
-    assert told(ada) == []
+    assert published(ada) == []

@@ -14,7 +14,7 @@ def _ended(request_id: str, offset: int) -> Ended:
 def test_no_piece_comes_behind_its_answer():
     """Those of the next answer do."""
 
-    async def told() -> list[str]:
+    async def published() -> list[str]:
         socket = Subscriber("u", 0, 0, is_live=True)
         socket.offer_delta("first", "piece 1")
         socket.offer(_ended("first", 4), "answer 1")
@@ -22,7 +22,7 @@ def test_no_piece_comes_behind_its_answer():
         socket.offer_delta("second", "piece 3")
         return [socket.waiting.get_nowait() for _ in range(socket.waiting.qsize())]
 
-    assert asyncio.run(told()) == ["piece 1", "answer 1", "piece 3"]
+    assert asyncio.run(published()) == ["piece 1", "answer 1", "piece 3"]
 
 
 def test_pieces_never_send_a_slow_socket_away():

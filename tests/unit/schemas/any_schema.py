@@ -121,10 +121,10 @@ def _doubling(name: str, levels: int) -> dict[str, Any]:
     return dict(inner)
 
 
-def _within(levels: int, around: Any) -> Any:
+def _within(levels: int, context: Any) -> Any:
     inner: Any = "int"
     for _ in range(levels):
-        inner = around(inner)
+        inner = context(inner)
     return inner
 
 

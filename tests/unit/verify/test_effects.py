@@ -23,7 +23,7 @@ class Case:
         self.reports = Named({}, name)
         self.offset = 0
 
-    def told(self, topic: str, **event: Any) -> str:
+    def published(self, topic: str, **event: Any) -> str:
         """An event; its position."""
         record = Record(topic, 0, self.offset, NOON, None, b"", [])
         self.offset += 1
@@ -45,9 +45,9 @@ def status(status: str, revision: int) -> dict[str, Any]:
 def test_the_last_revision_counts_whatever_came_after_it():
     """An event that is told again after a crash takes nothing back; the difference names the event that it starts at."""
     case = Case("pipeline_runs")
-    case.told("queries.pipeline-stage", **status("NEW", 1))
-    last = case.told("queries.pipeline-stage", **status("COMPLETED", 2))
-    case.told("queries.pipeline-stage", **status("NEW", 1))
+    case.published("queries.pipeline-stage", **status("NEW", 1))
+    last = case.published("queries.pipeline-stage", **status("COMPLETED", 2))
+    case.published("queries.pipeline-stage", **status("NEW", 1))
     assert case.compared("r1", "COMPLETED", "t/0/0").differences == []
     (difference,) = case.compared("r1", "FAILED", "t/0/0").differences
     assert (difference.field, difference.expected, difference.found, difference.position) == (
@@ -68,9 +68,9 @@ def test_rows_of_a_user_who_was_erased_are_left_out_and_counted():
     """Marks begin anew with another life; those of others are compared."""
     case = Case("user_cluster_hwm")
     for user in ("u1", "u2"):
-        case.told("feeds.rebuild-finished", user_id=user, outcome="rebuilt", hwm={"c1": 9})
-    case.told("feeds.rebuild-finished", user_id="u2", outcome="rebuilt", hwm={"c1": 7})
-    case.told("feeds.user-changed", user_id="u1", erased=True)
+        case.published("feeds.rebuild-finished", user_id=user, outcome="rebuilt", hwm={"c1": 9})
+    case.published("feeds.rebuild-finished", user_id="u2", outcome="rebuilt", hwm={"c1": 7})
+    case.published("feeds.user-changed", user_id="u1", erased=True)
     erased = case.compared("u1", "c1", 3, None)
     assert (erased.compared, sum(erased.left_out.values())) == (0, 1)
     assert case.compared("u2", "c1", 9, None).differences == []
@@ -81,8 +81,8 @@ def test_a_version_is_that_of_its_bump():
     """With its tag, its cause and its time."""
     case = Case("resource_versions")
     bump = {"key": "feed:u1", "version": 2, "etag": "b", "caused_by": "t/0/5", "bumped_at": NOON}
-    case.told("cache.version-bumped", **bump)
-    case.told("cache.version-bumped", **{**bump, "version": 1, "etag": "a"})
+    case.published("cache.version-bumped", **bump)
+    case.published("cache.version-bumped", **{**bump, "version": 1, "etag": "a"})
     assert case.compared("feed:u1", 2, "b", "t/0/5", to_datetime(NOON), "t/0/5").differences == []
     found = case.compared("feed:u1", 2, "a", "t/0/5", to_datetime(NOON + 1), "t/0/5").differences
     assert [one.field for one in found] == ["etag", "changed_at"]
