@@ -10,8 +10,8 @@ The server: sockets without a browser keep pages open, and what its process hold
 from __future__ import annotations
 
 import argparse
+import ast
 import asyncio
-import json
 import re
 import statistics
 import uuid
@@ -32,13 +32,26 @@ from tests.browser.growth import Held, OpenPage, held_by
 HOUR_SECONDS = 3_600
 HOURS = 8
 # Pages of the console with the seconds between two of their refreshes.
-CONSOLE = {"/": 2.0, "/topics": 2.0, "/browse?topic=feeds.insight-ingested": 0.5, f"/user?id={READER}": 3.0}
-# Readers' pages with the longest pause between two of their requests, by which their clock is moved.
-READERS = {f"/read/league/{SEASON}": 30, f"/read/feed?user={READER}": 30}
+CONSOLE = {"/": 2.0, "/topics": 2.0, "/browse?topic=feeds.insight-ingested": 0.5}
+# Readers' pages with the step by which their clock is moved: less than the time limit of a request, which is of this clock too.
+READERS = {f"/read/league/{SEASON}": 5, f"/read/feed?user={READER}": 5}
 RECORDED, PARTS = 20, 4
 # Once an hour a result changes.
 CHANGED_EACH_SECONDS = 3_600
 SOCKETS, SAMPLE_SECONDS = 40, 15.0
+# Which requests of a page are not answered yet; its timers are those of the clock that is moved.
+_COUNTED = """
+const plain = window.fetch, later = window.setTimeout.bind(window);
+let open = 0;
+window.fetch = (...asked) => {
+  open += 1;
+  return plain(...asked).finally(() => { open -= 1; });
+};
+window.allAnswered = () => new Promise((done) => {
+  const look = () => open === 0 ? done() : later(look, 5);
+  look();
+});
+"""
 _QUERY = re.compile(r"query: (\{.*?\}),\n")
 
 
@@ -75,14 +88,15 @@ def moved_on(page: Any, seconds: int, hours: float, change: Callable[[int], None
     """A readers' page whose clock is moved on."""
     devtools = page.context.new_cdp_session(page)
     requests: list[str] = []
-    page.on("requestfinished", lambda request: requests.append(request.url))
+    # To a browser, a request that is answered with 304 has not finished.
+    page.on("response", lambda answer: requests.append(answer.url) if "part=" in answer.url else None)
 
     def move(steps: int) -> Held:
         for step in range(steps):
             if step * seconds % CHANGED_EACH_SECONDS == 0:
                 change(step)
             page.clock.run_for(seconds * 1_000)
-            page.wait_for_load_state("networkidle")
+            page.evaluate("allAnswered()")
         return held_by(devtools)
 
     held = [move(4)]
@@ -103,21 +117,22 @@ def changing(http: httpx.Client) -> Callable[[int], None]:
     return change
 
 
-def browsed(url: str, hours: float) -> Iterator[Growth]:
-    """Every page in a browser."""
+def browsed(url: str, hours: float, paths: Sequence[str]) -> Iterator[Growth]:
+    """These pages in a browser, one after another."""
     with httpx.Client(base_url=url, timeout=60) as http, sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        for path, pause in (*CONSOLE.items(), *READERS.items()):
+        for path in paths:
             page = chromium.new_context(base_url=url, viewport={"width": 1_360, "height": 900}).new_page()
             page.set_default_timeout(TIMEOUT_MS)
             if path in READERS:
+                page.add_init_script(_COUNTED)
                 page.clock.install()
             page.goto(path)
             if path in READERS:
-                found = moved_on(page, int(pause), hours, changing(http))
+                found = moved_on(page, READERS[path], hours, changing(http))
             else:
                 with flowing(url):
-                    found = shown_again(page, pause, hours)
+                    found = shown_again(page, CONSOLE[path], hours)
             yield found._replace(page=path)
             page.context.close()
         chromium.close()
@@ -139,7 +154,7 @@ async def opened(http: httpx.AsyncClient, url: str, path: str) -> socketio.Async
     """A page that is open without a browser: its socket takes updates and confirms them, as the library's script does."""
     found = _QUERY.search((await http.get(path)).text)
     assert found is not None, path
-    query = {**json.loads(found[1]), "document_id": str(uuid.uuid4()), "tab_id": str(uuid.uuid4())}
+    query = {**ast.literal_eval(found[1]), "document_id": str(uuid.uuid4()), "tab_id": str(uuid.uuid4())}
     query["implicit_handshake"] = "true"
     client = socketio.AsyncClient()
 
@@ -186,19 +201,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measures what eight hours add to a page that stays open.")
     parser.add_argument("url")
     parser.add_argument("--hours", type=float, default=HOURS)
-    parser.add_argument("--only", default="", help="pages whose address begins so; `server`: its process alone")
+    parser.add_argument("--only", nargs="+", default=[], help="pages by their path; `server`: the process of the API")
     parser.add_argument("--minutes", type=float, default=12.0, help="how long the sockets stay open")
     asked = parser.parse_args()
-    if asked.only != "server":
-        for pages in (CONSOLE, READERS):
-            for path in [one for one in pages if not one.startswith(asked.only)]:
-                del pages[path]
+    chosen = [path for path in (*CONSOLE, *READERS) if not asked.only or path.partition("?")[0] in asked.only]
+    if chosen:
         print(
-            "| page | in eight hours | heap, MB: at first and at each quarter | nodes | listeners |\n|---|---|---|---|---|"
+            "| page | in that time | heap, MB: at first and at each quarter | nodes | listeners |\n|---|---|---|---|---|"
         )
-        for one in browsed(asked.url, asked.hours):
+        for one in browsed(asked.url, asked.hours, chosen):
             print(one.line(), flush=True)
-    if asked.only in ("", "server"):
+    if not asked.only or "server" in asked.only:
         print("\n| sockets of `/` | the API's process (PSS), MB |\n|---|---|")
         with flowing(asked.url):
             print("\n".join(asyncio.run(served(asked.url, asked.minutes))), flush=True)

@@ -21,7 +21,7 @@ _PARAGRAPH = re.compile(r"\S.*?(?=\n\s*\n|\Z)", re.DOTALL)
 _ADDRESS = re.compile(r"\]\([^)]*\)")
 # A released section of the changelog stays as it is; notices quote licences; the table of tasks quotes threads of other projects,
 # and the page about searches the questions that were searched.
-NOT_HELD = ("CHANGELOG.md", "THIRD_PARTY.md", "docs/tasks.md", "docs/benchmarks/search.md")
+NOT_HELD = ("CHANGELOG.md", "THIRD_PARTY.md", "docs/benchmarks/search.md")
 
 
 def code_texts() -> Iterator[Text]:
