@@ -207,7 +207,7 @@ def refreshed(
         declared = declared_licence(pin.name) if pin.ecosystem == "PyPI" else None
         licence = old["licences_by_hand"].get(pin.name) or declared or earlier.get(pin.name)
         if licence is None:
-            told.append(f"{pin}: its licence is not known; add it to licences_by_hand")
+            told.append(f"{pin}: its licence is unknown; add it to licences_by_hand")
             licence = ""
         packages[str(pin)] = licence
     answers = {(one["package"], one["id"]): one for one in old["vulnerabilities"]}
@@ -266,7 +266,7 @@ def render(answer: Mapping[str, Any]) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Check the answer, or renew it; return the exit status."""
     parser = argparse.ArgumentParser(description="Checks that the audit of the dependencies covers exactly the locks.")
-    parser.add_argument("--refresh", action="store_true", help="answers anew; keeps what people wrote")
+    parser.add_argument("--refresh", action="store_true", help="updates the answers; keeps what people wrote")
     parser.add_argument("--advisories", type=Path, nargs="+", default=[], help="folders or zip files of OSV records")
     parser.add_argument("--state", help="date of the advisories, with --refresh")
     parser.add_argument("--checked", help="date of this check, with --refresh")

@@ -228,7 +228,7 @@ def tls_refusal(error: BaseException) -> str | None:
             if found.reason in ("WRONG_VERSION_NUMBER", "UNEXPECTED_EOF_WHILE_READING", "RECORD_LAYER_FAILURE"):
                 return "it does not answer in TLS"
             if "CERTIFICATE_REQUIRED" in (found.reason or ""):
-                return "it asks for a certificate of ours"
+                return "it requires a client certificate"
             return (found.reason or str(found)).lower().replace("_", " ")
         seen.append(found)
         found = found.__cause__ or found.__context__

@@ -77,7 +77,7 @@ class Intake:
         return {
             f"{topic}/{partition}": (
                 f"the last {count} events could not be processed and were dead-lettered; see `highwater dlq list {topic}` "
-                "and stop whatever publishes them"
+                "and stop the producer that publishes them"
             )
             for (topic, partition), count in self._in_a_row.items()
             if count >= DEAD_LETTERS_REPORTED
@@ -102,7 +102,7 @@ class Intake:
                     break
                 except UnavailableError as error:
                     wait_ms = UNAVAILABLE.wait_ms(attempt) or 0
-                    _log.warning("registry_away", schema_id=unknown.schema_id, error=str(error), wait_ms=wait_ms)
+                    _log.warning("registry_unavailable", schema_id=unknown.schema_id, error=str(error), wait_ms=wait_ms)
                     await asyncio.sleep(wait_ms / 1000)
             return self._codec.decode(record.topic, record.value)
 

@@ -81,7 +81,7 @@ async def prepare(
         except (KafkaError, OSError) as error:  # a TimeoutError is an OSError
             attempt += 1
             if attempt == 1:
-                _log.error("broker_away", brokers=settings.kafka, error=repr(error), effect="waiting for it")
+                _log.error("broker_unavailable", brokers=settings.kafka, error=repr(error), effect="waiting for it")
             await asyncio.sleep(unavailable_seconds(attempt))
         else:
             return
@@ -179,7 +179,7 @@ async def _connect(settings: Settings) -> Any:
             if refusal is not None:
                 raise AccessRefusedError(f"Kafka refuses the connection: {refusal}") from error
             if attempt == 1:
-                _log.error("broker_away", brokers=settings.kafka, error=str(error), effect="waiting for it")
+                _log.error("broker_unavailable", brokers=settings.kafka, error=str(error), effect="waiting for it")
             await asyncio.sleep(unavailable_seconds(attempt))
         else:
             return admin

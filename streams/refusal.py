@@ -50,7 +50,7 @@ async def kafka_refusal(access: KafkaAccess) -> str | None:
 def _setting(refusal: str) -> str:
     if "in TLS" in refusal:
         return "KAFKA_SECURITY_PROTOCOL"
-    return "KAFKA_SSL_CERTIFICATE_LOCATION" if "certificate of ours" in refusal else "KAFKA_SSL_CA_LOCATION"
+    return "KAFKA_SSL_CERTIFICATE_LOCATION" if "client certificate" in refusal else "KAFKA_SSL_CA_LOCATION"
 
 
 async def _shake_hands(host: str, port: int, options: Mapping[str, Any]) -> None:

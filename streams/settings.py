@@ -647,7 +647,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
             values[f.name] = f.metadata["parse"](raw)
         except ValueError as error:
             if f.metadata["lenient"]:
-                _log.warning("%s=%r cannot be read (%s); %s is taken", f.metadata["name"], raw, error, f.default)
+                _log.warning("%s=%r cannot be read (%s); using %s", f.metadata["name"], raw, error, f.default)
                 continue
             shown = "(secret)" if f.metadata["secret"] else repr(raw)
             raise ConfigurationError(f"{f.metadata['name']}={shown} cannot be read: {error}") from error

@@ -217,7 +217,7 @@ async def _watch_broker(worker: Worker) -> None:
             worker.broker_silent_at = monotonic_seconds()
         if answers == worker.is_broker_silent:
             (_log.info if answers else _log.error)(
-                "broker_answers" if answers else "broker_away", brokers=worker.settings.kafka
+                "broker_answers" if answers else "broker_unavailable", brokers=worker.settings.kafka
             )
         worker.is_broker_silent = not answers
 

@@ -15,7 +15,7 @@ _SPANS_MAX = 50_000
 
 @dataclass(frozen=True)
 class Seen:
-    """A span as it came."""
+    """A span as it was published."""
 
     service: str
     trace_id: str

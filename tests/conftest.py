@@ -15,6 +15,7 @@ from typing import Any
 import hypothesis
 import pytest
 
+from highwater.deploy.local.part import Addresses
 from highwater.deploy.local.stack import LocalStack
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.settings import Settings, read_settings
@@ -136,8 +137,24 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
             terminalreporter.write_line(f"{seconds:7.1f}s {name}")
 
 
+def stack_of(data_dir: Path, name: str) -> LocalStack:
+    """A stack of one part alone."""
+    local = LocalStack(data_dir)
+    for other in local.names:
+        if other != name:
+            del local._parts[other]
+    return local
+
+
 @pytest.fixture(scope="session")
-def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def shared_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
+    """The registry of every stack: schemas are the same for all, no test stops it, and it takes as much to start as a broker."""
+    with stack_of(tmp_path_factory.mktemp("registry") / "data", "schema_registry") as local:
+        yield local.addresses
+
+
+@pytest.fixture(scope="session")
+def product(shared_registry: Addresses, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The whole product as `highwater up` runs it, on parts of its own that a test may stop and start."""
     from tests.collector import Collector
     from tests.product import Product
@@ -145,18 +162,18 @@ def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     folder: Path = tmp_path_factory.mktemp("product")
     with contextlib.ExitStack() as running:
         RUNNING["product"] = running
-        local = running.enter_context(LocalStack(folder / "parts"))
+        local = running.enter_context(LocalStack(folder / "parts", shared_registry))
         collector = running.enter_context(Collector())
         yield running.enter_context(Product(folder / "data", local, collector))
 
 
 @pytest.fixture(scope="session")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def stack(shared_registry: Addresses, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """Kafka, registry, PostgreSQL and Redis, with topics, schemas and tables in place."""
     data_dir: Path = tmp_path_factory.mktemp("stack") / "data"
     with contextlib.ExitStack() as running:
         RUNNING["stack"] = running
-        local = running.enter_context(LocalStack(data_dir))
+        local = running.enter_context(LocalStack(data_dir, shared_registry))
         found = local.addresses
         named = {name: address or "" for name, address in found.by_name().items()}
         made = Stack(**named, local=local)

@@ -313,6 +313,8 @@ def search(
         warn(f"former texts of {ns} are not kept from before this time: these are the current texts")
     if found["ranking"] == "reranker_unavailable":
         warn("the reranker does not answer: the results are in the order of their scores")
+    if found["compared_by"] == "words":
+        warn("no embedding model compares this namespace now: words decide (`highwater doctor` names the reason)")
     rows = [_result_row(one) for one in found["results"]]
     numbers = ("final", "similarity", "decay", "age days")
     print_table((*numbers, "", "source", "no", "text"), rows, right=(*numbers, "no"))

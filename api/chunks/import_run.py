@@ -327,7 +327,7 @@ def _tell(name: str, told: Mapping[str, Any], *, is_interrupted: bool) -> None:
         click.echo(f"  passed over: {told['passed_over']:,} of other kinds")
     window = told["window"]
     if window is not None:
-        more = f"; go on with --cursor '{window['cursor']}'" if window["cursor"] else ""
+        more = f"; continue with --cursor '{window['cursor']}'" if window["cursor"] else ""
         click.echo(f"  pages {window['page_from']} to {window['page_to']}{printable(more)}")
     for position in told["positions"]:
         click.echo(f"  {position}")

@@ -61,7 +61,7 @@ class ServedSearches:
         )
         for ns, outcome in zip(names, outcomes, strict=True):
             if isinstance(outcome, HighwaterError):
-                _log.warning("searches are told later", ns=ns, queries=counts[ns], reason=str(outcome))
+                _log.warning("searches are published later", ns=ns, queries=counts[ns], reason=str(outcome))
                 self._keep(ns, counts[ns], since_ms)
             elif isinstance(outcome, BaseException):
                 raise outcome

@@ -89,4 +89,4 @@ class UsedTokens:
 def _lost(events: Sequence[TokensUsed], reason: str) -> None:
     """Log the uses that were not counted, so that an operator can add them by hand."""
     for event in events:
-        _log.error("tokens of a search are counted for nobody", reason=reason, **event)
+        _log.error("tokens of a search are not charged", reason=reason, **event)

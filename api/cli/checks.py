@@ -291,7 +291,8 @@ async def check_embedder(settings: Settings) -> list[Check]:
         return [Check("embedder", BAD, str(error), "correct HIGHWATER_EMBEDDER, or install the model it names")]
     except EmbeddingError as error:
         remedy = "`python -m highwater.deploy.local.fetch --models`, or HIGHWATER_EMBEDDER=builtin"
-        return [Check("embedder", BAD, str(error), remedy)]
+        meanwhile = "feeds use the built-in embedder, and words decide searches and answers"
+        return [Check("embedder", BAD, f"{error}; meanwhile {meanwhile}", remedy)]
     behind = await _vectors_behind(settings)
     if chosen == "builtin" and settings.embedder is None:
         remedy = "`make install` installs it; or set HIGHWATER_EMBEDDER=builtin to do without it"

@@ -157,7 +157,7 @@ READ_MODELS: Mapping[str, ReadModel] = {
             cluster_version=_WHOLE, kind=_TEXT, label=_TEXT, size=_WHOLE, previous_size=_WHOLE, joined=_WHOLE,
             arrived=_WHOLE, left=_WHOLE, expired=_WHOLE, jaccard=_REAL, related=_TEXTS, evolved_at=TIME,
         ),
-        "what became of one of a user's clusters, from version to version",
+        "the changes of one of a user's clusters, from version to version",
     ),
     "curations": ReadModel(
         "/api/users/{}/curations",

@@ -60,7 +60,7 @@ class ActivityNotes:
             await self._publish(user_id, now_ms)
         except HighwaterError as error:
             self._told.pop(user_id, None)  # the next read tries again
-            _log.warning("activity was not told", reason=str(error))
+            _log.warning("activity was not published", reason=str(error))
 
     async def _was_told_elsewhere(self, user_id: str, now_ms: int) -> bool:
         if not self._link.is_up:

@@ -122,7 +122,7 @@ class ChangeFeed:
                 try:
                     records = await loop.run_in_executor(self._threads, consumer.consume, RECORDS_MAX, POLL_SECONDS)
                 except KafkaException as error:
-                    _log.warning("a stream of changes ends: Kafka is away", reason=str(error))
+                    _log.warning("a stream of changes ends: Kafka is unavailable", reason=str(error))
                     return
                 for record in records:
                     chunk = _chunk(record, places, codec, is_visible)

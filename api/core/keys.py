@@ -242,7 +242,7 @@ class KeyFile:
             _log.info("API keys were read again", keys=len(self._keys))
         except ConfigurationError as error:
             self._keys = {}
-            _log.error("no API key of the file is accepted until it is mended", reason=str(error))
+            _log.error("no API key of the file is accepted until it is corrected", reason=str(error))
 
     def _signature(self) -> tuple[int, ...] | None:
         try:

@@ -132,5 +132,5 @@ class Overload:
         if reason is not None and self._was is None and found is not None:
             _log.warning("writes_shed", reason=found.detail, effect="writes are refused with 429")
         elif reason is None and self._was is not None:
-            _log.info("writes_taken_again")
+            _log.info("writes_accepted_again")
         self._was = reason

@@ -142,7 +142,7 @@ class RateLimiter:
             try:
                 return (await self._read_limits(principal.organization_id)).plan.requests_per_minute
             except UnavailableError as error:
-                _log.debug("the plan of the session is taken", reason=str(error))
+                _log.debug("using the plan of the session", reason=str(error))
         named = principal.plan or counted.plan
         if named is None and principal.user_id is None:
             named = PLAN_OF_UNBOUND_KEYS

@@ -65,8 +65,8 @@ CHECK_SECONDS_MAX = 2.0
 _ALL_TOPICS_SECONDS = 60.0
 # Concurrent reads; further ones wait up to `postgres.ACQUIRE_SECONDS`.
 POOL_SIZE = 16
-_WITHOUT_REDIS = "reads go on from PostgreSQL, requests are not counted against limits, nobody can sign in"
-_WITHOUT_REDIS_CACHE = "reads go on from PostgreSQL"
+_WITHOUT_REDIS = "reads continue from PostgreSQL, requests are not counted against limits, nobody can sign in"
+_WITHOUT_REDIS_CACHE = "reads continue from PostgreSQL"
 
 _log = get_log("api")
 

@@ -74,7 +74,7 @@ class DeltaHub:
                 await self._read()
             except RedisAwayError as error:
                 if not self._is_away:
-                    _log.warning("no deltas are told", reason=str(error))
+                    _log.warning("deltas are not sent", reason=str(error))
                 self._is_away = True
                 await asyncio.sleep(_AWAY_SECONDS)
             except Exception as error:  # noqa: BLE001 - logged; answers arrive without deltas, and the next read may succeed

@@ -248,7 +248,7 @@ class QueryHub:
                 if records:
                     await self._tell(records)
         except KafkaException as error:
-            _log.warning("the sockets' consumer is opened anew", reason=str(error))
+            _log.warning("the sockets' consumer is reopened", reason=str(error))
             await asyncio.sleep(_POLL_SECONDS)
         finally:
             _release(self._thread, consumer)

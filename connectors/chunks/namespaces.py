@@ -40,7 +40,7 @@ async def ensure_passports(
     made = await tx.fetch(QUERIES["make_namespaces"], *columns, to_datetime(now_ms), list(wanted.values()))
     for row in made:
         if row["ns"] not in passports.named:
-            _log.warning("namespace_unknown", ns=row["ns"], effect="the passport [default] is taken")
+            _log.warning("namespace_unknown", ns=row["ns"], effect="using the passport [default]")
 
 
 async def let_last(tx: Connection, names: Collection[str], passports: Passports) -> None:

@@ -121,7 +121,7 @@ class Switching:
                 while await connection.fetchval(QUERIES["forget_next_vectors"], row["ns"], _CLEARED_MAX):
                     pass
                 await connection.execute(QUERIES["end_switch"], row["ns"])
-                _log.info("switch_given_up", ns=row["ns"], vectors_of=row["embedding_model"])
+                _log.info("switch_abandoned", ns=row["ns"], vectors_of=row["embedding_model"])
 
     async def turn(self, connection: Any, make: Make, *, most: int, aside: Sequence[str], may_end: bool) -> int:
         """Process one batch of the first namespace with missing vectors, or switch a complete one; return the number of

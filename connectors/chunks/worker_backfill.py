@@ -166,7 +166,7 @@ class BackfillWorker:
                     attempt = 0
             except (*AWAY, UnavailableError) as error:
                 attempt += 1
-                self._set_state(problem=f"PostgreSQL is away: {str(error) or type(error).__name__}")
+                self._set_state(problem=f"PostgreSQL is unavailable: {str(error) or type(error).__name__}")
                 await self._idle(stop, unavailable_seconds(attempt))
             finally:
                 if connection is not None:
@@ -330,7 +330,7 @@ class BackfillWorker:
                     self._aside[content_hash] = (refusals, min(until, now + SOON_SECONDS))
         if len(self._aside) > _ASIDE_MAX:
             self._aside.pop(next(iter(self._aside)))
-        _log.warning("chunk_left_aside", source="|".join(chunk.source), chunk_no=chunk.chunk_no, times=times)
+        _log.warning("chunk_skipped", source="|".join(chunk.source), chunk_no=chunk.chunk_no, times=times)
 
     def _take_up(self, taken: Sequence[str]) -> None:
         """Note that the embedder works; accepted texts are no longer set aside."""

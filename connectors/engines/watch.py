@@ -129,7 +129,7 @@ class Watch(Generic[T]):
         gone = await self._liveness.gone(connection, await self._store.workers(connection))
         lost = await self._store.give_back_lost(gone, now_ms=now_ms, most=_ITEMS_MAX)
         if lost:
-            _log.warning("given_back", items=len(lost))
+            _log.warning("work_released", items=len(lost))
         slots = self._slots
         with slots.reserved(_ITEMS_MAX) as count:
             if count:

@@ -253,7 +253,7 @@ def _channel_steps(finder: Finder, facts: FeedFacts, request: Event[RebuildReque
         numbers: dict[str, Any] = {"channel_id": channel_id, "new": counts[channel_id]}
         if novelty is None:
             missing = (
-                "no event told this user of it before the rebuild took it along, or the log does not hold it any more"
+                "no event reported it to this user before the rebuild, or the log does not hold the event any more"
             )
             steps.append(Step("novelty", f"{channel_id} is new", numbers=numbers, missing=missing, causes=below))
             continue
@@ -261,7 +261,7 @@ def _channel_steps(finder: Finder, facts: FeedFacts, request: Event[RebuildReque
         if is_late:
             numbers[_LATE] = True
         head = next(entry["head"] for entry in novelty.value["heads"] if entry["channel_id"] == channel_id)
-        about = f"{facts.user_id} told that {channel_id} is at {head}"
+        about = f"{facts.user_id}: {channel_id} is at {head}"
         at_ms = novelty.record.arrived_ms
         told_of = {**numbers, "head": head}
         steps.append(Step("novelty", about, position, at_ms, told_of, causes=below, is_found=True))

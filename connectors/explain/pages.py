@@ -51,7 +51,7 @@ def trace_page(finder: Finder, key: str, version: int, position: str, changed_ms
         position="" if bump is None else str(bump.record.position),
         at_ms=None if bump is None else bump.record.arrived_ms,
         numbers={"version": version},
-        missing="" if bump is not None else "the event that told of this version is not in the log any more",
+        missing="" if bump is not None else "the event that reported this version is not in the log any more",
     )
     if bump is None:
         return with_causes(served, causes)
@@ -63,7 +63,7 @@ def bump_step(bump: Event[VersionBumped], key: str) -> Step:
     """Return the step of a `version-bumped`."""
     record, value = bump
     reason = value.get("reason") or ""
-    about = f"version {value['version']} of {key} told" + (f" ({reason})" if reason else "")
+    about = f"version {value['version']} of {key} published" + (f" ({reason})" if reason else "")
     numbers = {"version": value["version"], "etag": value["etag"], **({"reason": reason} if reason else {})}
     return Step("bump", about, str(record.position), record.arrived_ms, numbers)
 

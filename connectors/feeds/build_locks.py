@@ -50,7 +50,7 @@ class BuildLocks:
         deadline = monotonic_seconds() + seconds_max
         while not await self._on_session(lambda session: self._leases.take(session, [user_id])):
             if monotonic_seconds() >= deadline:
-                _log.warning("feed_built_twice", user_id=user_id, reason="another build of it is still under way")
+                _log.warning("feed_built_twice", user_id=user_id, reason="another build of it is still in progress")
                 yield
                 return
             await asyncio.sleep(POLL_SECONDS)

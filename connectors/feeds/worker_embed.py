@@ -280,7 +280,7 @@ class EmbedWorker:
             await hold_active(tx)
             await tx.execute(QUERIES["set_next_basis"], None)
             await tx.execute(QUERIES["begin_reembedding"], "move")
-        log.info("basis_rollout_called_off", basis_id=active.next_id, active=active.basis_id)
+        log.info("basis_rollout_cancelled", basis_id=active.next_id, active=active.basis_id)
 
     async def _reembed(self, tx: Connection, active: ActiveBasis, basis_id: str, sweep: Row) -> int:
         """Process a page of the sweep. A partial page is the last: what came after it since the roll-out began has both

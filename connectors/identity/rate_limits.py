@@ -149,7 +149,7 @@ class CallCounts:
         """Return a future of `retry_after_ms`, for a caller that does not wait; it also carries the errors."""
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         if not self._link.is_up:
-            future.set_exception(RedisAwayError(f"Redis is away: {self._link.reason}"))
+            future.set_exception(RedisAwayError(f"Redis is unavailable: {self._link.reason}"))
             return future
         asked = self._addresses.setdefault((address, now_ms), [])
         asked.append(future)

@@ -182,7 +182,7 @@ async def _load_users(tx: Connection, steps: Mapping[str, Sequence[UserStep]]) -
     skipped = set(user_ids) - {row["user_id"] for row in rows}
     if skipped:
         DEMANDS_SKIPPED.inc(len(skipped))
-        _log.warning("a rebuild was demanded for users whom no event has told of", users=sorted(skipped)[:_NAMED_MAX])
+        _log.warning("a rebuild was requested for unknown users", users=sorted(skipped)[:_NAMED_MAX])
     subscriptions: dict[str, dict[str, Subscription]] = defaultdict(dict)
     for row in await tx.fetch(QUERIES["subscriptions_of_users"], user_ids):
         subscriptions[row["user_id"]][row["channel_id"]] = Subscription(row["subscribed"], row["changed_ms"])

@@ -215,7 +215,9 @@ class Progress(Handler[Shown, list[DeadLetter]]):
         await self._link.replies([("PUBLISH", PROGRESS_WAKES, orjson.dumps(wake)) for wake in wakes])
         return [
             DeadLetter(
-                event.record, "progress_went_back", f"progress {event.value['progress_pct']} is below what was told"
+                event.record,
+                "progress_went_back",
+                f"progress {event.value['progress_pct']} is below the reported progress",
             )
             for steps, of_job in zip(jobs.values(), outcomes, strict=True)
             for event, outcome in zip(steps, of_job, strict=True)

@@ -217,7 +217,7 @@ class BatchConsumer:
 
     def _on_error(self, error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - librdkafka's own name for it
-            self._loop.call_soon_threadsafe(self._set_problem, f"Kafka is away: {error.str()}")
+            self._loop.call_soon_threadsafe(self._set_problem, f"Kafka is unavailable: {error.str()}")
 
     def _on_assign(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         """Handle an assignment. Runs in the consumer's thread, which waits here for the event loop to read the positions."""
@@ -419,7 +419,7 @@ class BatchConsumer:
                 else:
                     self._consumer.list_topics(self._handler.topics[0], timeout=2.0)
             except KafkaException as error:
-                return f"Kafka is away: {error.args[0].str()}"
+                return f"Kafka is unavailable: {error.args[0].str()}"
             return None
 
         problem = await self._in_thread(ask)

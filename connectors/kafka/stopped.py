@@ -58,7 +58,7 @@ class Stopped:
         return (
             f"{self.topic}/{self.partition} is stopped at offset {self.next} since {iso_from_ms(self.stopped_at_ms)}: "
             f"{self.dead} of the last {self.events} events could not be processed (mostly {self.reason}); "
-            f"other partitions go on. `{self.command}` dead-letters the bad events and resumes"
+            f"other partitions continue. `{self.command}` dead-letters the bad events and resumes"
         )
 
 

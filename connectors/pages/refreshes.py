@@ -123,7 +123,7 @@ class Refreshes(Handler[Asked, Work]):
         try:
             await self._maker.tell(self._pool, prepared.told, erased=prepared.erased)
         except UnavailableError as error:
-            _log.warning("redis_not_told", reason=str(error), effect="readers ask PostgreSQL")
+            _log.warning("redis_not_updated", reason=str(error), effect="readers ask PostgreSQL")
 
     def _known(self, key: str) -> Resource:
         found = self._rules.page_of(key)

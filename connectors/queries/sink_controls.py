@@ -132,7 +132,7 @@ class _Batch:
         value = event.value
         held = self._held.get(value["request_id"])
         if held is None:
-            self._refuse(event, "unknown_run", f"no run {value['request_id']} was asked for before")
+            self._refuse(event, "unknown_run", f"no run {value['request_id']} was submitted before")
         elif held.run.user_id != value["user_id"]:
             self._refuse(event, "wrong_user", f"{value['request_id']} is another user's")
         elif value["action"] == CANCEL:

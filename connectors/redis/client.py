@@ -199,7 +199,7 @@ def address_problem(address: Address, info: dict[str, Any], setting: str) -> str
         return None
     if is_node:
         return f"{setting} names a node of a Redis Cluster: let it begin with redis+cluster:// (rediss+cluster:// with TLS)"
-    return f"{setting} names a cluster, and the server is none: let it begin with redis:// (rediss:// with TLS)"
+    return f"{setting} names a cluster, but the server is not one: use redis:// (rediss:// with TLS)"
 
 
 def failure_reason(error: BaseException, setting: str) -> str:

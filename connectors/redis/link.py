@@ -273,7 +273,7 @@ class RedisLink:
 
     def _lost(self, reason: str) -> None:
         if self.is_up or not self._is_reported:
-            _log.warning("Redis is unavailable; reads go on from PostgreSQL", reason=reason)
+            _log.warning("Redis is unavailable; reads continue from PostgreSQL", reason=reason)
         self.is_up, self.reason, self._is_reported = False, reason, True
         REDIS_UP.set(0)
         if self._probing is None or self._probing.done():

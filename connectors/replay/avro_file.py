@@ -20,7 +20,7 @@ def file_schema(event: dict[str, Any]) -> dict[str, Any]:
         "type": "record",
         "name": "Replayed",
         "namespace": "highwater.replay",
-        "doc": "One record of a topic; `value` is null for a tombstone and for what is no event (see `undecodable`).",
+        "doc": "One record of a topic; `value` is null for a tombstone and for a value that is not an event (see `undecodable`).",
         "fields": [
             {"name": "topic", "type": "string"},
             {"name": "partition", "type": "int"},

@@ -14,10 +14,9 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import cel
 import pyarrow as pa
-from cel.stdlib import STDLIB_FUNCTIONS, add_stdlib_to_context
 
+from highwater.connectors.replay.cel_alone import STDLIB_FUNCTIONS, add_stdlib_to_context, cel
 from highwater.connectors.replay.decoding import Decoded
 from highwater.connectors.replay.text import headers_of, text_of
 from highwater.connectors.replay.where_error import WhereError

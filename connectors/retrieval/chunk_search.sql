@@ -8,15 +8,6 @@
 -- Words count by BM25 (`text_score` in `streams/chunks/scoring.py`). How often a chunk has a word is read from its `ts_rank`, the
 -- one number of it that the server gives without unpacking all its words.
 
--- Whose vectors a namespace has in this snapshot, whether they stand beside its chunks, and whether with an index.
--- name: model_of_namespace
-SELECT embedding_model, vectors_beside,
-       vectors_beside AND EXISTS (
-           SELECT FROM pg_index
-           WHERE indisvalid AND indexrelid = to_regclass('chunks_vectors_next_' || md5(ns || '|' || embedding_model))
-       ) AS is_indexed_beside
-FROM chunk_namespaces WHERE ns = $1
-
 -- The words of a question and how many chunks of a namespace have each; the word '' with all its chunks and their octets.
 -- name: words_asked
 SELECT a.word, coalesce(sum(c.chunks), 0)::bigint AS chunks, coalesce(sum(c.octets), 0)::bigint AS octets
@@ -24,11 +15,16 @@ FROM unnest(array_append(tsvector_to_array(to_tsvector('english', chunk_search_t
 LEFT JOIN chunk_words AS c ON c.ns = $1::text AND c.word = a.word COLLATE "C"
 GROUP BY a.word
 
+-- Whose vectors a namespace has in this snapshot (null: it is gone), whether they stand beside its chunks, and whether with an index.
 -- How many chunks are older than what is found ($5, null: any), counted up to $6: in the order of their age, or all chunks would be
 -- looked at to find that few are. $7: whose texts, as in a search. And how many there are to be compared: of a whole namespace the
 -- sum is kept, of less up to $4.
 -- name: count_chunks
-SELECT (
+SELECT n.embedding_model, n.vectors_beside IS TRUE AS vectors_beside,
+       n.vectors_beside IS TRUE AND EXISTS (
+           SELECT FROM pg_index
+           WHERE indisvalid AND indexrelid = to_regclass('chunks_vectors_next_' || md5(n.ns || '|' || n.embedding_model))
+       ) AS is_indexed_beside, (
     SELECT count(*) FROM (
         SELECT FROM chunks
         WHERE ns = $1 AND NOT to_delete AND ($2::text IS NULL OR slot = $2) AND ($3::text[] IS NULL OR source_id = ANY ($3))
@@ -53,6 +49,7 @@ SELECT (
             LIMIT $4
         ) AS found
     ) END AS compared
+FROM (SELECT) AS one LEFT JOIN chunk_namespaces AS n ON n.ns = $1
 
 -- A search is one statement of three parts: `visible_chunks`, one of the two ways to choose `candidates` with what bounds the others
 -- (`looked`), and `best_candidates`. Rows are known by their place in the table (`ctid`), which holds as long as the statement runs.
@@ -67,6 +64,15 @@ WITH visible AS NOT MATERIALIZED (
       AND ($6::timestamptz IS NULL OR coalesce(published_at, created_at) >= $6)
       AND ($13::timestamptz IS NULL OR coalesce(published_at, created_at) <= $13)
       AND ($20::timestamptz IS NULL OR coalesce(content_since, created_at) <= $20)
+)
+
+-- The same where neither words nor filters are asked for: a plan for all parameters tests each of them for each chunk.
+-- name: visible_chunks_unfiltered
+WITH visible AS NOT MATERIALIZED (
+    SELECT ctid AS place, slot, source_id, chunk_no, coalesce(published_at, created_at) AS base, embedding,
+           coalesce(nullif(1 - (embedding <=> $2::vector), 'NaN'), 0) AS cosine, NULL::tsvector AS words, 0 AS octets
+    FROM chunks
+    WHERE ns = $1 AND NOT to_delete AND coalesce(published_at, created_at) >= coalesce($6::timestamptz, '-infinity')
 )
 
 -- The same while vectors of the model stand beside (`chunk_next_vectors`), in a namespace without an index: those in `chunks` that another
@@ -136,10 +142,10 @@ WITH visible AS NOT MATERIALIZED (
 , candidates AS (
     SELECT place, slot, source_id, chunk_no, base, cosine, words, octets FROM visible OFFSET 0
 ), looked AS (
-    SELECT NULL::float8 AS near_cosine, NULL::bigint AS recent_count, NULL::timestamptz AS recent_base
+    SELECT NULL::float8 AS near_cosine, NULL::timestamptz AS recent_base
 )
 
--- $22 of the nearest by the index of the namespace, and $23 of the most recent. The length of the namespace's vectors stands for 384.
+-- $22 of the nearest by the index of the namespace. The length of the namespace's vectors stands for 384.
 -- name: near_candidates
 , nearest AS MATERIALIZED (
     SELECT place, slot, source_id, chunk_no, base, cosine, words, octets
@@ -147,22 +153,46 @@ WITH visible AS NOT MATERIALIZED (
     WHERE embedding IS NOT NULL AND $2::vector IS NOT NULL
     ORDER BY l2_normalize(embedding)::halfvec(384) <#> (SELECT l2_normalize($2::vector)::halfvec(384))
     LIMIT $22
+)
+
+-- And, where no words are asked for, of the most recent those that can be among the best: what is not among the nearest is less near than
+-- they are, so it must be young enough to score as much as the last of the best that are. `recent_base`: all that are not looked at are
+-- older (null: there are none). Up to $23, which are enough for most searches. What bounds the rest is computed once more, and exactly, by
+-- who asks. 2^-9 is what the half precision of the index may be off.
+-- name: candidates_without_words
+, bounded AS MATERIALIZED (
+    SELECT n.near_cosine,
+           CASE WHEN $19::int IS NOT NULL OR l.found < $21 OR l.room <= 0 THEN '-infinity'
+                WHEN l.room >= $10 THEN $8::timestamptz
+                ELSE $8::timestamptz - make_interval(secs => least(1e11, 1 + 86400 * $11::float8 * ln($10 / l.room) / ln(2))) END
+               AS young_base
+    FROM (SELECT min(cosine) AS near_cosine FROM nearest) AS n
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS found, min(final) - $9::float8 * greatest(0, n.near_cosine + 0.001953125) AS room
+        FROM (SELECT CASE WHEN base < $7::timestamptz THEN 0
+                     ELSE $9 * (1 - $12::float8) * cosine
+                          + $10::float8 * power(0.5, least(1000, date_part('epoch', greatest($8 - base, '0')) / 86400 / $11)) END AS final
+              FROM nearest ORDER BY 1 DESC LIMIT $21) AS best_near
+    ) AS l
 ), recent AS MATERIALIZED (
+    SELECT place, slot, source_id, chunk_no, base, cosine, words, octets FROM visible
+    WHERE base >= (SELECT young_base FROM bounded) ORDER BY base DESC LIMIT $23
+), looked AS (
+    SELECT b.near_cosine, CASE WHEN r.count = $23 THEN r.base ELSE nullif(b.young_base, '-infinity') END AS recent_base
+    FROM bounded AS b, (SELECT count(*) AS count, min(base) AS base FROM recent) AS r
+), candidates AS (
+    SELECT * FROM nearest UNION ALL SELECT * FROM recent
+)
+
+-- And where words are, $23 of the most recent, and of those with words up to $24 that have all words ($25), and as many that have one of
+-- the rare ones ($26).
+-- name: candidates_with_words
+, recent AS MATERIALIZED (
     SELECT place, slot, source_id, chunk_no, base, cosine, words, octets FROM visible ORDER BY base DESC LIMIT $23
 ), looked AS (
-    SELECT * FROM (SELECT min(cosine) AS near_cosine FROM nearest) AS n,
-                  (SELECT count(*) AS recent_count, min(base) AS recent_base FROM recent) AS r
-)
-
--- These alone, where no words are asked for. A statement of its own: to plan what is never run took a sixth of a search.
--- name: candidates_without_words
-, candidates AS (
-    SELECT DISTINCT ON (place) * FROM (SELECT * FROM nearest UNION ALL SELECT * FROM recent) AS looked_at
-)
-
--- And of those with words up to $24 that have all words ($25), and as many that have one of the rare ones ($26).
--- name: candidates_with_words
-, candidates AS (
+    SELECT n.near_cosine, CASE WHEN r.count = $23 THEN r.base END AS recent_base
+    FROM (SELECT min(cosine) AS near_cosine FROM nearest) AS n, (SELECT count(*) AS count, min(base) AS base FROM recent) AS r
+), candidates AS (
     SELECT DISTINCT ON (place) * FROM (
         SELECT * FROM nearest
         UNION ALL
@@ -176,8 +206,21 @@ WITH visible AS NOT MATERIALIZED (
     ) AS looked_at
 )
 
--- Scored, and the best of them whole.
--- name: scored_candidates
+-- Scored, where no words are asked for.
+-- name: scored_without_words
+, scored AS (
+    SELECT *, 0::float8 AS text_score,
+           CASE WHEN base < $7::timestamptz THEN 0
+                ELSE $9::float8 * (1 - $12::float8) * cosine
+                     + $10::float8 * power(0.5, least(1000, date_part('epoch', greatest($8::timestamptz - base, '0'))
+                                                            / 86400 / $11::float8)) END AS final
+    FROM candidates
+    WHERE num_nulls($1::text, $4::text, $5::text[], $13::timestamptz, $20::timestamptz) >= 0 AND $3::text IS NULL AND $14::text[] IS NULL AND $15::float8[] IS NULL AND $16::float8 IS NULL AND $17::float8 IS NULL
+      AND $18::float8[] IS NULL
+)
+
+-- Scored, where they are.
+-- name: scored_with_words
 , weighed AS (
     SELECT place, slot, source_id, chunk_no, base, cosine, CASE WHEN words @@ $3::text::tsquery THEN (
                     SELECT coalesce(sum(w.weight * w.times / (w.times + $16::float8 + $17::float8 * octets)), 0)
@@ -193,9 +236,14 @@ WITH visible AS NOT MATERIALIZED (
     FROM weighed OFFSET 0
 )
 
+-- A candidate that was found twice is there twice, one after the other.
 -- name: best_of_all
 , best AS (
-    SELECT * FROM scored WHERE $1::text IS NOT NULL AND $19::int IS NULL
+    SELECT DISTINCT ON (final, base, slot COLLATE "C", source_id COLLATE "C", chunk_no) * FROM (
+        SELECT * FROM scored WHERE $1::text IS NOT NULL AND $19::int IS NULL
+        ORDER BY final DESC, base DESC, slot COLLATE "C", source_id COLLATE "C", chunk_no
+        LIMIT 2 * $21
+    ) AS twice
     ORDER BY final DESC, base DESC, slot COLLATE "C", source_id COLLATE "C", chunk_no
     LIMIT $21
 )
@@ -205,7 +253,7 @@ WITH visible AS NOT MATERIALIZED (
 , best AS (
     SELECT * FROM (
         SELECT *, row_number() OVER (PARTITION BY slot, source_id ORDER BY final DESC, base DESC, chunk_no) AS place_in_source
-        FROM scored
+        FROM (SELECT DISTINCT ON (place) * FROM scored) AS once
     ) AS by_source
     WHERE $1::text IS NOT NULL AND place_in_source <= $19
     ORDER BY final DESC, base DESC, slot COLLATE "C", source_id COLLATE "C", chunk_no

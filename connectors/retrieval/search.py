@@ -24,7 +24,6 @@ from highwater.connectors.postgres.pool import Connection, Row, one_row, snapsho
 from highwater.connectors.retrieval.search_statements import (
     ONE_PLAN,
     OWN_PLAN,
-    PLAIN,
     SETTINGS,
     near_statement,
     statement_of_all,
@@ -58,9 +57,24 @@ RESULTS_MAX = 100
 # Up to this many chunks are compared one by one, which is exact: with 384 numbers that took 17 ms when an index search
 # of 100,000 took 12 to 16, before searches read fewer chunks (`tests/bench/chunks_search.py --compared`).
 COMPARED_MAX = 10_000
-# The number of nearest and of most recent candidates: first enough to decide most searches (of 100,000 chunks 300 and
-# 100 decide 60 of 100), then as many as the index returns at once.
-DEPTHS = {Mode.SEMANTIC: ((300, 100), (1_000, 1_000)), Mode.HYBRID: ((200, 100), (1_000, 1_000))}
+
+
+class Depth(NamedTuple):
+    """How far the index is followed (`hnsw.ef_search`), and the number of nearest and of most recent candidates."""
+
+    effort: int
+    nearest: int
+    recent: int
+
+
+# First enough to decide most searches, then more; the last is as many as the index returns at once. Where only nearness
+# and age count, a search reads only those of the most recent that can be among the best: of 100,000 chunks half of the
+# searches read none beside 300 of the nearest, and 400 are enough for 65 of 100. A search that is decided late has many
+# chunks of almost one nearness, of which the index also finds fewer with the same effort.
+DEPTHS = {
+    Mode.SEMANTIC: (Depth(300, 300, 400), Depth(500, 400, 3_000), Depth(1_000, 1_000, 3_000)),
+    Mode.HYBRID: (Depth(200, 200, 100), Depth(1_000, 1_000, 1_000)),
+}
 # Chunks with the words whose words are weighed, of those with all words and of those with the rare ones: a few
 # milliseconds.
 WORDED_MAX = 500
@@ -169,7 +183,7 @@ class _Search(NamedTuple):
     weights: list[float] | None = None
     saturation: float | None = None
     saturation_per_octet: float | None = None
-    ranks: Sequence[float] = RANKS
+    ranks: Sequence[float] | None = None
     per_source: int | None = None
     texts_of: datetime | None = None
 
@@ -182,6 +196,7 @@ class _Search(NamedTuple):
             weights=words.weights,
             saturation=words.saturation,
             saturation_per_octet=words.saturation_per_octet,
+            ranks=RANKS,
         )
 
 
@@ -246,43 +261,37 @@ async def search(
     depths = DEPTHS[Mode.HYBRID if share else Mode.SEMANTIC]
     is_filtered = any(one is not None for one in (slot, source_ids, newest_ms, oldest_ms, texts_of_ms))
     settings = SETTINGS | {
-        "hnsw.ef_search": str(depths[0][0]),
+        "hnsw.ef_search": str(depths[0].effort),
         "plan_cache_mode": OWN_PLAN if is_filtered else ONE_PLAN,
     }
     async with snapshot_with(pool, settings) as tx:
         await vectors.enable(tx)
-        where = PLAIN
-        if vector is not None:
-            now = await tx.fetchrow(QUERIES["model_of_namespace"], asked.ns)
-            where = where_of(now)
-            if now is None or now["embedding_model"] != namespace["embedding_model"]:
-                # All vectors of the namespace were switched to another model since its row was read: words are left.
-                vector, asked = None, asked._replace(vector=None)
-                share = text_share_of(
-                    mode, has_vector=False, has_words=has_words, text_share=scoring.passport.text_share
-                )
+        most = (COMPARED_MAX + 1, cold_before, COLD_COUNT_MAX)
+        now = await one_row(tx, QUERIES["count_chunks"], asked.ns, slot, asked.source_ids, *most, asked.texts_of)
+        if vector is not None and now["embedding_model"] != namespace["embedding_model"]:
+            # All vectors of the namespace were switched to another model since its row was read: words are left.
+            vector, asked = None, asked._replace(vector=None)
+            share = text_share_of(mode, has_vector=False, has_words=has_words, text_share=scoring.passport.text_share)
         found_words = await words_of(tx, asked.ns, words, WORDED_MAX, text_share=share) if words and share else None
         if vector is None and found_words is None and (q_vector is not None or has_words):
             raise NothingToCompareError
         asked = asked if found_words is None else asked.weighing(found_words, share)
-        most = (COMPARED_MAX + 1, cold_before, COLD_COUNT_MAX)
-        counted = await one_row(tx, QUERIES["count_chunks"], asked.ns, slot, asked.source_ids, *most, asked.texts_of)
         looked_for = limit if asked.texts_of is None or per_source is None else 2 * limit
-        is_exact = counted["compared"] <= COMPARED_MAX
-        if not is_filtered and (is_exact or found_words is not None):
+        is_exact, where, by_words = now["compared"] <= COMPARED_MAX, where_of(now), found_words is not None
+        if not is_filtered and (is_exact or by_words):
             await tx.execute(f"SET LOCAL plan_cache_mode = {OWN_PLAN}")
         if is_exact:
-            rows = await tx.fetch(statement_of_all(where, per_source), *asked, looked_for)
+            rows = await tx.fetch(statement_of_all(where, per_source, has_words=by_words), *asked, looked_for)
             found = SearchResults(_results(rows, asked, scoring), is_complete=True, is_exact=True)
         else:
-            near = near_statement(where, namespace, per_source, has_words=found_words is not None)
+            near = near_statement(where, namespace, per_source, has_words=by_words, is_filtered=is_filtered)
             found = await _by_index(tx, near, asked, found_words, scoring, depths, looked_for)
         if asked.texts_of is not None:
-            rows = await tx.fetch(statement_of_former(per_source), *asked, looked_for)
+            rows = await tx.fetch(statement_of_former(per_source, has_words=by_words), *asked, looked_for)
             former = _results(rows, asked, scoring)
             found = replace(found, results=_merged(found.results, former, per_source)[:limit])
         results = await _with_neighbours(tx, asked, found.results, neighbours) if neighbours else found.results
-        return replace(found, results=results, cold_hidden=counted["cold"])
+        return replace(found, results=results, cold_hidden=now["cold"])
 
 
 def _merged(current: Sequence[Result], former: Sequence[Result], per_source: int | None) -> tuple[Result, ...]:
@@ -371,19 +380,19 @@ async def _by_index(
     asked: _Search,
     words: AskedWords | None,
     scoring: _Scoring,
-    depths: Sequence[tuple[int, int]],
+    depths: Sequence[Depth],
     limit: int,
 ) -> SearchResults:
     """Return the best candidates of each depth, until no other chunk can be among them."""
     results: tuple[Result, ...] = ()
     for depth in depths:
         if depth != depths[0]:
-            await tx.execute(f"SET LOCAL hnsw.ef_search = {depth[0]:d}")
+            await tx.execute(f"SET LOCAL hnsw.ef_search = {depth.effort:d}")
         rows = await _look(tx, statement, asked, words, depth, limit)
         results = _results(rows, asked, scoring)
         if not rows:
             return SearchResults((), is_complete=True, is_exact=False)
-        if rows[0]["recent_count"] < depth[1]:  # there are no others
+        if rows[0]["recent_base"] is None:  # there are no others
             return SearchResults(results, is_complete=True, is_exact=False)
         if len(results) < limit:
             continue
@@ -401,13 +410,14 @@ async def _by_index(
 
 
 async def _look(
-    tx: Connection, statement: str, asked: _Search, words: AskedWords | None, depth: tuple[int, int], limit: int
+    tx: Connection, statement: str, asked: _Search, words: AskedWords | None, depth: Depth, limit: int
 ) -> list[asyncpg.Record]:
     """Return the best candidates of one depth, including those with words."""
     if words is None:
-        return await tx.fetch(statement, *asked, limit, *depth)
+        return await tx.fetch(statement, *asked, limit, depth.nearest, depth.recent)
     worded_max = max(WORDED_MAX, words.candidates)
-    return await tx.fetch(statement, *asked, limit, *depth, worded_max, words.all_words, words.rare_words)
+    by_words = (worded_max, words.all_words, words.rare_words)
+    return await tx.fetch(statement, *asked, limit, depth.nearest, depth.recent, *by_words)
 
 
 def _settles(looked: Row, lowest: float, asked: _Search, scoring: _Scoring) -> Callable[[float], bool]:

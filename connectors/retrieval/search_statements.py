@@ -31,43 +31,45 @@ class Where(NamedTuple):
 
     all: str
     near: str
+    near_unfiltered: str
 
 
-PLAIN = Where(QUERIES["visible_chunks"], QUERIES["visible_chunks"])
+PLAIN = Where(QUERIES["visible_chunks"], QUERIES["visible_chunks"], QUERIES["visible_chunks_unfiltered"])
 # While vectors of the namespace's model are stored beside its chunks.
-_BESIDE = Where(QUERIES["visible_chunks_beside"], QUERIES["visible_chunks_beside"])
-_BESIDE_INDEXED = Where(QUERIES["visible_chunks_beside"], QUERIES["visible_chunks_beside_indexed"])
+_BESIDE = Where(*3 * (QUERIES["visible_chunks_beside"],))
+_BESIDE_INDEXED = Where(QUERIES["visible_chunks_beside"], *2 * (QUERIES["visible_chunks_beside_indexed"],))
 
 
-def where_of(now: Row | None) -> Where:
+def where_of(now: Row) -> Where:
     """Return where the vectors of a namespace are in this snapshot."""
-    if now is None or not now["vectors_beside"]:
+    if not now["vectors_beside"]:
         return PLAIN
     return _BESIDE_INDEXED if now["is_indexed_beside"] else _BESIDE
 
 
-def _best(per_source: int | None) -> str:
-    return "\n".join(
-        (QUERIES["scored_candidates"], (QUERIES["best_of_all"] if per_source is None else QUERIES["best_of_sources"]))
-    )
+def _best(per_source: int | None, *, has_words: bool) -> str:
+    scored = QUERIES["scored_with_words"] if has_words else QUERIES["scored_without_words"]
+    return "\n".join((scored, (QUERIES["best_of_all"] if per_source is None else QUERIES["best_of_sources"])))
 
 
-def statement_of_all(where: Where, per_source: int | None) -> str:
+def statement_of_all(where: Where, per_source: int | None, *, has_words: bool) -> str:
     """Return the statement that compares all chunks."""
-    return "\n".join((where.all, QUERIES["all_candidates"], _best(per_source), QUERIES["whole_chunks"]))
+    best = _best(per_source, has_words=has_words)
+    return "\n".join((where.all, QUERIES["all_candidates"], best, QUERIES["whole_chunks"]))
 
 
-def statement_of_former(per_source: int | None) -> str:
+def statement_of_former(per_source: int | None, *, has_words: bool) -> str:
     """Return the statement that compares all former texts."""
     found, whole = QUERIES["visible_former_chunks"], QUERIES["whole_former_chunks"]
-    return "\n".join((found, QUERIES["all_candidates"], _best(per_source), whole))
+    return "\n".join((found, QUERIES["all_candidates"], _best(per_source, has_words=has_words), whole))
 
 
-def near_statement(where: Where, namespace: Row, per_source: int | None, *, has_words: bool) -> str:
+def near_statement(where: Where, namespace: Row, per_source: int | None, *, has_words: bool, is_filtered: bool) -> str:
     """Return the statement that searches by the index of a namespace; without vectors the index is not used."""
     candidates = QUERIES["candidates_with_words"] if has_words else QUERIES["candidates_without_words"]
-    names = namespace["ns"], str(namespace["embedding_model"])
-    return _near(where.near, candidates, _best(per_source), *names, namespace["dimensions"] or 1)
+    best, names = _best(per_source, has_words=has_words), (namespace["ns"], str(namespace["embedding_model"]))
+    visible = where.near if has_words or is_filtered else where.near_unfiltered
+    return _near(visible, candidates, best, *names, namespace["dimensions"] or 1)
 
 
 @lru_cache(_TEXTS_MAX)

@@ -11,10 +11,10 @@ from highwater.connectors.postgres.sql_files import load_statements
 class Statements(TypedDict):
     """Each is the text of a statement."""
 
-    model_of_namespace: str
     words_asked: str
     count_chunks: str
     visible_chunks: str
+    visible_chunks_unfiltered: str
     visible_chunks_beside: str
     visible_chunks_beside_indexed: str
     visible_former_chunks: str
@@ -22,7 +22,8 @@ class Statements(TypedDict):
     near_candidates: str
     candidates_without_words: str
     candidates_with_words: str
-    scored_candidates: str
+    scored_without_words: str
+    scored_with_words: str
     best_of_all: str
     best_of_sources: str
     whole_chunks: str

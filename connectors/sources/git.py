@@ -305,7 +305,7 @@ def insights(repository: Repository, channel: str) -> Iterator[InsightIngested |
     for commit, ms, subject in repository.commits():
         text = clean(subject).strip()
         if not text:
-            yield Fault(f"commit {commit}", "it says nothing")
+            yield Fault(f"commit {commit}", "its message is empty")
             continue
         yield {
             "insight_id": commit,

@@ -52,7 +52,7 @@ def told(
     missing = _TABLE.search(text)
     if missing is not None:
         near = nearest(missing[1], tables())
-        hint = f"; did you mean {' or '.join(near)}?" if near else "; `highwater sql --tables` lists those there are"
+        hint = f"; did you mean {' or '.join(near)}?" if near else "; `highwater sql --tables` lists all tables"
         return f"there is no table {missing[1]!r}{hint}"
     column = _COLUMN.search(text)
     if column is not None and columns:

@@ -174,7 +174,7 @@ def _json(name: str, value: Any) -> Any:
     return orjson.loads(value) if name == "hwm" else value
 
 
-_ERASED = "of a user who was erased: rows begin anew, events stay"
+_ERASED = "of a user who was erased: rows begin again, events stay"
 
 EFFECTS: tuple[Effect, ...] = (
     Effect(
@@ -189,7 +189,7 @@ EFFECTS: tuple[Effect, ...] = (
         ("user_id", "cluster_version", "last_clustered_at", "last_checked_at", "revision"),
         ("feeds.clusters-rebuilt", "feeds.rebuild-finished", "feeds.user-changed"), _note_user,
         is_silent=lambda row: not row["cluster_version"] and row["last_checked_at"] is None and not row["revision"],
-        excluded={"users once erased": _ERASED, "last_enqueued_at, in_flight": "taken while a rebuild is under way"},
+        excluded={"users once erased": _ERASED, "last_enqueued_at, in_flight": "taken while a rebuild is in progress"},
     ),
     Effect(
         "user_cluster_hwm", QUERIES["verify_marks"], ("user_id", "channel_id", "last_seq"),

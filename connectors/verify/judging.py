@@ -171,7 +171,7 @@ def judge_dirty(event: ChannelDirty, record: Record, told: DecisionInputs, _rule
     channel = event["channel_id"]
     arrived_at = told.notes.get(("head", channel, event["head"]))
     if arrived_at is None:
-        return "head", f"one that was told; the newest is {told.notes.get(('newest', channel))}", event["head"]
+        return "head", f"a reported one; the newest is {told.notes.get(('newest', channel))}", event["head"]
     first = told.notes.get(("since", channel, event["dirty_since"]))
     if first is None or first > event["head"]:
         return "dirty_since", f"when a head up to that arrived; itself at {arrived_at}", event["dirty_since"]
@@ -184,7 +184,11 @@ def judge_stage(event: StageRequested, _record: Record, told: DecisionInputs, _r
     if stage != event["stage"]:
         return "stage", stage, event["stage"]
     if told.notes.get(("stage", event["request_id"], event["revision"], event["status"])) is None:
-        return "status", "a queries.pipeline-stage that tells it", f"{event['status']} at revision {event['revision']}"
+        return (
+            "status",
+            "a queries.pipeline-stage that reports it",
+            f"{event['status']} at revision {event['revision']}",
+        )
     return None
 
 
@@ -193,7 +197,7 @@ def judge_ingest(event: IngestDecided, _record: Record, told: DecisionInputs, _r
     key = completion.source_key(event)
     progress: Any = told.notes.get(("progress", key, event["ingest_id"], event["revision"]))
     if progress is None:
-        return "revision", "a chunks.ingest-progressed that tells it", event["revision"]
+        return "revision", "a chunks.ingest-progressed that reports it", event["revision"]
     for name in _COUNTS:
         if progress[name] != event[name]:
             return name, progress[name], event[name]

@@ -102,7 +102,7 @@ def _ingest(notes: Noting, _key: bytes, row: bytes) -> Judged:
     ):
         return None
     last = notes.get(("decided", found.key, found.ingest_id))
-    return "decided_ms", "when a chunks.ingest-decided tells it", found.decided_ms, last
+    return "decided_ms", "when a chunks.ingest-decided reports it", found.decided_ms, last
 
 
 def _usage(notes: Noting, _key: bytes, row: bytes) -> Judged:
@@ -112,7 +112,7 @@ def _usage(notes: Noting, _key: bytes, row: bytes) -> Judged:
         return None
     upto, position = notes.get(("flushed", found.organization_id, found.period)) or (0, None)
     if upto < found.upto_seq:
-        return "since_ms", f"a time: totals were told up to {upto} of {found.upto_seq}", None, position
+        return "since_ms", f"a time: totals were published up to {upto} of {found.upto_seq}", None, position
     return None
 
 

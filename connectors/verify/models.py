@@ -47,7 +47,7 @@ def _never(_row: Mapping[str, Any], _fields: frozenset[str], _found: Ambiguous) 
 
 def _erased(row: Mapping[str, Any], _fields: frozenset[str], found: Ambiguous) -> str | None:
     if row["user_id"] in found.erased_users:
-        return "of a user who was erased: what other topics told around it depends on the order of reading"
+        return "of a user who was erased: what other topics reported around it depends on the order of reading"
     return None
 
 
@@ -67,7 +67,7 @@ def _insight(row: Mapping[str, Any], fields: frozenset[str], found: Ambiguous) -
 
 def _match(row: Mapping[str, Any], _fields: frozenset[str], found: Ambiguous) -> str | None:
     if row["match_id"] in found.early_matches:
-        return "of a match that was told of before its schedule: what waits and what is refused depends on the moment"
+        return "of a match that was reported before its schedule: what waits and what is refused depends on the time"
     return None
 
 
@@ -107,13 +107,13 @@ def _columns(text: str) -> tuple[str, ...]:
 
 _BATCHES = "follows from how the events fell into batches"
 _CLOCK = "a time of day of the process that stored it"
-_WORKERS = "stored by workers, held to account by the events that told it"
+_WORKERS = "stored by workers, checked by the events that report it"
 
 MODELS: tuple[Model, ...] = (
     Model(
         "channels", "insights", QUERIES["verify_channels"], _columns("channel_id current_seq last_insight_ts last_arrived_at"),
         excluded={
-            "announced_seq": "how far a worker has told; moves with each tick",
+            "announced_seq": "how far a worker has published; moves with each tick",
             "retractions": "of two topics: one that was read before its insight is not counted",
         },
     ),
@@ -125,7 +125,7 @@ MODELS: tuple[Model, ...] = (
         ),
         is_open=_insight,
         excluded={
-            "embedding, embedding_model of vectors that were made": "which basis was in force is no matter of the log",
+            "embedding, embedding_model of vectors that were made": "the log does not say which basis was active",
             "next_embedding, next_model": "the roll-out of a basis",
             "retracted_at": _CLOCK + "; that there is one is compared",
             "excluded_at": "how long a service did not answer",
@@ -241,7 +241,7 @@ MODELS: tuple[Model, ...] = (
 # Tables that are not compared at all.
 NOT_COMPARED: Mapping[str, str] = {
     "documents, feed_documents": "made when somebody asks, of what is stored by then",
-    "resource_versions": "counted up by whoever asks and by workers; held to account by cache.version-bumped",
+    "resource_versions": "raised by readers and by workers; checked by cache.version-bumped",
     "user_clusters, user_cluster_hwm, user_cluster_marks, cluster_history, rebuild_demands": _WORKERS,
     "surrogate_keys": "follow from the documents that they name",
     "league_ratings, run_events, alerts_sent": _WORKERS,

@@ -23,7 +23,7 @@ from highwater.streams.league import state as league
 from highwater.streams.queries.orders import decode_order
 
 _TICK_ORDER = "set when a tick is dealt with; which came first, the tick or another topic's event, is not in the log"
-_FOLDED_ORDER = "after an erasure: what other topics told before and after it is told apart by the order of reading"
+_FOLDED_ORDER = "after an erasure: the order of reading separates what other topics reported before and after it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +130,8 @@ ROWS: Mapping[str, Rows] = {
     "active_runs": Rows(
         _order,
         {
-            "released": "of two topics of runs; the one that is read first decides whether a failed run was at work",
-            "status and revision of a run that is at work": "as requested last, between two topics",
+            "released": "of two topics of runs; the one that is read first decides whether a failed run was in progress",
+            "status and revision of a run that is in progress": "as requested last, between two topics",
         },
     ),
     "usage": Rows(_usage, {"which time since_ms is": _TICK_ORDER}),
@@ -145,7 +145,7 @@ ROWS: Mapping[str, Rows] = {
         {
             "looked_ms, is_hot, queries_per_day, told_ms": _TICK_ORDER,
             "days older than a week": "dropped at a tick",
-            "rows of namespaces that nobody asks": "forgotten at a tick after a week",
+            "rows of namespaces without searches": "forgotten at a tick after a week",
         },
         lambda _key, row: (found := temperature.decode_row(row)) is None or found.looked_ms > 0,
     ),

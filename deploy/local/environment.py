@@ -82,7 +82,7 @@ def main(arguments: list[str]) -> int:
         if not has_pip(folder):
             make(folder)
         elif removed := remove_unfinished(folder):
-            sys.stdout.write(f"an earlier installation was interrupted; going on with {', '.join(removed)}\n")
+            sys.stdout.write(f"an earlier installation was interrupted; continuing with {', '.join(removed)}\n")
     except subprocess.CalledProcessError as error:  # of ensurepip
         sys.stderr.write(f"{sys.executable} has no venv with pip (Debian has it in python3-venv): {error}\n")
         return 1

@@ -48,8 +48,8 @@ NAVIGATION: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Understand", ("ARCHITECTURE.md", "docs/architecture/", "docs/decisions/README.md", "docs/benchmarks/README.md")),
     (
         "Project",
-        ("CONTRIBUTING.md", "CHANGELOG.md", "docs/releasing.md", "docs/deprecation.md", "SECURITY.md", "docs/security.md",
-         "docs/dependencies.md", "THIRD_PARTY.md"),
+        ("CONTRIBUTING.md", "docs/writing.md", "CHANGELOG.md", "docs/releasing.md", "docs/deprecation.md", "SECURITY.md",
+         "docs/security.md", "docs/dependencies.md", "THIRD_PARTY.md"),
     ),
 )  # fmt: skip
 _ELSEWHERE = re.compile(r"[a-z]+:", re.IGNORECASE)
@@ -140,7 +140,7 @@ def faults(pages: Mapping[str, Page], root: Path = ROOT) -> list[str]:
              if not _is_there(*resolve(page.path, target), pages, root)]  # fmt: skip
     named = [path for _, paths in NAVIGATION for path in paths]
     found += [
-        f"the navigation names {path}, which is not there" for path in named if path[-1] != "/" and path not in pages
+        f"the navigation names {path}, which does not exist" for path in named if path[-1] != "/" and path not in pages
     ]
     reached = _reached(pages, {"README.md", *_navigated(pages)})
     return found + [f"{path}: no page links to it" for path in pages if path not in reached]

@@ -30,8 +30,6 @@ _ABBREVIATIONS = frozenset(
 )
 _LAST_WORD = re.compile(r"[\w.]+$")
 _NEXT = re.compile(r"\s*(\S)")
-# No sentence begins with these.
-_NO_BEGINNING = ",;:)"
 # No abbreviation is longer: earlier text is not read, or a long text would take quadratic time.
 _WORD_CHARACTERS = 40
 _LIST_MARK = re.compile(r"\s*(?:[-*+•]|\d{1,3}[.)])\s+(?:\[[ xX]\]\s+)?")
@@ -173,7 +171,7 @@ def _phrases(sentence: str) -> Iterator[str]:
 def _is_end(text: str, mark: int, end: int) -> bool:
     """Return whether marks end a sentence: no abbreviation or initial precedes a dot, and what follows begins like a sentence."""
     following = _NEXT.match(text, end)
-    if following is not None and (following[1].islower() or following[1] in _NO_BEGINNING):
+    if following is not None and following[1].islower():
         return False
     # After a bracket that ends with an abbreviation, a dash continues the sentence.
     if following is not None and following[1] in "\u2013\u2014" and text[end - 1] in ")]":

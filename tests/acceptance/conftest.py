@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from highwater.deploy.local.stack import LocalStack
+from highwater.deploy.local.stack import Addresses, LocalStack
 from tests.conftest import RUNNING
 from tests.integration.models.scripted_llm import ScriptedLLM
 from tests.product import Product
@@ -32,12 +32,14 @@ def llm() -> Iterator[ScriptedLLM]:
 
 
 @pytest.fixture(scope="session")
-def scripted(tmp_path_factory: pytest.TempPathFactory, llm: ScriptedLLM) -> Iterator[Product]:
+def scripted(
+    shared_registry: Addresses, tmp_path_factory: pytest.TempPathFactory, llm: ScriptedLLM
+) -> Iterator[Product]:
     """A product that asks that service; its clock only goes forward, its processes may be killed."""
     folder: Path = tmp_path_factory.mktemp("scripted")
     with contextlib.ExitStack() as running:
         RUNNING["scripted"] = running
-        local = running.enter_context(LocalStack(folder / "parts"))
+        local = running.enter_context(LocalStack(folder / "parts", shared_registry))
         product = Product(folder / "data", local)
         product.environment.update(
             LLM_BASE_URL=llm.url,

@@ -1,7 +1,7 @@
 """How long a stack takes to be ready: on a new data folder, on one that has run before, and one role after it was killed.
 
 Wall time, which a busy machine stretches, and beside it the processor time that every process had used when all were ready, which
-it stretches less. What is downloaded at installation is there already.
+it stretches less. What is downloaded at installation is present already.
 
     python -m tests.bench.startup [--runs N]
 """

@@ -21,7 +21,7 @@ _PARAGRAPH = re.compile(r"\S.*?(?=\n\s*\n|\Z)", re.DOTALL)
 _ADDRESS = re.compile(r"\]\([^)]*\)")
 # A released section of the changelog stays as it is; notices quote licences; the table of tasks quotes threads of other projects,
 # and the page about searches the questions that were searched.
-NOT_HELD = ("CHANGELOG.md", "THIRD_PARTY.md", "docs/tasks.md", "docs/benchmarks/search.md", "ARCHITECTURE.md")
+NOT_HELD = ("CHANGELOG.md", "THIRD_PARTY.md", "docs/benchmarks/search.md")
 
 
 def code_texts() -> Iterator[Text]:
@@ -29,6 +29,15 @@ def code_texts() -> Iterator[Text]:
     for room in ROOMS:
         for path in sorted((ROOT / room).rglob("*.py")):
             yield from _of_module(path)
+
+
+def test_texts() -> Iterator[Text]:
+    """The docstrings and comments of the tests."""
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        yield from _of_module(path)
+
+
+test_texts.__test__ = False  # type: ignore[attr-defined]  # not a test, wherever it is imported
 
 
 def document_texts() -> Iterator[Text]:

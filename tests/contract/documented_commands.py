@@ -88,7 +88,7 @@ def named_in(text: str) -> list[list[str]]:
 
 
 def fault_of(arguments: list[str], *, is_whole: bool = True) -> str | None:
-    """Why the command line would refuse a call; None where it would not. Arguments may be missing where it is not whole."""
+    """Why the command line would refuse a call; None where it would not. Arguments may be missing where it is incomplete."""
     command: click.Command = highwater
     context = click.Context(command, info_name=PROGRAM)
     rest = [one for one in arguments if one != "…"]

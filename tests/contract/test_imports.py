@@ -101,6 +101,7 @@ def test_the_core_has_no_chance_in_it():
         ),
         ("highwater.connectors.kafka.registry", {"authlib", "cryptography", "httpx", "httpx2", "confluent_kafka"}),
         ("highwater.streams.app", {"scipy", "asyncpg", "redis", "confluent_kafka", "openai"}),
+        ("highwater.connectors.replay.where", {"pandas", "prompt_toolkit", "typer"}),
         ("highwater.connectors.replay.parts", {"numpy", "pyarrow", "confluent_kafka", "httpx", "httpx2", "authlib"}),
     ],
 )

@@ -113,7 +113,7 @@ def test_outsiders_find_their_topics(name: str):
 
 
 def test_analysts_find_their_topics():
-    """The promised internal topics are there, and none of them is one that outsiders write."""
+    """The promised internal topics are there, and outsiders write none."""
     assert {name for name, topic in TOPICS.items() if not topic.outsider} >= SYSTEM
 
 

@@ -1,4 +1,4 @@
-"""Every text that a user reads, with where it stands: OpenAPI, help, settings, metrics, errors, labels, events."""
+"""Every text that a user reads, with its place: OpenAPI, help, settings, metrics, errors, labels, events."""
 
 from __future__ import annotations
 
@@ -27,9 +27,12 @@ _PROGRAMS = ("api", "connectors", "deploy", "schemas", "streams")
 _PAGES = ("api/dashboard", "api/readers", "api/core/plain_pages.py", "api/core/problems.py")
 _COMMANDS = ("api/cli", "api/command", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("api/*/cli_*.py")))
 
+# Words that a question or a language model's answer may have, and instructions to a model.
+_WORDS_OF_OTHERS = ("streams/queries/local_model.py", "streams/queries/words.py", "streams/jobs/decks.py")
+
 
 class Text(NamedTuple):
-    """Words for a user, and where they stand."""
+    """Words for a user, and their place."""
 
     where: str
     text: str
@@ -147,6 +150,23 @@ def of_pages() -> Iterator[Text]:
             ):
                 body.pop(0)
         yield from (Text(f"{path}", text) for text in literals(tree))
+
+
+def of_literals() -> Iterator[Text]:
+    """Every literal of the product with several words: messages, reasons, effects, lines of the log; docstrings apart."""
+    for path, tree in _trees(*_PROGRAMS):
+        if str(path) in _WORDS_OF_OTHERS:
+            continue
+        for node in ast.walk(tree):
+            body = getattr(node, "body", None)
+            if (
+                isinstance(body, list)
+                and body
+                and isinstance(body[0], ast.Expr)
+                and isinstance(body[0].value, ast.Constant)
+            ):
+                body.pop(0)
+        yield from (Text(f"{path}", text) for text in literals(tree) if text.count(" ") > 1)
 
 
 def literals(node: ast.AST) -> Iterator[str]:

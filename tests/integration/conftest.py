@@ -16,15 +16,14 @@ from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
 from highwater.connectors.kafka.handler import ProcessContext
-from highwater.connectors.kafka.registry import Registry
 from highwater.connectors.redis.link import RedisLink, open_redis
 from highwater.deploy.local.stack import Addresses, LocalStack
 from highwater.schemas.codec import Codec
 from highwater.streams.settings import Settings
-from tests.conftest import RUNNING, Stack
+from tests.conftest import RUNNING, Stack, stack_of
 from tests.integration.agents import Kafka, Worker, empty
 from tests.integration.api_server import Api, Seeds, running_api
-from tests.integration.connecting import surroundings
+from tests.integration.connecting import codec_of, surroundings
 from tests.integration.databases import make_database
 
 # Modules run one after the other, so one number serves them all; it is not the session's own, which is 0.
@@ -43,7 +42,7 @@ async def around(stack: Stack) -> AsyncIterator[ProcessContext]:
 @pytest.fixture(scope="module")
 async def codec(stack: Stack) -> Codec:
     """What reads and writes the log."""
-    return await Registry(stack.schema_registry).codec()
+    return await codec_of(stack)
 
 
 @pytest.fixture
@@ -125,10 +124,7 @@ def api_environment(environment: dict[str, str], api: Api) -> dict[str, str]:
 @pytest.fixture(scope="session")
 def own_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
     """A broker for tests of workers: a module empties its topics, some tests stop it. No other part: a worker asks for none."""
-    local = LocalStack(tmp_path_factory.mktemp("parts") / "data")
-    for name in local.names:
-        if name != "kafka":
-            del local._parts[name]
+    local = stack_of(tmp_path_factory.mktemp("parts") / "data", "kafka")
     with contextlib.ExitStack() as running:
         RUNNING["own_stack"] = running
         yield running.enter_context(local)

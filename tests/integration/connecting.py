@@ -1,4 +1,4 @@
-"""What the tests of connectors share: the surroundings of a consumer, a stranger's producer, and waiting with a deadline."""
+"""What the tests of connectors share: the context of a consumer, a stranger's producer, and waiting with a deadline."""
 
 from __future__ import annotations
 
@@ -75,13 +75,18 @@ async def surroundings(stack: Stack) -> AsyncIterator[ProcessContext]:
 
 
 async def context_of(stack: Stack, pool: asyncpg.Pool[asyncpg.Record], admin: Admin) -> ProcessContext:
-    """The same with a pool and a client of the caller's; its codec knows no schema that another was taught."""
+    """The same with a pool and a client of the caller's."""
     settings = stack.settings()
     registry = Registry(settings.registry_access())
+    return ProcessContext(pool, settings.kafka_client(), admin, registry, await codec_of(stack), ProductClock())
+
+
+async def codec_of(stack: Stack) -> Codec:
+    """What reads and writes the log; it knows no schema that another one was taught."""
     if stack.schema_registry not in _SCHEMA_IDS:
-        _SCHEMA_IDS[stack.schema_registry] = dict((await registry.codec())._current)
-    codec = Codec(_SCHEMA_IDS[stack.schema_registry])
-    return ProcessContext(pool, settings.kafka_client(), admin, registry, codec, ProductClock())
+        asked = await Registry(stack.settings().registry_access()).codec()
+        _SCHEMA_IDS[stack.schema_registry] = dict(asked._current)
+    return Codec(_SCHEMA_IDS[stack.schema_registry])
 
 
 @asynccontextmanager

@@ -56,7 +56,7 @@ async def own_database(stack: Stack) -> AsyncIterator[ProcessContext]:
 
 
 async def address_of(stack: Stack, around: ProcessContext) -> str:
-    """Where the database of these surroundings is."""
+    """The address of this context's database."""
     return _beside(stack.database, await around.pool.fetchval("SELECT current_database()"))
 
 

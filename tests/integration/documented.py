@@ -24,7 +24,7 @@ _UNFORESEEN = HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 class UndocumentedError(AssertionError):
-    """An answer is not as the OpenAPI document says. Declare it with its route, or mend the route."""
+    """An answer is not as the OpenAPI document says. Declare it with its route, or correct the route."""
 
 
 class _Operation(NamedTuple):

@@ -125,7 +125,7 @@ class Scenario:
         records.append(Delivered(topic, partition, len(records), raw, self.driver.codec.encode(topic, event), headers))
 
     def port(self) -> None:
-        """Where a worker meets its surroundings: what is on its way arrives, or not, and the worker may be killed."""
+        """Where a worker meets its environment: what is on its way arrives, or not, and the worker may be killed."""
         self.steps += 1
         self._arrive()
         if not self.is_calm and self.dice.randrange(_KILLED_ONE_IN) == 0:

@@ -1,6 +1,6 @@
-"""The surroundings of a simulation: processes that are stopped, killed and cut off, clocks that run at different rates, and dice.
+"""The environment of a simulation: processes that are stopped, killed and cut off, clocks that run at different rates, and dice.
 
-Law: a process meets its surroundings at ports alone, and at each of them anything may happen that happens there in truth: it is
+Law: a process meets its environment at ports alone, and at each of them anything may happen that happens there in truth: it is
 stopped for a while, it is killed, its connection is cut before or after the server did what was asked.
 """
 
@@ -55,7 +55,7 @@ class World:
         self.problems.append(f"at {self.now:.3f} s: {problem}")
 
     def stepped(self) -> None:
-        """Something has happened: look whether all laws hold."""
+        """Something has happened: check whether all laws hold."""
         self.steps += 1
         for check in self._checks:
             check()

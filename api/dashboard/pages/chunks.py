@@ -174,7 +174,10 @@ def _found(answer: Mapping[str, Any]) -> str:
     items = answer["results"]
     if not items:
         return '<p class="hw-muted">Nothing was found: try other words, or another namespace.</p>'
-    return "".join(
+    note = (
+        "Compared by words: no embedding model compares this namespace now." if answer["compared_by"] == "words" else ""
+    )
+    return (f'<p class="hw-muted">{note}</p>' if note else "") + "".join(
         f'<div style="margin:.5rem 0"><b>{text(one.get("title") or one["source_id"])}</b> '
         f'<span class="hw-muted hw-small">{one["final"]:.3f} · {text(one["source_id"])} #{one["chunk_no"]}</span><br>'
         f'<span class="hw-small">{text(one["content"][:_TEXT_CHARACTERS])}</span></div>'

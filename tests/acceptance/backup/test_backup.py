@@ -25,7 +25,7 @@ from highwater.api.cli.verify import run_verification
 from highwater.connectors.backup.manifest import BackupError, read_manifest, write_manifest
 from highwater.connectors.backup.restoring import Restored
 from highwater.connectors.verify.run import PARTS
-from highwater.deploy.local.stack import LocalStack
+from highwater.deploy.local.stack import Addresses, LocalStack
 from highwater.schemas.envelope import header
 from highwater.schemas.topics import TOPICS
 from highwater.streams.settings import read_settings
@@ -75,13 +75,15 @@ def hook() -> Iterator[Hook]:
 
 
 @pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory, llm: ScriptedLLM, hook: Hook) -> Iterator[Product]:
+def own(
+    shared_registry: Addresses, tmp_path_factory: pytest.TempPathFactory, llm: ScriptedLLM, hook: Hook
+) -> Iterator[Product]:
     """A product whose model and alerts are counted."""
     folder: Path = tmp_path_factory.mktemp("backup")
     llm.clear()
     llm.always(None, answer(usage={"prompt_tokens": 0, "completion_tokens": 2, "total_tokens": 2}))
     with contextlib.ExitStack() as running:
-        local = running.enter_context(LocalStack(folder / "parts"))
+        local = running.enter_context(LocalStack(folder / "parts", shared_registry))
         product = Product(folder / "data", local)
         product.environment.update(
             LLM_BASE_URL=llm.url,

@@ -145,7 +145,7 @@ def test_the_same_again_writes_nothing(product: Product, ns: str) -> None:
 
 @pytest.mark.requirement("R3.6")
 def test_a_title_changes_without_a_new_vector(product: Product, ns: str) -> None:
-    """Title and URL are not in the hash: they are updated, and the vector stays fresh or is made again, never lost (R3.6)."""
+    """Title and URL are not in the hash: they are updated, and the vector stays fresh or is rebuilt, never lost (R3.6)."""
     contents = texts(3)
     ingest(product, ns, chunks_of(contents))
     before = until_embedded(product, ns)
@@ -373,7 +373,7 @@ def test_half_a_character_is_refused(product: Product, ns: str) -> None:
 
 
 def test_a_record_that_is_not_utf8(product: Product, ns: str) -> None:
-    """It is dead-lettered, so its ingest is not whole and marks nothing; the right chunk in its place ends it."""
+    """It is dead-lettered, so its ingest is incomplete and marks nothing; the right chunk in its place ends it."""
     contents = texts(4)
     ingest(product, ns, chunks_of(contents), full=True)
     ingest_id, codec = str(uuid.uuid4()), product.codec()
@@ -558,7 +558,7 @@ def test_a_document_of_a_job_is_found(product: Product, ns: str) -> None:
 
 
 def test_an_answer_quotes_an_open_namespace(product: Product, ns: str) -> None:
-    """A query finds chunks of open namespaces, and none of others."""
+    """A query finds chunks of open namespaces, and not those of others."""
     fact = f"The quokka {uuid.uuid4().hex[:8]} naps at noon."
     closed = f"The quokka {uuid.uuid4().hex[:8]} naps at midnight."
     ingest(product, "docs", chunks_of([fact]), source=uuid.uuid4().hex)

@@ -21,7 +21,7 @@ import httpx
 import pytest
 import redis
 
-from highwater.deploy.local.stack import LocalStack
+from highwater.deploy.local.stack import Addresses, LocalStack
 from highwater.streams.clock import ProductClock, to_datetime
 from tests import ROOT
 from tests.product import Product
@@ -33,10 +33,10 @@ MATCHES = 50
 
 
 @pytest.fixture(scope="module")
-def league(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
+def league(shared_registry: Addresses, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
     """A product of this module's own: its clock is moved, its parts are killed."""
     folder: Path = tmp_path_factory.mktemp("league")
-    with LocalStack(folder / "parts") as local:
+    with LocalStack(folder / "parts", shared_registry) as local:
         product = Product(folder / "data", local)
         product.environment["CACHE_PREWARM_TOKEN"] = TOKEN
         with product:

@@ -62,7 +62,7 @@ def firing(http: httpx.Client) -> set[str]:
 
 
 def test_faults_fire_their_alerts(product: Product, tmp_path: Path):
-    """A frozen worker, Redis that is stopped and a bad event fire theirs, which end when it is mended; none fires before."""
+    """A frozen worker, Redis that is stopped and a bad event fire theirs, which end when it is corrected; none fires before."""
     ours = {"RoleDown", "RedisDown", "DeadLettersOpen"}
     with prometheus(product, tmp_path) as http:
         product.until(

@@ -278,7 +278,7 @@ def test_groups_and_topics_offer_what_a_role_may(guarded, who, resets, publishes
 
 
 def test_who_signed_out_does_nothing_more(guarded, product, letter):
-    """The page was an admin's when it was opened; the deed asks anew."""
+    """The page was an admin's when it was opened; the action asks anew."""
     context = guarded.signed_in("admin")
     page = guarded.browser.page(LETTERS, context)
     expect(page.locator(ROWS).first).to_contain_text("waits")

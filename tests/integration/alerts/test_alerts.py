@@ -315,7 +315,7 @@ async def test_a_server_that_drips_is_given_up_in_all(around: ProcessContext, of
         patch.setattr(alert_channels, "MAIL_SECONDS_MAX", 2.0)
         once = RetryPolicy(1, 1, attempts_max=1)
         async with worker(around, mail_channel(listener.getsockname()[1], around), policy=once) as alerts:
-            async with asyncio.timeout(20):  # its drops would go on for ever
+            async with asyncio.timeout(20):  # its drops would go on forever
                 await in_transaction(around, alerts, events)
     assert await asyncio.to_thread(gone.wait, 20)
     listener.close()

@@ -283,7 +283,7 @@ async def test_no_search_of_a_large_namespace_is_without_an_index(seeds, around,
     plans: list[str] = []
 
     async def explained(tx: Any, statement: str, asked: Any, words: Any, depth: Any, limit: int) -> Any:
-        rows = await tx.fetch(f"EXPLAIN {statement}", *asked, limit, *depth)
+        rows = await tx.fetch(f"EXPLAIN {statement}", *asked, limit, depth.nearest, depth.recent)
         plans.append("\n".join(row[0] for row in rows))
         return await look(tx, statement, asked, words, depth, limit)
 

@@ -384,7 +384,7 @@ def test_everybody_reaches_what_the_declarations_say(answers: dict[tuple[Who, Re
 
 
 def test_nobody_brings_the_api_down(answers: dict[tuple[Who, Request], Answer]) -> None:
-    """No answer is a 5xx, and none breaks off."""
+    """No answer is a 5xx, and none is interrupted."""
     assert [
         (who.name, *request[:2], answer) for (who, request), answer in answers.items() if answer.status >= 500
     ] == []

@@ -61,7 +61,7 @@ async def taken_again(http: httpx.AsyncClient) -> None:
 
 
 async def test_a_full_outbox_refuses_writes_until_it_has_drained(http: httpx.AsyncClient, seeds: Seeds):
-    """Also those of jobs and users; never what takes back, and never reads."""
+    """Also those of jobs and users; never what retracts, and never reads."""
     await taken_again(http)
     await seeds.run(
         "INSERT INTO outbox (shard, topic, headers) SELECT 0, 'feeds.user-changed', '[]' FROM generate_series(1, $1)",

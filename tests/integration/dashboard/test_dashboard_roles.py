@@ -89,7 +89,9 @@ def socket_of(api: Api, page: str, cookie: str | None) -> Iterator[Socket]:
 
 @pytest.mark.parametrize("path", SHOWN)
 def test_nobody_unknown_gets_a_page(api: Api, path: str) -> None:
-    """A browser without a cookie, and one with a made-up one, is asked for a key and led back; the address holds nothing else."""
+    """A browser without a cookie, and one with a simulated one, is asked for a key and led back; the address holds nothing
+    else.
+    """
     for cookies in ({}, {COOKIE: "made-up"}):
         answer = httpx.get(f"{api.url}{path}", cookies=cookies, timeout=SECONDS)
         assert (answer.status_code, answer.headers["location"]) == (303, f"/login?next={path.replace('/', '%2F')}")

@@ -1,4 +1,4 @@
-"""The last release is upgraded under load, role by role, and taken back: nothing is lost, doubled or unserved. On demand."""
+"""The last release is upgraded under load, role by role, and rolled back: nothing is lost, duplicated or unserved. On demand."""
 
 from __future__ import annotations
 

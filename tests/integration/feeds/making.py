@@ -58,7 +58,7 @@ class Case:
         )  # fmt: skip
 
     async def retracts(self, number: int) -> None:
-        """An insight of the channel is taken back, as the sink stores it."""
+        """An insight of the channel is retracted, as the sink stores it."""
         event = await self.sql(
             QUERIES["retract_insights"], [f"{self.channel}-{number}"], [self.channel], [to_datetime(1)]
         )

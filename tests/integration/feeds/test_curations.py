@@ -205,7 +205,7 @@ async def sink_takes(stack: Stack, around: ProcessContext, seeds: Seeds, answer:
 
 
 async def test_what_is_said_is_listed_until_it_is_undone(http, stack, around, seeds: Seeds, seen: list[str]) -> None:
-    """Each is an event of its user, `Location` names what takes it back, and the list says which are in effect."""
+    """Each is an event of its user, `Location` names what retracts it, and the list says which are in effect."""
     answers = [
         await http.put(f"{PATH}/label", json={"label": "Mine"}),
         await http.post(f"{PATH}/merge", json={"cluster_ids": ["b"]}),

@@ -58,7 +58,7 @@ async def test_what_is_no_cluster_comes_with_the_first_page(http, seeds: Seeds) 
 
 
 async def _three_versions(seeds: Seeds, user: str) -> None:
-    """Cluster a lives from 1 on and grows in 3; b is born in 2 and dies in 3; c is born in 3; d stays as it was born."""
+    """Cluster a exists from 1 on and grows in 3; b is born in 2 and dies in 3; c is born in 3; d stays as it was born."""
     d = cluster("d", ["i7"])
     born = change("a", "born", size=2)
     await seeds.rebuild(user, [cluster("a", ["i1", "i2"]), d], history=[born, change("d", "born", size=1)])
@@ -272,7 +272,7 @@ async def test_a_life_is_read_by_whom_the_clusters_are(own_settings, seeds: Seed
 
 
 async def test_a_read_with_a_position_sees_the_newest_version(http, seeds: Seeds) -> None:
-    """With X-Min-Position versions come from PostgreSQL, for what is new and for a life; a topic that feeds neither is 400."""
+    """With X-Min-Position versions come from PostgreSQL, for news and a cluster's history; another topic is 400."""
     written = await http.post("/api/users/dan/activity")
     topic, partition, offset = written.json()["positions"][0].split("/")
     await seeds.run(

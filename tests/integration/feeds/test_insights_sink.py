@@ -44,7 +44,7 @@ async def rows(around: ProcessContext, channel: str) -> dict[str, Any]:
 
 @pytest.mark.requirement("R0.14")
 async def test_two_sinks_and_foreign_partitions_number_densely(stack: Stack, around: ProcessContext):
-    """Channels spread over all partitions, two sinks at work, the file sent twice: every seq from 1 on, each once."""
+    """Channels spread over all partitions, two sinks running, the file sent twice: every seq from 1 on, each once."""
     channels = [fresh("dense") for _ in range(4)]
     events = [(channels[n % 4], f"{channels[0]}-{n}") for n in range(1_200)]
     records = [
@@ -180,7 +180,7 @@ async def test_a_retraction_is_told_of_its_channel_once(around: ProcessContext):
 
 
 async def test_a_retraction_of_another_channel_does_nothing(around: ProcessContext):
-    """Only the channel that an insight belongs to can take it back."""
+    """Only the channel that an insight belongs to can retract it."""
     channel = fresh("kept")
     await in_transaction(around, sink(around), [ingested(channel, channel)])
     await in_transaction(around, sink(around), [retracted("other-" + channel, channel)])

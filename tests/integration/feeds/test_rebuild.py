@@ -533,7 +533,7 @@ async def test_the_window_counts_from_when_an_insight_was_first_shown(case: Case
 
 
 async def test_retracted_insights_are_left_out(case: Case):
-    """An insight that was taken back is in no later version, and keeps its number."""
+    """An insight that was retracted is in no later version, and keeps its number."""
     await case.user_is()
     await case.insights(40)
     await case.sql("UPDATE insights SET retracted_at = ts WHERE insight_id = $1", f"{case.channel}-7")

@@ -166,7 +166,7 @@ async def test_only_what_held_it_changes(http: httpx.AsyncClient, retractions: R
 
 
 async def test_a_cluster_of_nothing_else_is_gone(http: httpx.AsyncClient, retractions: Retractions) -> None:
-    """It is in no feed and no version; its life says that it is over."""
+    """It is in no feed and no version; its history says that it is over."""
     ids = await _user(retractions, "tia", "r3")
     position = await retractions.retract(*ids[:3])
     named = {"X-Min-Position": position}

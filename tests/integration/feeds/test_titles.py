@@ -232,7 +232,7 @@ async def test_without_a_model_titles_are_labels(case: Titled, chat: ChatServer)
 
 
 async def test_a_title_is_paid_once(case: Titled, chat: ChatServer) -> None:
-    """What the rebuild wrote the feed shows without a call; clusters, their sum and their life are what the worker stored."""
+    """What the rebuild wrote the feed shows without a call; clusters, their sum and their history are what the worker stored."""
     await case.rebuild()
     stored = await case.clusters()
     (rebuilt,) = await case.answers(CLUSTERS_REBUILT)

@@ -216,7 +216,7 @@ async def test_a_part_of_a_document_is_not_taken(editor, seeds: Seeds) -> None:
     assert answer.status_code == 400
 
 
-# -- what breaks off, and what comes at once -------------------------------------------------------------------------------
+# -- what is interrupted, and what comes at once -------------------------------------------------------------------------------
 
 
 async def begun(api: Api, org: str, length: int, sent: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

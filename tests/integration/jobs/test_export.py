@@ -243,7 +243,7 @@ async def test_what_passes_is_waited_for_and_nothing_is_made_twice(j: Jobs, goog
 
 
 async def test_what_google_refuses_fails_the_job(j: Jobs, google: ScriptedGoogle, tmp_path: Path):
-    """With Google's words, so that it can be mended and the job restarted; so does a deployment without credentials."""
+    """With Google's words, so that it can be corrected and the job restarted; so does a deployment without credentials."""
     opened = account(google, tmp_path / "a.json", google.service_account())
     google.script((404, {"error": {"code": 404, "message": "File not found: folder-7."}}))
     row = await to_google(j, opened, status="failed")

@@ -248,7 +248,7 @@ async def test_an_answer_that_was_stored_is_not_asked_for_again(j: Jobs):
 
 @pytest.mark.requirement("R2.15")
 async def test_a_revived_worker_overwrites_nothing(j: Jobs):
-    """Silent until its lease ended, it finds another at work, then at the end: what it has to say is not stored (R2.15)."""
+    """Silent until its lease ended, it finds another running, then at the end: what it has to say is not stored (R2.15)."""
     worker = j.worker()
     held = j.llm.hold("slide-2")
     job_id = await j.submit(slides=3)

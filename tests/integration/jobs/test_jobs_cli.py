@@ -20,7 +20,7 @@ from highwater.connectors.postgres.pool import open_pool
 from highwater.connectors.redis.link import open_redis
 from tests.integration import api_server
 from tests.integration.api_server import Api, Seeds, running_api
-from tests.integration.commands import ended, started
+from tests.integration.commands import ended, run, started
 from tests.integration.jobs.watching import ADA, ORG, change_job, materialize, new_id, step, steps, store_job
 
 
@@ -36,6 +36,12 @@ async def progress(seeds: Seeds, redis_url: str) -> AsyncIterator[Progress]:
     async with await open_pool(seeds.url, size_max=2) as pool:
         yield Progress(pool, link)
     await link.close()
+
+
+async def outcome(environment: dict[str, str], *arguments: str) -> tuple[int, str, str]:
+    """Exit status and output of the command, run to its end."""
+    done = await asyncio.to_thread(run, environment, "jobs", *arguments)
+    return done.returncode, done.stdout, done.stderr
 
 
 async def line(process: subprocess.Popen[str]) -> str:
@@ -59,11 +65,11 @@ async def test_a_job_that_failed(seeds, api, api_environment, progress):
     """Exit status 1; by `--json` each event, and last how the job stands."""
     job = await store_job(seeds, seq=1, status="failed", error="no model")
     await materialize(progress, [step(job, 1, "error", pct=0, error_message="no model")])
-    code, out, err = await ended(command(api_environment, "watch", job, "--json"))
+    code, out, err = await outcome(api_environment, "watch", job, "--json")
     event, document = (json.loads(one) for one in out.splitlines())
     assert (code, err, event["id"], event["error_message"]) == (1, "", "1-0", "no model")
     assert (document["status"], document["error"]) == ("failed", "no model")
-    code, out, err = await ended(command(api_environment, "show", job, "--json"))
+    code, out, err = await outcome(api_environment, "show", job, "--json")
     assert (code, json.loads(out), err) == (0, document, "")
 
 
@@ -109,16 +115,16 @@ async def test_who_stops_watching_leaves_the_job_alone(seeds, api, api_environme
 async def test_a_job_is_submitted(seeds, api, api_environment):
     """Its id is printed; the same key again is the same job; what is no job is a wrong use."""
     options = ("--organization", ORG, "--user", ADA)
-    first = await ended(
-        command(api_environment, "submit", "generation", '{"query": "why?"}', *options, "--idempotency-key", "k")
+    first = await outcome(
+        api_environment, "submit", "generation", '{"query": "why?"}', *options, "--idempotency-key", "k"
     )
-    again = await ended(
-        command(api_environment, "submit", "generation", '{"query": "why?"}', *options, "--idempotency-key", "k")
+    again = await outcome(
+        api_environment, "submit", "generation", '{"query": "why?"}', *options, "--idempotency-key", "k"
     )
     assert first == again
     assert (first[0], len(first[1].strip()), first[2]) == (0, 36, "")
     for arguments in (("dance", "{}"), ("generation", "{"), ("generation", "{}"), ("generation", "[]")):
-        code, out, err = await ended(command(api_environment, "submit", *arguments, *options))
+        code, out, err = await outcome(api_environment, "submit", *arguments, *options)
         assert (code, out, err.count("\n")) == (2, "", 1), arguments
 
 
@@ -128,25 +134,25 @@ async def test_jobs_are_listed(seeds, api, api_environment):
         await store_job(seeds, organization_id="cli-list", status=status) for status in ("failed", "running", "failed")
     ]
     listing = ("list", "--organization", "cli-list")
-    code, out, err = await ended(command(api_environment, *listing, "--json"))
+    code, out, err = await outcome(api_environment, *listing, "--json")
     assert (code, {json.loads(one)["job_id"] for one in out.splitlines()}, err) == (0, set(jobs), "")
-    code, out, err = await ended(command(api_environment, *listing, "--status", "running"))
+    code, out, err = await outcome(api_environment, *listing, "--status", "running")
     assert (code, [jobs[n] in out for n in range(3)], err) == (0, [False, True, False], "")
-    code, out, err = await ended(command(api_environment, *listing, "--limit", "1", "--json"))
+    code, out, err = await outcome(api_environment, *listing, "--limit", "1", "--json")
     assert (code, len(out.splitlines())) == (0, 1)
-    code, out, err = await ended(command(api_environment, *listing, "--status", "broken"))
+    code, out, err = await outcome(api_environment, *listing, "--status", "broken")
     assert (code, out, err.count("\n")) == (2, "", 1)
 
 
 async def test_a_job_is_revoked_and_restarted(seeds, api, api_environment, progress):
     """Its id is printed; what cannot be restarted is said. With `--watch` what follows the old error is shown."""
     running_job = await store_job(seeds)
-    assert await ended(command(api_environment, "revoke", running_job)) == (0, f"{running_job}\n", "")
-    code, out, err = await ended(command(api_environment, "restart", running_job))
+    assert await outcome(api_environment, "revoke", running_job) == (0, f"{running_job}\n", "")
+    code, out, err = await outcome(api_environment, "restart", running_job)
     assert (code, out, "running" in err) == (1, "", True)
     failed = await store_job(seeds, status="failed", error="no model", seq=1)
     await materialize(progress, [step(failed, 1, "error", pct=0, error_message="no model")])
-    assert await ended(command(api_environment, "restart", failed)) == (0, f"{failed}\n", "")
+    assert await outcome(api_environment, "restart", failed) == (0, f"{failed}\n", "")
     await change_job(seeds, failed, status="running", error=None, seq=3)
     await materialize(progress, [step(failed, 2, "job_restarted", pct=0), step(failed, 3, "slide_started", pct=0)])
     watching = command(api_environment, "watch", failed)
@@ -166,9 +172,9 @@ async def test_failed_jobs_are_restarted_by_reason(seeds, api, api_environment):
     job = await store_job(seeds, **failed, error="no model: slide 3")
     await store_job(seeds, **failed, error="timeout")
     arguments = ("restart-failed", "--organization", "cli-restart", "--reason", "no model")
-    code, out, err = await ended(command(api_environment, *arguments))
+    code, out, err = await outcome(api_environment, *arguments)
     assert (code, "1 of 1 failed jobs would be restarted" in out, job in out, err) == (0, True, True, "")
-    code, out, err = await ended(command(api_environment, *arguments, "--execute", "--json"))
+    code, out, err = await outcome(api_environment, *arguments, "--execute", "--json")
     found = json.loads(out)
     assert (code, [one["job_id"] for one in found["jobs"]], len(found["positions"])) == (0, [job], 1), err
 
@@ -178,7 +184,7 @@ async def test_an_outline_is_printed_edited_and_approved(seeds, api, api_environ
     outline = {"title": "KRaft", "slides": [{"title": "One", "points": ["a"]}]}
     held = {"checkpoint": json.dumps({"outline": outline}), "approval_until_ms": 1_893_456_000_000}
     job = await store_job(seeds, **held, seq=1)
-    code, out, err = await ended(command(api_environment, "outline", job))
+    code, out, err = await outcome(api_environment, "outline", job)
     assert (code, json.loads(out), err) == (0, outline, "")
     file = tmp_path / "outline.json"
     file.write_text(json.dumps({**outline, "title": "Mine"}))
@@ -187,10 +193,10 @@ async def test_an_outline_is_printed_edited_and_approved(seeds, api, api_environ
     assert (code, err) == (0, "")
     assert json.loads(out)["positions"][0].startswith("jobs.control/")
     file.write_text("{")
-    assert (await ended(command(api_environment, "approve", job, "--outline", str(file))))[0] == 2
+    assert (await outcome(api_environment, "approve", job, "--outline", str(file)))[0] == 2
     await change_job(seeds, job, approval_until_ms=None)
     for action, words in (("approve", "is not waiting for approval"), ("outline", "no outline")):
-        code, out, err = await ended(command(api_environment, action, job))
+        code, out, err = await outcome(api_environment, action, job)
         assert (code, out) == (1, "")
         assert words in err
 
@@ -201,7 +207,7 @@ async def test_documents_are_put_and_saved(seeds, api, api_environment, tmp_path
     document.write_bytes(b"# KRaft\n")
     name = hashlib.sha256(document.read_bytes()).hexdigest()
     put = ("blobs", "put", str(document), "--organization", ORG)
-    assert await ended(command(api_environment, *put)) == (0, f"{name}\n", "")
+    assert await outcome(api_environment, *put) == (0, f"{name}\n", "")
     folder = tmp_path / "saved"
     folder.mkdir()
     get = ("blobs", "get", name, "--organization", ORG)
@@ -212,8 +218,8 @@ async def test_documents_are_put_and_saved(seeds, api, api_environment, tmp_path
     code, out, err = await ended(started(api_environment, "jobs", *get, cwd=folder))
     assert (code, out, "--force" in err) == (1, "", True)
     assert (await ended(started(api_environment, "jobs", *get, "--force", cwd=folder)))[0] == 0
-    assert await ended(command(api_environment, *get, "--output", "-")) == (0, "# KRaft\n", "")
-    code, out, err = await ended(command(api_environment, "blobs", "get", "0" * 64, "--organization", ORG))
+    assert await outcome(api_environment, *get, "--output", "-") == (0, "# KRaft\n", "")
+    code, out, err = await outcome(api_environment, "blobs", "get", "0" * 64, "--organization", ORG)
     assert (code, out, "404" in err) == (1, "", True)
     assert [one.name for one in folder.iterdir()] == ["Обзор.md"]
 
@@ -226,7 +232,7 @@ async def test_wrong_use(api, api_environment):
         (("watch", new_id()), 1),
         (("show", new_id()), 1),
     ):
-        code, out, err = await ended(command(api_environment, *arguments))
+        code, out, err = await outcome(api_environment, *arguments)
         assert (code, out, err.count("\n")) == (status, "", 1), arguments
-    code, _, err = await ended(command({**api_environment, "HIGHWATER_PORT": "1"}, "show", new_id()))
+    code, _, err = await outcome({**api_environment, "HIGHWATER_PORT": "1"}, "show", new_id())
     assert (code, "does not answer" in err) == (1, True)

@@ -228,7 +228,7 @@ def worker(parts: Addresses, tmp_path: Path) -> Iterator[Worker]:
 
 async def test_three_deliveries_and_two_restarts_count_once(worker: Worker, kafka: Kafka, around: ProcessContext):
     """Each job three times, a worker killed after each of the first two and once robbed of its state, then a quarter of an hour:
-    each counted once, told once, and PostgreSQL not doubled, read again from the beginning of the log too.
+    each counted once, told once, and PostgreSQL not duplicated, read again from the beginning of the log too.
     """
     worker.after_ticks(1)  # what is counted before the very first tick is told at it
     for seq in (1, 2, 3):
@@ -295,7 +295,7 @@ async def test_totals_are_the_number_of_limits_whatever_redis_holds(api: Api, se
 
 
 async def test_flushed_totals_outlive_a_restored_database(api: Api, seeds: Seeds, redis: Any):
-    """Nothing that was flushed is taken back."""
+    """Nothing that was flushed is retracted."""
     await deck(seeds.run, "restored", 29)
     async with await open_pool(seeds.url) as pool:
         await recompute_usage(pool, organization_id="restored", is_stored=True, now_ms=NOON)

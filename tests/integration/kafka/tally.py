@@ -65,7 +65,7 @@ def declare(name: str, partitions: int = 2) -> Topic:
 
 @asynccontextmanager
 async def own_topic(around: ProcessContext, name: str, partitions: int = 2) -> AsyncIterator[ProcessContext]:
-    """Declare it, create it with its dead-letter topic, and give surroundings whose codec knows it."""
+    """Declare it, create it with its dead-letter topic, and give a context whose codec knows it."""
     topic = declare(name, partitions)
     try:
         await around.registry.register([topic])

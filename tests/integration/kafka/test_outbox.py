@@ -68,7 +68,7 @@ async def left(around: ProcessContext, users: Sequence[str]) -> int:
 
 
 async def test_two_relays_keep_the_order_of_a_key(stack: Stack, around: ProcessContext, producer: AsyncProducer):
-    """With two relays at work, and one of them ended in between, each key's events come in the order they were written."""
+    """With two relays running, and one of them ended in between, each key's events come in the order they were written."""
     users = [fresh("u") for _ in range(10)]
     with Reader(stack.kafka, TOPIC) as reader:
         async with running(Relay(stack.database, producer)):

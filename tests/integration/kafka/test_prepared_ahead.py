@@ -93,7 +93,7 @@ async def test_what_was_prepared_ahead_is_not_prepared_again(case: Case):
 
 
 async def test_a_stop_leaves_what_was_prepared_to_the_next(case: Case):
-    """The batch at work is stored, the one that was prepared is not, and the next consumer reads it."""
+    """The batch running is stored, the one that was prepared is not, and the next consumer reads it."""
     case.send(names(25), 0)
     stop = asyncio.Event()
 
@@ -110,7 +110,7 @@ async def test_a_stop_leaves_what_was_prepared_to_the_next(case: Case):
 
 
 async def test_a_cancelled_consumer_leaves_both_batches_to_the_next(case: Case):
-    """Neither the batch at work nor the prepared one is stored, and both are read again."""
+    """Neither the batch running nor the prepared one is stored, and both are read again."""
     case.send(names(25), 0)
     held = asyncio.Event()
 

@@ -150,7 +150,7 @@ async def test_garbage_stops_one_partition_and_the_printed_command_resumes_it(po
 
 
 async def test_one_partition_is_reset_while_the_others_are_read(posts: Posts):
-    """A stopped partition may be reset under a live consumer, which reads on there; one that is read may not."""
+    """A stopped partition may be reset under a live consumer, which continues there; one that is read may not."""
     first = posts.send(BAD, *[None] * 130, "later")
     member = posts.consumer()
     async with running(member):

@@ -354,7 +354,7 @@ def ad(league: League, ad_id: str, payload: str | None, *, at: int | None = None
 
 @pytest.mark.requirement("R4.24")
 async def test_the_last_word_on_an_advertisement_counts(league: League):
-    """Put, changed, taken away: what comes later counts, also with one broker's time, and nothing older brings it back."""
+    """Put, changed, taken away: what comes later counts, also with one broker's time, and nothing older restores it."""
     name = fresh("ad")
     asked = len(await league.asked("ads"))
     put, taken = ad(league, name, '{"n": 1}', at=50, offset=9), ad(league, name, None, at=50, offset=10)

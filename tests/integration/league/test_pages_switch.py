@@ -171,7 +171,7 @@ async def test_all_pages_of_a_making_are_of_one_moment(world: World) -> None:
 
 
 async def test_readers_with_positions_at_once_make_it_once(world: World) -> None:
-    """Fourteen readers of fourteen pages, none of whom waits for another for ever; each page takes one version."""
+    """Fourteen readers of fourteen pages, none of whom waits for another forever; each page takes one version."""
     await world.ends()
     await asyncio.gather(*(world.read(page, is_positioned=True) for page in world.pages))
     rows = await world.around.pool.fetch("SELECT key, version FROM documents WHERE key LIKE 'league:%'")

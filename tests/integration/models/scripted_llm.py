@@ -33,7 +33,7 @@ _SECONDS_MAX = 120.0
 
 @dataclass(frozen=True)
 class Call:
-    """One request, as it came; `number` counts all from 1."""
+    """One request, as it was published; `number` counts all from 1."""
 
     number: int
     at: float  # monotonic seconds
@@ -111,7 +111,7 @@ _HTML = Reply(200, {"content-type": "text/html"}, b"<html><body>down for mainten
 
 
 def streamed(*pieces: str, is_whole: bool = True) -> Reply:
-    """A completion in pieces, as `stream: true` asks for it; one that is not whole breaks off behind them."""
+    """A completion in pieces, as `stream: true` asks for it; one that is incomplete is interrupted behind them."""
     events: list[Any] = [{"choices": [{"index": 0, "delta": {"content": piece}}]} for piece in pieces]
     if is_whole:
         events += [

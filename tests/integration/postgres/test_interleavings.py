@@ -321,7 +321,7 @@ async def test_an_order_is_the_same_every_time(ground: Ground):
 
 
 async def test_actors_that_wait_for_each_other_are_found(ground: Ground):
-    """Two locks in two orders: the server ends one of them, and nobody waits for ever."""
+    """Two locks in two orders: the server ends one of them, and nobody waits forever."""
     await ground.empty()
     await ground.monitor.execute("INSERT INTO effects (name, n) VALUES ('a', 0), ('b', 0)")
 

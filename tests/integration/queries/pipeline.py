@@ -25,7 +25,7 @@ def new_id() -> str:
 
 
 async def store_run(seeds: Seeds, user_id: str, **columns: Any) -> str:
-    """A run; its id. Columns not given are those of one that was just taken down."""
+    """A run; its id. Columns not given are those of one that was just accepted."""
     request_id = columns.pop("id", None) or new_id()
     row = {
         "id": request_id,

@@ -111,7 +111,7 @@ async def test_a_call_of_the_built_in_model_ends_with_what_follows(q: Queries):
 
 @pytest.mark.parametrize("stage", STAGES)
 async def test_an_engine_that_dies_before_both_are_stored(q: Queries, stage: str):
-    """Neither the answer nor what follows is there; the call is made again under its key, and the run comes to its end."""
+    """Neither the answer nor what follows is there; the call is sent again under its key, and the run comes to its end."""
     (run_id,) = await submitted(q, submission(str(uuid.uuid4())))
     port = _Stopping(stage)
     worker = q.worker(port=port)

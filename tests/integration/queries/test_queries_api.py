@@ -518,7 +518,7 @@ async def test_failed_queries_are_restarted_together(redis_url, stack, guarded, 
 
 
 async def test_prompts_are_read_and_changed(stack, api, seeds, codec):
-    """The one in force of each role, those before it in pages, and a change as an event."""
+    """The active one of each role, those before it in pages, and a change as an event."""
     await seeds.run("DELETE FROM system_prompts")
     for number in range(3):
         await seeds.run(

@@ -171,7 +171,7 @@ async def test_two_workers_and_every_command_twice(q: Queries):
 
 
 async def test_a_run_whose_key_is_held_is_taken(q: Queries):
-    """The timeline holds it while it tells of a fresh run: a look that skipped the run left it to the next one, 0.2 s later."""
+    """The timeline holds it while it tells of a fresh run: a search that skipped the run left it to the next one, 0.2 s later."""
     worker = q.worker()
     run_id = await q.ask()
     async with q.around.pool.acquire() as tx, tx.transaction():

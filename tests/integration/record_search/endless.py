@@ -14,7 +14,7 @@ GONE = "Kafka sent nothing for 15 s"
 
 
 def endless() -> None:
-    """Says for ever how far it is."""
+    """Says forever how far it is."""
     sys.stdout.buffer.write(BEGIN)
     for number in itertools.count():
         sys.stdout.buffer.write(b'{"event":"progress","scanned":%d}\n' % number)

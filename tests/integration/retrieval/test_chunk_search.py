@@ -9,7 +9,7 @@ import pytest
 
 from highwater.connectors.chunks.indexes import ChunkIndexes
 from highwater.connectors.retrieval import search as chunk_search
-from highwater.connectors.retrieval.search import NothingToCompareError, SearchResults, WrongVectorError, search
+from highwater.connectors.retrieval.search import Depth, NothingToCompareError, SearchResults, WrongVectorError, search
 from highwater.connectors.retrieval.statements import QUERIES
 from highwater.streams.chunks.scoring import FUSED_SATURATION, TEXT_SHARE, Mode, text_score, word_weights
 from highwater.streams.clock import ProductClock, to_datetime
@@ -335,7 +335,7 @@ async def test_the_index_serves_the_search(rows: Rows, monkeypatch: pytest.Monke
         tx: Any, statement: str, asked: Any, words: Any, scoring: Any, depths: Any, limit: int
     ) -> SearchResults:
         by_words = () if words is None else (500, words.all_words, words.rare_words)
-        told = await tx.fetch(f"EXPLAIN {statement}", *asked, limit, *depths[0], *by_words)
+        told = await tx.fetch(f"EXPLAIN {statement}", *asked, limit, depths[0].nearest, depths[0].recent, *by_words)
         plans.append("\n".join(row[0] for row in told))
         most = (chunk_search.COMPARED_MAX + 1, asked.oldest, chunk_search.COLD_COUNT_MAX)
         counts = await tx.fetch(
@@ -353,15 +353,18 @@ async def test_the_index_serves_the_search(rows: Rows, monkeypatch: pytest.Monke
     assert ["words" in plan for plan in plans[::2]] == [False, True]
     for plan in plans[1::2]:
         assert "chunks_by_age" in plan
-        assert "Seq Scan" not in plan
+        assert "Seq Scan on chunks" not in plan
 
 
 @pytest.mark.parametrize("spread_days", [0.5, 300])
 async def test_what_is_said_to_be_complete_is(rows: Rows, monkeypatch: pytest.MonkeyPatch, spread_days: float):
-    """Of ages apart: wherever a search says that it is complete, the last result is as good as the tenth of all."""
+    """Of ages apart: wherever a search says that it is complete, the last result is as good as the tenth of all.
+
+    What is both near and recent is found once.
+    """
     ages = np.random.default_rng(2).uniform(0, spread_days, COUNT)
     made = await _large(rows, monkeypatch, ages)
-    monkeypatch.setattr(chunk_search, "DEPTHS", dict.fromkeys(Mode, ((50, 50), (400, 400))))
+    monkeypatch.setattr(chunk_search, "DEPTHS", dict.fromkeys(Mode, (Depth(50, 50, 50), Depth(400, 400, 400))))
     complete = 0
     for number in range(20):
         asked = np.random.default_rng(200 + number).standard_normal(LENGTH)
@@ -372,6 +375,11 @@ async def test_what_is_said_to_be_complete_is(rows: Rows, monkeypatch: pytest.Mo
             assert told.results[-1].final >= tenth - 1e-6
         assert told.results[-1].final >= tenth - 0.1  # near it, in any case
     assert complete >= 5
+    best = {one.chunk_no for one in told.results}
+    now = "UPDATE chunks SET published_at = $2 WHERE chunk_no = ANY ($1)"
+    await rows.pool.execute(now, list(best), to_datetime(NOW_MS))
+    again = await found(rows, asked)
+    assert (len(again.results), {one.chunk_no for one in again.results}, again.is_complete) == (10, best, True)
 
 
 async def test_filters_of_a_large_namespace(rows: Rows, monkeypatch: pytest.MonkeyPatch):

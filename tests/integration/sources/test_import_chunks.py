@@ -132,7 +132,7 @@ def test_a_folder_is_published_each_file_a_source(importer, tmp_path):
 
 
 def test_files_are_found_however_old_they_are_unless_their_namespace_has_a_life(importer, tmp_path):
-    """A life that the namespace's own table gives it is said before anything is stored, with how many files are older."""
+    """A TTL from the namespace's own table is reported before anything is stored, with how many files are older."""
     folder = put(tmp_path / "docs", a__md=b"a", b__md=b"b")
     assert importer.run("files", str(folder)) == ""
     assert [event["lasts"] for event in importer.events(CHUNK_SUBMITTED)] == [True, True]

@@ -1,4 +1,4 @@
-"""What the log has as a result: what of it covers an event that is told again, and what becomes of runs and jobs."""
+"""What the log has as a result: which part of it covers an event that is told again, and what becomes of runs and jobs."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_a_namespace_that_nobody_named_has_the_default():
 
 
 def test_documents_have_no_life_of_their_own(tmp_path: Path):
-    """What holds documents ends of no age, unless the table of the namespace itself gives it a life."""
+    """What holds documents ends of no age, unless the table of the namespace itself gives it a TTL."""
     path = written(
         tmp_path, "[default]\nttl_days = 90\n[namespaces.news]\nttl_days = 10\n[namespaces.open]\nis_open = true"
     )

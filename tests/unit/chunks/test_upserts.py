@@ -146,7 +146,7 @@ class Store:
         }
 
 
-# -- the model: one event after the other, as the requirements say ---------------------------------------------------------
+# -- the model: one event after the other, as the requirements ask ---------------------------------------------------------
 
 
 class Model:

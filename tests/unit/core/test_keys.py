@@ -179,7 +179,7 @@ def test_a_malformed_file_is_named_by_its_place(text: str, said: str, path: Path
 
 @pytest.mark.parametrize("harm", ["opened", "torn", "removed"])
 def test_a_file_that_goes_bad_opens_nothing_until_it_is_mended(harm: str, path: Path, moment: Moment) -> None:
-    """Under a running API: no key of it is accepted, since a revocation might be lost; mended, it is read again."""
+    """Under a running API: no key of it is accepted, since a revocation might be lost; corrected, it is read again."""
     write(path, ENTRY)
     keys = opened(path, moment)
     assert keys.find(ENTRY["sha256"]) is not None

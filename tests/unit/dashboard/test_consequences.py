@@ -140,7 +140,7 @@ def test_a_redrive_says_what_is_sent_twice_and_what_cannot_be():
 
 
 def test_a_drop_asks_for_the_topic():
-    """Typed, because nothing brings them back; what is taken along is said."""
+    """Typed, because nothing restores them; what is taken along is said."""
     found = consequences.drop_letters("feeds.user-active", 812, 5, 2)
     assert found.typed == "feeds.user-active"
     assert "up to and including offset 812; 5 are selected" in found.happens[0]
@@ -149,7 +149,7 @@ def test_a_drop_asks_for_the_topic():
 
 
 def test_erasing_takes_the_name():
-    """Nothing brings it back, so the user is typed."""
+    """Nothing restores it, so the user is typed."""
     assert consequences.erase_user("ada").typed == "ada"
 
 

@@ -174,7 +174,7 @@ async def test_what_the_broker_took_is_told_though_it_did_not_take_all():
 
 
 async def test_a_reading_that_fails_leaves_the_traces_of_what_was_sent():
-    """Letters that were handed over before reading broke off are told all the same."""
+    """Letters that were handed over before reading was interrupted are told all the same."""
     producer = Producer()
 
     async def broken() -> AsyncIterator[Letter]:
@@ -219,7 +219,7 @@ def test_an_edit_that_would_come_back_is_refused(document: dict[str, Any], field
 
 
 def test_an_edit_of_another_key_is_a_change():
-    """A key that did not fit its event is mended with it, and that is said; a topic without a key field keeps its own."""
+    """A key that did not fit its event is corrected with it, and that is said; a topic without a key field keeps its own."""
     document = {"user_id": "ada", "ts": "2020-01-01T00:00:00Z"}
     assert planned_edit(letter(ORIGIN), document, document, CODEC, 384).changed == ("key",)
     tick = Letter(Record("streams.tick.dlq", 0, 1, NOW_MS, b"k", b"v", []))
@@ -244,7 +244,7 @@ def test_changes_are_told_by_field():
 
 
 def test_a_deed_reads_back():
-    """An event of the traces is the deed it tells of; one that tells of no known deed is refused."""
+    """An event of the traces is the action it tells of; one that tells of no known action is refused."""
     event = event_to_json(HANDLED, examples("streams/DeadLetterHandled.v1")[0])
     one = handling_of(event)
     assert (one.letter.offset, one.action, one.handled_at) == (41, Action.EDITED, NOW_MS)

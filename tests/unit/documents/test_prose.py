@@ -63,8 +63,8 @@ def test_code_stays_as_it_is_written():
     assert unmarked("man\\_db \\*is\\* `a\\_b` *new* \\o/") == "man_db *is* a\\_b new \\o/"
 
 
-def test_no_sentence_begins_with_a_comma_or_goes_on_with_a_dash():
-    """What stands before is an abbreviation."""
+def test_a_dash_goes_on_after_an_abbreviation():
+    """In brackets."""
     assert sentences_of("Moscow (as said (inf.)) \u2014 a city (2021 est.), large. It grew.") == [
         "Moscow (as said (inf.)) \u2014 a city (2021 est.), large.",
         "It grew.",

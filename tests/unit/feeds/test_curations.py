@@ -58,7 +58,7 @@ def split(cluster_id: str, *parts: tuple[str, ...], at: int = 1, label: str | No
 
 
 def undo(curation: Curation, at: int) -> Curation:
-    """A curation is taken back."""
+    """A curation is retracted."""
     return curation_of(event("undo", curation_id=curation.curation_id), (at, 0, at))
 
 
@@ -105,7 +105,7 @@ def kinds(made: NewVersion, cluster_id: str) -> set[str]:
 
 
 def test_a_name_stays_with_its_cluster(first: NewVersion):
-    """The reader's label and title outlive windows that move on, and go when they are taken back; members are as without it."""
+    """The reader's label and title outlive windows that move on, and go when they are retracted; members are as without it."""
     cluster_id = first.clusters[1].cluster_id
     named = rename(cluster_id, "My own")
     second = version(2, first, named)
@@ -123,7 +123,7 @@ def test_a_name_stays_with_its_cluster(first: NewVersion):
 
 
 def test_a_theme_of_one_cluster_is_called_as_the_cluster(first: NewVersion):
-    """Where it stands alone; a theme that it shares keeps its name."""
+    """If it is alone; a theme that it shares keeps its name."""
     for cluster_id, one in by_id(first).items():
         alone = sum(other.theme == one.theme for other in first.clusters) == 1
         made = by_id(version(1, None, rename(cluster_id, "My own")))[cluster_id]

@@ -143,7 +143,7 @@ def test_a_late_step_of_another_partition_loses():
 
 
 def test_nobody_was_active_later_than_now():
-    """A client's clock that runs ahead counts as now; an older activity does not take back a newer one."""
+    """A client's clock that runs ahead counts as now; an older activity does not retract a newer one."""
     user = fold_user(User(), [active(NOW + 5_000, 1)], now_ms=NOW).user
     assert user.last_active_ms == NOW
     assert not fold_user(user, [active(NOW - 1, 2)], now_ms=NOW).changed

@@ -236,14 +236,13 @@ def test_a_table_fits_its_page():
 
 def test_a_column_has_room_for_its_longest_word():
     """While the others have more than theirs; a column of numbers is known as one."""
-    rows = tuple((name, "a purpose of several words " * 4, "12") for name in ("AppVeyor", "Configuration"))
-    grid = grid_of(Table(("Service", "Purpose", "Runs"), rows), wide_measure, 400.0)
-    assert all(
-        wide_measure(word, grid.size) <= grid.widths[0] - 2 * CELL_PADDING for word in ("AppVeyor", "Configuration")
-    )
-    assert [lines[0] for lines in (row[0] for row in grid.cells)] == ["Service", "AppVeyor", "Configuration"]
+    purpose, link = "used for testing on several platforms " * 4, "https://a.example/a/page " * 4
+    rows = tuple((name, purpose, link, purpose, purpose, "12") for name in ("Configuration", "AppVeyor"))
+    grid = grid_of(Table(("Service", "Purpose", "Links", "Use", "More", "Runs"), rows), wide_measure, 400.0)
+    assert wide_measure("Configuration", grid.size) <= grid.widths[0] - 2 * CELL_PADDING
+    assert [row[0][0] for row in grid.cells] == ["Service", "Configuration", "AppVeyor"]
     assert sum(grid.widths) == pytest.approx(TEXT_WIDTH)
-    assert grid.numbers == (False, False, True)
+    assert grid.numbers == (False, False, False, False, False, True)
     crowded = grid_of(Table(("x" * 90, "y" * 90, "z" * 90), (("x" * 90, "y", "z"),)), wide_measure, 400.0)
     assert sum(crowded.widths) == pytest.approx(TEXT_WIDTH)
     assert min(crowded.widths) > 0

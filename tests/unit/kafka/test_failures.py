@@ -48,7 +48,7 @@ def test_only_what_may_come_of_its_size_splits_a_batch(sqlstate: str):
 
 @pytest.mark.parametrize("sqlstate", OURS)
 def test_a_refused_statement_is_tried_with_fewer_events_and_never_dead_lettered(sqlstate: str):
-    """It may be the number of events; of one event it is ours to mend."""
+    """It may be the number of events; of one event it is ours to correct."""
     error = answered(sqlstate)
     assert not isinstance(error, AWAY)
     assert after_failure(error, events=9, refusals=REFUSALS_MAX) is Following.REPEAT

@@ -65,7 +65,7 @@ def test_the_event_behind_what_moves():
 
 
 def comment(offset: int, arrived_ms: int = 1, posted_ms: int = 0) -> Comment:
-    """A comment that says where it stands."""
+    """A comment with its place."""
     return Comment("u", str(offset), posted_ms, Cause(arrived_ms, f"league.comment-posted/3/{offset}"))
 
 

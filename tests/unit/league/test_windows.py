@@ -72,7 +72,7 @@ def test_a_result_ends_it_after_the_grace():
 
 
 def test_a_match_in_play_is_hot_for_its_duration():
-    """A score told and no result: the same window as without a score, not one for ever."""
+    """A score told and no result: the same window as without a score, not one forever."""
     live = match(home_goals=0, away_goals=0, minute=118, score_by=CAUSE)
     assert edges(live) == edges(match()) == (-45, 150)
 

@@ -103,7 +103,7 @@ def test_every_text_has_tokens(text: str):
 
 
 def test_a_long_text_is_cut_into_windows(pieces: WordPieces):
-    """Windows of marked ends, no token lost or doubled up to the last, and what is behind it left out."""
+    """Windows of marked ends, no token lost or duplicated up to the last, and what is behind it left out."""
     tokens = pieces.tokens("word " * 1_000)
     windows = pieces.windows("word " * 1_000, tokens_max=256, windows_max=3)
     assert [len(window) for window in windows] == [256, 256, 256]

@@ -218,7 +218,7 @@ class Wire(asyncio.Transport):
         """The server reads no further; the test sends all the same, as what has been read already."""
 
     def resume_reading(self) -> None:
-        """It reads on."""
+        """It continues."""
 
     def get_write_buffer_size(self) -> int:
         """What waits for the client."""

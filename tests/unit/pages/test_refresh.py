@@ -67,7 +67,7 @@ def test_a_window_told_later_counts():
 
 
 def test_a_time_in_the_future_is_expired():
-    """A clock moved back does not keep a page for ever; the little that two clocks differ is no such thing."""
+    """A clock moved back does not keep a page forever; the little that two clocks differ is no such thing."""
     for ahead in (CLOCK_SKEW_MS_MAX + 1, HOUR, 3_650 * DAY):
         assert at(-ahead) is Freshness.STALE
     assert at(-CLOCK_SKEW_MS_MAX) is Freshness.FRESH

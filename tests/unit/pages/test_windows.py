@@ -42,7 +42,7 @@ lives = st.tuples(st.integers(1, 60), st.integers(0, 200), st.integers(0, 30), s
 def test_a_page_expires_when_its_age_reaches_the_life_of_the_moment(
     built: int, options: tuple[CacheOptions, CacheOptions], windows: list[tuple[int, int]]
 ):
-    """Counted second by second: the first one whose life is no longer than the page's age (R4.14)."""
+    """Counted second by second: the first one whose TTL is no longer than the page's age (R4.14)."""
     inside, outside = options
     second = 1_000
     spans = [(start * second, end * second) for start, end in windows]

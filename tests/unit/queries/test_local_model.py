@@ -360,9 +360,11 @@ def test_people_of_other_sources_are_not_named() -> None:
     """Only of those that share as much with the question as the nearest."""
     sources = [
         Source(f"{number:020x}", "c1", number, text, "t/0/1", 0.5)
-        for number, text in enumerate(("Add a sponsor of httpx", "Add @kraken-tech to sponsors"))
+        for number, text in enumerate(
+            ("Add a sponsor of the httpx guide page", "Add @kraken-tech, a sponsor, to a guide page")
+        )
     ]
-    assert ask("Who sponsors httpx?", sources=sources).startswith("No source names a person")
+    assert ask("Who is the sponsor of the httpx guide page?", sources=sources).startswith("No source names a person")
 
 
 def test_where_something_is_in_a_channel_is_not_answered_by_the_channel() -> None:

@@ -35,7 +35,7 @@ def through(run: Run, stages: int) -> Run:
 
 
 def test_a_captured_run_is_held_under_a_lease():
-    """Another epoch, a worker, a lease; the status of the stage at work."""
+    """Another epoch, a worker, a lease; the status of the stage running."""
     run = held()
     assert (run.status, run.epoch, run.worker, run.lease_until_ms, run.revision) == (Status.ANALYZING, 1, 7, 110, 2)
     with pytest.raises(IllegalMoveError):

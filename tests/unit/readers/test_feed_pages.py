@@ -1,4 +1,4 @@
-"""A feed by theme, and what of it is new."""
+"""A feed by theme, and its new items."""
 
 from __future__ import annotations
 

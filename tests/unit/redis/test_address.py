@@ -1,4 +1,4 @@
-"""Addresses of Redis: a server, a cluster, and what is neither."""
+"""Redis addresses: a server, a cluster, and what is neither."""
 
 from __future__ import annotations
 

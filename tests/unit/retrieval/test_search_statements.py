@@ -15,18 +15,18 @@ BESIDE: Any = {"vectors_beside": True, "is_indexed_beside": True}
 def test_one_text_for_each_namespace_and_kind():
     """The same search has the same text, so that its plan is made once; words and limits of sources are other kinds."""
     kinds = [
-        near_statement(PLAIN, NAMESPACE, per_source, has_words=words)
+        near_statement(PLAIN, NAMESPACE, per_source, has_words=words, is_filtered=True)
         for per_source in (None, 2)
         for words in (False, True)
     ]
     assert len(set(kinds)) == 4
-    assert near_statement(PLAIN, dict(NAMESPACE), 3, has_words=True) is kinds[-1]
-    assert near_statement(PLAIN, {**NAMESPACE, "ns": "other"}, None, has_words=False) != kinds[0]
+    assert near_statement(PLAIN, dict(NAMESPACE), 3, has_words=True, is_filtered=True) is kinds[-1]
+    assert near_statement(PLAIN, {**NAMESPACE, "ns": "other"}, None, has_words=False, is_filtered=True) != kinds[0]
 
 
 def test_names_are_quoted():
     """What an index is made for stands in the text as in the index: namespace, length, and the model of vectors beside."""
-    text = near_statement(where_of(BESIDE), NAMESPACE, None, has_words=False)
+    text = near_statement(where_of(BESIDE), NAMESPACE, None, has_words=False, is_filtered=False)
     assert "ns = 'o''neill'" in text
     assert "ns = $1" not in text
     assert "halfvec(16)" in text
@@ -37,7 +37,6 @@ def test_names_are_quoted():
 @pytest.mark.parametrize(
     ("now", "beside", "by_key"),
     [
-        (None, False, False),
         ({**BESIDE, "vectors_beside": False, "is_indexed_beside": False}, False, False),
         ({**BESIDE, "is_indexed_beside": False}, True, False),
         (BESIDE, True, True),
@@ -46,7 +45,7 @@ def test_names_are_quoted():
 def test_vectors_are_read_where_they_are(now: Any, beside: bool, by_key: bool):
     """In `chunks`; while they stand beside, one by one, or by the index once there is one. To compare all needs none."""
     where = where_of(now)
-    assert ("FROM chunk_next_vectors" in statement_of_all(where, None)) is beside
-    near = near_statement(where, NAMESPACE, None, has_words=True)
+    assert ("FROM chunk_next_vectors" in statement_of_all(where, None, has_words=False)) is beside
+    near = near_statement(where, NAMESPACE, None, has_words=True, is_filtered=False)
     read = ("FROM chunk_next_vectors" in near, "LEFT JOIN chunk_next_vectors" in near)
     assert read == (beside and not by_key, by_key)

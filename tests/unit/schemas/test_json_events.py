@@ -83,7 +83,7 @@ def test_channels_are_an_array_of_texts(channels: Any):
 
 @pytest.mark.parametrize("ts", [2**63, -(2**63) - 1, 10**30])
 def test_a_time_beyond_64_bits_is_refused_with_its_field(ts: int):
-    """A number that no Avro long holds is refused where it stands, not later by the encoder."""
+    """A number that no Avro long holds is refused at its place, not later by the encoder."""
     with pytest.raises(InvalidEventError) as caught:
         event_from_json("feeds.user-active", {"user_id": "u", "ts": ts})
     assert caught.value.field == "ts"

@@ -54,7 +54,7 @@ def said(end: dict[str, object]) -> tuple[object, object, object, object]:
 
 @given(st.booleans(), st.booleans(), st.booleans(), st.integers(0, 3))
 def test_an_end_is_full_only_when_all_was_asked_for_and_read(asks_full, forces, is_whole, count):
-    """R3.20: nothing that is not whole is full or forced, what is not whole is truncated, and force is for an empty one."""
+    """R3.20: nothing that is incomplete is full or forced, what is incomplete is truncated, and force is for an empty one."""
     end = ending(asks_full=asks_full, forces=forces, is_whole=is_whole, count=count)
     assert end.full == (asks_full and is_whole)
     assert end.truncated is not is_whole

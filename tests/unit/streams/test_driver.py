@@ -120,7 +120,7 @@ async def test_an_insight_becomes_a_request():
 
 
 async def test_tables_outlive_a_restart():
-    """Another worker goes on from the rows: a request in flight is not made again, a second tick is heard once."""
+    """Another worker goes on from the rows: a request in flight is not repeated, a second tick is heard once."""
     driver = Driver("users")
     await driver.publish(CHANGED, changed())
     await with_novelty(driver, 500)
@@ -177,6 +177,6 @@ async def test_every_agent_of_the_worker_is_driven():
 
 
 def test_an_unknown_agent_is_refused():
-    """With the names of those there are."""
+    """With the existing names."""
     with pytest.raises(ValueError, match="there is no agent nobody; there are channels, users"):
         Driver("nobody")

@@ -32,7 +32,7 @@ async def status_of(unready: Mapping[str, str], degraded: Mapping[str, str]) -> 
 
 
 async def test_a_degraded_role_is_ready_and_says_so():
-    """200 with the command that mends it, and `status` shows the part as ready and degraded."""
+    """200 with the command that corrects it, and `status` shows the part as ready and degraded."""
     code, document, part = await status_of({}, STOPPED)
     assert (code, document) == (200, {"ready": True, "unready": {}, "degraded": STOPPED})
     assert (part["ready"], part["degraded"], _readiness(part)) == (True, STOPPED, "ready, degraded: posts")

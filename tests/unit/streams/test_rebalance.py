@@ -60,7 +60,7 @@ class Thread:
         self.is_empty = False
 
     async def getmany(self, _partitions: object, timeout: float) -> dict[TP, list[int]]:  # noqa: ASYNC109 (the library's)
-        """Two records from where it stands."""
+        """Two records from its position on."""
         self.waits.append(timeout)
         await self.may_end.wait()
         if self.is_empty:

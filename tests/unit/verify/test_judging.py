@@ -1,4 +1,4 @@
-"""Decisions made again: each kind stands on its recorded inputs, and none stands on others."""
+"""Decisions repeated: each kind stands on its recorded inputs, and none stands on others."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def test_a_dirty_channel_names_a_head_that_was_told():
         await driver.publish("feeds.channel-advanced", {"channel_id": "c1", "head": head, "arrived_at": NOON + head})
     await driver.tick(NOON)
     assert judged(driver, topic, driver.told) is None
-    assert judged(driver, topic, driver.told, head=9) == ("head", "one that was told; the newest is 8", 9)
+    assert judged(driver, topic, driver.told, head=9) == ("head", "a reported one; the newest is 8", 9)
     assert judged(driver, topic, driver.told, dirty_since=1)[::2] == ("dirty_since", 1)
     # The second advance cannot have made a head dirty that was told before it.
     assert judged(driver, topic, driver.told, head=3, dirty_since=NOON + 8)[0] == "dirty_since"

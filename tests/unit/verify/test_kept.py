@@ -106,7 +106,7 @@ async def test_usage_with_nothing_left_to_tell_was_told():
     (row,) = [usage.decode_row(row) for _, _, row in driver.tables["usage"].rows()]
     assert row is not None
     untold = driver.differences("usage", row=usage.encode_row(replace(row, since_ms=None)))
-    assert untold["since_ms"].expected == "a time: totals were told up to 0 of 1"
+    assert untold["since_ms"].expected == "a time: totals were published up to 0 of 1"
     await driver.tick(NOON)
     await driver.tick(NOON + HOUR)
     assert [told["upto_seq"] for told in driver.sent("jobs.usage-flushed")] == [1]

@@ -18,7 +18,7 @@ async def hanging(time_limit: TimeLimit) -> None:
 
 
 async def test_what_hangs_is_ended_with_what_it_waits_for():
-    """Something that never answers does not hold the command for ever."""
+    """Something that never answers does not hold the command forever."""
     with pytest.raises(
         UnavailableError, match=r"models were not compared within 0\.01 s .* waiting for the sink users at t/0/7$"
     ):

@@ -1,4 +1,4 @@
-"""A recovered row keeps of decisions what the log tells; where that is open, the decision is made again."""
+"""A recovered row keeps of decisions what the log tells; where that is open, the decision is repeated."""
 
 from __future__ import annotations
 
