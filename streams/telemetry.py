@@ -231,7 +231,7 @@ SPANS = Counter(
 CALLS_METERED = Counter(
     "highwater_calls_metered",
     "Rate-limited API calls weighted by cost, by limit (plan, caller, address) and subsystem.",
-    ["limit", "household"],
+    ["limit", "subsystem"],
 )
 RATE_LIMIT_OPEN = Counter(
     "highwater_rate_limit_open", "Requests allowed without counting because Redis was unavailable."

@@ -1,4 +1,4 @@
-"""The tests, by tier and household; `ROOT` is the checkout."""
+"""The tests, by tier and subsystem; `ROOT` is the checkout."""
 
 from pathlib import Path
 

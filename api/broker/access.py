@@ -6,9 +6,9 @@ offsets.
 
 from __future__ import annotations
 
-from highwater.api.core.access import Access, Scope, Whose
+from highwater.api.core.access import Access, OwnedBy, Scope
 from highwater.api.core.auth import Role
 from highwater.streams.identity.rate_limits import RateLimit
 
-READ = Access(Role.VIEWER, Scope.SYSTEM, Whose.DEPLOYMENT, limit=RateLimit.PLAN, cost=1)
+READ = Access(Role.VIEWER, Scope.SYSTEM, OwnedBy.DEPLOYMENT, limit=RateLimit.PLAN, cost=1)
 RESET = Access(Role.ADMIN, Scope.SYSTEM, limit=RateLimit.PLAN, cost=1)

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from highwater.api.chunks import answers
 from highwater.api.core import conditional
-from highwater.api.core.access import Scope, Whose, access
+from highwater.api.core.access import OwnedBy, Scope, access
 from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
 from highwater.api.core.conditional import Version
@@ -185,7 +185,7 @@ def _last_positions(positions: Sequence[str]) -> list[str]:
     response_model=None,
     responses=answer(answers.Ingest) | NOT_MODIFIED,
 )
-@access(Role.VIEWER, Scope.CHUNKS, Whose.INGEST, limit=RateLimit.PLAN, cost=1)
+@access(Role.VIEWER, Scope.CHUNKS, OwnedBy.INGEST, limit=RateLimit.PLAN, cost=1)
 async def get_ingest(
     request: Request,
     ingest_id: Annotated[str, Path(description="id returned by POST /api/chunks/ingest, or the id of a job")],

@@ -23,7 +23,7 @@ from highwater.api.chunks.reranking import RERANKED_MIN, Ranking, reranked
 from highwater.api.chunks.routes import INGEST_TOPICS, iso_or_none
 from highwater.api.chunks.services import ChunkServices, WiredChunks
 from highwater.api.core import conditional
-from highwater.api.core.access import Scope, Whose, access
+from highwater.api.core.access import OwnedBy, Scope, access
 from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
 from highwater.api.core.errors import PaymentRequiredError, UnprocessableError
@@ -123,7 +123,7 @@ class SearchParameters(BaseModel):
     response_model=None,
     responses=answer(FoundChunks) | problems(PaymentRequiredError) | NOT_MODIFIED,
 )
-@access(Role.VIEWER, Scope.CHUNKS, Whose.NAMESPACE, limit=RateLimit.PLAN, cost=1)
+@access(Role.VIEWER, Scope.CHUNKS, OwnedBy.NAMESPACE, limit=RateLimit.PLAN, cost=1)
 async def get_search(
     request: Request,
     parameters: Annotated[SearchParameters, Query()],
@@ -396,7 +396,7 @@ def _moment(field: str, text: str) -> int:
     response_model=None,
     responses=answer(NamespaceLifecycle, NamespaceLifecycles),
 )
-@access(Role.VIEWER, Scope.CHUNKS, Whose.NAMESPACE, limit=RateLimit.PLAN, cost=1)
+@access(Role.VIEWER, Scope.CHUNKS, OwnedBy.NAMESPACE, limit=RateLimit.PLAN, cost=1)
 async def get_lifecycle(
     request: Request,
     called: Called,

@@ -44,13 +44,13 @@ def key_for(settings: Settings, user_id: str) -> str | None:
     """
     if settings.api_key is not None:
         return settings.api_key
-    from highwater.api.core.access import Access, Owner, Whose, owner_refusal
+    from highwater.api.core.access import Access, OwnedBy, Owner, owner_refusal
     from highwater.api.core.auth import Role, parse_api_keys
 
     keys = parse_api_keys(settings.api_keys)
     if not keys:
         return None
-    asking = Access(Role.EDITOR, whose=Whose.USER)
+    asking = Access(Role.EDITOR, owned_by=OwnedBy.USER)
     for key in keys:
         one = key.principal
         has_payer = one.role is Role.ADMIN or not one.is_bound or one.organization_id is not None

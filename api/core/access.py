@@ -37,7 +37,7 @@ class Scope(StrEnum):
     ADMIN = "admin"
 
 
-class Whose(StrEnum):
+class OwnedBy(StrEnum):
     """What an operation reaches, and therefore who must own it."""
 
     NOBODY = "no owner"
@@ -62,8 +62,16 @@ class Whose(StrEnum):
 # The caller names these, so a refusal reveals nothing: 403. Every other owned resource is 404 to others.
 NAMED = frozenset(
     {
-        *(Whose.DEPLOYMENT, Whose.USER, Whose.ORGANIZATION, Whose.LISTED, Whose.SUBMISSION, Whose.QUERY, Whose.EVENT),
-        *(Whose.NAMESPACE, Whose.KEY, Whose.FILTERED),
+        *(
+            OwnedBy.DEPLOYMENT,
+            OwnedBy.USER,
+            OwnedBy.ORGANIZATION,
+            OwnedBy.LISTED,
+            OwnedBy.SUBMISSION,
+            OwnedBy.QUERY,
+            OwnedBy.EVENT,
+        ),
+        *(OwnedBy.NAMESPACE, OwnedBy.KEY, OwnedBy.FILTERED),
     }
 )
 
@@ -75,7 +83,7 @@ class Access:
     Attributes:
         role: the lowest role.
         scope: the scope that a limited key must include; None: any key, since each entry is checked.
-        whose: what the operation reaches.
+        owned_by: what the operation reaches, and so who must own it.
         own: the lowest role of a principal bound to the owning user; None: `role` applies to everybody.
         keys_only: whether sessions are refused.
         token: the header whose token is required instead of a key.
@@ -86,7 +94,7 @@ class Access:
 
     role: Role | None
     scope: Scope | None = None
-    whose: Whose = Whose.NOBODY
+    owned_by: OwnedBy = OwnedBy.NOBODY
     own: Role | None = None
     keys_only: bool = False
     token: str | None = None
@@ -105,7 +113,7 @@ class Access:
     @property
     def is_secret(self) -> bool:
         """Whether resources of others are answered like missing ones."""
-        return self.whose is not Whose.NOBODY and self.whose not in NAMED
+        return self.owned_by is not OwnedBy.NOBODY and self.owned_by not in NAMED
 
     @property
     def is_privileged(self) -> bool:
@@ -119,7 +127,7 @@ PUBLIC = Access(None, limit=RateLimit.NONE, cost=0)
 def access(
     role: Role | None,
     scope: Scope | None = None,
-    whose: Whose = Whose.NOBODY,
+    owned_by: OwnedBy = OwnedBy.NOBODY,
     *,
     own: Role | None = None,
     keys_only: bool = False,
@@ -127,7 +135,7 @@ def access(
     cost: int,
 ) -> Callable[[F], F]:
     """Declare the access that the endpoint below requires."""
-    return declared(Access(role, scope, whose, own, keys_only, None, limit, cost))
+    return declared(Access(role, scope, owned_by, own, keys_only, None, limit, cost))
 
 
 def declared(declaration: Access) -> Callable[[F], F]:

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute, iter_route_contexts
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
-from highwater.api.core.access import PUBLIC, Access, Whose, declared
+from highwater.api.core.access import PUBLIC, Access, OwnedBy, declared
 from highwater.api.core.auth import Principal, Role
 from highwater.api.core.documentation import add_problem, problem_response
 from highwater.api.core.guard import GuardedRoute, UndeclaredAccessError, require_declared, require_limited
@@ -94,7 +94,7 @@ def describe(document: dict[str, Any], routes: Sequence[BaseRoute]) -> None:
             answers["403"] = f"The key or session lacks permission: {asks(access)}."
         _describe_limit(operation, access, answers)
         if access.is_secret:
-            answers["404"] = f"There is no such {access.whose}, or it belongs to others."
+            answers["404"] = f"There is no such {access.owned_by}, or it belongs to others."
         for status, description in answers.items():
             operation["responses"][status] = problem_response(description) | operation["responses"].get(status, {})
         _add_limit_headers(document, operation, access)
@@ -157,21 +157,21 @@ COLUMNS = (*UNBOUND, *BOUND, Principal(Role.EDITOR, organization_id="organizatio
 # What a user can own, and what an organization can own.
 _OF_USERS = frozenset(
     {
-        Whose.FILTERED,
-        Whose.USER,
-        Whose.LISTED,
-        Whose.SUBMISSION,
-        Whose.QUERY,
-        Whose.EVENT,
-        Whose.KEY,
-        Whose.JOB,
-        Whose.DECK,
-        Whose.RUN,
-        Whose.SESSION,
+        OwnedBy.FILTERED,
+        OwnedBy.USER,
+        OwnedBy.LISTED,
+        OwnedBy.SUBMISSION,
+        OwnedBy.QUERY,
+        OwnedBy.EVENT,
+        OwnedBy.KEY,
+        OwnedBy.JOB,
+        OwnedBy.DECK,
+        OwnedBy.RUN,
+        OwnedBy.SESSION,
     }
 )
 _OF_ORGANIZATIONS = frozenset(
-    {Whose.ORGANIZATION, Whose.LISTED, Whose.SUBMISSION, Whose.EVENT, Whose.JOB, Whose.DECK, Whose.BLOB}
+    {OwnedBy.ORGANIZATION, OwnedBy.LISTED, OwnedBy.SUBMISSION, OwnedBy.EVENT, OwnedBy.JOB, OwnedBy.DECK, OwnedBy.BLOB}
 )
 
 
@@ -181,18 +181,18 @@ def reach(access: Access, principal: Principal) -> str:
         return "all"
     is_operator = principal.role is Role.ADMIN or not principal.is_bound
     least = access.role
-    if is_operator or access.whose is Whose.NOBODY:
+    if is_operator or access.owned_by is OwnedBy.NOBODY:
         return "all" if principal.role >= least else "no"
-    if access.whose in (Whose.NAMESPACE, Whose.INGEST):
+    if access.owned_by in (OwnedBy.NAMESPACE, OwnedBy.INGEST):
         return "open" if principal.role >= least else "no"
     found = []
     own = access.own if access.own is not None else least
-    if principal.user_id is not None and access.whose in _OF_USERS and principal.role >= own:
+    if principal.user_id is not None and access.owned_by in _OF_USERS and principal.role >= own:
         found.append("own")
-    acts_for_one = access.whose in (Whose.SUBMISSION, Whose.EVENT) and principal.user_id is not None
-    if access.whose in _OF_ORGANIZATIONS and principal.role >= least and not acts_for_one:
+    acts_for_one = access.owned_by in (OwnedBy.SUBMISSION, OwnedBy.EVENT) and principal.user_id is not None
+    if access.owned_by in _OF_ORGANIZATIONS and principal.role >= least and not acts_for_one:
         found.append("org")
-    if access.whose in (Whose.KEY, Whose.FILTERED):
+    if access.owned_by in (OwnedBy.KEY, OwnedBy.FILTERED):
         found.append("open")
     return ", ".join(found) or "no"
 
@@ -209,13 +209,20 @@ def table(routes: Sequence[BaseRoute]) -> str:
     ):
         if method == "HEAD":
             continue  # as GET
-        refused = "" if access.whose in (Whose.NOBODY, Whose.FILTERED) else "404" if access.is_secret else "403"
+        refused = "" if access.owned_by in (OwnedBy.NOBODY, OwnedBy.FILTERED) else "404" if access.is_secret else "403"
         nobody = "token" if access.token is not None else "all" if access.role is None else "no"
         reached = [nobody if access.token is not None else reach(access, one) for one in COLUMNS]
         counts = "" if access.limit is RateLimit.NONE else str(access.cost)
         lines.append(
             (
-                *(f"{method} `{path}`", access.scope or "any", str(access.limit), counts, access.whose.value, refused),
+                *(
+                    f"{method} `{path}`",
+                    access.scope or "any",
+                    str(access.limit),
+                    counts,
+                    access.owned_by.value,
+                    refused,
+                ),
                 *(nobody, *reached),
             )
         )

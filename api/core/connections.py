@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 from highwater.api.core.attempts import network_of
 from highwater.api.core.proxies import Networks, is_trusted
 
-Whose: TypeAlias = Literal["all", "address"]
+OwnedBy: TypeAlias = Literal["all", "address"]
 
 # File descriptors of the process besides connections: PostgreSQL, Redis, Kafka, and data spooled to disk.
 OTHER_FILES = 256
@@ -31,7 +31,7 @@ class Connections:
     def __len__(self) -> int:
         return self._open
 
-    def admit(self, address: str) -> Whose | None:
+    def admit(self, address: str) -> OwnedBy | None:
         """Count a connection and return None; `leave` must follow. Returns whose limit it would exceed if it is
         refused.
         """

@@ -13,7 +13,7 @@ import orjson
 from fastapi import APIRouter, Request, Response
 from typing_extensions import TypedDict
 
-from highwater.api.core.access import Access, Owner, Scope, Whose, declared, may_act_for
+from highwater.api.core.access import Access, OwnedBy, Owner, Scope, declared, may_act_for
 from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
 from highwater.api.core.errors import ForbiddenError, NotFoundError, PaymentRequiredError, UnprocessableError
@@ -100,10 +100,10 @@ def _check_owner(called: Caller, topic: str, event: dict[str, Any]) -> None:
 
 
 # The dashboard also decides by it which buttons it shows.
-PUBLISH = Access(Role.EDITOR, Scope.EVENTS, Whose.EVENT, limit=RateLimit.CALLER, cost=1)
+PUBLISH = Access(Role.EDITOR, Scope.EVENTS, OwnedBy.EVENT, limit=RateLimit.CALLER, cost=1)
 # The limits of calls that start paid work, whichever way they come.
 _PAID_TOPICS = frozenset({JOB_SUBMITTED, QUERY_SUBMITTED})
-_PAID = Access(Role.EDITOR, Scope.EVENTS, Whose.EVENT, limit=RateLimit.PLAN, cost=1)
+_PAID = Access(Role.EDITOR, Scope.EVENTS, OwnedBy.EVENT, limit=RateLimit.PLAN, cost=1)
 
 # The same roles as their own endpoints, so that publishing cannot bypass a role.
 ADMIN_TOPICS = frozenset(

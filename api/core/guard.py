@@ -19,10 +19,10 @@ from starlette.types import Message, Receive, Scope, Send
 from highwater.api.core import resources
 from highwater.api.core.access import (
     Access,
+    OwnedBy,
     Owner,
     Refusal,
     Relation,
-    Whose,
     access_of,
     may_act_for,
     may_read_namespace,
@@ -63,7 +63,7 @@ class Caller:
         self._services = services
         self.declaration = declaration
         self.principal = principal
-        self._is_checked = declaration.whose is Whose.NOBODY
+        self._is_checked = declaration.owned_by is OwnedBy.NOBODY
 
     @property
     def is_operator(self) -> bool:
@@ -77,7 +77,7 @@ class Caller:
             UncheckedOwnerError: it was not checked.
         """
         if not self._is_checked:
-            raise UncheckedOwnerError(f"the owner of a {self.declaration.whose} was not checked before the answer")
+            raise UncheckedOwnerError(f"the owner of a {self.declaration.owned_by} was not checked before the answer")
 
     def require_role(self, role: Role) -> None:
         """Refuse a caller below a role, where the named resource decides the role.
@@ -322,12 +322,12 @@ async def admitted(request: Request, declaration: Access) -> Caller:
     admit(declaration, principal)
     asker = Caller(services, declaration, principal)
     named = request.path_params
-    if declaration.whose is Whose.DEPLOYMENT:
+    if declaration.owned_by is OwnedBy.DEPLOYMENT:
         asker.owner(Owner())
-    elif declaration.whose is Whose.USER and "user" in named:
+    elif declaration.owned_by is OwnedBy.USER and "user" in named:
         check_id("user", named["user"])
         asker.owner(Owner(named["user"]))
-    elif declaration.whose is Whose.ORGANIZATION and "org" in named:
+    elif declaration.owned_by is OwnedBy.ORGANIZATION and "org" in named:
         check_id("org", named["org"])
         asker.owner(Owner(None, named["org"]))
     if declaration.is_privileged:

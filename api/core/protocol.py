@@ -114,10 +114,10 @@ class LimitedHttp(ReadyHttp):
         """Count the connection, or refuse it; then wait for a request."""
         super().connection_made(transport)
         address = self.client[0] if self.client else ""
-        whose = self.config.counted.admit(address)
-        if whose is not None:
-            CONNECTIONS_REFUSED.labels(whose).inc()
-            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE if whose == "all" else HTTPStatus.TOO_MANY_REQUESTS)
+        owned_by = self.config.counted.admit(address)
+        if owned_by is not None:
+            CONNECTIONS_REFUSED.labels(owned_by).inc()
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE if owned_by == "all" else HTTPStatus.TOO_MANY_REQUESTS)
             transport.close()  # nothing was read, and connections above the limit are closed at once
             return
         self._address = address

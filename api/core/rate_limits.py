@@ -100,18 +100,18 @@ class RateLimiter:
             return {}
         counted = cost if cost is not None else declaration.cost or 1
         CALLS_METERED.labels(limit, declaration.scope or "any").inc(counted)
-        return await self._admit_caller(_whose(principal, limit), principal, limit, counted)
+        return await self._admit_caller(_subject(principal, limit), principal, limit, counted)
 
     # -- keys and users -------------------------------------------------------------------------------------------------
 
     async def _admit_caller(
-        self, whose: RateSubject, principal: Principal, kind: RateLimit, cost: int
+        self, subject: RateSubject, principal: Principal, kind: RateLimit, cost: int
     ) -> dict[str, str]:
-        if whose.key_id is None and whose.user_id is None:
+        if subject.key_id is None and subject.user_id is None:
             return {}  # an open API, and no caller is named
         now_ms = self._clock()
         try:
-            counted = await self._counts.count(whose, now_ms, cost)
+            counted = await self._counts.count(subject, now_ms, cost)
         except RedisAwayError:
             RATE_LIMIT_OPEN.inc()
             return {}
@@ -184,7 +184,7 @@ def _metered(declaration: Access) -> Counter:
     return CALLS_METERED.labels(RateLimit.ADDRESS, declaration.scope or "any")
 
 
-def _whose(principal: Principal, limit: RateLimit) -> RateSubject:
+def _subject(principal: Principal, limit: RateLimit) -> RateSubject:
     """Return the counted subject. An operator's own programs are not limited in cheap calls."""
     if limit is RateLimit.CALLER:
         if principal.role is Role.ADMIN or not principal.is_bound:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import asyncpg
 
-from highwater.api.core.access import Owner, Relation, Scope, Whose, in_scope, may_read_namespace, relation
+from highwater.api.core.access import OwnedBy, Owner, Relation, Scope, in_scope, may_read_namespace, relation
 from highwater.api.core.auth import Principal, Role
 from highwater.api.core.errors import ForbiddenError, NotFoundError
 from highwater.connectors.chunks import read_model as chunk_reads
@@ -54,16 +54,16 @@ _NAMESPACE = "ns"
 class Resource(Generic[T]):
     """A kind of resources with ids: how one is read, its owner, and the topics whose events change it."""
 
-    whose: Whose
+    owned_by: OwnedBy
     read: Callable[[Pool, str], Awaitable[T | None]] | None
     owner: Callable[[T], Owner]
     fed_by: frozenset[str] = frozenset()
 
     def missing(self, identifier: str) -> NotFoundError:
         """Return the error for one that does not exist, or that belongs to others."""
-        if self.whose is Whose.SESSION:  # its id is a secret and is not repeated
+        if self.owned_by is OwnedBy.SESSION:  # its id is a secret and is not repeated
             return NotFoundError("there is no such session")
-        return NotFoundError(f"there is no {self.whose} {identifier}")
+        return NotFoundError(f"there is no {self.owned_by} {identifier}")
 
 
 async def _job(pool: Pool, job_id: str) -> JobRead | None:
@@ -95,20 +95,20 @@ _JOB_TOPICS: frozenset[str] = frozenset(
 _RUN_TOPICS: frozenset[str] = frozenset(
     {QUERY_SUBMITTED, RUN_CONTROLLED, STAGE_REQUESTED, INSIGHT_RETRACTED, INGEST_DECIDED, USER_ERASED}
 )
-JOB: Resource[JobRead] = Resource(Whose.JOB, _job, _of_both, _JOB_TOPICS)
-DECK: Resource[Presentation] = Resource(Whose.DECK, job_reads.presentation, _of_both, _JOB_TOPICS | {INGEST_DECIDED})
+JOB: Resource[JobRead] = Resource(OwnedBy.JOB, _job, _of_both, _JOB_TOPICS)
+DECK: Resource[Presentation] = Resource(OwnedBy.DECK, job_reads.presentation, _of_both, _JOB_TOPICS | {INGEST_DECIDED})
 # The same decks, read without their slides.
-DECK_OWNER: Resource[DeckOwner] = Resource(Whose.DECK, views.owner_of, _of_both)
-RUN: Resource[Run] = Resource(Whose.RUN, query_reads.run, _of_user, _RUN_TOPICS)
+DECK_OWNER: Resource[DeckOwner] = Resource(OwnedBy.DECK, views.owner_of, _of_both)
+RUN: Resource[Run] = Resource(OwnedBy.RUN, query_reads.run, _of_user, _RUN_TOPICS)
 RUN_HISTORY: Resource[RunHistory] = Resource(
-    Whose.RUN, query_reads.run_history, _of_user, _RUN_TOPICS | {PIPELINE_STAGE, RUN_ARCHIVED}
+    OwnedBy.RUN, query_reads.run_history, _of_user, _RUN_TOPICS | {PIPELINE_STAGE, RUN_ARCHIVED}
 )
 
 
 # Read by its route: it belongs to each organization that has uploaded it.
-BLOB: Resource[OwnedBlob] = Resource(Whose.BLOB, None, lambda found: Owner(None, found.organization_id))
+BLOB: Resource[OwnedBlob] = Resource(OwnedBy.BLOB, None, lambda found: Owner(None, found.organization_id))
 # A session belongs to its user only, since it acts for that user. Its route reads it from Redis.
-SESSION: Resource[Session] = Resource(Whose.SESSION, None, lambda session: Owner(session.user_id))
+SESSION: Resource[Session] = Resource(OwnedBy.SESSION, None, lambda session: Owner(session.user_id))
 
 
 # -- what a job names -------------------------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ async def require_job_args(services: Services, principal: Principal, organizatio
     known = await blobs.known(pool, args.documents, organization_id) if args.documents else {}
     missing = next((one for one in args.documents if one not in known), None)
     if missing is not None:
-        raise NotFoundError(f"there is no {Whose.BLOB} {missing}")
+        raise NotFoundError(f"there is no {OwnedBy.BLOB} {missing}")
 
 
 # -- namespaces -------------------------------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ async def ingest_namespaces(services: Services, ingest_id: str) -> Sequence[str]
 
 def no_ingest(ingest_id: str) -> NotFoundError:
     """Return the error for an ingest that is unknown, or that wrote to a namespace that the caller may not read."""
-    return NotFoundError(f"there is no {Whose.INGEST} {ingest_id!r}")
+    return NotFoundError(f"there is no {OwnedBy.INGEST} {ingest_id!r}")
 
 
 # -- keys of versioned resources --------------------------------------------------------------------------------------------

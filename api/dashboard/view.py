@@ -299,8 +299,8 @@ class View:
             ui.html('<a class="hw-brand" href="/">Highwater</a>', sanitize=False)
             ui.space()
             role = self.visitor.principal.role.label
-            whose = f" of {self.visitor.principal.user_id}" if self.visitor.principal.user_id else ""
-            ui.html(f'<span class="hw-muted hw-small">{role}{text(whose)}</span>', sanitize=False)
+            owner = f" of {self.visitor.principal.user_id}" if self.visitor.principal.user_id else ""
+            ui.html(f'<span class="hw-muted hw-small">{role}{text(owner)}</span>', sanitize=False)
             ui.button(icon="contrast", on_click=self._next_theme).props(
                 'flat round dense color=inherit aria-label="Light, dark, or as the system has it"'
             )

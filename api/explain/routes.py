@@ -13,7 +13,7 @@ from typing import Annotated, TypeAlias, TypeVar
 
 from fastapi import APIRouter, Query, Request, Response
 
-from highwater.api.core.access import Access, Scope, Whose, declared
+from highwater.api.core.access import Access, OwnedBy, Scope, declared
 from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
 from highwater.api.core.conditional import uncached
@@ -36,7 +36,7 @@ router = APIRouter(tags=["explain"], route_class=GuardedRoute)
 Found = TypeVar("Found")
 Ask: TypeAlias = Callable[[Explainer], Awaitable[Explanation]]
 # Both operations, and the card of the dashboard. Each reads the log for about a second.
-EXPLAIN = Access(Role.VIEWER, Scope.SYSTEM, Whose.USER, limit=RateLimit.PLAN, cost=2)
+EXPLAIN = Access(Role.VIEWER, Scope.SYSTEM, OwnedBy.USER, limit=RateLimit.PLAN, cost=2)
 
 _CLUSTER_CHARACTERS_MAX = 200
 # Each holds a thread and a connection to the broker for about a second; more wait, and beyond the limit must
@@ -79,7 +79,7 @@ async def explain_feed(
     response_model=None,
     responses=answer(answers.Explanation),
 )
-@declared(replace(EXPLAIN, whose=Whose.KEY))
+@declared(replace(EXPLAIN, owned_by=OwnedBy.KEY))
 async def explain_resource(request: Request, key: str, called: Called, services: Wired) -> Response:
     """The events that led to a resource: `league:table:2025-26`, `md:{match}:live`, `ns:{namespace}`, `clusters:{user}`."""
     await called.key(key)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from fastapi import Request, Response
 from starlette.types import Scope as StarletteScope
 
-from highwater.api.core.access import Access, Owner, Scope, Whose, owner_refusal, refusal
+from highwater.api.core.access import Access, OwnedBy, Owner, Scope, owner_refusal, refusal
 from highwater.api.core.auth import Principal, Role
 from highwater.api.core.conditional import CACHE_PRIVATE, condition, is_match, not_modified, version_headers
 from highwater.api.core.guard import GuardedRoute
@@ -63,7 +63,7 @@ _BY_NAME = {kind.name.encode(): kind for kind in _KINDS.values()}
 # Targets that need no decoding; other spellings take the normal route.
 _TARGET = re.compile(rb"/api/users/([A-Za-z0-9._~!$&'()*+,;=:@-]+)/(feed|clusters)")
 # For both pages, and for the route beside them.
-ACCESS = Access(Role.VIEWER, Scope.FEEDS, Whose.USER, limit=RateLimit.NONE, cost=0)
+ACCESS = Access(Role.VIEWER, Scope.FEEDS, OwnedBy.USER, limit=RateLimit.NONE, cost=0)
 # Versions whose fields are cached, about 2 KiB each.
 _FIELDS_MAX = 4_096
 

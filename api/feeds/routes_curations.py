@@ -14,7 +14,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from highwater.api.core.access import Scope, Whose, access
+from highwater.api.core.access import OwnedBy, Scope, access
 from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
 from highwater.api.core.conditional import uncached
@@ -92,7 +92,7 @@ class Split(BaseModel):
     summary="Rename a cluster for its reader",
     responses=problems(ConflictError),
 )
-@access(Role.EDITOR, Scope.FEEDS, Whose.USER, limit=RateLimit.PLAN, cost=10)
+@access(Role.EDITOR, Scope.FEEDS, OwnedBy.USER, limit=RateLimit.PLAN, cost=10)
 async def put_label(
     request: Request, response: Response, user: User, cluster_id: ClusterId, body: Label, services: Wired
 ) -> Positions:
@@ -111,7 +111,7 @@ async def put_label(
     summary="Merge clusters into one",
     responses=problems(ConflictError),
 )
-@access(Role.EDITOR, Scope.FEEDS, Whose.USER, limit=RateLimit.PLAN, cost=10)
+@access(Role.EDITOR, Scope.FEEDS, OwnedBy.USER, limit=RateLimit.PLAN, cost=10)
 async def post_merge(
     request: Request, response: Response, user: User, cluster_id: ClusterId, body: Merged, services: Wired
 ) -> Positions:
@@ -129,7 +129,7 @@ async def post_merge(
     summary="Split a cluster",
     responses=problems(ConflictError),
 )
-@access(Role.EDITOR, Scope.FEEDS, Whose.USER, limit=RateLimit.PLAN, cost=10)
+@access(Role.EDITOR, Scope.FEEDS, OwnedBy.USER, limit=RateLimit.PLAN, cost=10)
 async def post_split(
     request: Request, response: Response, user: User, cluster_id: ClusterId, body: Split, services: Wired
 ) -> Positions:
@@ -154,7 +154,7 @@ async def post_split(
     response_model=None,
     responses=answer(Curations),
 )
-@access(Role.VIEWER, Scope.FEEDS, Whose.USER, limit=RateLimit.CALLER, cost=1)
+@access(Role.VIEWER, Scope.FEEDS, OwnedBy.USER, limit=RateLimit.CALLER, cost=1)
 async def get_curations(request: Request, user: User, services: Wired) -> Response:
     """In the order of the log, up to 100. `is_resting`: its clusters are not in the current version."""
     await services.fresh(request, FEEDS_TOPICS)
@@ -168,7 +168,7 @@ async def get_curations(request: Request, user: User, services: Wired) -> Respon
 @router.delete(
     "/api/users/{user:id}/curations/{curation_id:id}", status_code=ACCEPTED, summary="Undo a rename, merge or split"
 )
-@access(Role.EDITOR, Scope.FEEDS, Whose.USER, limit=RateLimit.PLAN, cost=10)
+@access(Role.EDITOR, Scope.FEEDS, OwnedBy.USER, limit=RateLimit.PLAN, cost=10)
 async def delete_curation(
     request: Request,
     user: User,

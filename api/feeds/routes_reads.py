@@ -15,7 +15,7 @@ import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from highwater.api.core import conditional
-from highwater.api.core.access import Scope, Whose, access, declared
+from highwater.api.core.access import OwnedBy, Scope, access, declared
 from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
 from highwater.api.core.conditional import CACHE_NEVER, CACHE_PUBLIC, condition, is_match, not_modified, uncached
@@ -278,7 +278,7 @@ def _page(document: Mapping[str, Any], version: int, start: int, limit: int) -> 
     response_model=None,
     responses=answer(ClusterHistory) | NOT_MODIFIED,
 )
-@access(Role.VIEWER, Scope.FEEDS, Whose.USER, limit=RateLimit.CALLER, cost=1)
+@access(Role.VIEWER, Scope.FEEDS, OwnedBy.USER, limit=RateLimit.CALLER, cost=1)
 async def get_cluster_history(
     request: Request,
     user: User,
@@ -335,7 +335,7 @@ def _life_document(user: str, cluster_id: str, life: ClusterLife, limit: int) ->
     response_model=None,
     responses=answer(Pending, names=("X-Pending",)),
 )
-@access(Role.VIEWER, Scope.FEEDS, Whose.USER, limit=RateLimit.CALLER, cost=1)
+@access(Role.VIEWER, Scope.FEEDS, OwnedBy.USER, limit=RateLimit.CALLER, cost=1)
 async def get_pending(request: Request, user: User, services: Wired, feeds: WiredFeeds) -> Response:
     """Per current subscription, the channel head minus the high-water mark; and whether a rebuild is due."""
     await services.fresh(request, FEEDS_TOPICS)
@@ -370,7 +370,7 @@ async def get_pending(request: Request, user: User, services: Wired, feeds: Wire
     response_model=None,
     responses=answer(SubscribedChannels),
 )
-@access(Role.VIEWER, Scope.FEEDS, Whose.USER, limit=RateLimit.CALLER, cost=1)
+@access(Role.VIEWER, Scope.FEEDS, OwnedBy.USER, limit=RateLimit.CALLER, cost=1)
 async def get_subscriptions(
     request: Request, user: User, services: Wired, limit: Limit = LIMIT_MAX, cursor: Cursor = None
 ) -> Response:
@@ -458,7 +458,7 @@ async def get_insight(request: Request, channel: str, insight: str, services: Wi
     responses=stream("An event for each version bump, with its position as the id."),
 )
 # Any scope: each key is checked separately.
-@access(Role.VIEWER, whose=Whose.FILTERED, limit=RateLimit.CALLER, cost=1)
+@access(Role.VIEWER, owned_by=OwnedBy.FILTERED, limit=RateLimit.CALLER, cost=1)
 async def get_changes(request: Request, called: Called, services: Wired) -> Response:
     """New versions of the resources that the caller may read, from now or from `Last-Event-ID`."""
     await services.fresh(request, frozenset())

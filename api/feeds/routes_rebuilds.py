@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 from fastapi import APIRouter, Path, Request, Response
 
-from highwater.api.core.access import Scope, Whose, access
+from highwater.api.core.access import OwnedBy, Scope, access
 from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
 from highwater.api.core.conditional import uncached
@@ -33,7 +33,7 @@ router = APIRouter(tags=["feeds"], route_class=GuardedRoute)
     response_model=None,
     responses=answer(RebuildDemand),
 )
-@access(Role.VIEWER, Scope.FEEDS, Whose.USER, limit=RateLimit.CALLER, cost=1)
+@access(Role.VIEWER, Scope.FEEDS, OwnedBy.USER, limit=RateLimit.CALLER, cost=1)
 async def get_rebuild(
     request: Request,
     user: User,

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from highwater.api.core.access import Access, Scope, Whose, access, declared
+from highwater.api.core.access import Access, OwnedBy, Scope, access, declared
 from highwater.api.core.auth import Role
 from highwater.api.core.guard import GuardedRoute, User
 from highwater.api.core.openapi import CHANNEL, ID
@@ -21,8 +21,8 @@ from highwater.streams.identity.rate_limits import RateLimit
 router = APIRouter(tags=["feeds"], route_class=GuardedRoute)
 ACCEPTED = HTTPStatus.ACCEPTED
 # The dashboard also decides by it which buttons it shows.
-REBUILD = Access(Role.ADMIN, Scope.FEEDS, Whose.USER, limit=RateLimit.PLAN, cost=10)
-ERASE = Access(Role.ADMIN, Scope.ADMIN, Whose.USER, limit=RateLimit.CALLER, cost=1)
+REBUILD = Access(Role.ADMIN, Scope.FEEDS, OwnedBy.USER, limit=RateLimit.PLAN, cost=10)
+ERASE = Access(Role.ADMIN, Scope.ADMIN, OwnedBy.USER, limit=RateLimit.CALLER, cost=1)
 
 
 class Subscriptions(BaseModel):
@@ -45,7 +45,7 @@ async def _write(services: Wired, topic: str, event: dict[str, Any]) -> Position
 
 
 @router.put("/api/users/{user:id}/subscriptions", status_code=ACCEPTED, summary="Replace a user's subscriptions")
-@access(Role.EDITOR, Scope.FEEDS, Whose.USER, limit=RateLimit.CALLER, cost=1)
+@access(Role.EDITOR, Scope.FEEDS, OwnedBy.USER, limit=RateLimit.CALLER, cost=1)
 async def put_subscriptions(user: User, body: Subscriptions, services: Wired) -> Positions:
     """The given channels replace the user's subscriptions."""
     channels = list(dict.fromkeys(body.channels))
@@ -53,14 +53,14 @@ async def put_subscriptions(user: User, body: Subscriptions, services: Wired) ->
 
 
 @router.put("/api/users/{user:id}/plan", status_code=ACCEPTED, summary="Change a user's plan")
-@access(Role.EDITOR, Scope.FEEDS, Whose.USER, limit=RateLimit.CALLER, cost=1)
+@access(Role.EDITOR, Scope.FEEDS, OwnedBy.USER, limit=RateLimit.CALLER, cost=1)
 async def put_user_plan(user: User, body: Plan, services: Wired) -> Positions:
     """The plan decides how often the user's clusters are rebuilt."""
     return await _write(services, "feeds.plan-changed", {"user_id": user, "plan": body.plan})
 
 
 @router.post("/api/users/{user:id}/activity", status_code=ACCEPTED, summary="Report that a user is active")
-@access(Role.EDITOR, Scope.FEEDS, Whose.USER, limit=RateLimit.CALLER, cost=1)
+@access(Role.EDITOR, Scope.FEEDS, OwnedBy.USER, limit=RateLimit.CALLER, cost=1)
 async def post_activity(user: User, services: Wired) -> Positions:
     """Only active users' clusters are rebuilt."""
     return await _write(services, "feeds.user-active", {"user_id": user})

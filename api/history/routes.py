@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 
-from highwater.api.core.access import Access, Scope, Whose, declared
+from highwater.api.core.access import Access, OwnedBy, Scope, declared
 from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
 from highwater.api.core.conditional import uncached
@@ -41,7 +41,7 @@ from highwater.streams.identity.rate_limits import RateLimit
 
 router = APIRouter(tags=["system"], route_class=GuardedRoute)
 
-HISTORY = Access(Role.VIEWER, Scope.SYSTEM, Whose.DEPLOYMENT, limit=RateLimit.CALLER, cost=1)
+HISTORY = Access(Role.VIEWER, Scope.SYSTEM, OwnedBy.DEPLOYMENT, limit=RateLimit.CALLER, cost=1)
 _SPAN_MS = 3_600_000
 _CHARACTERS_MAX = 40
 _Begin = Annotated[

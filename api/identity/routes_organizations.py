@@ -12,7 +12,7 @@ from typing import Literal
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict
 
-from highwater.api.core.access import Scope, Whose, access
+from highwater.api.core.access import OwnedBy, Scope, access
 from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
 from highwater.api.core.conditional import uncached
@@ -52,7 +52,7 @@ class PlanRequest(BaseModel):
     response_model=None,
     responses=answer(OrganizationLimits),
 )
-@access(Role.VIEWER, Scope.JOBS, Whose.ORGANIZATION, limit=RateLimit.PLAN, cost=1)
+@access(Role.VIEWER, Scope.JOBS, OwnedBy.ORGANIZATION, limit=RateLimit.PLAN, cost=1)
 async def get_limits(
     request: Request,
     org: Org,
@@ -92,7 +92,7 @@ def _limit(value: int | None) -> int | Literal["unlimited"]:
     response_model=None,
     responses=answer(PlanChanged, status=HTTPStatus.ACCEPTED),
 )
-@access(Role.ADMIN, Scope.ADMIN, Whose.ORGANIZATION, limit=RateLimit.PLAN, cost=1)
+@access(Role.ADMIN, Scope.ADMIN, OwnedBy.ORGANIZATION, limit=RateLimit.PLAN, cost=1)
 async def put_organization_plan(org: Org, body: PlanRequest, services: Wired) -> PlanChanged:
     """Sets the plan and, if given, the subscription status and the end of the paid period."""
     period_end = _period_end(body.period_end)

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from highwater.api.core.access import Scope, Whose, access
+from highwater.api.core.access import OwnedBy, Scope, access
 from highwater.api.core.answers import answer
 from highwater.api.core.auth import ROLES, Principal, Role
 from highwater.api.core.errors import ForbiddenError
@@ -97,7 +97,7 @@ def _session_role(creator: Principal, stored: str | None, requested: str | None)
     response_model=None,
     responses=answer(Session, status=HTTPStatus.CREATED),
 )
-@access(Role.EDITOR, Scope.ADMIN, Whose.USER, own=Role.VIEWER, keys_only=True, limit=RateLimit.PLAN, cost=1)
+@access(Role.EDITOR, Scope.ADMIN, OwnedBy.USER, own=Role.VIEWER, keys_only=True, limit=RateLimit.PLAN, cost=1)
 async def post_session(
     body: SessionRequest, request: Request, response: Response, called: Called, services: Wired
 ) -> Session:
@@ -129,7 +129,7 @@ async def post_session(
 
 
 @router.delete("/api/sessions/{session:id}", status_code=HTTPStatus.NO_CONTENT, summary="Log out")
-@access(Role.ADMIN, Scope.ADMIN, Whose.SESSION, own=Role.VIEWER, limit=RateLimit.CALLER, cost=1)
+@access(Role.ADMIN, Scope.ADMIN, OwnedBy.SESSION, own=Role.VIEWER, limit=RateLimit.CALLER, cost=1)
 async def delete_session(session: str, called: Called, services: Wired) -> None:
     """Ends one session: the caller's own, one of the user that the key is bound to, or any session if the caller is an admin."""
     found = called.shown(SESSION, await services.sessions.peek(session), session)
@@ -142,7 +142,7 @@ async def delete_session(session: str, called: Called, services: Wired) -> None:
     response_model=None,
     responses=answer(SessionsRevoked),
 )
-@access(Role.ADMIN, Scope.ADMIN, Whose.USER, own=Role.VIEWER, limit=RateLimit.CALLER, cost=1)
+@access(Role.ADMIN, Scope.ADMIN, OwnedBy.USER, own=Role.VIEWER, limit=RateLimit.CALLER, cost=1)
 async def delete_user_sessions(user: User, services: Wired) -> SessionsRevoked:
     """Every session of the user gets 401 from its next request on. Returns the number of ended sessions."""
     return {"user_id": user, "revoked": await _revoke(services, user)}
@@ -154,7 +154,7 @@ async def delete_user_sessions(user: User, services: Wired) -> SessionsRevoked:
     response_model=None,
     responses=answer(RoleChanged),
 )
-@access(Role.ADMIN, Scope.ADMIN, Whose.USER, limit=RateLimit.CALLER, cost=1)
+@access(Role.ADMIN, Scope.ADMIN, OwnedBy.USER, limit=RateLimit.CALLER, cost=1)
 async def put_role(user: User, body: RoleRequest, services: Wired) -> RoleChanged:
     """Stores the role and ends the user's sessions, which still have the old role."""
     async with transaction(services.database.require()) as tx:

@@ -18,7 +18,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict
 
 from highwater.api.core import conditional
-from highwater.api.core.access import Access, Scope, Whose, access, declared
+from highwater.api.core.access import Access, OwnedBy, Scope, access, declared
 from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
 from highwater.api.core.conditional import Version
@@ -66,12 +66,12 @@ _JOBS = UUID("1f6c2a0e-52d7-4c11-9d4e-6f0b8f5f3c27")
 _ENTRY_ID = re.compile("([0-9]{1,18})(?:-0)?")
 ACCEPTED = HTTPStatus.ACCEPTED
 # The same for a job's page, its events and its socket.
-READ_JOB = Access(Role.VIEWER, Scope.JOBS, Whose.JOB, limit=RateLimit.PLAN, cost=1)
+READ_JOB = Access(Role.VIEWER, Scope.JOBS, OwnedBy.JOB, limit=RateLimit.PLAN, cost=1)
 # The dashboard enables its buttons by it, too.
-RESTART_JOB = Access(Role.EDITOR, Scope.JOBS, Whose.JOB, limit=RateLimit.PLAN, cost=1)
-APPROVE_JOB = Access(Role.EDITOR, Scope.JOBS, Whose.JOB, limit=RateLimit.PLAN, cost=1)
-REVOKE_JOB = Access(Role.EDITOR, Scope.JOBS, Whose.JOB, own=Role.VIEWER, limit=RateLimit.PLAN, cost=1)
-SUBMIT_JOB = Access(Role.EDITOR, Scope.JOBS, Whose.SUBMISSION, limit=RateLimit.PLAN, cost=1)
+RESTART_JOB = Access(Role.EDITOR, Scope.JOBS, OwnedBy.JOB, limit=RateLimit.PLAN, cost=1)
+APPROVE_JOB = Access(Role.EDITOR, Scope.JOBS, OwnedBy.JOB, limit=RateLimit.PLAN, cost=1)
+REVOKE_JOB = Access(Role.EDITOR, Scope.JOBS, OwnedBy.JOB, own=Role.VIEWER, limit=RateLimit.PLAN, cost=1)
+SUBMIT_JOB = Access(Role.EDITOR, Scope.JOBS, OwnedBy.SUBMISSION, limit=RateLimit.PLAN, cost=1)
 
 router = APIRouter(tags=["jobs"], route_class=GuardedRoute)
 
@@ -308,7 +308,7 @@ async def post_job_approval(
     response_model=None,
     responses=answer(JobsOfOrganization),
 )
-@access(Role.VIEWER, Scope.JOBS, Whose.LISTED, limit=RateLimit.PLAN, cost=1)
+@access(Role.VIEWER, Scope.JOBS, OwnedBy.LISTED, limit=RateLimit.PLAN, cost=1)
 async def get_jobs(
     request: Request,
     org: Org,
@@ -325,11 +325,11 @@ async def get_jobs(
     """
     check_id("org", org)
     require_known_parameters(request, ("limit", "cursor", "status", "kind", "user_id"))
-    whose = listed_user(called, org, user_id)
+    owned_by = listed_user(called, org, user_id)
     await services.fresh(request, JOB.fed_by)
     before = _list_place(cursor)
     pool = services.database.require()
-    wanted = job_reads.JobFilter(whose, status, kind)
+    wanted = job_reads.JobFilter(owned_by, status, kind)
     found = await job_reads.jobs_of_organization(pool, org, before, wanted, limit + 1)
     page, next_cursor = page_of(found, limit, lambda job: (job.created_ms, job.job_id))
     return conditional.uncached(
@@ -414,7 +414,7 @@ async def get_events(request: Request, job_id: JobId, called: Called, services: 
     response_model=None,
     responses=answer(Presentation) | NOT_MODIFIED,
 )
-@access(Role.VIEWER, Scope.JOBS, Whose.DECK, limit=RateLimit.PLAN, cost=1)
+@access(Role.VIEWER, Scope.JOBS, OwnedBy.DECK, limit=RateLimit.PLAN, cost=1)
 async def get_presentation(
     request: Request, presentation_id: PresentationId, called: Called, services: Wired, jobs: WiredJobs
 ) -> Response:

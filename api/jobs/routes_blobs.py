@@ -21,7 +21,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel
 
 from highwater.api.core import conditional
-from highwater.api.core.access import Scope, Whose, access
+from highwater.api.core.access import OwnedBy, Scope, access
 from highwater.api.core.auth import Role
 from highwater.api.core.errors import (
     BadRequestError,
@@ -87,7 +87,7 @@ class Stored(BaseModel):
     },
     openapi_extra={"requestBody": {"required": True, "content": _ANY_BYTES}},
 )
-@access(Role.EDITOR, Scope.JOBS, Whose.ORGANIZATION, limit=RateLimit.PLAN, cost=1)
+@access(Role.EDITOR, Scope.JOBS, OwnedBy.ORGANIZATION, limit=RateLimit.PLAN, cost=1)
 async def put_blob(
     request: Request,
     response: Response,
@@ -123,7 +123,7 @@ async def put_blob(
         **NOT_MODIFIED,
     },
 )
-@access(Role.VIEWER, Scope.JOBS, Whose.BLOB, limit=RateLimit.PLAN, cost=1)
+@access(Role.VIEWER, Scope.JOBS, OwnedBy.BLOB, limit=RateLimit.PLAN, cost=1)
 async def get_blob(
     request: Request,
     sha256: Annotated[str, Path(description="SHA-256 returned by PUT /api/blobs")],

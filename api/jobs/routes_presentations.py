@@ -10,7 +10,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path
 
-from highwater.api.core.access import Scope, Whose, access
+from highwater.api.core.access import OwnedBy, Scope, access
 from highwater.api.core.auth import Role
 from highwater.api.core.guard import Called, GuardedRoute
 from highwater.api.core.publishing import Positions
@@ -32,7 +32,7 @@ async def _presentation_id(presentation: Annotated[str, Path(description="the id
     "/api/presentations/{presentation}/views", status_code=HTTPStatus.ACCEPTED, summary="Count a view of a presentation"
 )
 # Viewing is reading: a caller that may read a deck may count a view.
-@access(Role.VIEWER, Scope.JOBS, Whose.DECK, limit=RateLimit.PLAN, cost=1)
+@access(Role.VIEWER, Scope.JOBS, OwnedBy.DECK, limit=RateLimit.PLAN, cost=1)
 async def post_view(
     presentation: Annotated[str, Depends(_presentation_id)], called: Called, services: Wired, jobs: WiredJobs
 ) -> Positions:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from pydantic import Field
 
-from highwater.api.core.access import Access, Scope, Whose, declared
+from highwater.api.core.access import Access, OwnedBy, Scope, declared
 from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
 from highwater.api.core.errors import ForbiddenError, PaymentRequiredError
@@ -53,8 +53,8 @@ from highwater.streams.jobs.validation import RESTART
 
 router = APIRouter(tags=["jobs"], route_class=GuardedRoute)
 
-PLAN_RESTARTS = Access(Role.VIEWER, Scope.JOBS, Whose.LISTED, limit=RateLimit.PLAN, cost=1)
-RESTART_JOBS = Access(Role.ADMIN, Scope.JOBS, Whose.LISTED, limit=RateLimit.PLAN, cost=5)
+PLAN_RESTARTS = Access(Role.VIEWER, Scope.JOBS, OwnedBy.LISTED, limit=RateLimit.PLAN, cost=1)
+RESTART_JOBS = Access(Role.ADMIN, Scope.JOBS, OwnedBy.LISTED, limit=RateLimit.PLAN, cost=5)
 _STEPS_MAX = 1_000_000
 _STEP = "Only those that failed after this many steps."
 
@@ -97,11 +97,11 @@ async def get_job_restarts(
 ) -> JobRestarts:
     """Shows which jobs would be restarted, up to 500, and why they failed; nothing is changed."""
     check_id("org", org)
-    whose = listed_user(called, org, user_id)
+    owned_by = listed_user(called, org, user_id)
     await services.fresh(request, JOB.fed_by)
     asked = {"reason": reason, "step": step, "kind": kind, "user_id": user_id, "from": begin, "to": end}
     wanted = RestartsRequest.model_validate(asked)
-    return document_of(await _planned(services, org, whose, wanted), [], is_executed=False)
+    return document_of(await _planned(services, org, owned_by, wanted), [], is_executed=False)
 
 
 @router.post(
@@ -117,9 +117,9 @@ async def post_job_restarts(
 ) -> JobRestarts:
     """Restarts each of them after its last stored step, as `POST /api/jobs/{job_id}/restart` does; up to 500 at once."""
     check_id("org", org)
-    whose = listed_user(called, org, body.user_id)
+    owned_by = listed_user(called, org, body.user_id)
     await services.fresh(request, JOB.fed_by)
-    planned = await _planned(services, org, whose, body)
+    planned = await _planned(services, org, owned_by, body)
     if planned.refusal is not None:
         raise planned.refusal
     ts = services.clock()
@@ -128,11 +128,11 @@ async def post_job_restarts(
     return document_of(planned, positions, is_executed=True)
 
 
-async def _planned(services: Services, org: str, whose: str | None, body: RestartsRequest) -> Planned:
+async def _planned(services: Services, org: str, owned_by: str | None, body: RestartsRequest) -> Planned:
     """Gather the failed jobs, and decide; `whose`: those of one user."""
     pool = services.database.require()
     span = body.span_ms()
-    read = await job_reads.failed_jobs(pool, org, whose, body.kind, span, LOOKED_AT_MAX + 1, job_ids=body.job_ids)
+    read = await job_reads.failed_jobs(pool, org, owned_by, body.kind, span, LOOKED_AT_MAX + 1, job_ids=body.job_ids)
     plan = plan_restarts([_failed(job) for job in read], RestartFilter(body.reason, body.step))
     by_id = {job.job_id: job for job in read}
     jobs = [by_id[job.id] for job in plan.work]

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from highwater.api.core.access import Scope, Whose, access
+from highwater.api.core.access import OwnedBy, Scope, access
 from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
 from highwater.api.core.conditional import uncached
@@ -39,7 +39,7 @@ router = APIRouter(tags=["jobs"], route_class=GuardedRoute)
     response_model=None,
     responses=answer(UsageOfMonth),
 )
-@access(Role.VIEWER, Scope.JOBS, Whose.ORGANIZATION, limit=RateLimit.PLAN, cost=1)
+@access(Role.VIEWER, Scope.JOBS, OwnedBy.ORGANIZATION, limit=RateLimit.PLAN, cost=1)
 async def get_usage(
     request: Request,
     org: Org,

@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeAlias
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from highwater.api.core import conditional
-from highwater.api.core.access import Access, Scope, Whose, access, declared
+from highwater.api.core.access import Access, OwnedBy, Scope, access, declared
 from highwater.api.core.answers import DocumentPending, answer
 from highwater.api.core.auth import Role
 from highwater.api.core.conditional import CACHE_PUBLIC, Version
@@ -222,7 +222,7 @@ async def get_leaderboard(
     _document(answers.MatchesToPredict, answers.PredictionsOfUser),
     about=str(PREDICTION_DAYS),
 )
-@access(Role.VIEWER, Scope.LEAGUE, Whose.USER, limit=RateLimit.NONE, cost=0)
+@access(Role.VIEWER, Scope.LEAGUE, OwnedBy.USER, limit=RateLimit.NONE, cost=0)
 async def get_predictions(
     request: Request,
     called: Called,
@@ -243,7 +243,7 @@ async def get_predictions(
     "Get a user's achievements; supports ETags",
     _document(answers.Achievements) | NOT_MODIFIED,
 )
-@access(Role.VIEWER, Scope.LEAGUE, Whose.USER, limit=RateLimit.NONE, cost=0)
+@access(Role.VIEWER, Scope.LEAGUE, OwnedBy.USER, limit=RateLimit.NONE, cost=0)
 async def get_achievements(request: Request, user: User, pages: WiredPages) -> Response:
     """The user's achievements, and the progress towards the others."""
     return await serve(request, pages, resource("achievements", user))

@@ -14,7 +14,7 @@ import orjson
 from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, ConfigDict
 
-from highwater.api.core.access import Access, Scope, Whose, access, declared
+from highwater.api.core.access import Access, OwnedBy, Scope, access, declared
 from highwater.api.core.auth import Role
 from highwater.api.core.errors import NotFoundError
 from highwater.api.core.guard import Called, GuardedRoute
@@ -127,7 +127,7 @@ async def post_result(request: Request, match: MatchId, body: Result, services: 
 
 
 @router.post("/api/matches/{match:id}/score", status_code=ACCEPTED, summary="Update the score of a live match")
-@access(Role.EDITOR, Scope.LEAGUE, Whose.DEPLOYMENT, limit=RateLimit.CALLER, cost=1)
+@access(Role.EDITOR, Scope.LEAGUE, OwnedBy.DEPLOYMENT, limit=RateLimit.CALLER, cost=1)
 async def post_score(request: Request, match: MatchId, body: Score, services: Wired) -> Positions:
     """Sets the current score; a finalized match keeps its result."""
     known = await _match(request, services, match)
@@ -136,7 +136,7 @@ async def post_score(request: Request, match: MatchId, body: Score, services: Wi
 
 
 @router.post("/api/matches/{match:id}/votes", status_code=ACCEPTED, summary="Vote on a match")
-@access(Role.EDITOR, Scope.LEAGUE, Whose.USER, own=Role.VIEWER, limit=RateLimit.CALLER, cost=1)
+@access(Role.EDITOR, Scope.LEAGUE, OwnedBy.USER, own=Role.VIEWER, limit=RateLimit.CALLER, cost=1)
 async def post_vote(request: Request, match: MatchId, body: Vote, called: Called, services: Wired) -> PositionsOfWord:
     """The user's last vote counts. It counts for the rating if it was cast before kickoff; see `in_time`."""
     event = {"match_id": match, "user_id": called.user(body.user_id), "choice": body.choice}
@@ -144,7 +144,7 @@ async def post_vote(request: Request, match: MatchId, body: Vote, called: Called
 
 
 @router.put("/api/predictions/{match:id}", status_code=ACCEPTED, summary="Predict the result of a match")
-@access(Role.EDITOR, Scope.LEAGUE, Whose.USER, own=Role.VIEWER, limit=RateLimit.CALLER, cost=1)
+@access(Role.EDITOR, Scope.LEAGUE, OwnedBy.USER, own=Role.VIEWER, limit=RateLimit.CALLER, cost=1)
 async def put_prediction(
     request: Request, match: MatchId, body: Prediction, called: Called, services: Wired
 ) -> PositionsOfWord:
@@ -154,7 +154,7 @@ async def put_prediction(
 
 
 @router.post("/api/matches/{match:id}/comments", status_code=ACCEPTED, summary="Comment on a match")
-@access(Role.EDITOR, Scope.LEAGUE, Whose.USER, own=Role.VIEWER, limit=RateLimit.CALLER, cost=1)
+@access(Role.EDITOR, Scope.LEAGUE, OwnedBy.USER, own=Role.VIEWER, limit=RateLimit.CALLER, cost=1)
 async def post_comment(request: Request, match: MatchId, body: Comment, called: Called, services: Wired) -> Positions:
     """Publishes a comment. The latest 120 comments of a match are shown."""
     event = {"match_id": match, "user_id": called.user(body.user_id), "text": body.text}

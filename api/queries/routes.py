@@ -15,7 +15,7 @@ from fastapi import APIRouter, Depends, Path, Request, Response
 from pydantic import BaseModel, ConfigDict
 
 from highwater.api.core import conditional
-from highwater.api.core.access import Access, Scope, Whose, access, declared
+from highwater.api.core.access import Access, OwnedBy, Scope, access, declared
 from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
 from highwater.api.core.conditional import Version
@@ -45,12 +45,12 @@ SINK_WAIT_MS = 25
 _REQUESTS = UUID("6f0c6f5e-7b62-4f0e-9a3c-2f8f6a2f7d10")
 router = APIRouter(tags=["queries"], route_class=GuardedRoute)
 ACCEPTED = HTTPStatus.ACCEPTED
-READ_RUN = Access(Role.VIEWER, Scope.QUERIES, Whose.RUN, limit=RateLimit.CALLER, cost=1)
+READ_RUN = Access(Role.VIEWER, Scope.QUERIES, OwnedBy.RUN, limit=RateLimit.CALLER, cost=1)
 # For both methods, and for a command on the socket.
-CANCEL_RUN = Access(Role.EDITOR, Scope.QUERIES, Whose.RUN, own=Role.VIEWER, limit=RateLimit.CALLER, cost=1)
+CANCEL_RUN = Access(Role.EDITOR, Scope.QUERIES, OwnedBy.RUN, own=Role.VIEWER, limit=RateLimit.CALLER, cost=1)
 # The dashboard enables its buttons by it, too.
-ASK = Access(Role.EDITOR, Scope.QUERIES, Whose.QUERY, limit=RateLimit.PLAN, cost=1)
-RESTART_RUN = Access(Role.ADMIN, Scope.QUERIES, Whose.RUN, limit=RateLimit.PLAN, cost=1)
+ASK = Access(Role.EDITOR, Scope.QUERIES, OwnedBy.QUERY, limit=RateLimit.PLAN, cost=1)
+RESTART_RUN = Access(Role.ADMIN, Scope.QUERIES, OwnedBy.RUN, limit=RateLimit.PLAN, cost=1)
 
 
 class Question(BaseModel):
@@ -208,7 +208,7 @@ async def get_timeline(request: Request, request_id: RunId, called: Called, serv
     response_model=None,
     responses=answer(QueriesOfUser),
 )
-@access(Role.VIEWER, Scope.QUERIES, Whose.USER, limit=RateLimit.CALLER, cost=1)
+@access(Role.VIEWER, Scope.QUERIES, OwnedBy.USER, limit=RateLimit.CALLER, cost=1)
 async def get_queries(
     request: Request, user: ListedUser, services: Wired, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = None
 ) -> Response:

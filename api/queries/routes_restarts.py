@@ -17,7 +17,7 @@ from uuid import UUID, uuid5
 from fastapi import APIRouter, Query, Request
 from pydantic import Field
 
-from highwater.api.core.access import Access, Scope, Whose, declared
+from highwater.api.core.access import Access, OwnedBy, Scope, declared
 from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
 from highwater.api.core.errors import ForbiddenError, PaymentRequiredError
@@ -56,8 +56,8 @@ from highwater.streams.queries.validation import RESTART
 
 router = APIRouter(tags=["queries"], route_class=GuardedRoute)
 
-PLAN_RESTARTS = Access(Role.VIEWER, Scope.QUERIES, Whose.DEPLOYMENT, limit=RateLimit.PLAN, cost=1)
-RESTART_QUERIES = Access(Role.ADMIN, Scope.QUERIES, Whose.DEPLOYMENT, limit=RateLimit.PLAN, cost=5)
+PLAN_RESTARTS = Access(Role.VIEWER, Scope.QUERIES, OwnedBy.DEPLOYMENT, limit=RateLimit.PLAN, cost=1)
+RESTART_QUERIES = Access(Role.ADMIN, Scope.QUERIES, OwnedBy.DEPLOYMENT, limit=RateLimit.PLAN, cost=5)
 # The UUID namespace of runs that restart failed ones; any constant, but it must never change.
 _RESTARTS = UUID("0f3a3c0e-55a3-4a53-9f5b-0d2f1d9c6a41")
 # The cost of a stage's calls is estimated from those of the last week.

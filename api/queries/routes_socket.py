@@ -15,7 +15,7 @@ import orjson
 from fastapi import APIRouter
 from starlette.websockets import WebSocket
 
-from highwater.api.core.access import Scope, Whose, access
+from highwater.api.core.access import OwnedBy, Scope, access
 from highwater.api.core.auth import Role
 from highwater.api.core.errors import ProblemError
 from highwater.api.core.guard import Caller
@@ -45,7 +45,7 @@ router = APIRouter(tags=["queries"])
 
 
 @router.websocket("/api/ws")
-@access(Role.VIEWER, Scope.QUERIES, Whose.USER, limit=RateLimit.CALLER, cost=1)
+@access(Role.VIEWER, Scope.QUERIES, OwnedBy.USER, limit=RateLimit.CALLER, cost=1)
 async def query_socket(websocket: WebSocket) -> None:
     """Send the outcomes of one user's queries, from now on or from `?after=`; with `?deltas=true` also answers while
     they are written.

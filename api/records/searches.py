@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from highwater.api.core.access import Access, Scope, Whose
+from highwater.api.core.access import Access, OwnedBy, Scope
 from highwater.api.core.auth import Principal, Role
 from highwater.api.core.errors import NotFoundError, TooManyRequestsError, UnprocessableError
 from highwater.api.core.services import Services
@@ -25,7 +25,7 @@ from highwater.schemas.topics import Topic, all_topics, foreign_topic, is_topic_
 from highwater.streams.identity.rate_limits import RateLimit
 
 # A page of a search and a download, over HTTP and on the dashboard. Each may read for a minute and more.
-SEARCH = Access(Role.VIEWER, Scope.SYSTEM, Whose.DEPLOYMENT, limit=RateLimit.PLAN, cost=5)
+SEARCH = Access(Role.VIEWER, Scope.SYSTEM, OwnedBy.DEPLOYMENT, limit=RateLimit.PLAN, cost=5)
 # As many as a person reads before the next page; a page of records of a megabyte each is still sent.
 PAGE_RECORDS_DEFAULT, PAGE_RECORDS_MAX = 50, 500
 # A page of recent records takes about a second; a search of everything up to a minute.

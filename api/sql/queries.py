@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from highwater.api.core.access import Access, Scope, Whose
+from highwater.api.core.access import Access, OwnedBy, Scope
 from highwater.api.core.auth import Principal, Role
 from highwater.api.core.errors import TooManyRequestsError, UnprocessableError
 from highwater.api.core.services import Services
@@ -33,8 +33,8 @@ from highwater.connectors.sql.query_task import Limits, QueryTask, Sources
 from highwater.streams.identity.rate_limits import RateLimit
 
 # A query may read a whole topic, and uses a process and its memory meanwhile.
-QUERY = Access(Role.VIEWER, Scope.SYSTEM, Whose.DEPLOYMENT, limit=RateLimit.PLAN, cost=5)
-TABLES = Access(Role.VIEWER, Scope.SYSTEM, Whose.DEPLOYMENT, limit=RateLimit.PLAN, cost=1)
+QUERY = Access(Role.VIEWER, Scope.SYSTEM, OwnedBy.DEPLOYMENT, limit=RateLimit.PLAN, cost=5)
+TABLES = Access(Role.VIEWER, Scope.SYSTEM, OwnedBy.DEPLOYMENT, limit=RateLimit.PLAN, cost=1)
 QUERY_CHARACTERS_MAX = 20_000
 ROWS_DEFAULT, ROWS_MAX, FILE_ROWS_MAX = 1_000, 10_000, 1_000_000
 _SECONDS = 60.0

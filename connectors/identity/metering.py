@@ -43,8 +43,8 @@ async def count(tx: Connection, used: Iterable[Used]) -> dict[str, UsageRecorded
         event = _event(one, *before.get(one.work_id, (0, 0)))
         amounts = event["presentations"], event["slides"], event["tokens"], event["cost_cents"]
         if any(amounts):
-            whose = event["organization_id"], event["period"], event["job_id"]
-            event["seq"] = await tx.fetchval(QUERIES["count_usage"], *whose, *amounts, to_datetime(one.now_ms))
+            charged = event["organization_id"], event["period"], event["job_id"]
+            event["seq"] = await tx.fetchval(QUERIES["count_usage"], *charged, *amounts, to_datetime(one.now_ms))
             events[one.work_id] = event
     return events
 

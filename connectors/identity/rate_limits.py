@@ -125,7 +125,7 @@ class CallCounts:
         self._addresses: dict[tuple[str, int], list[asyncio.Future[int]]] = {}  # by address and time
         self._questions = Questions(self._take, "call-counts")
 
-    async def count(self, whose: RateSubject, now_ms: int, cost: int = 1) -> Counted:
+    async def count(self, subject: RateSubject, now_ms: int, cost: int = 1) -> Counted:
         """Count a request in the minute of `now_ms`, as `cost` calls.
 
         Raises:
@@ -133,7 +133,7 @@ class CallCounts:
         """
         self._link.require()
         future: asyncio.Future[Counted] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Counted(*_names(whose, minute_of(now_ms)), future, cost))
+        self._waiting.append(_Counted(*_names(subject, minute_of(now_ms)), future, cost))
         self._questions.wait(is_full=len(self._waiting) >= BATCH_MAX)
         return await future
 
@@ -212,10 +212,10 @@ class CallCounts:
 
 
 def _names(
-    whose: RateSubject, minute: str
+    subject: RateSubject, minute: str
 ) -> tuple[str | None, str | None, tuple[str, str] | None, tuple[str, str] | None]:
     """Return the counters, and the fields that are read with them."""
-    key_id, user_id, organization_id, plan_of_user, by_plan = whose
+    key_id, user_id, organization_id, plan_of_user, by_plan = subject
     if not by_plan:
         callers = (("key", key_id), ("user", user_id))
         of_key, of_user = (

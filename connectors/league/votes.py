@@ -16,7 +16,7 @@ from highwater.schemas.league import PREDICTION_MADE, VOTE_CAST, PredictionMade,
 from highwater.schemas.positions import Cause
 from highwater.schemas.topic_names import ReadTopic
 from highwater.streams.clock import to_datetime, to_ms
-from highwater.streams.league.votes import Settled, Whose, Word, settle_words
+from highwater.streams.league.votes import Settled, VoteKey, Word, settle_words
 
 # Votes and predictions of users on matches.
 WordEvent: TypeAlias = VoteCast | PredictionMade
@@ -46,7 +46,7 @@ async def store_words(tx: Connection, topic: ReadTopic[WordEvent], events: Seque
     words = [_word(table, event) for event in events if event.record.topic == topic]
     if not words:
         return Settled()
-    settled = settle_words(await _held(tx, table, {word.whose for word in words}), words)
+    settled = settle_words(await _held(tx, table, {word.vote_key for word in words}), words)
     if settled.stored:
         rows = [
             (w.match_id, w.user_id, *w.said, to_datetime(w.said_ms), w.cause.arrived_ms, w.cause.position)
@@ -68,7 +68,7 @@ def _word(table: _Table, event: Event[WordEvent]) -> Word:
     )
 
 
-async def _held(tx: Connection, table: _Table, wanted: Iterable[Whose]) -> dict[Whose, Word]:
+async def _held(tx: Connection, table: _Table, wanted: Iterable[VoteKey]) -> dict[VoteKey, Word]:
     rows = await tx.fetch(table.held, *map(list, zip(*wanted, strict=True)))
     return {(row["match_id"], row["user_id"]): _word_of(table, row) for row in rows}
 

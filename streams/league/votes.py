@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from highwater.schemas.positions import Cause
 
 # The owner of a vote or prediction: match and user.
-Whose = tuple[str, str]
+VoteKey = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Word:
     cause: Cause
 
     @property
-    def whose(self) -> Whose:
+    def vote_key(self) -> VoteKey:
         """Return match and user."""
         return self.match_id, self.user_id
 
@@ -39,17 +39,21 @@ class Settled:
     changed: tuple[Word, ...] = ()
 
 
-def settle_words(stored_words: Mapping[Whose, Word], words: Iterable[Word]) -> Settled:
+def settle_words(stored_words: Mapping[VoteKey, Word], words: Iterable[Word]) -> Settled:
     """Compare the last vote and prediction of each user and match with the stored state.
 
     A repeat keeps the original time: a user who voted before kickoff and repeats it afterwards has voted before.
     """
     last = dict(stored_words)
     for word in sorted(words, key=lambda word: word.cause.order):
-        known = last.get(word.whose)
+        known = last.get(word.vote_key)
         if known is None or known.cause.order < word.cause.order:
             is_repeat = known is not None and known.said == word.said
-            last[word.whose] = replace(word, said_ms=min(known.said_ms, word.said_ms)) if known and is_repeat else word
-    stored = [word for whose, word in last.items() if word != stored_words.get(whose)]
-    changed = [word for word in stored if word.whose not in stored_words or stored_words[word.whose].said != word.said]
+            last[word.vote_key] = (
+                replace(word, said_ms=min(known.said_ms, word.said_ms)) if known and is_repeat else word
+            )
+    stored = [word for vote_key, word in last.items() if word != stored_words.get(vote_key)]
+    changed = [
+        word for word in stored if word.vote_key not in stored_words or stored_words[word.vote_key].said != word.said
+    ]
     return Settled(tuple(stored), tuple(changed))

@@ -1,4 +1,4 @@
-"""Rooms: a change to one household stays in its folders; imports between files of households are counted."""
+"""Rooms: a change to one subsystem stays in its folders; imports between files of subsystems are counted."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ LAYERS = ("streams", "connectors", "api")
 HOUSEHOLDS = ("feeds", "league", "queries", "jobs", "chunks")
 
 
-def household(module: tuple[str, ...]) -> str | None:
-    """The household that a module belongs to; None for what is shared."""
+def subsystem(module: tuple[str, ...]) -> str | None:
+    """The subsystem that a module belongs to; None for what is shared."""
     return module[1] if len(module) > 2 and module[1] in HOUSEHOLDS else None
 
 
@@ -27,23 +27,23 @@ def modules() -> dict[tuple[str, ...], Path]:
 
 
 def imports() -> set[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """Which module of a household imports which other one of any household."""
+    """Which module of a subsystem imports which other one of any subsystem."""
     known = modules()
     found = set()
     for module, path in known.items():
-        if household(module) is None:
+        if subsystem(module) is None:
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.module is not None and node.module.startswith("highwater."):
                 base = tuple(node.module.split(".")[1:])
                 for target in {base, *((*base, name.name) for name in node.names)}:
-                    if target in known and household(target) is not None:
+                    if target in known and subsystem(target) is not None:
                         found.add((module, target))
     return found
 
 
-def test_imports_between_files_of_households_stay_in_their_folder() -> None:
-    """Of those within a layer at least 85 % stay in the folder; from one layer to the next they stay in the household."""
+def test_imports_between_files_of_subsystems_stay_in_their_folder() -> None:
+    """Of those within a layer at least 85 % stay in the folder; from one layer to the next they stay in the subsystem."""
     found = imports()
     within = [(one, other) for one, other in found if one[0] == other[0]]
     stay = [pair for pair in within if pair[0][:2] == pair[1][:2]]
@@ -54,7 +54,7 @@ def test_imports_between_files_of_households_stay_in_their_folder() -> None:
 
 
 def test_no_slice_of_connectors_or_streams_imports_another() -> None:
-    """What two households need stands in a room of its own."""
+    """What two subsystems need stands in a room of its own."""
     crossing = {
         (".".join(one), ".".join(other))
         for one, other in imports()

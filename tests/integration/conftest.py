@@ -1,4 +1,4 @@
-"""What tests of every household start from. A module has a database and a Redis number of its own, with an API over them; a
+"""What tests of every subsystem start from. A module has a database and a Redis number of its own, with an API over them; a
 file that needs another of these fixtures declares one of the same name, and may build on the one here.
 """
 

@@ -18,7 +18,7 @@ from urllib.parse import quote
 import pytest
 
 from highwater.api.app import create_app
-from highwater.api.core.access import Access, Whose
+from highwater.api.core.access import Access, OwnedBy
 from highwater.api.core.auth import ApiKey, Authenticator, Principal, Role, parse_api_keys
 from highwater.api.core.authorization import PAGE, SOCKET, operations
 from highwater.connectors.kafka.admin import Admin
@@ -89,18 +89,18 @@ def _setting(who: Who) -> str:
 # -- what is expected -------------------------------------------------------------------------------------------------------
 
 OF_USERS = {
-    Whose.USER,
-    Whose.SUBMISSION,
-    Whose.QUERY,
-    Whose.EVENT,
-    Whose.KEY,
-    Whose.JOB,
-    Whose.DECK,
-    Whose.RUN,
-    Whose.SESSION,
+    OwnedBy.USER,
+    OwnedBy.SUBMISSION,
+    OwnedBy.QUERY,
+    OwnedBy.EVENT,
+    OwnedBy.KEY,
+    OwnedBy.JOB,
+    OwnedBy.DECK,
+    OwnedBy.RUN,
+    OwnedBy.SESSION,
 }
-OF_ORGS = {Whose.ORGANIZATION, Whose.LISTED, Whose.SUBMISSION, Whose.JOB, Whose.DECK, Whose.BLOB}
-SECRET = {Whose.JOB, Whose.DECK, Whose.RUN, Whose.BLOB, Whose.INGEST, Whose.SESSION}
+OF_ORGS = {OwnedBy.ORGANIZATION, OwnedBy.LISTED, OwnedBy.SUBMISSION, OwnedBy.JOB, OwnedBy.DECK, OwnedBy.BLOB}
+SECRET = {OwnedBy.JOB, OwnedBy.DECK, OwnedBy.RUN, OwnedBy.BLOB, OwnedBy.INGEST, OwnedBy.SESSION}
 LET_IN = "let in"
 
 
@@ -114,27 +114,27 @@ def expected(access: Access, who: Who, place: str) -> int | str:
     is_out_of_scope = who.scopes is not None and access.scope is not None and access.scope not in who.scopes
     if is_out_of_scope or (access.keys_only and who.is_session) or who.role < least:
         return 403
-    if access.whose in (Whose.NOBODY, Whose.FILTERED):
+    if access.owned_by in (OwnedBy.NOBODY, OwnedBy.FILTERED):
         return LET_IN
     if not who.is_bound:
-        return 404 if place == "none" and access.whose in SECRET else LET_IN
+        return 404 if place == "none" and access.owned_by in SECRET else LET_IN
     return _of_bound(access, who, who.role, place)
 
 
 def _of_bound(access: Access, who: Who, role: Role, place: str) -> int | str:
     """The same of somebody who is bound, and whose role may be enough."""
-    others = 404 if access.whose in SECRET else 403
-    if access.whose in (Whose.NAMESPACE, Whose.INGEST):
+    others = 404 if access.owned_by in SECRET else 403
+    if access.owned_by in (OwnedBy.NAMESPACE, OwnedBy.INGEST):
         return LET_IN if place == "a" else others
-    if access.whose is Whose.LISTED and who.user is not None:
+    if access.owned_by is OwnedBy.LISTED and who.user is not None:
         return LET_IN
-    if access.whose is Whose.BLOB and who.org is None:
+    if access.owned_by is OwnedBy.BLOB and who.org is None:
         return 403  # it reads for no organization, whatever the blob
-    is_own = access.whose in OF_USERS and who.user == place
-    if access.whose is Whose.QUERY:
+    is_own = access.owned_by in OF_USERS and who.user == place
+    if access.owned_by is OwnedBy.QUERY:
         is_own = is_own and who.org is not None  # nobody else would pay
-    is_of_org = access.whose in OF_ORGS and who.org == place
-    if access.whose is Whose.SUBMISSION:
+    is_of_org = access.owned_by in OF_ORGS and who.org == place
+    if access.owned_by is OwnedBy.SUBMISSION:
         is_own, is_of_org = is_own and is_of_org, is_of_org and who.user is None
     if is_own or (is_of_org and role >= access.role):
         return LET_IN
@@ -241,7 +241,7 @@ NAMED_IN_BODY = {
     ),
 }
 # Whose these are is known when they were read, after the position that a request names was waited for.
-LOOKED_UP = SECRET | {Whose.NAMESPACE, Whose.SUBMISSION}
+LOOKED_UP = SECRET | {OwnedBy.NAMESPACE, OwnedBy.SUBMISSION}
 # They end sessions, which other requests are sent with: one after the other, each with a session of its own.
 ENDING = ("DELETE /api/sessions/{session}", "DELETE /api/users/{user}/sessions", "PUT /api/users/{user}/role")
 
@@ -265,7 +265,7 @@ async def send(world: World, who: Who, request: Request) -> Answer:
         return await connect(application, path, query=query, token=token)
     body = json.dumps(BODIES[operation](request.place)).encode() if operation in BODIES else b""
     more = {}
-    if request.access.whose not in LOOKED_UP and operation not in ENDING:
+    if request.access.owned_by not in LOOKED_UP and operation not in ENDING:
         # Who may is decided before this is looked at: whoever is let in is told 400, and what comes after costs the test nothing.
         more = {"x_min_position": "nonsense"}
         body = body if operation in NAMED_IN_BODY or not body else b"{"
@@ -344,7 +344,7 @@ def _requests(world: World) -> list[Request]:
     return [
         Request(*one, declared[one], place)
         for one in wanted
-        for place in (PLACES if declared[one].whose is not Whose.NOBODY else PLACES[:1])
+        for place in (PLACES if declared[one].owned_by is not OwnedBy.NOBODY else PLACES[:1])
     ]
 
 

@@ -37,7 +37,7 @@ async def test_no_two_requests_have_one_number(redis_url, link: RedisLink) -> No
     other = await open_redis(redis_url)
     processes = [CallCounts(link, 15), CallCounts(other, 15)]
     asked = [RateSubject("k", f"u{n % 7}") for n in range(600)]
-    found = await asyncio.gather(*(processes[n % 2].count(whose, NOW_MS) for n, whose in enumerate(asked)))
+    found = await asyncio.gather(*(processes[n % 2].count(subject, NOW_MS) for n, subject in enumerate(asked)))
     await other.close()
     assert sorted(counted.of_key or 0 for counted in found) == list(range(1, 601))
     for user in range(7):

@@ -20,7 +20,7 @@ from tests.integration.connecting import fresh
 
 RELEASE = json.loads((ROOT / "tests" / "contract" / "last_release.json").read_text(encoding="utf-8"))
 RUN, USER, JOB = (f"55555555-0000-4000-8000-00000000000{number}" for number in range(3))
-# Rows as the last release stores them: of each household at least one, with the columns that it has.
+# Rows as the last release stores them: of each subsystem at least one, with the columns that it has.
 ROWS = (
     "INSERT INTO channels (channel_id, current_seq) VALUES ('c', 1)",
     (

@@ -84,7 +84,7 @@ async def counting(link: RedisLink) -> None:
     """Counters of many keys in one exchange, a script of one key, and the copy of a plan under its leave."""
     limits, user = CallCounts(link, 15), fresh("u")
     asked = [RateSubject(f"k{n % 3}-{user}", f"u{n % 7}-{user}", "o", user) for n in range(210)]
-    found = await asyncio.gather(*(limits.count(whose, NOW_MS) for whose in asked))
+    found = await asyncio.gather(*(limits.count(subject, NOW_MS) for subject in asked))
     assert sorted(one.of_key or 0 for one in found) == sorted(list(range(1, 71)) * 3)
     assert sorted(one.of_user or 0 for one in found) == sorted(list(range(1, 31)) * 7)
     live = CallCounts(link, 2)

@@ -10,11 +10,11 @@ import highwater.api.app  # noqa: F401 - the routes know their converters once t
 from highwater.api.core.access import (
     PUBLIC,
     Access,
+    OwnedBy,
     Owner,
     Refusal,
     Relation,
     Scope,
-    Whose,
     may_act_for,
     owner_refusal,
     refusal,
@@ -28,7 +28,7 @@ from highwater.api.jobs.routes import READ_JOB
 from highwater.streams.chunks.passports import load_passports
 
 ADA_OF_ACME = Owner("ada", "acme")
-END = Access(Role.EDITOR, Scope.JOBS, Whose.JOB, own=Role.VIEWER)
+END = Access(Role.EDITOR, Scope.JOBS, OwnedBy.JOB, own=Role.VIEWER)
 UUID = "11111111-1111-4111-8111-11111111111a"
 
 

@@ -30,11 +30,11 @@ class Numbers(CallCounts):
     def __init__(self) -> None:
         self.asked: list[tuple[RateSubject, int]] = []
 
-    async def count(self, whose: RateSubject, _now_ms: int, cost: int = 1) -> Counted:
+    async def count(self, subject: RateSubject, _now_ms: int, cost: int = 1) -> Counted:
         """The number of the call among those of the same caller."""
-        self.asked.append((whose, cost))
-        total = sum(one for of, one in self.asked if of == whose)
-        return Counted(total if whose.key_id else None, total if whose.user_id else None)
+        self.asked.append((subject, cost))
+        total = sum(one for of, one in self.asked if of == subject)
+        return Counted(total if subject.key_id else None, total if subject.user_id else None)
 
 
 async def _no_limits(_organization_id: str) -> Organization:
@@ -117,7 +117,7 @@ async def test_what_no_minute_holds_is_no_matter_of_waiting() -> None:
 
 
 @pytest.mark.parametrize(
-    ("principal", "whose"),
+    ("principal", "subject"),
     [
         (Principal(Role.EDITOR, "ada", key_id="k"), RateSubject(None, "ada", by_plan=False)),
         (Principal(Role.EDITOR, None, organization_id="acme", key_id="k"), RateSubject("k", by_plan=False)),
@@ -127,16 +127,16 @@ async def test_what_no_minute_holds_is_no_matter_of_waiting() -> None:
     ],
 )
 async def test_what_costs_little_is_limited_for_users_and_organizations(
-    principal: Principal, whose: RateSubject | None
+    principal: Principal, subject: RateSubject | None
 ) -> None:
     """Whoever is bound has one number for all keys of a user, beside that of the plan; an operator's programs are not counted."""
     counts = Numbers()
     limiter = _limiter(lambda: START_MS, counts)
     for _ in range(4):
         told = await limiter.admit(CALLER, principal, _request())
-        assert bool(told) is (whose is not None)
-    assert {asked for asked, _ in counts.asked} == ({whose} if whose is not None else set())
-    if whose is not None:
+        assert bool(told) is (subject is not None)
+    assert {asked for asked, _ in counts.asked} == ({subject} if subject is not None else set())
+    if subject is not None:
         with pytest.raises(TooManyRequestsError):
             await limiter.admit(CALLER, principal, _request())
 

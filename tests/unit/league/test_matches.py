@@ -239,6 +239,6 @@ def test_the_last_vote_of_each_counts(votes: list[tuple[str, str]], random: Any,
     for start in range(0, len(log), size):
         settled = settle_words(held, shuffled[start : start + size])
         assert set(settled.changed) <= set(settled.stored)
-        held |= {word.whose: word for word in settled.stored}
+        held |= {word.vote_key: word for word in settled.stored}
     assert {user: (choice,) for user, choice in votes} == {user: word.said for (_, user), word in held.items()}
     assert settle_words(held, log) == Settled()

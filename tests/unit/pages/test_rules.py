@@ -1,4 +1,4 @@
-"""What the engine of pages does by the rules of a household, whichever that is."""
+"""What the engine of pages does by the rules of a subsystem, whichever that is."""
 
 from __future__ import annotations
 
