@@ -56,7 +56,9 @@ def test_clusters_without_a_direction_are_in_a_theme_too() -> None:
 
 
 def test_real_clusters_have_themes_that_half_of_their_members_say() -> None:
-    """Each theme is called by its own members, by its clusters' subjects, or mixed; no two are called the same; one cluster alone gives its label."""
+    """Each theme is called by its own members, by its clusters' subjects, or mixed; no two have one name. One cluster alone
+    gives its label.
+    """
     texts = sample.texts()
     ids = [one["insight_id"] for one in sample.insights()]
     found = cluster_embeddings(sample.vectors())
