@@ -40,8 +40,8 @@ BLOBS = {place: digit * 64 for place, digit in zip(PLACES, "abc", strict=True)}
 # An open namespace for everybody, a closed one, and one that nobody has heard of.
 SPACES = {"a": "docs", "b": "closed", "none": "no-such-space"}
 LIMITED = ApiKey(b"feeds-only", Principal(Role.ADMIN, key_id="limited", scopes=frozenset({"feeds"})))
-# As many as there are connections to PostgreSQL; more would wait for each other.
-AT_ONCE = 16
+# Fewer than there are connections to Redis (8): on a busy machine a request that waits for one may be refused with 503.
+AT_ONCE = 6
 
 
 class Who(NamedTuple):

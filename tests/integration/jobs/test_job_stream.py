@@ -51,7 +51,10 @@ class Jobs:
     async def published(self, job_id: str, events: list[Any], *, status: str = "running") -> None:
         """Stored, and shown by the materializer."""
         last = events[-1].value
-        await change_job(self.seeds, job_id, seq=last["seq"], progress_pct=last["progress_pct"], status=status)
+        changed = {"seq": last["seq"], "progress_pct": last["progress_pct"], "status": status}
+        # Changed now, as the engine does it: a look before the materializer shows the events must not take them for lost.
+        now = (await self.seeds.run("SELECT clock_timestamp() AS now"))[0]["now"]
+        await change_job(self.seeds, job_id, updated_at=now, **changed)
         await materialize(self.progress, events)
 
     async def job(self, count: int = 0, *, is_done: bool = False, **columns: Any) -> str:
