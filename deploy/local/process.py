@@ -6,13 +6,13 @@ session of its own, so Ctrl-C at the terminal reaches only the supervisor; and n
 
 from __future__ import annotations
 
-import contextlib
 import os
 import queue
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -26,6 +26,7 @@ LOG_BYTES_MAX = 20_000_000  # above this a log is rotated, also while its progra
 _COPY_BYTES = 1 << 20
 LOG_TAIL_BYTES = 16_384  # bytes read from the end of a log to find its last lines
 LOG_LINES_SHOWN = 12
+_END_POLL_SECONDS = 0.02  # how often the end of a program is looked for
 KILL_WAIT_SECONDS = 10.0  # SIGKILL is prompt; a process that takes longer is stuck in the kernel
 CHILD_PROGRAM = Path(__file__).with_name("child.py")
 
@@ -98,12 +99,17 @@ class ManagedProcess:
         return self._process.pid if self._process else None
 
     def exit_status(self) -> int | None:
-        """Return the exit status; None while it runs (or was never started)."""
-        return self._process.poll() if self._process else None
+        """Return the exit status, after ending what is left of its group; None while it runs (or was never started)."""
+        if self._process is None or self.is_alive():
+            return None
+        self.kill()
+        return self._process.returncode
 
     def is_alive(self) -> bool:
-        """Return whether the process is running now."""
-        return self._process is not None and self._process.poll() is None
+        """Return whether the process is running now. An ended one keeps its number until `kill`."""
+        if self._process is None or self._process.returncode is not None:
+            return False
+        return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
     def start(self, command: Command) -> None:
         """Start the program; it runs until it ends, is stopped, or this process dies.
@@ -113,6 +119,7 @@ class ManagedProcess:
         """
         if self.is_alive():
             raise PartFailedError(self.name, f"is already running as process {self.pid}", [])
+        self.kill()  # what is left of the one before
         self._stop_signal = command.stop_signal
         make_folder(self.log_path.parent)
         self.rotate()
@@ -146,39 +153,44 @@ class ManagedProcess:
             PartFailedError: It did not end in time, or not with status 0.
         """
         self.start(command)
-        assert self._process is not None
         program = Path(command.argv[0]).name
-        try:
-            status = self._process.wait(time_limit_seconds)
-        except subprocess.TimeoutExpired as error:
+        self._wait(time_limit_seconds)
+        status = self.exit_status()
+        if status is None:
             self.kill()
-            raise self.failure(f"{program} did not end within {time_limit_seconds:.0f} s") from error
+            raise self.failure(f"{program} did not end within {time_limit_seconds:.0f} s")
         if status != 0:
             raise self.failure(f"{program} {describe_exit(status)}")
 
     def begin_stop(self) -> None:
         """Ask the program to end, without waiting."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(self._stop_signal)
+        if self._process is not None and self.is_alive():
+            os.kill(self._process.pid, self._stop_signal)
 
     def stop(self, grace_seconds: float) -> None:
         """Ask the program to end; after grace_seconds end it. Nothing of its group is left afterwards."""
         if self._process is None:
             return
         self.begin_stop()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(grace_seconds)
+        self._wait(grace_seconds)
         self.kill()
 
     def kill(self) -> None:
-        """End the program and its children at once."""
-        if self._process is None:
+        """End the program and its children at once; nothing happens if that was done before.
+
+        The number of the group belongs to it until its ended leader is waited for, which is done here only. Later it
+        may be the number of any other group of this machine.
+        """
+        if self._process is None or self._process.returncode is not None:
             return
-        # The group's number stays in use while any member lives. Otherwise it is free, and a new process could only
-        # have it if the kernel had used all other numbers in this instant.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(KILL_WAIT_SECONDS)
+
+    def _wait(self, seconds: float) -> None:
+        """Wait for the end of the program."""
+        deadline = time.monotonic() + seconds
+        while self.is_alive() and time.monotonic() < deadline:
+            time.sleep(_END_POLL_SECONDS)
 
     def rotate(self) -> None:
         """Rotate the log if it has grown too large."""

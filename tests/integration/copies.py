@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -70,6 +71,7 @@ class Copies:
     def __init__(self, program: str, imported: Sequence[str]) -> None:
         self._order = json.dumps({"program": program, "imported": imported})
         self._control: socket.socket | None = None
+        self._beginning = threading.Lock()
 
     @staticmethod
     def can_have(environment: Mapping[str, str]) -> bool:
@@ -85,8 +87,9 @@ class Copies:
     ) -> Copy:
         """Run the program with these arguments and three standard files."""
         assert self.can_have(environment)
-        if self._control is None:
-            self._control = self._begun()
+        with self._beginning:  # tests start some in threads
+            if self._control is None:
+                self._control = self._begun()
         order = {"environment": dict(environment), "arguments": arguments, "cwd": str(cwd or Path.cwd())}
         answers, its = socket.socketpair()
         with its:

@@ -171,6 +171,7 @@ def test_two_tabs_show_the_newer_version(browser: Any, tab: Any, season: Any) ->
     )
     still.until(f"JSON.parse(localStorage[{key!r}]).version === {newest}")
     expect(goals(other.page).nth(5)).to_have_text("7")
+    still.page.close()  # its last request is cut off now, if at all
     forget_lost_connections(browser)
 
 
@@ -214,6 +215,7 @@ def test_a_wrong_clock_of_the_device(browser: Any, tab: Any, season: Any, days: 
     second.page.route(re.compile(r"part="), lambda route: route.abort())
     second.page.get_by_role("link", name="Results").click()
     expect(second.page.locator("#tab").get_by_text("Home United")).to_be_visible()
+    second.page.close()  # as above
     forget_lost_connections(browser)
 
 

@@ -144,11 +144,11 @@ async def test_built_in_vectors_become_those_of_the_local_model(own_settings, se
         asked = Gated(local, 2)
         async with working(seeds, context, asked, older):
             await until(lambda: _is_of(context, ns, local.basis_id), "the namespace is of the local model")
+            await until(lambda: _equals(next_vectors(context, ns), 0), "the separate table is cleared")
         assert asked.left == 1  # one text was left to be read
         wanted = await local.embed(CONTENTS)
         found = await held(context, ns)
         assert found == {**{number: (local.basis_id, wanted[number]) for number in range(3)}, 3: (None, None)}
-        await until(lambda: _equals(next_vectors(context, ns), 0), "what stood beside is cleared")
         assert await searched() == (local.basis_id, [0, *[number for number in (await searched())[1] if number != 0]])
         assert (await api.get("/api/chunks/lifecycle", params={"ns": ns})).json()["switch"] is None
     after = await context.pool.fetchval("SELECT version FROM resource_versions WHERE key = $1", f"ns:{ns}")
