@@ -26,7 +26,7 @@ LOG_BYTES_MAX = 20_000_000  # above this a log is rotated, also while its progra
 _COPY_BYTES = 1 << 20
 LOG_TAIL_BYTES = 16_384  # bytes read from the end of a log to find its last lines
 LOG_LINES_SHOWN = 12
-_END_POLL_SECONDS = 0.02  # how often the end of a program is looked for
+_END_POLL_SECONDS = 0.02  # between two checks whether a program has ended
 KILL_WAIT_SECONDS = 10.0  # SIGKILL is prompt; a process that takes longer is stuck in the kernel
 CHILD_PROGRAM = Path(__file__).with_name("child.py")
 
