@@ -55,6 +55,7 @@ def test_eight_hours_add_nothing(browser: Any, path: str):
     megabytes, nodes, listeners = growth(before, after, turns)
     assert (megabytes < MB_MAX, nodes < NODES_MAX, listeners < LISTENERS_MAX) == (True, True, True), (before, after)
     opened.plant_leak()
-    megabytes, _, _ = growth(after, opened.replay(ROUNDS), turns)
-    assert megabytes > MB_MAX
+    leaking, leaked = opened.replay(ROUNDS), opened.replay(ROUNDS)
+    # Twice, since what was freed late hides a part of the first.
+    assert max(growth(after, leaking, turns)[0], growth(leaking, leaked, turns)[0]) > MB_MAX
     page.context.close()
