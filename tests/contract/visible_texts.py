@@ -140,15 +140,7 @@ def of_errors() -> Iterator[Text]:
 def of_pages() -> Iterator[Text]:
     """Literals of pages and of what commands print, docstrings apart."""
     for path, tree in _trees(*_PAGES, *_COMMANDS):
-        for node in ast.walk(tree):
-            body = getattr(node, "body", None)
-            if (
-                isinstance(body, list)
-                and body
-                and isinstance(body[0], ast.Expr)
-                and isinstance(body[0].value, ast.Constant)
-            ):
-                body.pop(0)
+        _drop_docstrings(tree)
         yield from (Text(f"{path}", text) for text in literals(tree))
 
 
@@ -157,16 +149,20 @@ def of_literals() -> Iterator[Text]:
     for path, tree in _trees(*_PROGRAMS):
         if str(path) in _WORDS_OF_OTHERS:
             continue
-        for node in ast.walk(tree):
-            body = getattr(node, "body", None)
-            if (
-                isinstance(body, list)
-                and body
-                and isinstance(body[0], ast.Expr)
-                and isinstance(body[0].value, ast.Constant)
-            ):
-                body.pop(0)
+        _drop_docstrings(tree)
         yield from (Text(f"{path}", text) for text in literals(tree) if text.count(" ") > 1)
+
+
+def _drop_docstrings(tree: ast.AST) -> None:
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if (
+            isinstance(body, list)
+            and body
+            and isinstance(body[0], ast.Expr)
+            and isinstance(body[0].value, ast.Constant)
+        ):
+            body.pop(0)
 
 
 def literals(node: ast.AST) -> Iterator[str]:

@@ -31,8 +31,6 @@ from tests import ROOT
 LAST_RELEASE = "94bb859"
 # Those who store and decide before those who let clients in: what a new API writes is then read by nobody who is older.
 ORDER = ("sinks", "materializers", "workers", "worker", "api")
-# Roles that do not go back, because the last release refuses the rows that they write (`docs/upgrading.md`): none since 0.1.0.
-ONE_WAY: frozenset[str] = frozenset()
 READY_SECONDS_MAX = 240.0
 _ASKED_SECONDS_MAX = 30.0
 _PAUSE_SECONDS = 0.05
@@ -206,11 +204,8 @@ class Rollout:
         self.seconds: dict[str, float] = {}
 
     def to(self, version: Path) -> None:
-        """Every role, in the order of an upgrade; back in the same order, without what goes one way."""
-        goes_back = version == self._versions.old
+        """Every role, in the order of an upgrade; back in the same order."""
         for role in ORDER:
-            if goes_back and role in ONE_WAY:
-                continue
             began = time.monotonic()
             self._clients.step = f"{role} to {version.name}"
             self._replace(role, version)

@@ -60,7 +60,7 @@ def send_rounds(api_url: str) -> None:
 
 
 def test_every_role_is_replaced_under_load_and_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """To today's version, back to the last release but for the worker, to today's again: old and new beside each other."""
+    """To today's version, back to the last release, to today's again: old and new beside each other."""
     monkeypatch.delenv("HIGHWATER_ROLLING")  # the last release refuses settings that it does not know
     versions = Versions(tmp_path)
     (tmp_path / "stack").mkdir()
