@@ -170,6 +170,9 @@ def literals(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.JoinedStr):
         parts = [str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values]
         yield "".join(parts)
+        for part in node.values:
+            if isinstance(part, ast.FormattedValue):  # a text may be within what is put in
+                yield from literals(part.value)
         return
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield node.value

@@ -66,7 +66,7 @@ def _list(rows: list[dict[str, Any]], now_ms: int) -> str:
         f"<td>{text(row['plan'])}</td>{numbers(_version(row['user_id'], row['cluster_version']))}"
         f"<td>{figures.ago(row['last_active_at'], now_ms)}</td>"
         f"<td>{figures.ago(row['last_clustered_at'], now_ms)}</td>"
-        f"<td>{chip('rebuild under way', 'hw-warn') if row['in_flight'] else ''}</td></tr>"
+        f"<td>{chip('rebuild in progress', 'hw-warn') if row['in_flight'] else ''}</td></tr>"
         for row in rows
     )
     return table_html(("user", "plan", "version#", "seen", "clustered", "state"), lines, "Users")
