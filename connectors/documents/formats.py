@@ -20,13 +20,12 @@ from highwater.streams.documents.structure import (
     clean,
     csv_blocks,
     decoded,
-    html_blocks,
-    html_charset,
     markdown_blocks,
     plain_blocks,
     sized_blocks,
 )
 from highwater.streams.documents.tables import markdown_table
+from highwater.streams.documents.web_page import html_blocks, html_charset
 
 # Limit of an unpacked archive: a deck of 50 MB is mostly pictures, which hardly compress; tenfold growth is an attack.
 _UNPACKED_BYTES_MAX = 512 << 20

@@ -30,7 +30,7 @@ from highwater.connectors.retrieval.asked import QuestionVector
 from highwater.connectors.retrieval.context import ChunkContext
 from highwater.connectors.retrieval.insights import SHARE_MIN, InsightSearch
 from highwater.streams.clock import Clock, to_datetime
-from highwater.streams.documents.structure import UnreadableDocumentError, clean, markdown_blocks
+from highwater.streams.documents.structure import UnreadableDocumentError, decoded, markdown_blocks
 from highwater.streams.jobs.approval import is_approved
 from highwater.streams.jobs.args import GenerationArgs, parse_args
 from highwater.streams.jobs.decks import (
@@ -283,14 +283,14 @@ class GenerationSteps:
 
     async def _read(self, blob: blobs.Blob, bytes_max: int) -> list[Passage]:
         """Return the text of a document, from its beginning."""
-        if blob.media_type.partition(";")[0].strip().lower() in _PLAIN:
-            raw = bytearray()
-            async for part in blobs.read(self._pool, blob):
-                raw += part
-                if len(raw) >= bytes_max:
-                    break
-            return await asyncio.to_thread(_of_text, blob, bytes(raw[:bytes_max]))
         try:
+            if blob.media_type.partition(";")[0].strip().lower() in _PLAIN:
+                raw = bytearray()
+                async for part in blobs.read(self._pool, blob):
+                    raw += part
+                    if len(raw) >= bytes_max:
+                        break
+                return await asyncio.to_thread(_of_text, blob, bytes(raw[:bytes_max]))
             chunked = await self._reader.read(blobs.read(self._pool, blob), blob.media_type)
         except UnreadableDocumentError as error:
             raise JobFailedError(f"the source document {blob.sha256} cannot be read: {error}") from error
@@ -311,8 +311,11 @@ def _sections(chunked: Chunked, bytes_max: int) -> Iterator[tuple[str, str]]:
 
 
 def _of_text(blob: blobs.Blob, raw: bytes) -> list[Passage]:
-    text = clean(clean_text(raw.decode("utf-8", "replace")))
-    return passages_of_blocks(blob.sha256, markdown_blocks(text), name=blob.file_name)
+    text = decoded(raw, is_cut=len(raw) < blob.size_bytes)
+    passages = passages_of_blocks(blob.sha256, markdown_blocks(text), name=blob.file_name)
+    if not passages:
+        raise UnreadableDocumentError("it has no text")
+    return passages
 
 
 def _checkpoint(outline: Outline, slides: Sequence[Any]) -> dict[str, Any]:

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from highwater.streams.letters import unbroken
+
 # Nobody reads more columns or rows on a page; of a larger table the beginning is used.
 COLUMNS_MAX, ROWS_MAX = 8, 12
 CELL_CHARACTERS_MAX = 160
@@ -28,6 +30,8 @@ _PHRASES_CHARACTERS = 80
 _ABBREVIATIONS = frozenset(
     "e.g i.e etc vs cf approx fig eq sec ch vol pp dr mr mrs ms prof st jr sr inc ltd co u.s z.b d.h bzw ca vgl nr".split()  # noqa: SIM905
 )
+# A remark in brackets before the sentence that it belongs to, also after its term: "dyndep: (Available since 1.10.) Used".
+_REMARK = re.compile(r"\s*(?:[^\s:][^:\n]{0,38}:\s)?\([^()]{1,80}\)")
 _LAST_WORD = re.compile(r"[\w.]+$")
 _NEXT = re.compile(r"\s*(\S)")
 # No abbreviation is longer: earlier text is not read, or a long text would take quadratic time.
@@ -42,6 +46,8 @@ _THEMATIC_BREAK = re.compile(r"\s*(?:[-*_]\s*){3,}")
 
 _IMAGE = re.compile(r"!\[([^\]]{0,300})\]\([^)\s]{0,2000}[^)]{0,300}\)")
 _LINK = re.compile(r"\[([^\]]{1,300})\](?:\([^)\s]{0,2000}[^)]{0,300}\)|\[[^\]]{0,100}\])")
+# What is only a link to another place of the same site says nothing where it stands.
+_POINTER = re.compile(r"\[[^\]]{1,300}\]\((?![a-z]+:)[^)\s]{1,2000}\)\s*")
 # Code, and an escaped mark (CommonMark 2.4).
 _CODE = re.compile(r"(`{1,3})(?!`)([^`]{1,300})\1|\\([\\`*_{}\[\]()#+.!|<>~-])")
 # Around the number of a piece of code while marks are removed: private characters, which no text has a use for.
@@ -102,7 +108,7 @@ def _without_marks(text: str) -> tuple[str, list[str]]:
     text = _LINK.sub(r"\1", text)
     text = _TAG.sub("", _ADDRESS.sub(r"\1", text))
     text = _STRONG.sub(r"\2", text)
-    return " ".join(_EMPHASIS.sub(r"\2", text).split()), codes
+    return " ".join(unbroken(_EMPHASIS.sub(r"\2", text)).split()), codes
 
 
 def _restored(text: str, codes: list[str]) -> str:
@@ -126,6 +132,8 @@ def _parts(text: str) -> Iterator[str]:
         if held and (is_none or mark is not None):
             yield "\n".join(held)
             held = []
+        if mark is not None and _POINTER.fullmatch(line, mark.end()):
+            continue
         if not is_none:
             held.append(_QUOTE_MARK.sub("", line) if mark is None else line[mark.end() :])
 
@@ -145,7 +153,7 @@ def _cut(text: str) -> Iterator[str]:
             # A quotation that continues after its last mark: 「そうです。」と言った。
             if end[0][-1] in _CLOSING and text[end.end() : end.end() + 1].isalpha():
                 continue
-        elif not _is_end(text, end.start(), end.end()):
+        elif not _is_end(text, end.start(), end.end()) or _REMARK.fullmatch(text, start, end.end()):
             continue
         yield from _phrases(text[start : end.end()].strip())
         start = end.end()

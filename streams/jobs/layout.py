@@ -17,6 +17,8 @@ from highwater.streams.jobs.letters import letters_of, pieces_of
 
 # Pixels of a logo: a picture of a few bytes may unpack to gigabytes.
 LOGO_PIXELS_MAX = 16_000_000
+# The mark of a source after a point.
+_MARK = re.compile(r"\[\d+\]")
 # (text, size) -> width, both in points of 1/72 inch.
 Measure = Callable[[str, float], float]
 
@@ -349,10 +351,21 @@ def _title_lines(title: str, measure: Measure) -> tuple[float, tuple[str, ...]]:
 
 def _fit(points: Sequence[str], measure: Measure, height: float) -> tuple[list[tuple[Paragraph, ...]], float]:
     for size in BODY_SIZES:
-        paragraphs = [Paragraph(tuple(wrap(point, size, TEXT_WIDTH - INDENT, measure))) for point in points]
+        paragraphs = [Paragraph(tuple(_lines(point, size, measure))) for point in points]
         if _height(paragraphs, size) <= height:
             return [tuple(paragraphs)], size
     return list(_pages(paragraphs, size, height)), size
+
+
+def _lines(point: str, size: float, measure: Measure) -> list[str]:
+    """Return the lines of a point; the mark of its source is not alone on the last."""
+    width = TEXT_WIDTH - INDENT
+    lines = wrap(point, size, width, measure)
+    if len(lines) > 1 and _MARK.fullmatch(lines[-1]):
+        *rest, last = pieces_of(lines[-2])
+        if rest and measure(last + lines[-1], size) <= width:
+            lines[-2:] = ["".join(rest), last + lines[-1]]
+    return lines
 
 
 def _height(paragraphs: Sequence[Paragraph], size: float) -> float:

@@ -117,3 +117,27 @@ def test_a_mark_in_code_ends_no_sentence():
         "Rust has asm! \u5b8f\u3002",
         "Use x. Then y.",
     ]
+
+
+def test_the_end_of_a_line_is_no_space_in_japanese():
+    """Which has none between words; beside Latin letters it is one."""
+    text = "この場合、\n機能が\u3000\nやや制限され\nGnuPG\nを使う。"
+    assert sentences_of(text) == ["この場合、機能が やや制限され GnuPG を使う。"]
+
+
+def test_a_remark_in_brackets_is_no_sentence():
+    """It belongs to the sentence behind it; brackets at the end of a sentence end it."""
+    assert sentences_of("**dyndep:** (Since 1.10.) Used on builds. It is new (since 1.11.) Others are not.") == [
+        "dyndep: (Since 1.10.) Used on builds.",
+        "It is new (since 1.11.)",
+        "Others are not.",
+    ]
+
+
+def test_a_link_to_another_place_is_no_sentence():
+    """A list item of nothing else says nothing; a link to another site names something."""
+    assert sentences_of("See:\n\n* [A guide](./guide.md#a)\n* [Kafka](https://a.b/c)\n* [One](b.md) is first.") == [
+        "See:",
+        "Kafka",
+        "One is first.",
+    ]

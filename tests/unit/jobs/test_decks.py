@@ -487,3 +487,38 @@ def test_a_slide_is_named_by_a_main_clause():
         "flush() writes the segment to the disk.\n"
     )
     assert [slide.title for slide in made(text, 2)] == ["Log", "flush() writes the segment to the disk"]
+
+
+def test_an_introduction_is_kept_and_licences_are_not():
+    """Of more sections than slides; a section below the heading of a licence is a part of it, also in an appendix."""
+    text = (
+        "# Broker\n\nVersion 4.\n\n## 1 Introduction\n\nThe broker keeps a log.\n\nIt serves readers.\n\n"
+        "## 2 KRaft\n\nKRaft elects a controller.\n\n## 3 KRaft logs\n\nKRaft keeps metadata.\n\n"
+        "## 4 KRaft tools\n\nKRaft has a shell.\n\n## Appendix A Copying Information\n\n"
+        "### A.1 GNU Free Documentation License\n\nThe KRaft manual may be copied.\n\nKRaft in KRaft of KRaft.\n"
+    )
+    assert [slide.title for slide in made(text, 3)] == ["Introduction", "KRaft", "KRaft logs"]
+
+
+def test_a_sentence_with_a_pronoun_follows_its_subject():
+    """On a slide with room for it: alone it would say nothing."""
+    text = "# KRaft\n\nKRaft is a protocol. It elects a controller of brokers. Metadata is a log of records. For example, topics."
+    (slide,) = made(text, 1)
+    assert slide.bullets == (
+        "KRaft is a protocol.",
+        "It elects a controller of brokers.",
+        "Metadata is a log of records.",
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "$ highwater import files docs --full",
+        "int asn1_get_der (const unsigned char * der, int der_len) of the library",
+        "The home page: https://www.example.org/software/library/ and general help.",
+    ],
+)
+def test_commands_and_declarations_are_no_bullets(line: str):
+    """Nor is a line of which a third is an address."""
+    assert not says_something(line)

@@ -100,6 +100,11 @@ def test_points_name_their_sources():
     (page,) = lay_out(slide, wide_measure)
     assert [paragraph.text for paragraph in page.paragraphs] == ["one [1]", "two", "three [2]", "four [1]"]
     assert page.foot == ("[1] a.md   [2] b.md",)
+    words = Slide("t", ("word " * 14 + "end",), "", ("a.md",))
+    (lines,) = [
+        one.lines for one in lay_out(words, lambda text, _: len(text) * (TEXT_WIDTH - INDENT) / 74)[0].paragraphs
+    ]
+    assert lines[-1] == "end [1]"
     many = Slide("t", ("p",) * 9, "", tuple(f"document {n} of the archive, a long heading of it" for n in range(9)))
     assert (len(lay_out(many, wide_measure)[0].foot), lay_out(many, wide_measure)[0].foot[-1][-1]) == (2, "…")
 
