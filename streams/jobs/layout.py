@@ -39,6 +39,8 @@ CELL_PADDING, COLUMN_WIDTH_MIN = 6.0, 60.0
 # Nearly black and grey on white, for printing.
 INK, FAINT = "1C2129", "737A85"
 # A band in the accent colour at the left edge of each page, and the logo at the top right.
+# Around a logo that has a colour behind it.
+LOGO_PLATE_EDGE = 5.0
 BAND_WIDTH, LOGO_HEIGHT, LOGO_WIDTH_MAX, LOGO_TOP = 10.0, 26.0, 120.0, 12.0
 # 14 points are the smallest that can be read from the back of a room; a title stands out from 20 on.
 TITLE_SIZES = (32.0, 28.0, 24.0, 20.0)
@@ -135,6 +137,11 @@ class Theme:
     primary: str = "1F3A5F"
     accent: str = "C8641B"
     logo: bytes | None = None
+
+    @property
+    def plates(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """Return the colour of the title page and that of the others, each with colours for what cannot be seen on it."""
+        return (self.primary, ("FFFFFF", "000000")), ("FFFFFF", (self.primary, "000000"))
 
     @property
     def on_primary(self) -> str:
