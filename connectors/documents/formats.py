@@ -10,7 +10,7 @@ import io
 import logging
 import math
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from highwater.streams.documents.chunking import Block
@@ -115,6 +115,8 @@ def _pptx(raw: bytes) -> list[Block]:
     try:
         with zipfile.ZipFile(io.BytesIO(raw)) as archive:
             unpacked = sum(entry.file_size for entry in archive.infolist())
+            folders = {name.partition("/")[0] for name in archive.namelist()}
+        _check(is_good="ppt" in folders, problem=_other_archive(folders))
         _check(
             is_good=unpacked <= _UNPACKED_BYTES_MAX,
             problem=f"unpacked it is larger than {_UNPACKED_BYTES_MAX >> 20} MiB",
@@ -124,6 +126,14 @@ def _pptx(raw: bytes) -> list[Block]:
         raise
     except Exception as error:
         raise UnreadableDocumentError(f"it is not a readable PPTX: {_line(error)}") from error
+
+
+def _other_archive(folders: Collection[str]) -> str:
+    """Return what an archive is that is not a PPTX, and what can be read instead."""
+    for folder, name, instead in (("word", "a Word document", "PDF"), ("xl", "an Excel workbook", "CSV")):
+        if folder in folders:
+            return f"it is {name}: save it as {instead}"
+    return "it is an archive and not a PPTX"
 
 
 def _slide(slide: Any) -> Iterator[Block]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import zipfile
 
 import pptx
 import pytest
@@ -322,3 +323,20 @@ def test_code_in_html_is_code():
         "Use `Vec<T>` or `asm!`, or`x`",
         "```\na b\n```",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("word/document.xml", "it is a Word document: save it as PDF"),
+        ("xl/workbook.xml", "it is an Excel workbook: save it as CSV"),
+        ("a.txt", "it is an archive and not a PPTX"),
+    ],
+)
+def test_another_archive_is_named(name: str, reason: str):
+    """With the format that can be read instead."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(name, "text")
+    with pytest.raises(UnreadableDocumentError, match=reason):
+        blocks_of(file.getvalue(), "application/octet-stream")
