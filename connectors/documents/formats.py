@@ -150,10 +150,9 @@ def _texts(shapes: Iterable[Any]) -> Iterator[str]:
     for shape in shapes:
         if shape.has_text_frame:
             # A field (slide number, date) is filled in when the deck is shown; its text here is a placeholder.
-            if shape.element.find(f".//{{{_DRAWING}}}fld") is None:
-                yield shape.text_frame.text
-            else:
-                yield "\n".join("".join(run.text for run in one.runs) for one in shape.text_frame.paragraphs)
+            has_field = shape.element.find(f".//{{{_DRAWING}}}fld") is not None
+            for one in shape.text_frame.paragraphs:
+                yield "".join(run.text for run in one.runs) if has_field else one.text
         elif getattr(shape, "has_table", False):
             yield _table([[cell.text for cell in row.cells] for row in shape.table.rows])
         elif hasattr(shape, "shapes"):

@@ -58,6 +58,7 @@ _APPARATUS = frozenset(
         *("table des matières", "références", "bibliographie", "índice", "referencias", "bibliografía"),
         *("содержание", "оглавление", "литература", "список литературы", "目录", "目次", "参考文献"),
         *("copying", "copying information", "how to apply these terms", "contents of this page", "navigation"),
+        *("agenda", "thank you", "thanks", "questions", "any questions", "q&a", "vielen dank", "fragen", "merci"),
     )
 )
 # The name of a licence as a heading: "GNU Free Documentation License", "The MIT License (MIT)".
@@ -174,7 +175,7 @@ def term_of(text: str) -> str | None:
 def is_apparatus(heading: str) -> bool:
     """Return whether a section is about the document rather than its subject, by its heading."""
     bare = heading_of(heading, SENTENCE_CHARACTERS_MAX)
-    return bare.casefold() in _APPARATUS or _LICENCE.fullmatch(bare) is not None
+    return bare.rstrip("!?").casefold() in _APPARATUS or _LICENCE.fullmatch(bare) is not None
 
 
 def is_introduction(heading: str) -> bool:

@@ -178,7 +178,8 @@ def _sections(arguments: Mapping[str, Any]) -> list[_Part]:
         part.tables += [(table, place - 1) for table in tables]
     if any(says_something(line.text) for part in parts for line in part.lines):
         for part in parts:
-            part.lines = [line for line in part.lines if says_something(line.text)]
+            is_of_numbers = any(table.numbers for table, _ in part.tables)
+            part.lines = [line for line in part.lines if (line.is_row and is_of_numbers) or says_something(line.text)]
             if not part.is_table:
                 part.lines = [line for line in part.lines if not line.is_row]
     held = [part for part in parts if part.lines]

@@ -293,6 +293,19 @@ def test_the_table_of_a_slide_is_a_table():
     ]
 
 
+def test_the_points_of_a_slide_are_paragraphs():
+    """Each says something alone, without a mark at its end."""
+    made, file = pptx.Presentation(), io.BytesIO()
+    slide = made.slides.add_slide(made.slide_layouts[1])
+    slide.shapes.title.text, slide.placeholders[1].text = "Next steps", "Rehearse the move\nBuy disks"
+    made.save(file)
+    assert blocks_of(file.getvalue(), "application/octet-stream") == [
+        Block("Next steps", 1),
+        Block("Rehearse the move"),
+        Block("Buy disks"),
+    ]
+
+
 def test_a_term_stands_before_its_definition():
     """Otherwise nobody knows what is defined. Terms without one are lines; a heading or code is no definition."""
     text = (

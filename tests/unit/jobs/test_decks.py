@@ -522,3 +522,14 @@ def test_a_sentence_with_a_pronoun_follows_its_subject():
 def test_commands_and_declarations_are_no_bullets(line: str):
     """Nor is a line of which a third is an address."""
     assert not says_something(line)
+
+
+def test_a_slide_of_numbers_alone_is_shown_and_an_agenda_is_not():
+    """Rows of numbers have few letters; a list of what follows, and thanks at the end, say nothing."""
+    text = (
+        "# Agenda\n\nWhere we are\n\n# KRaft costs\n\n| Cluster | 2025 (k\u20ac) |\n|-|-|\n| a | 420 |\n| b | 260 |\n\n"
+        "# State\n\nThree of five clusters run on KRaft.\n\n# Thank you!\n\nQuestions about KRaft?"
+    )
+    slides = made(text, 4)
+    assert [slide.title for slide in slides] == ["KRaft costs", "State"]
+    assert slides[0].bullets == ("a: 2025 (k\u20ac) 420", "b: 2025 (k\u20ac) 260")
