@@ -28,7 +28,7 @@ _CLOSING = "」』）)]"  # noqa: RUF001 - as above
 _PHRASES_CHARACTERS = 80
 # Abbreviations that end with a dot but no sentence.
 _ABBREVIATIONS = frozenset(
-    "e.g i.e etc vs cf approx fig eq sec ch vol pp dr mr mrs ms prof st jr sr inc ltd co u.s z.b d.h bzw ca vgl nr".split()  # noqa: SIM905
+    "e.g i.e eg ie etc vs cf approx fig eq sec ch vol pp dr mr mrs ms prof st jr sr inc ltd co u.s z.b d.h bzw ca vgl nr".split()  # noqa: SIM905
 )
 # A remark in brackets before the sentence that it belongs to, also after its term: "dyndep: (Available since 1.10.) Used".
 _REMARK = re.compile(r"\s*(?:[^\s:][^:\n]{0,38}:\s)?\([^()]{1,80}\)")
@@ -53,7 +53,7 @@ _CODE = re.compile(r"(`{1,3})(?!`)([^`]{1,300})\1|\\([\\`*_{}\[\]()#+.!|<>~-])")
 # Around the number of a piece of code while marks are removed: private characters, which no text has a use for.
 _BEGIN, _END = "\ue000", "\ue001"
 _CODE_PLACE = re.compile(f"{_BEGIN}([0-9]+){_END}")
-_STRONG = re.compile(r"(?<!\w)(\*\*|__)(?=\S)([^*]{1,400}?)(?<=\S)\1(?!\w)")
+_STRONG = re.compile(r"(?<![^\W_])(\*\*|__)(?=\S)([^*]{1,400}?)(?<=\S)\1(?![^\W_])")
 _EMPHASIS = re.compile(r"(?<![\w*])([*_])(?=[^\s*_])([^*_]{1,400}?)(?<=\S)\1(?![\w*])")
 # A bold heading at the beginning of a paragraph: "**Latency.** Batches linger".
 _RUN_IN = re.compile(r"\A\s*(\*\*|__)([^*_\n]{2,100}?)(?:[.:]\1|\1:)\s+(?=\S)")

@@ -39,6 +39,7 @@ _NOT_IN_TABLES = frozenset(
 _CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset\s{0,8}=\s{0,8}["']?\s{0,8}([A-Za-z0-9_.:-]{1,40})""", re.IGNORECASE)
 # A charset is declared at the beginning of a document, if at all (HTML: within 1,024 bytes).
 _CHARSET_BYTES = 1_024
+_TAG = re.compile(r"</?[A-Za-z][^<>`]{0,200}>")
 _SPACES = re.compile(r"[ \t\n]+")
 
 
@@ -158,12 +159,16 @@ class _Html(HTMLParser):
         if not self._skipped:
             if self._is_linked and data.strip() and not any(map(str.isalnum, data)):
                 return  # the sign beside a heading that is a link to it
-            self._held.append(data if self._is_kept else _SPACES.sub(" ", unbroken(data)))
+            self._held.append(data if self._is_kept else _SPACES.sub(" ", unbroken(self._literal(data))))
             if any(map(str.isalpha, data)):
                 self._has_linked |= self._is_linked
                 self._has_unlinked |= not self._is_linked
             if self._tables:
                 self._tables[-1].add(data)
+
+    def _literal(self, text: str) -> str:
+        """Return a text with what would be read as tags as code: `&lt;include&gt;` is a word of the text."""
+        return text if self._is_code or self._heading or "<" not in text else _TAG.sub(r"`\g<0>`", text)
 
     def close_block(self) -> None:
         """Make a block of the text since the last one; a term is put before its definition."""

@@ -66,8 +66,17 @@ _LICENCE = re.compile(r"(?:[\w.()-]+ ){1,5}licen[cs]e(?: [\w.()]+){0,2}", re.IGN
 # Sections that say what a document is about, by their headings.
 _INTRODUCTIONS = frozenset(
     (
-        *("introduction", "overview", "about", "abstract", "summary", "background", "einleitung", "einführung"),
-        *("überblick", "zusammenfassung", "présentation", "résumé", "introducción", "resumen", "introduzione"),
+        *("introduction", "overview", "about", "abstract", "summary", "description", "einleitung", "einführung"),
+        *(
+            "überblick",
+            "zusammenfassung",
+            "beschreibung",
+            "présentation",
+            "résumé",
+            "introducción",
+            "resumen",
+            "introduzione",
+        ),
         *("introdução", "введение", "обзор", "简介", "概述", "引言", "はじめに", "概要", "序論", "소개", "개요"),
     )
 )

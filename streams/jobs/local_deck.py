@@ -235,8 +235,10 @@ def _worthiest(parts: Sequence[_Part], count: int, words_wanted: set[str]) -> li
 
 def _introduction(parts: Sequence[_Part]) -> int | None:
     """Return the place of the first section that is named as an introduction, else of a first section below no other."""
-    named = (place for place, part in enumerate(parts) if part.headings[0] and is_introduction(part.headings[0][-1]))
-    return next(named, 0 if parts and len(parts[0].headings[0]) < 2 else None)
+    paths = [part.headings[0] for part in parts]
+    # Deeper ones introduce a section of the document.
+    named = (place for place, path in enumerate(paths) if 0 < len(path) <= 2 and is_introduction(path[-1]))
+    return next(named, 0 if paths and len(paths[0]) < 2 else None)
 
 
 def _cost(parts: Sequence[_Part], start: int, end: int) -> tuple[bool, bool, int, int]:

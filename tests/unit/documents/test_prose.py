@@ -53,6 +53,7 @@ def test_marks_are_taken_off() -> None:
     """Emphasis, code, links, images and tags; names with underscores stay."""
     text = "**bold** _and_ `code` [text](http://a.b/c) ![pic](x.png) <b>tag</b> __init__ snake_case 2*3*4"
     assert unmarked(text) == "bold and code text pic tag init snake_case 2*3*4"
+    assert unmarked("has _**both**_ and **_both_**") == "has both and both"
     assert unmarked("a__init__ and my__var, 2 * 3 * 4") == "a__init__ and my__var, 2 * 3 * 4"
 
 
@@ -120,9 +121,12 @@ def test_a_mark_in_code_ends_no_sentence():
 
 
 def test_the_end_of_a_line_is_no_space_in_japanese():
-    """Which has none between words; beside Latin letters it is one."""
+    """Which has none between words; beside Latin letters it is one. A hyphen of a printer divides a word."""
     text = "この場合、\n機能が\u3000\nやや制限され\nGnuPG\nを使う。"
     assert sentences_of(text) == ["この場合、機能が やや制限され GnuPG を使う。"]
+    assert sentences_of("Die kleinste Ein\u2010\n      heit wird in der Aus\u2010\ngabe gezeigt.") == [
+        "Die kleinste Einheit wird in der Ausgabe gezeigt."
+    ]
 
 
 def test_a_remark_in_brackets_is_no_sentence():

@@ -336,6 +336,14 @@ def test_code_in_html_is_code():
         "Use `Vec<T>` or `asm!`, or`x`",
         "```\na b\n```",
     ]
+    named = (
+        "<h2>The &lt;dir&gt; element</h2><p>An &lt;include&gt; names a &lt;dir&gt;, if 1 &lt; 2.<pre>&lt;b&gt;</pre>"
+    )
+    assert [block.text for block in html_blocks(named)] == [
+        "The <dir> element",
+        "An `<include>` names a `<dir>`, if 1 < 2.",
+        "```\n<b>\n```",
+    ]
 
 
 @pytest.mark.parametrize(
