@@ -8,7 +8,7 @@ otherwise each line is one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from highwater.streams.letters import unbroken
@@ -120,6 +120,33 @@ def tables_of(text: str) -> list[Table]:
     return [table for rows in _table_lines(text) if (table := _table(rows)) is not None]
 
 
+def row_text(header: Sequence[str], row: Sequence[str]) -> str:
+    """Return a row of a table as a line, each cell after the name of its column: `small: Before (s) 0.9, After (s) 0.1`."""
+    first, cells = row[0], row[1:]
+    named = [(name, cell) for name, cell in zip(header[1:], cells, strict=False) if cell]
+    told = ", ".join(cell if len(cells) == 1 and not cell[0].isdigit() else _named(name, cell) for name, cell in named)
+    return f"{first}: {told}" if first and told else first or told
+
+
+def _named(name: str, cell: str) -> str:
+    if not name:
+        return cell
+    return f"{name} {cell}" if cell[0].isdigit() else f"{name}: {cell}"
+
+
+def table_lines(lines: Sequence[str]) -> list[str]:
+    """Return the rows of a table in Markdown as lines without marks; the cells of one without a header stand side by side."""
+    if len(lines) < 3 or _RULE.fullmatch(lines[1]) is None:
+        return [" \u00b7 ".join(_cells_of(line)) for line in lines]
+    header, *rows = (_cells_of(line) for line in (lines[0], *lines[2:]))
+    return [row_text(header, row) for row in rows]
+
+
+def _cells_of(line: str) -> list[str]:
+    inner = line.strip().removeprefix("|").removesuffix("|")
+    return [unmarked(cell.replace("\\|", "|")) for cell in re.split(r"(?<!\\)\|", inner)]
+
+
 def _parts(text: str) -> Iterator[str]:
     """Yield paragraphs and list items."""
     held: list[str] = []
@@ -218,8 +245,7 @@ def _table(lines: list[str]) -> Table | None:
 
 
 def _cells(line: str) -> list[str]:
-    inner = line.strip().removeprefix("|").removesuffix("|")
-    return [_short(unmarked(cell.replace("\\|", "|"))) for cell in re.split(r"(?<!\\)\|", inner)]
+    return list(map(_short, _cells_of(line)))
 
 
 def _short(cell: str) -> str:

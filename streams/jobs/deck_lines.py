@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from highwater.streams.documents.prose import Table
+from highwater.streams.documents.prose import Table, row_text
 from highwater.streams.letters import cut_to, is_mark, runs_in, width_of, without_ending
 
 # Bullets that fill a slide.
@@ -196,20 +196,8 @@ def rows_of(table: Table) -> list[str]:
     """Return the first rows of a table as lines, each cell after its header; none of a table with a row too long for a
     line.
     """
-    lines = []
-    for first, *cells in table.rows[:BULLETS]:
-        named = [(name, cell) for name, cell in zip(table.header[1:], cells, strict=True) if cell]
-        told = ", ".join(
-            cell if len(cells) == 1 and not cell[0].isdigit() else _named(name, cell) for name, cell in named
-        )
-        lines.append(f"{first}: {told}" if first else told)
+    lines = [row_text(table.header, row) for row in table.rows[:BULLETS]]
     return lines if all(len(line) <= SENTENCE_CHARACTERS_MAX for line in lines) else []
-
-
-def _named(name: str, cell: str) -> str:
-    if not name:
-        return cell
-    return f"{name} {cell}" if cell[0].isdigit() else f"{name}: {cell}"
 
 
 def heading_of(text: str, characters_max: int) -> str:

@@ -61,6 +61,7 @@ _NAME = re.compile(r"[A-Z0-9]")
 HEADING_BETWEEN = " \u203a "
 # A product's name that people shorten: RabbitMQ is "rabbit" to its users.
 _PRODUCT = re.compile(r"([A-Z][a-z]{3,})(?:DB|MQ|SQL|JS)")
+_PARTS = re.compile(r"[,;:]\s")
 _DATE = re.compile(r"\b(?:19|20)\d\d(?:-\d\d){0,2}\b")
 _RECENT = re.compile(r"\b(?:latest|newest|last|recent|recently)\b", re.IGNORECASE)
 _OF_HISTORY = re.compile(
@@ -263,7 +264,13 @@ def _dates_of(query: str, one: _Element, said: str) -> list[str]:
     is_other = any(_is_missing(version, one.words) for version in VERSION.findall(query))
     if value is None or value.name != DATE or is_other:
         return []
-    return value.named_in(said) or value.named_in(one.heading)
+    dates = value.named_in(said)
+    if len(dates) > 1:
+        # The date beside a word of the query: "created 2021-08-14, release 2023-06-10".
+        wanted = _wanted(query)
+        beside = [date for part in _PARTS.split(said) if wanted & words_of(part) for date in value.named_in(part)]
+        dates = beside or dates
+    return dates or value.named_in(one.heading)
 
 
 def _lead_of_text(query: str, first: _Element, mark: str, words_wanted: frozenset[str], of: AskedKind | None) -> str:

@@ -12,7 +12,7 @@ from itertools import groupby
 from math import log
 from typing import NamedTuple
 
-from highwater.streams.documents.prose import sentences_of, unmarked
+from highwater.streams.documents.prose import sentences_of, table_lines, unmarked
 from highwater.streams.letters import cut_to
 from highwater.streams.queries.asked_kind import AskedKind
 from highwater.streams.queries.words import words_of
@@ -35,7 +35,8 @@ def passage_of(text: str, words_wanted: frozenset[str], of: AskedKind | None, ab
     kept, room = [shortened(lines[first].text, TEXT_CHARACTERS_MAX)], TEXT_CHARACTERS_MAX
     for line in lines[first + 1 :]:
         room -= len(kept[-1])
-        if len(line.text) > room:
+        # Another row says nothing about the one that was chosen.
+        if len(line.text) > room or lines[first].is_row:
             break
         kept.append(line.text)
     return "\n".join(kept)
@@ -46,7 +47,8 @@ def shown_of(text: str, words_wanted: frozenset[str], of: AskedKind | None = Non
     lines = _lines(text)
     first = _best(lines, words_wanted, of, about)
     rest = [line.text for line in lines[first:] if not line.is_code]
-    return shortened(" ".join(rest) if first == 0 and rest else lines[first].text)
+    is_text = first == 0 and rest and not lines[first].is_row
+    return shortened(" ".join(rest) if is_text else lines[first].text)
 
 
 class _Line(NamedTuple):
@@ -54,6 +56,7 @@ class _Line(NamedTuple):
 
     text: str
     is_code: bool = False
+    is_row: bool = False
 
 
 def _lines(text: str) -> list[_Line]:
@@ -65,7 +68,8 @@ def _lines(text: str) -> list[_Line]:
             continue
         for is_row, part in groupby(group, key=lambda line: line.lstrip().startswith("|")):
             held = list(part)
-            lines += map(_Line, map(_cells, held) if is_row else sentences_of("\n".join(held)))
+            found = table_lines(held) if is_row else sentences_of("\n".join(held))
+            lines += [_Line(line, is_row=is_row) for line in found]
     return [line for line in lines if line.text] or [_Line(unmarked(text))]
 
 
@@ -80,10 +84,6 @@ def _segments(text: str) -> Iterator[tuple[bool, list[str]]]:
         else:
             held.append(line)
     yield is_code, held
-
-
-def _cells(row: str) -> str:
-    return unmarked(" \u00b7 ".join(cell.strip() for cell in row.strip().strip("|").split("|")))
 
 
 def _best(lines: Sequence[_Line], words_wanted: frozenset[str], of: AskedKind | None, about: str) -> int:

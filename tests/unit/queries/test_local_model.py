@@ -330,6 +330,13 @@ def of_page(text: str, heading: str = "") -> Source:
             ),
             "The sources name Julian Seward.",
         ),
+        (
+            "When was Bookworm released?",
+            of_page(
+                "| version | codename | created | release |\n|-|-|-|-|\n| 12 | Bookworm | 2021-08-14 | 2023-06-10 |"
+            ),
+            "The nearest source [1] names 2023-06-10: 12: codename: Bookworm, created 2021-08-14, release 2023-06-10",
+        ),
     ],
 )
 def test_a_page_answers_with_its_amount_date_or_person(query: str, page: Source, first: str) -> None:
