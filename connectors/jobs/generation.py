@@ -45,13 +45,13 @@ from highwater.streams.jobs.decks import (
     Passage,
     Planned,
     as_json,
-    is_cut,
     outline_of,
     outline_prompt,
     passages_of_blocks,
     passages_of_sections,
     read_outline,
     read_slide,
+    rejoined,
     slide_id,
     slide_prompt,
     slide_query,
@@ -228,8 +228,9 @@ class GenerationSteps:
         passages: list[Passage] = []
         for chunk in found:
             text, before = clean_text(chunk.content), passages[-1] if passages else None
-            if before and before.document == chunk.source_id and is_cut(before.text, text):
-                passages[-1] = replace(before, text=f"{before.text}\n{text}")
+            whole = rejoined(before.text, text) if before and before.document == chunk.source_id else None
+            if before and whole is not None:
+                passages[-1] = replace(before, text=whole)
                 continue
             name, heading = owned[chunk.source_id].file_name, clean_text(chunk.title or "")
             passages.append(Passage(chunk.source_id, text, heading, chunk.chunk_no, name))

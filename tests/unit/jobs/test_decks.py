@@ -8,7 +8,8 @@ import pytest
 
 from highwater.connectors.jobs.generation import answered_locally
 from highwater.connectors.models.calls import ChatCall, LocalChat
-from highwater.streams.documents.prose import Table, sentences_of
+from highwater.streams.documents.chunking import Block, cut
+from highwater.streams.documents.prose import Table, sentences_of, tables_of
 from highwater.streams.documents.structure import markdown_blocks
 from highwater.streams.jobs.deck_lines import rows_of, says_something
 from highwater.streams.jobs.decks import (
@@ -37,6 +38,7 @@ from highwater.streams.jobs.decks import (
 from highwater.streams.jobs.layout import BODY_BOTTOM, INDENT, PAGE_HEIGHT, TEXT_WIDTH, _height, lay_out, wide_measure
 from highwater.streams.jobs.layout import Slide as LaidOut
 from highwater.streams.jobs.local_deck import NO_SOURCES, local_deck_answer
+from highwater.streams.models.tokens import count_tokens
 
 TEXT = """KRaft replaces ZooKeeper as the store of cluster metadata. The controller quorum elects a leader by Raft.
 
@@ -533,3 +535,13 @@ def test_a_slide_of_numbers_alone_is_shown_and_an_agenda_is_not():
     slides = made(text, 4)
     assert [slide.title for slide in slides] == ["KRaft costs", "State"]
     assert slides[0].bullets == ("a: 2025 (k\u20ac) 420", "b: 2025 (k\u20ac) 260")
+
+
+def test_a_table_with_a_repeated_header_is_one_again():
+    """Its chunks each have the header; a table below another heading stays another."""
+    table = "| Name | Rate |\n| - | - |\n" + "".join(f"| n{number} | {number} |\n" for number in range(90))
+    chunks = [("A", chunk.content) for chunk in cut([Block("Rates."), Block(table)], count_tokens, 100)]
+    assert len(chunks) > 2
+    (found,) = (table for passage in passages_of_sections("d", chunks) for table in tables_of(passage.text))
+    assert found.rows_total == 90
+    assert len(passages_of_sections("d", [("A", "Text."), ("B", "| Name | Rate |\n| - | - |\n| a | 1 |")])) == 2
