@@ -87,7 +87,12 @@ def sentences_of(text: str) -> list[str]:
     """Return the sentences of a text in Markdown or plain text, in order. A list item is at least one; a line break
     alone does not end one, nor does a mark in code: `println!` is not an exclamation.
     """
-    return [sentence for part in _parts(text) for sentence in _sentences(_RUN_IN.sub(r"\2: ", part))]
+    return [sentence for paragraph in paragraphs_of(text) for sentence in paragraph]
+
+
+def paragraphs_of(text: str) -> list[list[str]]:
+    """Return the sentences of each paragraph and list item."""
+    return [list(_sentences(_RUN_IN.sub(r"\2: ", part))) for part in _parts(text)]
 
 
 def _sentences(part: str) -> Iterator[str]:

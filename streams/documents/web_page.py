@@ -217,6 +217,8 @@ class _Html(HTMLParser):
 def _run_in(terms: Sequence[str]) -> str:
     """Return terms as the bold beginning of their definition, as Markdown has it."""
     told = ", ".join(terms)
+    if "*" in told:  # a pointer of C would end what is bold
+        return f"{told}: "
     return f"**{told}{'' if told[-1] in '.:?!' else ':'}** " if told else ""
 
 

@@ -323,6 +323,7 @@ def test_a_term_stands_before_its_definition():
         "code",
         "```\nx\n```",
     ]
+    assert [block.text for block in html_blocks("<dl><dt>int f (char *a)<dd>Adds.</dl>")] == ["int f (char *a): Adds."]
 
 
 def test_code_in_html_is_code():

@@ -44,3 +44,13 @@ def test_a_row_of_a_table_names_its_columns():
     passage = passage_of(TABLE + "| 13 | Trixie | 2023-06-10 | 2025-08-09 |\n" * 9, words_of("12 released"), None)
     assert shown_of(passage, words_of("12 released")) == row
     assert shown_of("| 12 | Bookworm |\n| 13 | Trixie |", words_of("bookworm")) == "12 \u00b7 Bookworm"
+
+
+def test_an_item_of_a_list_is_shown_without_the_next():
+    """It is about something else; the items behind a line that introduces them belong to it."""
+    text = "- RSLGTM: Looks good to me.\n- RSS: Resident set size."
+    assert shown_of(text, words_of("RSLGTM")) == "RSLGTM: Looks good to me."
+    assert (
+        shown_of("The features are:\n\n- A log.\n- A table.", words_of("features"))
+        == "The features are: A log. A table."
+    )
