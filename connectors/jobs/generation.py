@@ -64,7 +64,7 @@ from highwater.streams.jobs.local_deck import local_deck_answer
 from highwater.streams.jobs.progress import OUTLINE_READY, SLIDE_COMPLETED, SLIDE_STARTED, ProgressReport
 from highwater.streams.jobs.questions import normalised
 from highwater.streams.models.answers import UnusableAnswerError, clean_text, json_object_in
-from highwater.streams.queries.words import query_words
+from highwater.streams.queries.words import subject_words
 
 # The part of a job's documents that is read, from the beginning of each, which gives its subject: 1,000 pages of text,
 # which are searched for each slide in some 0.3 s.
@@ -241,7 +241,7 @@ class GenerationSteps:
         """Return the ingested texts that answer best, as for a query: chunks of open namespaces, and insights of the
         user's channels, or of all without any; none if nothing is near.
         """
-        asked, words = self._chunks.asked(query, Work(job.id, None)), query_words(query)
+        asked, words = self._chunks.asked(query, Work(job.id, None)), subject_words(query)
         found = await self._chunks.of_query(asked, words, limit=_INGESTED_MAX, as_of_ms=self._clock())
         passages = await self._of_insights(job, query, words, asked)
         characters_max -= sum(len(one.text) for one in passages)

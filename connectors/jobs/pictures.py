@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from highwater.streams.jobs.layout import LOGO_PIXELS_MAX, UnreadableLogoError, luminance
 
@@ -29,6 +29,8 @@ def check_logo(content: bytes) -> tuple[int, int]:
                 raise UnreadableLogoError(f"the logo has {width} x {height} pixels, more than {LOGO_PIXELS_MAX:,}")
             picture.load()
             return width, height
+    except UnidentifiedImageError as error:
+        raise UnreadableLogoError("the logo is not a readable picture: it is neither PNG nor JPEG") from error
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise UnreadableLogoError(f"the logo is not a readable picture: {error}") from error
 

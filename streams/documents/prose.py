@@ -37,6 +37,8 @@ _NEXT = re.compile(r"\s*(\S)")
 # No abbreviation is longer: earlier text is not read, or a long text would take quadratic time.
 _WORD_CHARACTERS = 40
 _LIST_MARK = re.compile(r"\s*(?:[-*+•]|\d{1,3}[.)])\s+(?:\[[ xX]\]\s+)?")
+# A line that describes an option of a command: `-o, --output=FILE output file`.
+_OPTION = re.compile(r"\s*(?:-\w, --?\w|--\w[\w-]*[=\s]\s*\S)")
 _HEADING_MARK = re.compile(r" {0,3}#{1,6}(?:\s|$)")
 _FENCE = re.compile(r"\s*(?:`{3,}|~{3,})")
 _ROW = re.compile(r"\s*\|.*\|\s*")
@@ -161,7 +163,7 @@ def _parts(text: str) -> Iterator[str]:
         is_none = is_code or is_fence or _is_no_prose(line)
         is_code ^= is_fence
         mark = None if is_none else _LIST_MARK.match(line)
-        if held and (is_none or mark is not None):
+        if held and (is_none or mark is not None or _OPTION.match(line)):
             yield "\n".join(held)
             held = []
         if mark is not None and _POINTER.fullmatch(line, mark.end()):
