@@ -35,11 +35,11 @@ def passage_of(text: str, words_wanted: frozenset[str], of: AskedKind | None, ab
     kept, room = [shortened(lines[first].text, TEXT_CHARACTERS_MAX)], TEXT_CHARACTERS_MAX
     for before, line in pairwise(lines[first:]):
         room -= len(before.text)
-        # Another row says nothing about the one that was chosen.
+        # Another row is not about the chosen one.
         if len(line.text) > room or line.is_row:
             break
-        kept += ["" if line.paragraph != before.paragraph else None, line.text]
-    return "\n".join(one for one in kept if one is not None)
+        kept += [line.text] if line.paragraph == before.paragraph else ["", line.text]
+    return "\n".join(kept)
 
 
 def shown_of(text: str, words_wanted: frozenset[str], of: AskedKind | None = None, about: str = "") -> str:

@@ -150,5 +150,9 @@ def test_a_link_to_another_place_is_no_sentence():
 def test_each_option_of_a_command_is_a_line():
     """Printed one below the other without a gap; a dash within a text begins none."""
     text = "-b, --benchmark perform a\n    benchmark\n-s, --strict use strict decoding\n--help show this"
-    assert sentences_of(text) == ["-b, --benchmark perform a benchmark", "-s, --strict use strict decoding", "--help show this"]
+    assert sentences_of(text) == [
+        "-b, --benchmark perform a benchmark",
+        "-s, --strict use strict decoding",
+        "--help show this",
+    ]
     assert sentences_of("It is read\n-- or so -- once.") == ["It is read -- or so -- once."]
