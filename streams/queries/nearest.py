@@ -84,8 +84,12 @@ def nearest(query: str, words_wanted: frozenset[str], elements: Sequence[Element
     groups = {group for word in subject_words(query) if (group := words_of(word) & words_wanted)}
     least = 2 if len(groups) >= _WORDS_OF_TWO else 1
     elements = [one for one in elements if sum(not group.isdisjoint(one.words) for group in groups) >= least]
-    if _has_unnamed(query, elements):
-        # Without what the question is about, the name of a channel and one word are chance.
+    names, unnamed = _names_of(query, elements)
+    if names and unnamed == names:
+        # Nothing is about what the question is about.
+        return []
+    if unnamed:
+        # Without a part of what the question is about, the name of a channel and one word are chance.
         elements = [one for one in elements if len(words_of(one.text) & words_wanted) >= least]
     ranked = ranked_by_words(words_wanted, elements)
     if not ranked:
@@ -105,11 +109,14 @@ def nearest(query: str, words_wanted: frozenset[str], elements: Sequence[Element
     return list({" ".join(sorted(one.words)): one for one in reversed(near)}.values())[::-1]
 
 
-def _has_unnamed(query: str, elements: Sequence[Element]) -> bool:
-    """Return whether the query names something within it that no source names."""
+def _names_of(query: str, elements: Sequence[Element]) -> tuple[list[str], list[str]]:
+    """Return the names in a query, which are its subject, and those of them that no source has."""
     named = frozenset().union(*(one.words for one in elements))
-    words = subject_words(query)
-    return any(NAME.search(word) and not DATE_IN_QUERY.fullmatch(word) and is_missing(word, named) for word in words)
+    first, _, _ = query.strip().partition(" ")
+    names = [
+        word for word in subject_words(query) if any(map(str.isupper, word)) and not (word == first and word.istitle())
+    ]
+    return names, [word for word in names if is_missing(word, named)]
 
 
 def _naming_first(

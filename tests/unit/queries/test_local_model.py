@@ -408,7 +408,9 @@ def test_of_sentences_that_share_as_much_the_one_with_the_date_answers() -> None
 
 def test_a_function_of_another_sentence_is_no_answer() -> None:
     """A source that names one comes first only if the sentence that does so is about the question."""
-    other = of_page("The library has hash functions.\n\nFunction: void hash_update (int size): Hash new data.")
+    other = of_page(
+        "The library has recommended hash functions.\n\nFunction: void hash_update (int size): Hash new data."
+    )
     about = Source(
         "p#2",
         "docs",
@@ -427,6 +429,10 @@ def test_what_no_source_names_is_not_answered_by_one_word() -> None:
     """The name of the channel and another word are chance."""
     source = Source("i1", "edenhill/kcat", 0, "Fixed port format", "t/0/2", 0.5)
     assert ask("When was kcat ported to OpenVMS?", sources=[source]) == NOTHING_FOUND
+    assert ask("When was Kcat ported to OpenVMS?", sources=[source]) == NOTHING_FOUND
+    end = Source("i1", "aio-libs/aiokafka", 0, "Remove support for Python 3.9 (end of life)", "t/0/2", 0.5)
+    assert ask("When will Debian 13 reach its end of life?", sources=[end]) == NOTHING_FOUND
+    assert ask("Supports it the end of life?", sources=[end]) != NOTHING_FOUND
     whole = Source("i1", "edenhill/kcat", 0, "Port the build to VMS", "t/0/2", 0.5)
     assert ask("When was the build of kcat ported to OpenVMS?", sources=[whole]) != NOTHING_FOUND
 
