@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from math import log
 from typing import NamedTuple
 
-from highwater.streams.queries.asked_kind import AskedKind, asked_kind, asked_value
+from highwater.streams.queries.asked_kind import DATE, AskedKind, asked_kind, asked_value
+from highwater.streams.queries.asked_kind import NAME as PERSON_NAME
 from highwater.streams.queries.shown import words_shared
 from highwater.streams.queries.words import VERSION, months_of, subject_words, words_of
 
@@ -85,8 +86,9 @@ def nearest(query: str, words_wanted: frozenset[str], elements: Sequence[Element
     least = 2 if len(groups) >= _WORDS_OF_TWO else 1
     elements = [one for one in elements if sum(not group.isdisjoint(one.words) for group in groups) >= least]
     names, unnamed = _names_of(query, elements)
-    if names and unnamed == names:
-        # Nothing is about what the question is about.
+    value = asked_value(query)
+    if names and unnamed == names and value is not None and value.name in (DATE, PERSON_NAME):
+        # A date or a person of something else would be a false answer; another sentence is only one that does not help.
         return []
     if unnamed:
         # Without a part of what the question is about, the name of a channel and one word are chance.
@@ -102,7 +104,7 @@ def nearest(query: str, words_wanted: frozenset[str], elements: Sequence[Element
     if kind is not None:
         nearer = [one.element for one in ranked if one.score >= _NEAR_NAMING * ranked[0].score]
         near = _naming_first(near, nearer, words_wanted, kind, 0 if kind.is_certain else 1)
-    elif (value := asked_value(query)) is not None and near[0].attributes.get("document"):
+    elif value is not None and near[0].attributes.get("document"):
         near = _naming_first(near, near, words_wanted, value, 0)
     if _RECENT.search(query):
         near.sort(key=lambda one: one.attributes.get("date", ""), reverse=True)

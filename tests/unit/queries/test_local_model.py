@@ -432,6 +432,7 @@ def test_what_no_source_names_is_not_answered_by_one_word() -> None:
     assert ask("When was Kcat ported to OpenVMS?", sources=[source]) == NOTHING_FOUND
     end = Source("i1", "aio-libs/aiokafka", 0, "Remove support for Python 3.9 (end of life)", "t/0/2", 0.5)
     assert ask("When will Debian 13 reach its end of life?", sources=[end]) == NOTHING_FOUND
+    assert ask("Which Debian has reached its end of life?", sources=[end]) != NOTHING_FOUND
     assert ask("Supports it the end of life?", sources=[end]) != NOTHING_FOUND
     whole = Source("i1", "edenhill/kcat", 0, "Port the build to VMS", "t/0/2", 0.5)
     assert ask("When was the build of kcat ported to OpenVMS?", sources=[whole]) != NOTHING_FOUND
