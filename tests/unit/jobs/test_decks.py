@@ -11,7 +11,7 @@ from highwater.connectors.models.calls import ChatCall, LocalChat
 from highwater.streams.documents.chunking import Block, cut
 from highwater.streams.documents.prose import Table, sentences_of, tables_of
 from highwater.streams.documents.structure import markdown_blocks
-from highwater.streams.jobs.deck_lines import rows_of, says_something
+from highwater.streams.jobs.deck_lines import depends, rows_of, says_something
 from highwater.streams.jobs.decks import (
     OUTLINE,
     PASSAGE_CHARACTERS,
@@ -510,6 +510,8 @@ def test_an_introduction_is_kept_and_licences_are_not():
 def test_a_sentence_with_a_pronoun_follows_its_subject():
     """On a slide with room for it: alone it would say nothing."""
     text = "# KRaft\n\nKRaft is a protocol. It elects a controller of brokers. Metadata is a log of records. For example, topics."
+    assert not depends("This manual describes KRaft.")
+    assert depends("This is KRaft.")
     (slide,) = made(text, 1)
     assert slide.bullets == (
         "KRaft is a protocol.",
