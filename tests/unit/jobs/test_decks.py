@@ -552,3 +552,9 @@ def test_a_table_with_a_repeated_header_is_one_again():
     (found,) = (table for passage in passages_of_sections("d", chunks) for table in tables_of(passage.text))
     assert found.rows_total == 90
     assert len(passages_of_sections("d", [("A", "Text."), ("B", "| Name | Rate |\n| - | - |\n| a | 1 |")])) == 2
+
+
+def test_a_change_note_stands_once():
+    """With the number of its request or without."""
+    (slide,) = made("Fix the type of KRaft (#9664)\n\nFix the type of KRaft\n\nAdd a shell to KRaft (#1)", 1)
+    assert slide.bullets == ("Fix the type of KRaft (#9664)", "Add a shell to KRaft (#1)")
