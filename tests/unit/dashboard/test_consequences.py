@@ -124,7 +124,7 @@ def test_an_approved_outline_says_how_many_slides():
 
 @pytest.mark.parametrize(("tokens", "said"), [(7, "7"), (99, "99"), (1_204, "1,200"), (123_456, "120,000")])
 def test_estimates_have_two_digits(tokens, said):
-    """More would promise what nobody knows."""
+    """More digits would suggest a precision that does not exist."""
     assert consequences.rounded(tokens) == said
 
 

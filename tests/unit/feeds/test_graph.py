@@ -38,7 +38,7 @@ def test_ties_are_symmetric_and_the_nearest_is_certain():
 
 
 def test_a_points_ties_add_up_to_the_log_of_their_number():
-    """Whatever the distances, one direction's weights of 15 neighbours sum to log2(15), of 3 to log2(3)."""
+    """For any distances, one direction's weights of 15 neighbours sum to log2(15), of 3 to log2(3)."""
     beyond = np.sort(np.random.default_rng(2).uniform(0, 1, (50, 15)), axis=1)
     beyond[:, 0] = 0
     for count in (15, 3):
@@ -113,7 +113,7 @@ def test_leanings_are_the_shares_of_ties():
 
 @pytest.mark.parametrize("n", [0, 1, 3])
 def test_without_groups_nothing_leans_and_nothing_joins(n):
-    """No groups: no leanings; the labels come back as they were."""
+    """Without groups there are no leanings, and the labels are returned unchanged."""
     labels = np.full(n, NOBODY, dtype=np.intp)
     graph = csr_array((n, n), dtype=np.float32)
     assert (leanings(labels, graph)[0] == NOBODY).all()

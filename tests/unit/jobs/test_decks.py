@@ -1,4 +1,4 @@
-"""How decks are asked for and read, and the built-in model that answers without a service."""
+"""How decks are requested and parsed, and the built-in model that answers without a service."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ def test_another_outline_is_refused(answer: dict[str, object]):
 
 
 def test_a_slide_is_read():
-    """Its number is ours, whatever the model says; blank bullets are none; a bullet names its source, or none that was told."""
+    """Its number is set by us, not by the model; blank bullets are dropped; a bullet names its source only if it was among the
+    given ones.
+    """
     bullets = ["a", " ", {"text": "b\nc", "source": "S2"}, {"text": "d", "source": "S9"}]
     sources = [Passage("x", "one"), Passage("y", "two", "A > B", 4, "y.md")]
     table = {"header": ["k", "v"], "rows": [["a", "1"]]}
@@ -109,7 +111,7 @@ def test_a_slide_is_read():
     ],
 )
 def test_another_slide_is_refused(answer: dict[str, object]):
-    """One that says nothing is none."""
+    """A slide without content is refused."""
     with pytest.raises(BadDeckError):
         read_slide(answer, 1)
 
@@ -168,7 +170,9 @@ def test_other_documents_are_another_key():
 @pytest.mark.parametrize("count", [1, 3, 15, 50])
 @pytest.mark.parametrize("text", [TEXT, ""])
 def test_the_built_in_model_makes_a_deck(count: int, text: str):
-    """At most as many slides as are wanted, in the form that is asked for, quoting the documents or saying that there is none."""
+    """It has at most the requested number of slides, in the requested form, and quotes the documents or states that there are
+    none.
+    """
     passages = passages_of("d", text)
     _, user = outline_prompt("What is new in Kafka?", count, passages)
     answer = local_deck_answer(OUTLINE, user)
@@ -204,7 +208,9 @@ def test_short_sentences_of_dense_scripts_are_on_the_slide():
 
 
 def test_a_slide_has_no_marks_of_a_document():
-    """Marks of headings and lists stay behind; a heading is no sentence, and a number that begins one is none of a list."""
+    """Marks of headings and lists are removed; a heading is not a sentence, and a number at its beginning is not that of a
+    list.
+    """
     text = "# KRaft\n\nThe controller quorum keeps the log.\n\n- ZooKeeper is gone for good.\n\n3.5 is the last with a bridge."
     asked = {"query": "KRaft", "slides": 1, "sources": [{"text": text}]}
     points = json.loads(local_deck_answer(OUTLINE, json.dumps(asked)))["slides"][0]["points"]
@@ -267,7 +273,7 @@ def test_each_sentence_stands_once(count: int):
 
 
 def test_more_slides_than_sections_are_named_by_what_they_say():
-    """The first clause of a sentence, which is no list of words."""
+    """The name is the first clause of a sentence; a list of words is not one."""
     text = "# Log\n\n" + " ".join(
         f"Segment number {n} is written to the disk of the broker before anybody reads it, because order counts."
         for n in range(8)
@@ -406,7 +412,7 @@ def test_a_section_that_the_query_names_has_a_slide_of_its_own():
 
 
 def test_what_is_about_the_document_is_on_no_slide():
-    """Its contents, references and rights; the rest is as it was asked for."""
+    """Its contents, references and rights are left out; the rest is as requested."""
     text = (
         "# Log\n\nCopyright (c) 2024 by its authors, who wrote it.\n\nThe log is kept for a week.\n\nIt is read by offset.\n\n"
         "## Table of contents\n\nThe first chapter is about offsets.\n\n## 7. References\n\nA paper about logs is of 1999.\n"

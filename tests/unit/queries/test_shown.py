@@ -16,7 +16,7 @@ def test_a_sentence_is_shown_before_code_with_the_same_words():
 
 
 def test_a_heading_is_shared_by_each_sentence_below_it():
-    """So the person below "Author" is found, who is not said to be one."""
+    """So the person below "Author" is found, whom no sentence calls an author."""
     text = "Jane Doe, jane@doe.org\n\n" + "The author of the compressor had many ideas. " * 12
     wanted = words_of("author compressor")
     assert len(text) > TEXT_CHARACTERS_MAX

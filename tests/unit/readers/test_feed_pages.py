@@ -11,7 +11,7 @@ from highwater.api.readers.feed_pages import OTHER
 
 
 def item(name: str, *keywords: str, size: int = 1, **more: Any) -> dict[str, Any]:
-    """A cluster as the API tells it."""
+    """A cluster as the API returns it."""
     about = {"cluster_id": name, "title": name, "summary": "", "keywords": list(keywords), "size": size}
     return {**about, "born_version": 1, "changed_version": 1, "entered": [[1, size]], "insights": [], **more}
 
@@ -42,7 +42,7 @@ def test_clusters_are_under_the_keyword_that_most_have() -> None:
     ],
 )
 def test_what_is_new_of_a_cluster(since: int | None, born: int, changed: int, words: str) -> None:
-    """Nothing before the first visit, the whole cluster, so many insights, or only a change."""
+    """Nothing before the first visit, the whole cluster, a number of insights, or only a change."""
     one = item("a", born_version=born, changed_version=changed, entered=[[1, 5], [5, 3], [7, 4]])
     assert feed_pages.mark(one, since) == words
 
