@@ -1,4 +1,4 @@
-"""The embedded stack with its real parts: it starts, keeps its data, comes back, and leaves nothing behind."""
+"""The embedded stack with its real parts: it starts, keeps its data, restarts, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_one_redis_of_somebody_elses_holds_everything(stack: LocalStack, private
 
 
 def test_topics_are_never_made_by_accident(stack: LocalStack):
-    """Asking for a topic that nobody declared does not make it."""
+    """Reading an undeclared topic does not create it."""
     admin = AdminClient({"bootstrap.servers": stack.addresses.kafka})
     admin.list_topics("never-declared", timeout=10)
     assert "never-declared" not in admin.list_topics(timeout=10).topics
@@ -259,7 +259,7 @@ def test_data_and_addresses_survive_a_crash_of_every_part(stack: LocalStack):
 
 
 def test_a_given_address_is_used_and_a_taken_port_avoided(stack: LocalStack, private_dir: Path):
-    """A second stack starts only what it was not given, beside the first; its folder, made anew, is empty."""
+    """A second stack starts only the missing services, beside the first; its recreated folder is empty."""
     known = stack.addresses
     given = Addresses(known.kafka, known.schema_registry, known.database)
     for _ in range(2):
@@ -286,7 +286,7 @@ def test_a_given_address_that_does_not_answer_is_named(
 
 
 def test_an_asked_for_port_that_is_taken_is_an_error(tmp_path: Path):
-    """A default port moves on when it is taken; one that was asked for is refused."""
+    """A used default port is replaced; a requested one is refused."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         taken = listener.getsockname()[1]
         ports = PortBook(tmp_path)

@@ -247,7 +247,7 @@ async def test_what_was_asked_is_known_after_a_restart():
 
 
 async def test_a_sweep_is_asked_for_once_an_hour():
-    """The first tick of an hour requests it, on one partition only; hours without a worker are not caught up."""
+    """The first tick in each hour requests it, on one partition only; hours without a worker are not caught up."""
     case, other = Case(namespaces), Case(namespaces, partition=1)
     for at_ms in (NOON, NOON + 30_000, NOON + HOUR_MS - 1, NOON + HOUR_MS, NOON + 5 * HOUR_MS + MINUTE):
         await case.tick(at_ms)

@@ -17,7 +17,7 @@ HOUR = 3_600_000
 
 
 def population(arrivals: list[tuple[int, int]], **fields: object) -> Population:
-    """Arrivals (time, channel), and one user who reads channel 0 and is always active by default."""
+    """Arrivals (time, channel), and one user with channel 0, who by default never becomes inactive."""
     arrivals = sorted(arrivals)
     given_ = {
         "channel_count": 2, "subscribed": np.array([[True, False]]), "plans": ("free",), "active_from_ms": np.array([0]),

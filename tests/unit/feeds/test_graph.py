@@ -80,7 +80,7 @@ def test_averaging_draws_a_topic_together():
 @settings(max_examples=150, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(2, 40), groups=st.integers(1, 14))
 def test_joining_raises_modularity_until_no_pair_does(seed, n, groups):
-    """The result's modularity is no lower, groups are only united, and no further union would raise it."""
+    """The result's modularity is at least as high, groups are only united, and no further union would raise it."""
     source = np.random.default_rng(seed)
     weights = source.uniform(size=(n, n)) * (source.uniform(size=(n, n)) < 0.15)
     weights = np.triu(weights, 1) + np.triu(weights, 1).T

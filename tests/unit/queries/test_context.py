@@ -39,7 +39,7 @@ HOSTILE = st.lists(
 
 
 def memory(number: int, summary: str = "", *tags: str) -> Memory:
-    """A record of a day in January."""
+    """A record of one day in January."""
     return Memory(number, f"2026-01-{number:02d}", f"2026-01-{number:02d}", tags, summary or f"memory-{number}")
 
 

@@ -52,7 +52,7 @@ def test_long_spans_have_as_many_values_as_a_chart_shows() -> None:
 
 
 def test_a_step_shows_the_mean_of_a_rate_and_the_peak_of_a_lag() -> None:
-    """A peak of a minute stays visible in the chart of a day."""
+    """A peak of a minute stays visible in a chart of one day."""
     grid = grid_of(BEGIN - BEGIN % 240_000, BEGIN - BEGIN % 240_000 + KEPT_MS)
     samples = [Sample(grid.from_ms + n * SAMPLE_MS, {"a": value}) for n, value in enumerate((0.0, 8.0, 0.0, 0.0))]
     assert values_of(METRICS["lag"], samples, grid)["a"][:2] == [8.0, None]
