@@ -22,6 +22,7 @@ from highwater.api.broker import routes_groups as broker_groups
 from highwater.api.broker import routes_schemas as broker_schemas
 from highwater.api.broker import routes_topics as broker_topics
 from highwater.api.chunks import routes as chunks
+from highwater.api.chunks import routes_lifecycle as chunk_lifecycle
 from highwater.api.chunks import routes_search as chunk_search
 from highwater.api.core import asyncapi, authorization, docs, errors, events, system
 from highwater.api.core.answers import add_answers
@@ -91,6 +92,15 @@ SOCKET_MESSAGE_BYTES_MAX = 64 * 1024
 STOP_SECONDS_MAX = 10
 
 _TOO_LARGE = f"the body is larger than {BODY_BYTES_MAX} bytes"
+# Routes are tried in this order: the hot reads first.
+_ROUTES = (
+    *(league_reads, feeds_reads, queries, query_metrics),
+    *(chunks, chunk_search, chunk_lifecycle),
+    *(feeds_writes, league_writes, events, sessions),
+    *(jobs, job_restarts, job_socket, presentations, blobs, usage, organizations),
+    *(feeds_rebuilds, feeds_curations, query_socket, query_restarts, prompts, league_cache, cache, explain),
+    *(records, sql, broker_topics, broker_groups, broker_schemas, history, system, docs, asyncapi),
+)
 _log = get_log("api")
 
 
@@ -263,29 +273,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
     application.traces = TraceRequests(application.entrance)
     dashboard = Dashboard(application, credentials)
     errors.install(application)
-    # The hot reads first: routes are tried in order.
-    reads, writes = (league_reads, feeds_reads, queries, query_metrics), (feeds_writes, league_writes, events, sessions)
-    of_jobs = (jobs, job_restarts, job_socket, presentations, blobs, usage, organizations)
-    rest = (
-        feeds_rebuilds,
-        feeds_curations,
-        query_socket,
-        query_restarts,
-        prompts,
-        league_cache,
-        cache,
-        explain,
-        records,
-        sql,
-        broker_topics,
-        broker_groups,
-        broker_schemas,
-        history,
-        system,
-        docs,
-        asyncapi,
-    )
-    for module in (*reads, chunks, chunk_search, *writes, *of_jobs, *rest):
+    for module in _ROUTES:
         application.include_router(module.router)
     application.router.routes.append(ReadersRoute(Readers(application, dashboard.sign_in)))
     application.router.routes.append(DashboardRoute(dashboard))

@@ -13,8 +13,9 @@ import pytest
 import highwater.api.app  # noqa: F401 - the routes know their converters once the application was put together
 from highwater.api.core.errors import BadRequestError
 from highwater.api.jobs.cli_jobs import _parsed
+from highwater.api.jobs.frames import entry_frame, gap_frames
 from highwater.api.jobs.routes import job_id_of, place_after
-from highwater.api.jobs.stream import WINDOW_MAX, Channel, JobHub, entry_frame, gap_frames
+from highwater.api.jobs.stream import WINDOW_MAX, Channel, JobHub
 from highwater.connectors.jobs.read_model import JobRead
 from highwater.connectors.jobs.streams import Entry, Reading
 from highwater.connectors.redis.link import RedisAwayError
