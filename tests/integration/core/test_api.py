@@ -186,6 +186,17 @@ async def test_subscriptions_are_an_event_first(stack, http, codec, seeds: Seeds
     assert (rest["channels"], rest["next_cursor"]) == (["c"], None)
 
 
+@pytest.mark.parametrize(("method", "subscribed"), [("PUT", True), ("DELETE", False)])
+async def test_one_subscription_is_an_event(stack, http, codec, method: str, subscribed: bool) -> None:
+    """A channel of the path is subscribed to, or unsubscribed from, without the others; one that is too long is a 422."""
+    response = await http.request(method, "/api/users/su%2Fb/subscriptions/apache%2Fkafka")
+    assert response.status_code == 202
+    message = record_at(stack, response.json()["positions"][0])
+    event = codec.decode("feeds.subscription-changed", message.value())
+    assert (message.key(), event["channel_id"], event["subscribed"]) == (b"su/b", "apache/kafka", subscribed)
+    _problem(await http.request(method, f"/api/users/u/subscriptions/{'x' * 513}"), 422)
+
+
 @pytest.mark.parametrize("channels", [["a\u0000b"], [""], [f"c{n}" for n in range(1_001)], ["x" * 513]])
 async def test_subscriptions_are_bounded(http, channels: list[str]) -> None:
     """Control characters, empty and long ids, and more than 1,000 channels are a 422 that names the field."""
