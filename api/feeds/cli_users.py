@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 from urllib.parse import quote
 
 import click
@@ -68,6 +69,7 @@ def pending(user: str, as_json: bool) -> None:
     if as_json:
         print_json(document)
     else:
+        click.echo(verdict(document) + "\n")
         print_table(("", ""), [(name, value) for name, value in document.items() if isinstance(value, str | int)])
         waiting = [(channel, count) for channel, count in document["by_channel"].items() if count]
         if waiting:
@@ -97,6 +99,22 @@ def erase(user: str, confirm: str, as_json: bool) -> None:
         raise click.UsageError(f"--confirm {confirm!r} is not {user!r}", click.get_current_context())
     answer = ask_api("DELETE", f"{_path(user)}/data")
     print_result(answer, as_json=as_json, line=answer["positions"][0])
+
+
+def verdict(document: Mapping[str, Any]) -> str:
+    """Return one sentence about an answer of `/api/users/{user}/pending`: whether a rebuild is due, or what must come first."""
+    if document["due"]:
+        return f"A rebuild is due because of {document['trigger']}: the next tick requests it."
+    sentences = {
+        "subscription": "No rebuild is due: the user is subscribed to no channel (`highwater users subscribe`).",
+        "activity": (
+            "No rebuild is due: the user is not active. A read with a key of the user counts as activity, and "
+            "`POST /api/users/{user}/activity` reports one."
+        ),
+        "time": f"No rebuild is due before {document['due_at']}, unless enough new insights arrive earlier.",
+        "answer": f"A rebuild is in progress; it has until {document['due_at']}.",
+    }
+    return sentences[document["waits_for"]]
 
 
 def _change_subscriptions(method: str, user: str, channels: Sequence[str], *, as_json: bool) -> None:

@@ -350,12 +350,19 @@ async def test_pending_is_the_formula_over_current_subscriptions(http, api: Api,
     document = (await http.get("/api/users/pen/pending")).json()
     assert (document["pending"], document["by_channel"]) == (13, {"p1": 10, "p2": 3, "p4": 0})
     assert (document["due"], document["trigger"], document["in_flight"]) == (False, None, False)
+    assert (document["waits_for"], document["due_at"]) == ("activity", None)
     now = NOW.fromtimestamp(api.clock() / 1000, NOW.tzinfo)
     await seeds.user("pen", [], last_active_at=now, last_clustered_at=now)
-    assert (await http.get("/api/users/pen/pending")).json()["due"] is False
+    document = (await http.get("/api/users/pen/pending")).json()
+    assert (document["due"], document["waits_for"], document["due_at"] > document["last_clustered_at"]) == (
+        False,
+        "time",
+        True,
+    )
     await seeds.channel("p2", 30)
     document = (await http.get("/api/users/pen/pending")).json()
     assert (document["due"], document["trigger"]) == (True, "novelty")
+    assert (document["waits_for"], document["due_at"]) == (None, None)
     # A skip a moment ago: its cooldown counts as that of a rebuild does.
     await seeds.run("UPDATE user_stats SET last_enqueued_at = $1 WHERE user_id = 'pen'", now)
     assert (await http.get("/api/users/pen/pending")).json()["due"] is False
@@ -373,8 +380,9 @@ async def test_pending_is_the_formula_over_current_subscriptions(http, api: Api,
         assert (document["due"], document["trigger"], document["changed"]) == (True, "novelty", True)
     await seeds.user("pen", [], in_flight="feeds.rebuild-requested/0/1", in_flight_until=now + timedelta(hours=1))
     document = (await http.get("/api/users/pen/pending")).json()
-    assert (document["due"], document["in_flight"]) == (False, True)
+    assert (document["due"], document["in_flight"], document["waits_for"]) == (False, True, "answer")
     assert document["last_clustered_at"].endswith("Z")
+    assert (await http.get("/api/users/unsubscribed/pending")).json()["waits_for"] == "subscription"
 
 
 async def test_clusters_are_conditional_and_earlier_versions_stay(http, seeds: Seeds) -> None:
