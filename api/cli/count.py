@@ -10,9 +10,10 @@ from highwater.api.cli.replay import conditions_shown
 from highwater.api.cli.selecting import Selecting
 from highwater.api.command.command import Command, TopicArgument, json_option
 from highwater.api.command.connection import stack_settings
-from highwater.api.command.terminal import counted, print_json, print_table, printable, warn
+from highwater.api.command.terminal import print_json, print_table, printable, warn
 from highwater.connectors.replay.arrow_alone import without_pandas
 from highwater.schemas.topics import Topic
+from highwater.streams.wording import counted
 
 if TYPE_CHECKING:
     from highwater.connectors.replay.counting import Counting
