@@ -96,10 +96,10 @@ def _tell(told: dict[str, Any], counting: Counting | None, *, as_json: bool) -> 
     rows = [_row(one["value"], one["records"], told["records"]) for one in told["values"]]
     print_table([told["by"], "records", "share"], rows, right=["records", "share"])
     rest = told["distinct"] - len(rows)
-    more = f"; {rest:,} more values, --top shows more" if rest else ""
+    more = f"; {counted(rest, 'more value')}, --top shows more" if rest else ""
     warn(
         printable(
-            f"{told['records']:,} of {told['read']:,} records of {told['topic']}, {told['distinct']:,} values{more}"
+            f"{told['records']:,} of {told['read']:,} records of {told['topic']}, {counted(told['distinct'], 'value')}{more}"
         )
     )
     if counting.without_answer:

@@ -288,7 +288,9 @@ class _Replay:
             publisher.flush()
         except KeyboardInterrupt:
             publisher.flush()
-            warn(f"highwater: interrupted; {publisher.acknowledged:,} records were published to {into}")
+            warn(
+                f"highwater: interrupted; {counted(publisher.acknowledged, 'record was', 'records were')} published to {into}"
+            )
             raise
         self._counts.written = publisher.acknowledged
         return self._told(into)
