@@ -35,7 +35,7 @@ _HEIGHTS_MAX = {"/user": 1_500}
 _FILLED = {
     "/": ".hw-tile .hw-spark",
     "/browse": "tbody td.hw-value",
-    "/sql": ".hw-sql tbody td",
+    "/sql": '.hw-sql [role=status]:has-text("rows in")',
     "/topics": '.hw-spark [points*=","]',
 }
 # Beside the wide and light picture of each page.

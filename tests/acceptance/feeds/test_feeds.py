@@ -103,7 +103,7 @@ def test_seq_is_dense_and_in_the_order_of_the_file(product: Product, commits: di
 
 
 def test_clusters_feed_and_304(product: Product, commits: dict[str, int]) -> None:
-    """A subscriber of all channels gets labelled clusters, a feed, and 304 until something new happens."""
+    """A subscriber of all channels gets labelled clusters, a feed under the same themes, and 304 until something new happens."""
     product.subscribe("reader", sorted(commits))
     clusters = rebuilt(product, "reader")
     assert len(clusters["clusters"]) >= 3
@@ -114,7 +114,10 @@ def test_clusters_feed_and_304(product: Product, commits: dict[str, int]) -> Non
 
     feed = product.get("/api/users/reader/feed")
     assert feed.status_code == 200
-    assert feed.json()["items"]
+    themes = {one["cluster_id"]: one["theme"] for one in clusters["clusters"]}
+    shown = {item["cluster_id"]: item["theme"] for item in feed.json()["items"]}
+    assert shown
+    assert shown.items() <= themes.items()
     assert feed.headers["x-caused-by"].startswith("feeds.rebuild-requested/")
     assert int(feed.headers["x-resource-version"]) >= 1
     history = f"/api/users/reader/clusters/{clusters['clusters'][0]['cluster_id']}/history"

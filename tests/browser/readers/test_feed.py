@@ -67,13 +67,15 @@ def reader(product: Any, api_url: str) -> Reader:
 
 
 def test_a_feed_by_theme_and_cluster(tab: Any, reader: Reader) -> None:
-    """A visitor without a user names the feed; each cluster is shown once, under a theme, its insights folded."""
+    """A visitor without a user names the feed; each cluster is shown once, folded, under the theme of its version."""
     seen = tab("/read/feed").page
     seen.get_by_label("User").fill(reader.user)
     seen.get_by_role("button", name="Show the feed").click()
     expect(seen.get_by_role("heading", name=f"Feed of {reader.user}")).to_be_visible()
     items = reader.feed()["items"]
     expect(seen.locator("article")).to_have_count(len(items))
+    themes = seen.locator("section:has(article) > h2").all_inner_texts()
+    assert sorted(themes) == sorted({item["theme"] for item in items})
     title = items[0]["title"]
     expect(seen.get_by_role("heading", level=3, name=title)).to_have_count(
         sum(1 for one in items if title in one["title"])

@@ -138,7 +138,7 @@ async def test_built_in_vectors_become_those_of_the_local_model(own_settings, se
             assert (told["embedding_model"], told["switch"]["embedding_model"]) == (older.basis_id, local.basis_id)
             assert told["switch"]["made"] == 2
             (checked,) = await check_embedder(own_settings(HIGHWATER_EMBEDDER="local"))
-            assert "; 1 namespace in a change of embedding model: 1 vectors missing, expected end " in checked.detail
+            assert "; 1 namespace in a change of embedding model: 1 vector missing, expected end " in checked.detail
         assert await next_vectors(context, ns) == 2  # what was made stays
         version = await context.pool.fetchval("SELECT version FROM resource_versions WHERE key = $1", f"ns:{ns}")
         asked = Gated(local, 2)

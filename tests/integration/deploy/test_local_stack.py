@@ -26,11 +26,18 @@ import redis
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from highwater.deploy.local.control import await_ready, start_detached, status, stop
-from highwater.deploy.local.errors import AlreadyRunningError, NotReadyYetError, PartFailedError, PortTakenError
+from highwater.deploy.local.errors import (
+    AlreadyRunningError,
+    MisconfiguredError,
+    NotReadyYetError,
+    PartFailedError,
+    PortTakenError,
+)
 from highwater.deploy.local.part import Addresses
 from highwater.deploy.local.ports import PortBook
 from highwater.deploy.local.redis import server_program
 from highwater.deploy.local.stack import LocalStack
+from highwater.deploy.local.state import read_state
 from highwater.deploy.local.supervisor import Plan, Role
 from highwater.deploy.local.watched import restart_pause_seconds
 
@@ -356,6 +363,19 @@ def test_a_oneshot_that_fails_stops_the_start(plan: Plan):
     roles = (Role("migrate", ("sh", "-c", "echo no such column; exit 3"), oneshot=True), *plan.roles[1:])
     with pytest.raises(Exception, match=r"(?s)migrate: ended with status 3.*no such column"):
         start_detached(Plan(plan.data_dir, plan.given, roles))
+    assert not status(plan.data_dir)["running"]
+
+
+@pytest.mark.parametrize("is_oneshot", [True, False])
+def test_a_role_that_refuses_a_setting_ends_the_start(plan: Plan, is_oneshot: bool):
+    """The start does not wait for its time limit; the error is the role's one line, and nothing is left running."""
+    broken = Role("broken", ("sh", "-c", "echo highwater: X is wrong >&2; exit 2"), oneshot=is_oneshot)
+    with pytest.raises(MisconfiguredError, match=r"^broken cannot start: X is wrong$"):
+        start_detached(replace(plan, roles=(*plan.roles, broken)))
+    found = read_state(plan.data_dir)
+    assert found is not None
+    assert found["phase"] == "failed"
+    assert all(one["pid"] is None or is_gone(one["pid"]) for one in found["parts"])
     assert not status(plan.data_dir)["running"]
 
 

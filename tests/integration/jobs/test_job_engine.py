@@ -73,7 +73,7 @@ async def test_a_deck_from_a_command_to_its_end(j: Jobs):
     assert await j.events(USAGE_RECORDED) == [
         {
             "organization_id": "acme", "job_id": job_id, "period": "2023-11", "seq": 1, "presentations": 1, "slides": 3,
-            "tokens": 480, "cost_cents": 56, "at": j.time(),
+            "tokens": 480, "cost_cents": 56, "built_in_tokens": 0, "at": j.time(),
         }
     ]  # fmt: skip
 

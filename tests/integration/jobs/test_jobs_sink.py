@@ -6,6 +6,7 @@ import asyncio
 import base64
 import uuid
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import orjson
@@ -21,6 +22,7 @@ from highwater.connectors.jobs.usage import usage_of
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.records import Event
+from highwater.connectors.models.calls import BUILT_IN
 from highwater.connectors.postgres.pool import transaction
 from highwater.connectors.slices import ERASURE
 from highwater.schemas.feeds import USER_ERASED
@@ -106,12 +108,15 @@ class Customer(Speaker):
         async with transaction(self.context.pool) as tx:
             await counting.count(tx, [counting.Ended(job_of(await self.row(job_id)), at_ms, decks)])
 
-    async def has_called(self, job_id: str) -> None:
-        """A call of a job that was answered: 120 tokens, 29 cents."""
+    async def has_called(self, job_id: str, model: str = "m", attempt: int = 1) -> None:
+        """A call of a job that was answered: 120 tokens, 29 cents; the built-in model costs nothing."""
         await self.context.pool.execute(
             "INSERT INTO llm_calls (run_id, stage, attempt, user_id, model, prompt_ids, started_at, prompt_tokens, "
-            "completion_tokens, cost_usd) VALUES ($1, 'outline', 1, NULL, 'm', '{}', now(), 100, 20, 0.29)",
+            "completion_tokens, cost_usd) VALUES ($1, 'outline', $3, NULL, $2, '{}', now(), 100, 20, $4)",
             job_id,
+            model,
+            attempt,
+            Decimal(0) if model == BUILT_IN else Decimal("0.29"),
         )
 
     async def has(self, plan: str, status: str = "active") -> None:
@@ -404,6 +409,26 @@ async def test_a_revoked_job_keeps_what_its_calls_used(customer: Customer):
         120,
         29,
     )
+
+
+async def test_tokens_of_the_built_in_model_use_up_no_plan(customer: Customer):
+    """They cost nothing: they are shown and in the log, and the limit of tokens counts the others only."""
+    job_id = await customer.submitted(status="running", epoch=1, worker=7)
+    await customer.has_called(job_id, BUILT_IN)
+    await customer.has_called(job_id, attempt=2)
+    assert await customer.stores(customer.controls(job_id)) == []
+    used = await usage_of(customer.context.pool, customer.id, period_of(NOW_MS))
+    assert (used.tokens, used.built_in_tokens, used.cost_cents) == (240, 120, 29)
+    assert (await _used_for_limits(customer)).tokens == 120
+    (told,) = await customer.published(USAGE_RECORDED, customer.id)
+    assert (told["tokens"], told["built_in_tokens"]) == (240, 120)
+    # A later end of the same work counts only what was added.
+    await customer.has_called(job_id, attempt=3)
+    async with transaction(customer.context.pool) as tx:
+        ended = counting.Ended(replace(job_of(await customer.row(job_id)), tokens=360), NOW_MS)
+        (again,) = (await counting.count(tx, [ended])).values()
+    assert (again["tokens"], again["built_in_tokens"]) == (120, 0)
+    assert (await _used_for_limits(customer)).tokens == 240
 
 
 async def _used_for_limits(customer: Customer) -> Usage:

@@ -285,7 +285,7 @@ async def test_totals_are_the_number_of_limits_whatever_redis_holds(api: Api, se
     counted = {"presentations": 3, "slides": 45, "tokens": 60_000, "cost_cents": 87}
     expected = {
         "organization_id": "acme", "period": PERIOD, **counted, "source": "postgresql", "upto_seq": 3,
-        "upto": "2026-11-12T12:00:00Z",
+        "upto": "2026-11-12T12:00:00Z", "built_in_tokens": 0,
     }  # fmt: skip
     redis.hset(
         f"usage:acme:{PERIOD}",
@@ -309,7 +309,7 @@ async def test_nothing_was_used_in_another_month(api: Api, redis: Any):
     """Zeros, and up to no time; without a month it is this one."""
     assert await shown(api, "nobody") == {
         "organization_id": "nobody", "period": PERIOD, "presentations": 0, "slides": 0, "tokens": 0, "cost_cents": 0,
-        "source": "postgresql", "upto_seq": 0, "upto": None,
+        "source": "postgresql", "upto_seq": 0, "upto": None, "built_in_tokens": 0,
     }  # fmt: skip
     assert (await shown(api, "nobody", None))["period"] == f"{to_datetime(api.clock()):%Y-%m}"
 

@@ -548,4 +548,4 @@ def test_the_first_vector_sets_the_length_of_all():
         said(2, at=3, vector=b"\0\0\x80?"),
     ])  # fmt: skip
     assert (plan.dimensions, plan.failures[1].refusal.reason) == (2, WRONG_DIMENSIONS)
-    assert "1 values" in plan.failures[1].refusal.detail
+    assert "1 value," in plan.failures[1].refusal.detail

@@ -73,7 +73,7 @@ def test_policies_stand_beside_the_live_one(insights: Path, tmp_path: Path, caps
         "--json",
     )
     assert status == 0
-    assert "1 lines" in err
+    assert "1 line" in err
     document = json.loads(out)
     live, *others = document["policies"]
     assert [one["policy"] for one in document["policies"]] == ["live", "eager", "lazy"]

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from highwater.api.cli.top import _screen
 from highwater.api.command.tables import is_table, table_lines
-from highwater.api.command.terminal import counted
+from highwater.streams.wording import counted
 
 COLUMNS = ("topic", "events", "about")
 ROWS = [("feeds.insight-ingested", "1,204", "an insight was ingested and stored"), ("streams.tick", "9", "a tick")]

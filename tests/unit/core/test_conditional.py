@@ -273,6 +273,7 @@ def _feed_cluster(name: str, size: int, insights: tuple[FeedInsight, ...]) -> Fe
         cluster_id=name,
         label=f"label {name}",
         keywords=("k",),
+        theme="",
         size=size,
         insights=insights,
         since={f"i-{name}": 1},

@@ -168,7 +168,7 @@ async def test_what_cannot_be_sent_is_counted_and_the_rest_is_sent():
 async def test_what_the_broker_took_is_told_though_it_did_not_take_all():
     """A redrive that fails in the middle leaves the traces of what was sent, and says how much that was."""
     producer = Producer("feeds.user-active")
-    with pytest.raises(UnavailableError, match="1 dead letters were sent again"):
+    with pytest.raises(UnavailableError, match="1 dead letter was sent again"):
         await handler(producer).redrive(each(letter(ORIGIN), letter(ORIGIN, offset=4)), again=False)
     assert [event["letter"] for event in producer.published()] == ["feeds.user-active.dlq/0/3"]
 

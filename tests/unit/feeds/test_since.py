@@ -73,6 +73,13 @@ def test_who_never_read_is_told_everything(clusters: list[dict[str, Any]]) -> No
     assert unread_clusters(_found(clusters), VERSION) == []
 
 
+def test_an_item_has_the_theme_of_its_version() -> None:
+    """The theme is that of the cluster; a version that an older release stored has no themes, nor have its items."""
+    told = [cluster("a", ["i"], theme="Broker"), cluster("b", ["i"], theme=""), old_cluster("c", ["i"])]
+    items = [extractive_item(feed_cluster(one, VERSION, ClusterInsights((), is_whole=True))) for one in told]
+    assert [item.get("theme", "absent") for item in items] == ["Broker", "absent", "absent"]
+
+
 def test_a_feed_of_another_form_does_not_tell() -> None:
     """A document stored before items had their version gives no answer to any request."""
     assert feed_news(orjson.dumps({"cluster_version": 1, "items": [{"cluster_id": "a", "size": 3}]}), 0) is None

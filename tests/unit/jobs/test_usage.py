@@ -51,6 +51,7 @@ def used(seq: int, *, org: str = "acme", period: str = "2026-11", **more: int) -
         "slides": 15,
         "tokens": 20_000,
         "cost_cents": 29,
+        "built_in_tokens": 0,
         "at": NOON,
         **more,
     }  # type: ignore[typeddict-item]
