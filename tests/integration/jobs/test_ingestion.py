@@ -80,7 +80,7 @@ async def cut(j: Jobs, *documents: str) -> list[dict[str, Any]]:
         (
             write_pptx(DECK),
             PPTX,
-            [("Streams", None), ("A log is ordered.\nIt is kept.\n\nSay so.", "Logs"), ("They share.", "Groups")],
+            [("Streams", None), ("A log is ordered.\n\nIt is kept.\n\nSay so.", "Logs"), ("They share.", "Groups")],
         ),
         (write_pptx(DECK), "application/octet-stream", None),
     ],

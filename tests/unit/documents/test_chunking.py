@@ -113,3 +113,14 @@ def test_the_same_document_gives_the_same_chunks():
     """A chunk is known by its number: cut again it has the same content under it."""
     blocks = [Block("Title", 1), *(Block(f"Paragraph {number}. " * 30) for number in range(20))]
     assert cut(blocks, count_tokens, 64) == cut(list(blocks), count_tokens, 64)
+
+
+def test_a_table_that_is_cut_keeps_its_header():
+    """In each of its chunks, which fit; between them no row is lost. A header of half a chunk stands once."""
+    header, rows = "| version | name |\n| - | - |\n", [f"| {number} | Name {number} |\n" for number in range(60)]
+    chunks = [chunk.content for chunk in cut([Block("Text."), Block(header + "".join(rows))], count_tokens, 100)]
+    assert len(chunks) > 3
+    assert all(header in chunk and count_tokens(chunk) <= 100 for chunk in chunks)
+    assert "".join(chunk.partition(header)[2].strip() + "\n" for chunk in chunks) == "".join(rows)
+    wide = cut([Block(header + "".join(rows))], count_tokens, 30)
+    assert sum(header.strip() in chunk.content for chunk in wide) == 1

@@ -53,6 +53,7 @@ def test_marks_are_taken_off() -> None:
     """Emphasis, code, links, images and tags; names with underscores stay."""
     text = "**bold** _and_ `code` [text](http://a.b/c) ![pic](x.png) <b>tag</b> __init__ snake_case 2*3*4"
     assert unmarked(text) == "bold and code text pic tag init snake_case 2*3*4"
+    assert unmarked("has _**both**_ and **_both_**") == "has both and both"
     assert unmarked("a__init__ and my__var, 2 * 3 * 4") == "a__init__ and my__var, 2 * 3 * 4"
 
 
@@ -119,3 +120,41 @@ def test_a_mark_in_code_ends_no_sentence():
         "Rust has asm! \u5b8f\u3002",
         "Use x. Then y.",
     ]
+
+
+def test_the_end_of_a_line_is_no_space_in_japanese():
+    """Which has none between words; beside Latin letters it is one. A hyphen of a printer divides a word."""
+    text = "この場合、\n機能が\u3000\nやや制限され\nGnuPG\nを使う。"
+    assert sentences_of(text) == ["この場合、機能が やや制限され GnuPG を使う。"]
+    assert sentences_of("Die kleinste Ein\u2010\n      heit wird in der Aus\u2010\ngabe gezeigt.") == [
+        "Die kleinste Einheit wird in der Ausgabe gezeigt."
+    ]
+
+
+def test_a_remark_in_brackets_is_no_sentence():
+    """It belongs to the sentence behind it; brackets at the end of a sentence end it."""
+    assert sentences_of("**dyndep:** (Since 1.10.) Used on builds. It is new (since 1.11.) Others are not.") == [
+        "dyndep: (Since 1.10.) Used on builds.",
+        "It is new (since 1.11.)",
+        "Others are not.",
+    ]
+
+
+def test_a_link_to_another_place_is_no_sentence():
+    """A list item of nothing else says nothing; a link to another site names something."""
+    assert sentences_of("See:\n\n* [A guide](./guide.md#a)\n* [Kafka](https://a.b/c)\n* [One](b.md) is first.") == [
+        "See:",
+        "Kafka",
+        "One is first.",
+    ]
+
+
+def test_each_option_of_a_command_is_a_line():
+    """Printed one below the other without a gap; a dash within a text begins none."""
+    text = "-b, --benchmark perform a\n    benchmark\n-s, --strict use strict decoding\n--help show this"
+    assert sentences_of(text) == [
+        "-b, --benchmark perform a benchmark",
+        "-s, --strict use strict decoding",
+        "--help show this",
+    ]
+    assert sentences_of("It is read\n-- or so -- once.") == ["It is read -- or so -- once."]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import zipfile
 
 import pptx
 import pytest
@@ -12,16 +13,16 @@ from reportlab.pdfgen import canvas
 
 from highwater.connectors.documents.formats import blocks_of
 from highwater.streams.documents.chunking import Block, cut
+from highwater.streams.documents.prose import tables_of
 from highwater.streams.documents.structure import (
     Run,
     UnreadableDocumentError,
     decoded,
-    html_blocks,
-    html_charset,
     markdown_blocks,
     plain_blocks,
     sized_blocks,
 )
+from highwater.streams.documents.web_page import html_blocks, html_charset
 
 
 def test_paragraphs_stand_apart_by_empty_lines():
@@ -237,6 +238,40 @@ def test_separated_values_are_a_table(text: str, table: str):
     assert blocks_of(text.encode(), "text/csv; charset=utf-8") == [Block(f"| club | points |\n| - | - |\n{table}")]
 
 
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "1.1,Buzz,1997-06-05\n7,Wheezy,2016-04-25,2018-05-31\n14,Forky\n",
+        "7,Wheezy,2016-04-25,2018-05-31\n14,Forky, Sid, and more\n",
+    ],
+)
+def test_lines_of_other_lengths_are_rows(rows: str):
+    """A line without its last values has empty cells; values beyond the header belong to the last column."""
+    (table,) = tables_of(blocks_of(f"version,name,eol,lts\n{rows}".encode(), "text/csv")[0].text)
+    assert table.header == ("version", "name", "eol", "lts")
+    assert table.rows[-1] in (("14", "Forky", "", ""), ("14", "Forky", "Sid", "and more"))
+    surplus = blocks_of(b"a,b\n1,2,3,4\n5,6", "text/csv")
+    assert surplus == [Block("| a | b |\n| - | - |\n| 1 | 2, 3, 4 |\n| 5 | 6 |")]
+
+
+def test_a_table_of_contents_is_left_out():
+    """It repeats the headings. A link within a sentence, and a list of other links, are text."""
+    text = "# A\n\n* [One](#one)\n  * [One b](#one-b)\n\nSee [one](#one).\n\n* [Elsewhere](b.md#c)\n\n```\n* [x](#x)\n```\n"
+    assert [block.text for block in markdown_blocks(text)] == [
+        "A",
+        "See [one](#one).",
+        "* [Elsewhere](b.md#c)",
+        "```\n* [x](#x)\n```",
+    ]
+    page = (
+        '<h1>A<a href="#a">\u00b6</a></h1><ul><li><a href="#b">1. B</a><li><a href="a.html#c">C</a>'
+        '<ul><li><a href="#d">D</a></ul></ul>'
+        '<p>Next: <a href="b.html" rel="next">B</a>, Up: <a href="i.html" rel="up">Top</a><p>See <a href="#b">B</a>.'
+        '<h2><a href="#b">B</a></h2><p><a href="http://a.b/c#d">Elsewhere</a>'
+    )
+    assert [block.text for block in html_blocks(page)] == ["A", "See B.", "B", "Elsewhere"]
+
+
 def test_a_text_without_columns_stays_text():
     """Also under the name of a table."""
     assert blocks_of(b"One.\n\nTwo.", "text/csv") == [Block("One."), Block("Two.")]
@@ -258,6 +293,19 @@ def test_the_table_of_a_slide_is_a_table():
     ]
 
 
+def test_the_points_of_a_slide_are_paragraphs():
+    """Each says something alone, without a mark at its end."""
+    made, file = pptx.Presentation(), io.BytesIO()
+    slide = made.slides.add_slide(made.slide_layouts[1])
+    slide.shapes.title.text, slide.placeholders[1].text = "Next steps", "Rehearse the move\nBuy disks"
+    made.save(file)
+    assert blocks_of(file.getvalue(), "application/octet-stream") == [
+        Block("Next steps", 1),
+        Block("Rehearse the move"),
+        Block("Buy disks"),
+    ]
+
+
 def test_a_term_stands_before_its_definition():
     """Otherwise the definition has no subject. Terms without one are lines; a heading or code is not a definition."""
     text = (
@@ -275,6 +323,7 @@ def test_a_term_stands_before_its_definition():
         "code",
         "```\nx\n```",
     ]
+    assert [block.text for block in html_blocks("<dl><dt>int f (char *a)<dd>Adds.</dl>")] == ["int f (char *a): Adds."]
 
 
 def test_code_in_html_is_code():
@@ -288,3 +337,28 @@ def test_code_in_html_is_code():
         "Use `Vec<T>` or `asm!`, or`x`",
         "```\na b\n```",
     ]
+    named = (
+        "<h2>The &lt;dir&gt; element</h2><p>An &lt;include&gt; names a &lt;dir&gt;, if 1 &lt; 2.<pre>&lt;b&gt;</pre>"
+    )
+    assert [block.text for block in html_blocks(named)] == [
+        "The <dir> element",
+        "An `<include>` names a `<dir>`, if 1 < 2.",
+        "```\n<b>\n```",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("word/document.xml", "it is a Word document: save it as PDF"),
+        ("xl/workbook.xml", "it is an Excel workbook: save it as CSV"),
+        ("a.txt", "it is an archive and not a PPTX"),
+    ],
+)
+def test_another_archive_is_named(name: str, reason: str):
+    """With the format that can be read instead."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(name, "text")
+    with pytest.raises(UnreadableDocumentError, match=reason):
+        blocks_of(file.getvalue(), "application/octet-stream")

@@ -8,7 +8,8 @@ import pytest
 
 from highwater.connectors.jobs.generation import answered_locally
 from highwater.connectors.models.calls import ChatCall, LocalChat
-from highwater.streams.documents.prose import Table, sentences_of
+from highwater.streams.documents.chunking import Block, cut
+from highwater.streams.documents.prose import Table, sentences_of, tables_of
 from highwater.streams.documents.structure import markdown_blocks
 from highwater.streams.jobs.deck_lines import rows_of, says_something
 from highwater.streams.jobs.decks import (
@@ -37,6 +38,7 @@ from highwater.streams.jobs.decks import (
 from highwater.streams.jobs.layout import BODY_BOTTOM, INDENT, PAGE_HEIGHT, TEXT_WIDTH, _height, lay_out, wide_measure
 from highwater.streams.jobs.layout import Slide as LaidOut
 from highwater.streams.jobs.local_deck import NO_SOURCES, local_deck_answer
+from highwater.streams.models.tokens import count_tokens
 
 TEXT = """KRaft replaces ZooKeeper as the store of cluster metadata. The controller quorum elects a leader by Raft.
 
@@ -493,3 +495,59 @@ def test_a_slide_is_named_by_a_main_clause():
         "flush() writes the segment to the disk.\n"
     )
     assert [slide.title for slide in made(text, 2)] == ["Log", "flush() writes the segment to the disk"]
+
+
+def test_an_introduction_is_kept_and_licences_are_not():
+    """Of more sections than slides; a section below the heading of a licence is a part of it, also in an appendix."""
+    text = (
+        "# Broker\n\nVersion 4.\n\n## 1 Introduction\n\nThe broker keeps a log.\n\nIt serves readers.\n\n"
+        "## 2 KRaft\n\nKRaft elects a controller.\n\n## 3 KRaft logs\n\nKRaft keeps metadata.\n\n"
+        "## 4 KRaft tools\n\nKRaft has a shell.\n\n## Appendix A Copying Information\n\n"
+        "### A.1 GNU Free Documentation License\n\nThe KRaft manual may be copied.\n\nKRaft in KRaft of KRaft.\n"
+    )
+    assert [slide.title for slide in made(text, 3)] == ["Introduction", "KRaft", "KRaft logs"]
+
+
+def test_a_sentence_with_a_pronoun_follows_its_subject():
+    """On a slide with room for it: alone it would say nothing."""
+    text = "# KRaft\n\nKRaft is a protocol. It elects a controller of brokers. Metadata is a log of records. For example, topics."
+    (slide,) = made(text, 1)
+    assert slide.bullets == (
+        "KRaft is a protocol.",
+        "It elects a controller of brokers.",
+        "Metadata is a log of records.",
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "$ highwater import files docs --full",
+        "int asn1_get_der (const unsigned char * der, int der_len) of the library",
+        "The home page: https://www.example.org/software/library/ and general help.",
+    ],
+)
+def test_commands_and_declarations_are_no_bullets(line: str):
+    """Nor is a line of which a third is an address."""
+    assert not says_something(line)
+
+
+def test_a_slide_of_numbers_alone_is_shown_and_an_agenda_is_not():
+    """Rows of numbers have few letters; a list of what follows, and thanks at the end, say nothing."""
+    text = (
+        "# Agenda\n\nWhere we are\n\n# KRaft costs\n\n| Cluster | 2025 (k\u20ac) |\n|-|-|\n| a | 420 |\n| b | 260 |\n\n"
+        "# State\n\nThree of five clusters run on KRaft.\n\n# Thank you!\n\nQuestions about KRaft?"
+    )
+    slides = made(text, 4)
+    assert [slide.title for slide in slides] == ["KRaft costs", "State"]
+    assert slides[0].bullets == ("a: 2025 (k\u20ac) 420", "b: 2025 (k\u20ac) 260")
+
+
+def test_a_table_with_a_repeated_header_is_one_again():
+    """Its chunks each have the header; a table below another heading stays another."""
+    table = "| Name | Rate |\n| - | - |\n" + "".join(f"| n{number} | {number} |\n" for number in range(90))
+    chunks = [("A", chunk.content) for chunk in cut([Block("Rates."), Block(table)], count_tokens, 100)]
+    assert len(chunks) > 2
+    (found,) = (table for passage in passages_of_sections("d", chunks) for table in tables_of(passage.text))
+    assert found.rows_total == 90
+    assert len(passages_of_sections("d", [("A", "Text."), ("B", "| Name | Rate |\n| - | - |\n| a | 1 |")])) == 2
