@@ -42,6 +42,7 @@ from highwater.connectors.postgres import vectors
 from highwater.connectors.postgres.migrate import migrate
 from highwater.connectors.postgres.pool import open_pool
 from highwater.connectors.retrieval import search as chunk_search
+from highwater.connectors.retrieval.results import SearchResults
 from highwater.connectors.retrieval.search import search
 from highwater.deploy.local.ports import PortBook
 from highwater.deploy.local.postgres import Postgres
@@ -239,7 +240,7 @@ async def _until_ready(url: str) -> None:
 async def _measure(part: Postgres, made: Corpus, runs: int, *, with_indexes: bool, with_compared: bool) -> list[Figure]:
     found: list[Figure] = []
     count = len(made.texts)
-    async with await open_pool(part.address, size_max=2) as pool:
+    async with await open_pool(part.address, size_max=2, is_cleaned=False) as pool:  # as the API opens its own
         await migrate(pool)
         await _load(pool, made, count)
         truth = Truth.of(made)
@@ -417,7 +418,7 @@ async def _crossing(pool: Any, made: Corpus, runs: int) -> list[Figure]:
     return found
 
 
-async def _search(pool: Any, made: Corpus, number: int, mode: Mode, ns: str = NS) -> chunk_search.SearchResults:
+async def _search(pool: Any, made: Corpus, number: int, mode: Mode, ns: str = NS) -> SearchResults:
     row = await pool.fetchrow("SELECT * FROM chunk_namespaces WHERE ns = $1", ns)
     return await search(
         pool, row, q_vector=_bytes(made.asked[number]), words=made.words[number], limit=LIMIT, as_of_ms=NOW_MS, mode=mode
