@@ -21,17 +21,19 @@ GROUP BY a.word
 SELECT a.name, q.query::text AS query, tsvector_to_array(to_tsvector('english', chunk_search_text(a.name))) AS parts, c.read, c.found
 FROM unnest($2::text[]) AS a (name)
 CROSS JOIN LATERAL (
-    SELECT regexp_replace(phraseto_tsquery('english', chunk_search_text(a.name))::text, '^''v?(\d+)''', '( ''\1'' | ''v\1'' )')::tsquery AS query
+    SELECT text, text::tsquery AS query, regexp_replace(text, '<(-|\d+)>', '&', 'g')::tsquery AS all_parts
+    FROM (SELECT regexp_replace(phraseto_tsquery('english', chunk_search_text(a.name))::text, '^''v?(\d+)''', '( ''\1'' | ''v\1'' )') OFFSET 0) AS t (text)
+    OFFSET 0
 ) AS q
 CROSS JOIN LATERAL (
     SELECT count(*) AS read, count(*) FILTER (WHERE of_parts.words @@ q.query) AS found
     FROM (
         SELECT words FROM chunks
-        WHERE ns = $1 AND NOT to_delete AND words @@ regexp_replace(q.query::text, '<(-|\d+)>', '&', 'g')::tsquery
+        WHERE ns = $1 AND NOT to_delete AND words @@ q.all_parts
         LIMIT $3
     ) AS of_parts
 ) AS c
-WHERE numnode(q.query) > 1
+WHERE strpos(q.text, '<') > 0
 
 -- Whose vectors a namespace has in this snapshot (null: it is gone), whether they stand beside its chunks, and whether with an index.
 -- How many chunks are older than what is found ($5, null: any), counted up to $6: in the order of their age, or all chunks would be

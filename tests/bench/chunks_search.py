@@ -349,7 +349,7 @@ async def _searches(pool: Any, made: Corpus, truth: Truth, runs: int) -> list[Fi
         for first in range(0, len(made.asked), TURN):
             for name, ask in asks.items():
                 for number in range(first, min(first + TURN, len(made.asked))):
-                    began, used_before = monotonic_seconds(), _cpu_ms(backend)
+                    used_before, began = _cpu_ms(backend), monotonic_seconds()
                     await ask(number)
                     taken[name][run].append(((monotonic_seconds() - began) * 1000, _cpu_ms(backend) - used_before))
             await asyncio.sleep(REST_SECONDS)
