@@ -29,6 +29,7 @@ class FeedInsight(TypedDict):
 class FeedItem(TypedDict):
     """A cluster as a feed shows it; `entered`: pairs of a cluster version and the number of members that entered then.
 
+    `theme`: the theme of the cluster in this version; absent in a feed or version that an older release stored.
     With `since`, `is_new` is true if the cluster is younger, and `new_count` is the number of insights that entered it later.
     """
 
@@ -36,6 +37,7 @@ class FeedItem(TypedDict):
     title: str
     summary: str
     keywords: list[str]
+    theme: NotRequired[str]
     size: int
     born_version: int
     changed_version: int
@@ -152,7 +154,11 @@ class ClusterHistory(TypedDict):
 
 
 class Pending(TypedDict):
-    """How many insights wait for the next rebuild of a user's clusters, and whether it is due."""
+    """How many insights wait for the next rebuild of a user's clusters, and whether it is due.
+
+    If it is not, `waits_for` says what must come first, and `due_at` is when it is due without another event of the user (null if
+    only an event makes it due; the deadline of the rebuild in progress if it waits for its `answer`).
+    """
 
     user_id: str
     pending: int
@@ -161,6 +167,8 @@ class Pending(TypedDict):
     last_clustered_at: Time | None
     due: bool
     trigger: Literal["novelty", "time", "manual"] | None
+    waits_for: Literal["subscription", "activity", "time", "answer"] | None
+    due_at: Time | None
     changed: bool
     in_flight: bool
     plan: str

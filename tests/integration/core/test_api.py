@@ -186,6 +186,17 @@ async def test_subscriptions_are_an_event_first(stack, http, codec, seeds: Seeds
     assert (rest["channels"], rest["next_cursor"]) == (["c"], None)
 
 
+@pytest.mark.parametrize(("method", "subscribed"), [("PUT", True), ("DELETE", False)])
+async def test_one_subscription_is_an_event(stack, http, codec, method: str, subscribed: bool) -> None:
+    """A channel of the path is subscribed to, or unsubscribed from, without the others; one that is too long is a 422."""
+    response = await http.request(method, "/api/users/su%2Fb/subscriptions/apache%2Fkafka")
+    assert response.status_code == 202
+    message = record_at(stack, response.json()["positions"][0])
+    event = codec.decode("feeds.subscription-changed", message.value())
+    assert (message.key(), event["channel_id"], event["subscribed"]) == (b"su/b", "apache/kafka", subscribed)
+    _problem(await http.request(method, f"/api/users/u/subscriptions/{'x' * 513}"), 422)
+
+
 @pytest.mark.parametrize("channels", [["a\u0000b"], [""], [f"c{n}" for n in range(1_001)], ["x" * 513]])
 async def test_subscriptions_are_bounded(http, channels: list[str]) -> None:
     """Control characters, empty and long ids, and more than 1,000 channels are a 422 that names the field."""
@@ -262,7 +273,9 @@ async def test_a_repeat_with_other_content_is_told_at_once(http, seeds: Seeds) -
 
 @pytest.mark.parametrize("topic", ["queries.query-submitted", "jobs.job-submitted"])
 async def test_a_job_or_query_that_repeats_with_other_content_is_told_at_once(http, seeds: Seeds, topic: str) -> None:
-    """`X-Conflicts` and `conflicts`, as of insights: compared with what is stored, and within the body; the same is none."""
+    """`X-Conflicts` and `conflicts`, as for insights: compared with the stored one, and within the body; an equal repeat is not
+    a conflict.
+    """
     user = "11111111-1111-4111-8111-111111111111"
     of_topic = {
         "queries.query-submitted": lambda name, said: {"request_id": name, "user_id": user, "query": said, "ts": 1},
@@ -296,7 +309,9 @@ async def test_a_pattern_is_no_channel(http, channel: str) -> None:
 
 
 async def test_what_became_of_a_rebuild_is_asked_by_its_position(http, seeds: Seeds) -> None:
-    """`Location` of the demand; not yet known is 503, never 404; what is no demand of the user is 404 or 400, by its form."""
+    """`Location` of the demand; one that is not stored yet is 503, never 404; a position that is not a demand of the user is
+    404 or 400, by its form.
+    """
     await seeds.user("w/1", [])
     answer = await http.post("/api/users/w%2F1/rebuild?if_new=true")
     position, where = answer.json()["positions"][0], answer.headers["location"]
@@ -335,12 +350,19 @@ async def test_pending_is_the_formula_over_current_subscriptions(http, api: Api,
     document = (await http.get("/api/users/pen/pending")).json()
     assert (document["pending"], document["by_channel"]) == (13, {"p1": 10, "p2": 3, "p4": 0})
     assert (document["due"], document["trigger"], document["in_flight"]) == (False, None, False)
+    assert (document["waits_for"], document["due_at"]) == ("activity", None)
     now = NOW.fromtimestamp(api.clock() / 1000, NOW.tzinfo)
     await seeds.user("pen", [], last_active_at=now, last_clustered_at=now)
-    assert (await http.get("/api/users/pen/pending")).json()["due"] is False
+    document = (await http.get("/api/users/pen/pending")).json()
+    assert (document["due"], document["waits_for"], document["due_at"] > document["last_clustered_at"]) == (
+        False,
+        "time",
+        True,
+    )
     await seeds.channel("p2", 30)
     document = (await http.get("/api/users/pen/pending")).json()
     assert (document["due"], document["trigger"]) == (True, "novelty")
+    assert (document["waits_for"], document["due_at"]) == (None, None)
     # A skip a moment ago: its cooldown counts as that of a rebuild does.
     await seeds.run("UPDATE user_stats SET last_enqueued_at = $1 WHERE user_id = 'pen'", now)
     assert (await http.get("/api/users/pen/pending")).json()["due"] is False
@@ -358,8 +380,9 @@ async def test_pending_is_the_formula_over_current_subscriptions(http, api: Api,
         assert (document["due"], document["trigger"], document["changed"]) == (True, "novelty", True)
     await seeds.user("pen", [], in_flight="feeds.rebuild-requested/0/1", in_flight_until=now + timedelta(hours=1))
     document = (await http.get("/api/users/pen/pending")).json()
-    assert (document["due"], document["in_flight"]) == (False, True)
+    assert (document["due"], document["in_flight"], document["waits_for"]) == (False, True, "answer")
     assert document["last_clustered_at"].endswith("Z")
+    assert (await http.get("/api/users/unsubscribed/pending")).json()["waits_for"] == "subscription"
 
 
 async def test_clusters_are_conditional_and_earlier_versions_stay(http, seeds: Seeds) -> None:
@@ -520,7 +543,7 @@ async def test_a_read_as_a_user_is_activity_at_most_once_in_five_minutes(stack, 
 
 
 async def test_changes_are_resumable(stack, http, codec) -> None:
-    """A stream of changes resumed with the id of its last event goes on right after it: nothing missed, nothing twice."""
+    """A stream of changes that resumes with the id of its last event continues right after it: nothing is lost or repeated."""
     from highwater.connectors.kafka.producer import AsyncProducer
 
     producer = AsyncProducer({"bootstrap.servers": stack.kafka}, client_id="test")
@@ -590,7 +613,7 @@ async def test_changes_show_what_the_caller_may_read(stack, guarded: Api, codec)
     assert not seen["ada-key"] & set(others)
 
 
-# A value for each form of an id in a path; what has it is not there, but in some lists.
+# A value for each form of an id in a path; resources with it are missing, except in some lists.
 _IDS = {"uuid": "0b0b0b0b-0b0b-4b0b-8b0b-0b0b0b0b0b0b", "^[0-9a-f]{64}$": "0" * 64}
 _STREAMS = ("/api/changes", "/api/jobs/{job_id}/events")
 _VALIDATORS = ("etag", "x-resource-version", "x-caused-by", "x-pending", "x-stale", "age")
@@ -639,7 +662,7 @@ async def test_every_get_has_a_head_and_sends_what_is_documented(guarded: Api, s
 
 
 async def test_an_open_stream_does_not_hold_up_the_end(own_settings) -> None:
-    """A server told to stop ends its streams of changes at once instead of waiting for them."""
+    """A server that receives the signal ends its streams of changes at once instead of waiting for them."""
     with running_api(own_settings()) as running:
         async with running.client() as client, client.stream("GET", "/api/changes") as response:
             lines = response.aiter_lines()

@@ -12,6 +12,7 @@ from highwater.streams.feeds.policy import PlanPolicy, make_policy
 from highwater.streams.feeds.rules import (
     WRONG_AHEAD_MS,
     Idle,
+    IdleReason,
     Rebuild,
     Trigger,
     UserFacts,
@@ -41,17 +42,17 @@ CALM = UserFacts("free", 0, is_subscribed=True, last_active_at=NOW, last_cluster
         (replace(CALM, last_clustered_at=None, last_checked_at=NOW - 5), Wait(NOW - 5 + 1_000_000)),
         (replace(CALM, last_clustered_at=NOW - 2_000_000, last_checked_at=NOW - 5), Wait(NOW - 5 + 1_000_000)),
         (replace(CALM, pending=10, last_active_at=NOW - 5_000_000), Rebuild(Trigger.NOVELTY)),
-        (replace(CALM, pending=10, last_active_at=NOW - 5_000_001), Idle("inactive")),
-        (replace(CALM, pending=10, last_active_at=None), Idle("inactive")),
+        (replace(CALM, pending=10, last_active_at=NOW - 5_000_001), Idle(IdleReason.INACTIVE)),
+        (replace(CALM, pending=10, last_active_at=None), Idle(IdleReason.INACTIVE)),
         (replace(CALM, pending=10, last_enqueued_at=NOW - 99_999), Wait(NOW + 1)),
         (replace(CALM, pending=10, last_enqueued_at=NOW - 100_000), Rebuild(Trigger.NOVELTY)),
         (replace(CALM, pending=10, in_flight_until=NOW + 1), Wait(NOW + 1)),
         (replace(CALM, pending=10, in_flight_until=NOW), Rebuild(Trigger.NOVELTY)),
-        (replace(CALM, is_subscribed=False, last_clustered_at=None), Idle("nothing subscribed")),
+        (replace(CALM, is_subscribed=False, last_clustered_at=None), Idle(IdleReason.NOTHING_SUBSCRIBED)),
         (replace(CALM, is_changed=True), Rebuild(Trigger.NOVELTY)),
         (replace(CALM, is_changed=True, is_subscribed=False), Rebuild(Trigger.NOVELTY)),
         (replace(CALM, is_changed=True, last_enqueued_at=NOW - 1), Wait(NOW - 1 + 100_000)),
-        (replace(CALM, is_changed=True, last_active_at=None), Idle("inactive")),
+        (replace(CALM, is_changed=True, last_active_at=None), Idle(IdleReason.INACTIVE)),
         # Noted by a clock that was wrong: counts as never, and up to the bound as what it says.
         (replace(CALM, last_clustered_at=NOW + WRONG_AHEAD_MS + 1, last_checked_at=NOW - 5), Wait(NOW - 5 + 1_000_000)),
         (replace(CALM, last_clustered_at=NOW + WRONG_AHEAD_MS), Wait(NOW + WRONG_AHEAD_MS + 1_000_000)),
@@ -136,7 +137,9 @@ def test_a_rebuild_keeps_every_law(facts: UserFacts) -> None:
     ],
 )
 def test_the_worker_skips_by_its_own_numbers(trigger: Trigger, facts: UserFacts, reason: str | None) -> None:
-    """Nothing new, below N, inactive or overtaken is skipped; a change and a demand never; the request is no obstacle."""
+    """It skips rebuilds without new insights, below N, inactive or overtaken; a change and a demand are never skipped; the
+    request does not block.
+    """
     assert reason_to_skip(trigger, facts, POLICY, NOW) == reason
 
 
