@@ -86,10 +86,10 @@ def ask_api(method: str, path: str, **more: Any) -> Any:
         return request(client, method, path, **more).json()
 
 
-def ask_pages(path: str, member: str, limit: int, parameters: Mapping[str, str]) -> list[dict[str, Any]]:
+def ask_pages(path: str, member: str, limit: int, parameters: Mapping[str, str]) -> list[Any]:
     """Return the first `limit` rows of a paged list, which are in `member` of each page; errors as of `ask_api`."""
     settings = own_settings()
-    found: list[dict[str, Any]] = []
+    found: list[Any] = []
     cursor: dict[str, str] | None = {}
     with api_client(settings, any_key(settings)) as client:
         while len(found) < limit and cursor is not None:

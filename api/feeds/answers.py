@@ -152,7 +152,11 @@ class ClusterHistory(TypedDict):
 
 
 class Pending(TypedDict):
-    """How many insights wait for the next rebuild of a user's clusters, and whether it is due."""
+    """How many insights wait for the next rebuild of a user's clusters, and whether it is due.
+
+    If it is not, `waits_for` says what must come first, and `due_at` is when it is due without another event of the user (null if
+    only an event makes it due; the deadline of the rebuild in progress if it waits for its `answer`).
+    """
 
     user_id: str
     pending: int
@@ -161,6 +165,8 @@ class Pending(TypedDict):
     last_clustered_at: Time | None
     due: bool
     trigger: Literal["novelty", "time", "manual"] | None
+    waits_for: Literal["subscription", "activity", "time", "answer"] | None
+    due_at: Time | None
     changed: bool
     in_flight: bool
     plan: str

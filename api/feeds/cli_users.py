@@ -1,19 +1,63 @@
-"""`highwater users`: shows what waits for a user's next rebuild, requests a rebuild, and erases a user, by the running API."""
+"""`highwater users`: a user's subscriptions, plan, pending insights, rebuild and erasure, by the running API."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
 from urllib.parse import quote
 
 import click
 
-from highwater.api.command.client import ask_api
+from highwater.api.command.client import ask_api, ask_pages
 from highwater.api.command.command import Group, json_option
-from highwater.api.command.terminal import print_json, print_result, print_table
+from highwater.api.command.terminal import print_json, print_result, print_table, printable
 
 
 @click.group(cls=Group)
 def users() -> None:
-    """Show what waits for a user, rebuild a user's clusters, erase a user."""
+    """Subscribe a user, show what waits for a user, rebuild a user's clusters, erase a user."""
+
+
+@users.command()
+@click.argument("user")
+@click.argument("channels", metavar="CHANNEL...", nargs=-1, required=True)
+@json_option
+def subscribe(user: str, channels: tuple[str, ...], as_json: bool) -> None:
+    """Subscribe USER to each CHANNEL, and print the positions; other subscriptions stay."""
+    _change_subscriptions("PUT", user, channels, as_json=as_json)
+
+
+@users.command()
+@click.argument("user")
+@click.argument("channels", metavar="CHANNEL...", nargs=-1, required=True)
+@json_option
+def unsubscribe(user: str, channels: tuple[str, ...], as_json: bool) -> None:
+    """Unsubscribe USER from each CHANNEL, and print the positions; other subscriptions stay."""
+    _change_subscriptions("DELETE", user, channels, as_json=as_json)
+
+
+@users.command()
+@click.argument("user")
+@click.option("--limit", type=click.IntRange(1), default=1_000, show_default=True, help="Maximum number of channels.")
+@json_option
+def subscriptions(user: str, limit: int, as_json: bool) -> None:
+    """List the channels that USER is subscribed to, one on each line."""
+    channels = ask_pages(f"{_path(user)}/subscriptions", "channels", limit, {})
+    if as_json:
+        print_json({"user_id": user, "channels": channels})
+    else:
+        for channel in channels:
+            click.echo(printable(channel))
+
+
+@users.command()
+@click.argument("user")
+@click.argument("plan")
+@json_option
+def plan(user: str, plan: str, as_json: bool) -> None:
+    """Change the plan of USER to PLAN, which decides how often clusters are rebuilt, and print the position."""
+    answer = ask_api("PUT", f"{_path(user)}/plan", json={"plan": plan})
+    print_result(answer, as_json=as_json, line=answer["positions"][0])
 
 
 @users.command()
@@ -25,6 +69,7 @@ def pending(user: str, as_json: bool) -> None:
     if as_json:
         print_json(document)
     else:
+        click.echo(verdict(document) + "\n")
         print_table(("", ""), [(name, value) for name, value in document.items() if isinstance(value, str | int)])
         waiting = [(channel, count) for channel, count in document["by_channel"].items() if count]
         if waiting:
@@ -56,5 +101,39 @@ def erase(user: str, confirm: str, as_json: bool) -> None:
     print_result(answer, as_json=as_json, line=answer["positions"][0])
 
 
+def verdict(document: Mapping[str, Any]) -> str:
+    """Return one sentence about an answer of `/api/users/{user}/pending`: whether a rebuild is due, or what must come first."""
+    if document["due"]:
+        return f"A rebuild is due because of {document['trigger']}: the next tick requests it."
+    sentences = {
+        "subscription": "No rebuild is due: the user is subscribed to no channel (`highwater users subscribe`).",
+        "activity": (
+            "No rebuild is due: the user is not active. A read with a key of the user counts as activity, and "
+            "`POST /api/users/{user}/activity` reports one."
+        ),
+        "time": f"No rebuild is due before {document['due_at']}, unless enough new insights arrive earlier.",
+        "answer": f"A rebuild is in progress; it has until {document['due_at']}.",
+    }
+    return sentences[document["waits_for"]]
+
+
+def _change_subscriptions(method: str, user: str, channels: Sequence[str], *, as_json: bool) -> None:
+    positions: list[str] = []
+    for channel in dict.fromkeys(channels):
+        answer = ask_api(method, f"{_path(user)}/subscriptions/{_segment(channel, 'CHANNEL')}")
+        positions += answer["positions"]
+    if as_json:
+        print_json({"positions": positions})
+    else:
+        click.echo("\n".join(positions))
+
+
 def _path(user: str) -> str:
-    return f"/api/users/{quote(user, safe='')}"
+    return f"/api/users/{_segment(user, 'USER')}"
+
+
+def _segment(value: str, name: str) -> str:
+    """Return a value as a segment of a path, which cannot be empty."""
+    if not value:
+        raise click.UsageError(f"{name} is empty", click.get_current_context())
+    return quote(value, safe="")

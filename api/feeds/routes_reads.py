@@ -56,7 +56,7 @@ from highwater.connectors.redis.resource_cache import Head
 from highwater.schemas.envelope import iso_from_ms, iso_from_ms_or_none
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.checks import check_id
-from highwater.streams.feeds.rules import Rebuild, should_rebuild
+from highwater.streams.feeds.rules import Decision, Idle, IdleReason, Rebuild, Wait, should_rebuild
 from highwater.streams.identity.rate_limits import RateLimit
 from highwater.streams.telemetry import CONDITIONAL_GETS, PENDING_CLAMPED, get_log
 
@@ -347,6 +347,7 @@ async def get_pending(request: Request, user: User, services: Wired, feeds: Wire
         _log.warning("negative pending taken as 0", user_id=user, channels=clamped)
     now_ms = services.clock()
     pending = sum(by_channel.values())
+    is_in_flight = row.in_flight_until is not None and now_ms < row.in_flight_until
     decision = should_rebuild(row.facts(by_channel), feeds.policy, now_ms)
     document = {
         "user_id": user,
@@ -356,12 +357,30 @@ async def get_pending(request: Request, user: User, services: Wired, feeds: Wire
         "last_clustered_at": iso_from_ms_or_none(row.last_clustered_at),
         "due": isinstance(decision, Rebuild),
         "trigger": decision.trigger.value if isinstance(decision, Rebuild) else None,
+        **_what_it_waits_for(decision, is_in_flight=is_in_flight),
         "changed": row.is_changed,
-        "in_flight": row.in_flight_until is not None and now_ms < row.in_flight_until,
+        "in_flight": is_in_flight,
         "plan": row.plan,
         "last_active_at": iso_from_ms_or_none(row.last_active_at),
     }
     return uncached(document, {"X-Pending": str(pending)})
+
+
+_EVENT_OF_IDLE: Mapping[IdleReason, str] = {
+    IdleReason.NOTHING_SUBSCRIBED: "subscription",
+    IdleReason.INACTIVE: "activity",
+}
+
+
+def _what_it_waits_for(decision: Decision, *, is_in_flight: bool) -> dict[str, Any]:
+    """Return what must come before a rebuild is due, and when it is due without another event of the user."""
+    match decision:
+        case Idle(reason):
+            return {"waits_for": _EVENT_OF_IDLE[reason], "due_at": None}
+        case Wait(until_ms):
+            return {"waits_for": "answer" if is_in_flight else "time", "due_at": iso_from_ms_or_none(until_ms)}
+        case _:
+            return {"waits_for": None, "due_at": None}
 
 
 @router.get(

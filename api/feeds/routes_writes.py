@@ -52,6 +52,28 @@ async def put_subscriptions(user: User, body: Subscriptions, services: Wired) ->
     return await _write(services, "feeds.subscriptions-replaced", {"user_id": user, "channels": channels})
 
 
+@router.put(
+    "/api/users/{user:id}/subscriptions/{channel:id}", status_code=ACCEPTED, summary="Subscribe a user to a channel"
+)
+@access(Role.EDITOR, Scope.FEEDS, OwnedBy.USER, limit=RateLimit.CALLER, cost=1)
+async def put_subscription(user: User, channel: str, services: Wired) -> Positions:
+    """The user's other subscriptions stay. The channel may be one that has no insights yet."""
+    return await _write(services, "feeds.subscription-changed", _subscription(user, channel, subscribed=True))
+
+
+@router.delete(
+    "/api/users/{user:id}/subscriptions/{channel:id}", status_code=ACCEPTED, summary="Unsubscribe a user from a channel"
+)
+@access(Role.EDITOR, Scope.FEEDS, OwnedBy.USER, limit=RateLimit.CALLER, cost=1)
+async def delete_subscription(user: User, channel: str, services: Wired) -> Positions:
+    """The user's other subscriptions stay."""
+    return await _write(services, "feeds.subscription-changed", _subscription(user, channel, subscribed=False))
+
+
+def _subscription(user: str, channel: str, *, subscribed: bool) -> dict[str, Any]:
+    return {"user_id": user, "channel_id": channel, "subscribed": subscribed}
+
+
 @router.put("/api/users/{user:id}/plan", status_code=ACCEPTED, summary="Change a user's plan")
 @access(Role.EDITOR, Scope.FEEDS, OwnedBy.USER, limit=RateLimit.CALLER, cost=1)
 async def put_user_plan(user: User, body: Plan, services: Wired) -> Positions:

@@ -37,6 +37,13 @@ class Trigger(StrEnum):
     MANUAL = "manual"
 
 
+class IdleReason(StrEnum):
+    """Why only an event of the user can make a rebuild due."""
+
+    NOTHING_SUBSCRIBED = "nothing subscribed"
+    INACTIVE = "inactive"
+
+
 @dataclass(frozen=True, slots=True)
 class UserFacts:
     """All inputs of the rules. Times are milliseconds since 1970; None means never.
@@ -127,7 +134,7 @@ class Wait:
 class Idle:
     """Do nothing until an event of the user comes."""
 
-    reason: str
+    reason: IdleReason
 
 
 Decision = Rebuild | Wait | Idle
@@ -147,9 +154,9 @@ def should_rebuild(facts: UserFacts, policy: Policy, now: int) -> Decision:
     if facts.is_demanded:
         return Rebuild(Trigger.MANUAL)
     if not facts.is_subscribed and not facts.is_changed:
-        return Idle("nothing subscribed")
+        return Idle(IdleReason.NOTHING_SUBSCRIBED)
     if not is_active(facts, plan, now):
-        return Idle("inactive")
+        return Idle(IdleReason.INACTIVE)
     is_novel = facts.is_changed or facts.pending >= plan.novelty_count_min
     due_at = now if is_novel else _time_due_at(facts, plan, now)
     if facts.last_enqueued_at is not None:

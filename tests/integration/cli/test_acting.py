@@ -57,6 +57,27 @@ async def test_a_query_is_listed_shown_cancelled_and_restarted(stack, api, seeds
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
 
 
+async def test_a_user_is_subscribed_to_channels_one_by_one(stack, api, seeds, act):
+    """Each channel is an event of its own, so other subscriptions stay; an empty name is a wrong use that sends nothing."""
+    done = await act("users", "subscribe", "cli/2", "apache/kafka", "b", "b")
+    events = [await event_at(stack, position) for position in done.stdout.split()]
+    assert [(e["user_id"], e["channel_id"], e["subscribed"]) for e in events] == [
+        ("cli/2", "apache/kafka", True), ("cli/2", "b", True),
+    ]  # fmt: skip
+    (position,) = printed(await act("users", "unsubscribe", "cli/2", "b", "--json"))["positions"]
+    event = await event_at(stack, position)
+    assert (event["user_id"], event["channel_id"], event["subscribed"]) == ("cli/2", "b", False)
+    await seeds.user("cli/2", ["a\u0085", "apache/kafka"])
+    assert (await act("users", "subscriptions", "cli/2")).stdout == "apache/kafka\na\\x85\n"
+    assert printed(await act("users", "subscriptions", "cli/2", "--limit", "1", "--json"))["channels"] == [
+        "apache/kafka"
+    ]
+    event = await event_at(stack, (await act("users", "plan", "cli/2", "pro")).stdout.strip())
+    assert (event["user_id"], event["plan"]) == ("cli/2", "pro")
+    done = await act("users", "subscribe", "cli/2", "")
+    assert (done.returncode, done.stdout, "CHANNEL is empty" in done.stderr) == (2, "", True)
+
+
 async def test_a_user_is_rebuilt_and_erased(stack, api, seeds, act):
     """Erasing takes the name twice: without it nothing is sent."""
     await seeds.user("cli/1", [])

@@ -186,6 +186,17 @@ async def test_subscriptions_are_an_event_first(stack, http, codec, seeds: Seeds
     assert (rest["channels"], rest["next_cursor"]) == (["c"], None)
 
 
+@pytest.mark.parametrize(("method", "subscribed"), [("PUT", True), ("DELETE", False)])
+async def test_one_subscription_is_an_event(stack, http, codec, method: str, subscribed: bool) -> None:
+    """A channel of the path is subscribed to, or unsubscribed from, without the others; one that is too long is a 422."""
+    response = await http.request(method, "/api/users/su%2Fb/subscriptions/apache%2Fkafka")
+    assert response.status_code == 202
+    message = record_at(stack, response.json()["positions"][0])
+    event = codec.decode("feeds.subscription-changed", message.value())
+    assert (message.key(), event["channel_id"], event["subscribed"]) == (b"su/b", "apache/kafka", subscribed)
+    _problem(await http.request(method, f"/api/users/u/subscriptions/{'x' * 513}"), 422)
+
+
 @pytest.mark.parametrize("channels", [["a\u0000b"], [""], [f"c{n}" for n in range(1_001)], ["x" * 513]])
 async def test_subscriptions_are_bounded(http, channels: list[str]) -> None:
     """Control characters, empty and long ids, and more than 1,000 channels are a 422 that names the field."""
@@ -335,12 +346,19 @@ async def test_pending_is_the_formula_over_current_subscriptions(http, api: Api,
     document = (await http.get("/api/users/pen/pending")).json()
     assert (document["pending"], document["by_channel"]) == (13, {"p1": 10, "p2": 3, "p4": 0})
     assert (document["due"], document["trigger"], document["in_flight"]) == (False, None, False)
+    assert (document["waits_for"], document["due_at"]) == ("activity", None)
     now = NOW.fromtimestamp(api.clock() / 1000, NOW.tzinfo)
     await seeds.user("pen", [], last_active_at=now, last_clustered_at=now)
-    assert (await http.get("/api/users/pen/pending")).json()["due"] is False
+    document = (await http.get("/api/users/pen/pending")).json()
+    assert (document["due"], document["waits_for"], document["due_at"] > document["last_clustered_at"]) == (
+        False,
+        "time",
+        True,
+    )
     await seeds.channel("p2", 30)
     document = (await http.get("/api/users/pen/pending")).json()
     assert (document["due"], document["trigger"]) == (True, "novelty")
+    assert (document["waits_for"], document["due_at"]) == (None, None)
     # A skip a moment ago: its cooldown counts as that of a rebuild does.
     await seeds.run("UPDATE user_stats SET last_enqueued_at = $1 WHERE user_id = 'pen'", now)
     assert (await http.get("/api/users/pen/pending")).json()["due"] is False
@@ -358,8 +376,9 @@ async def test_pending_is_the_formula_over_current_subscriptions(http, api: Api,
         assert (document["due"], document["trigger"], document["changed"]) == (True, "novelty", True)
     await seeds.user("pen", [], in_flight="feeds.rebuild-requested/0/1", in_flight_until=now + timedelta(hours=1))
     document = (await http.get("/api/users/pen/pending")).json()
-    assert (document["due"], document["in_flight"]) == (False, True)
+    assert (document["due"], document["in_flight"], document["waits_for"]) == (False, True, "answer")
     assert document["last_clustered_at"].endswith("Z")
+    assert (await http.get("/api/users/unsubscribed/pending")).json()["waits_for"] == "subscription"
 
 
 async def test_clusters_are_conditional_and_earlier_versions_stay(http, seeds: Seeds) -> None:

@@ -28,7 +28,7 @@ from highwater.streams.settings import SETTINGS, Settings
 from tests import ROOT
 
 # The commit whose migrations and schemas tests/contract/last_release.json has.
-LAST_RELEASE = "94bb859"
+LAST_RELEASE = "1f759fc"
 # Those who store and decide before those who let clients in: what a new API writes is then read by nobody who is older.
 ORDER = ("sinks", "materializers", "workers", "worker", "api")
 READY_SECONDS_MAX = 240.0
