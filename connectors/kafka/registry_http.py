@@ -56,13 +56,18 @@ class RegistryConnection:
     """
 
     def __init__(self, access: RegistryAccess) -> None:
+        """Nothing is sent before the first request."""
         parts = urlsplit(access.url)
-        host, self._root = parts.hostname or "", parts.path.rstrip("/")
+        self._root = parts.path.rstrip("/")
         context = access.context()
+        try:
+            host, port = parts.hostname or "", parts.port
+        except ValueError as error:  # of an address that no setting has checked
+            raise UnavailableError(f"the schema registry does not answer: {error}") from error
         self._connection = (
-            HTTPConnection(host, parts.port, timeout=REQUEST_SECONDS)
+            HTTPConnection(host, port, timeout=REQUEST_SECONDS)
             if context is None
-            else HTTPSConnection(host, parts.port, timeout=REQUEST_SECONDS, context=context)
+            else HTTPSConnection(host, port, timeout=REQUEST_SECONDS, context=context)
         )
         self._headers = _headers(access)
 
