@@ -14,6 +14,12 @@ from functools import cache
 JOINERS = "\u200c\u200d"
 # Scripts written without spaces: Thai, Lao, Myanmar, Khmer, Japanese and Chinese.
 UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
+# Letters and marks of Chinese and Japanese, between which the end of a line is not a space; a hyphen that only divides a
+# word at the end of its line.
+_WIDE = r"[\u3000-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uff00-\uffef]"
+_LINE_END_WITHIN = re.compile(
+    rf"(?<={_WIDE})[ \t]*\n[ \t]*(?={_WIDE})|(?<=[^\W\d_])[\u2010\u00ad][ \t]*\n[ \t]*(?=[^\W\d_])"
+)
 # Letters of Thai and Lao that belong to the one before them, and to the one after them.
 _LETTERS_BEHIND = frozenset("\u0e30\u0e32\u0e33\u0e45\u0e46\u0eb0\u0eb2\u0eb3\u0ec6")
 _LETTERS_AHEAD = frozenset("\u0e40\u0e41\u0e42\u0e43\u0e44\u0ec0\u0ec1\u0ec2\u0ec3\u0ec4")
@@ -50,6 +56,13 @@ def cut_to(line: str, characters_max: int) -> str:
             cut -= 1
         head = line[:cut]
     return f"{head}\u2026"
+
+
+def unbroken(text: str) -> str:
+    """Return a text without the ends of its lines between letters of Chinese and Japanese and within divided words, where no
+    space was written.
+    """
+    return text if text.isascii() else _LINE_END_WITHIN.sub("", text)
 
 
 def width_of(text: str) -> int:

@@ -16,6 +16,7 @@ from highwater.api.command.command import FAILED, Command, CommandFailedError, j
 from highwater.api.command.connection import database, stack_settings
 from highwater.api.command.terminal import print_json, print_table, printable, progress, warn
 from highwater.api.command.times import TimeOption, at_ms
+from highwater.streams.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -176,8 +177,8 @@ def _print(document: dict[str, Any]) -> None:
     columns = ["answers", "without a source", "tokens", "USD"]
     print_table(columns, rows, right=columns[1:])
     click.echo(
-        f"\n{found['changed']:,} of {found['replayed']:,} answers change; {found['sources_lost']:,} citations lost,"
-        f" {found['sources_added']:,} added; {document['recorded']:,} queries are recorded"
+        f"\n{found['changed']:,} of {found['replayed']:,} answers change; {counted(found['sources_lost'], 'citation')} lost,"
+        f" {found['sources_added']:,} added; {counted(document['recorded'], 'query is', 'queries are')} recorded"
     )
 
 

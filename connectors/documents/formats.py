@@ -10,7 +10,7 @@ import io
 import logging
 import math
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from highwater.streams.documents.chunking import Block
@@ -20,13 +20,12 @@ from highwater.streams.documents.structure import (
     clean,
     csv_blocks,
     decoded,
-    html_blocks,
-    html_charset,
     markdown_blocks,
     plain_blocks,
     sized_blocks,
 )
 from highwater.streams.documents.tables import markdown_table
+from highwater.streams.documents.web_page import html_blocks, html_charset
 
 # Limit of an unpacked archive: a deck of 50 MB is mostly pictures, which hardly compress; tenfold growth is an attack.
 _UNPACKED_BYTES_MAX = 512 << 20
@@ -116,6 +115,8 @@ def _pptx(raw: bytes) -> list[Block]:
     try:
         with zipfile.ZipFile(io.BytesIO(raw)) as archive:
             unpacked = sum(entry.file_size for entry in archive.infolist())
+            folders = {name.partition("/")[0] for name in archive.namelist()}
+        _check(is_good="ppt" in folders, problem=_other_archive(folders))
         _check(
             is_good=unpacked <= _UNPACKED_BYTES_MAX,
             problem=f"unpacked it is larger than {_UNPACKED_BYTES_MAX >> 20} MiB",
@@ -125,6 +126,14 @@ def _pptx(raw: bytes) -> list[Block]:
         raise
     except Exception as error:
         raise UnreadableDocumentError(f"it is not a readable PPTX: {_line(error)}") from error
+
+
+def _other_archive(folders: Collection[str]) -> str:
+    """Return what an archive is that is not a PPTX, and what can be read instead."""
+    for folder, name, instead in (("word", "a Word document", "PDF"), ("xl", "an Excel workbook", "CSV")):
+        if folder in folders:
+            return f"it is {name}: save it as {instead}"
+    return "it is an archive and not a PPTX"
 
 
 def _slide(slide: Any) -> Iterator[Block]:
@@ -141,10 +150,9 @@ def _texts(shapes: Iterable[Any]) -> Iterator[str]:
     for shape in shapes:
         if shape.has_text_frame:
             # A field (slide number, date) is filled in when the deck is shown; its text here is a placeholder.
-            if shape.element.find(f".//{{{_DRAWING}}}fld") is None:
-                yield shape.text_frame.text
-            else:
-                yield "\n".join("".join(run.text for run in one.runs) for one in shape.text_frame.paragraphs)
+            has_field = shape.element.find(f".//{{{_DRAWING}}}fld") is not None
+            for one in shape.text_frame.paragraphs:
+                yield "".join(run.text for run in one.runs) if has_field else one.text
         elif getattr(shape, "has_table", False):
             yield _table([[cell.text for cell in row.cells] for row in shape.table.rows])
         elif hasattr(shape, "shapes"):

@@ -30,7 +30,7 @@ from highwater.connectors.retrieval.asked import QuestionVector
 from highwater.connectors.retrieval.context import ChunkContext
 from highwater.connectors.retrieval.insights import SHARE_MIN, InsightSearch
 from highwater.streams.clock import Clock, to_datetime
-from highwater.streams.documents.structure import UnreadableDocumentError, clean, markdown_blocks
+from highwater.streams.documents.structure import UnreadableDocumentError, decoded, markdown_blocks
 from highwater.streams.jobs.approval import is_approved
 from highwater.streams.jobs.args import GenerationArgs, parse_args
 from highwater.streams.jobs.decks import (
@@ -45,13 +45,13 @@ from highwater.streams.jobs.decks import (
     Passage,
     Planned,
     as_json,
-    is_cut,
     outline_of,
     outline_prompt,
     passages_of_blocks,
     passages_of_sections,
     read_outline,
     read_slide,
+    rejoined,
     slide_id,
     slide_prompt,
     slide_query,
@@ -64,7 +64,7 @@ from highwater.streams.jobs.local_deck import local_deck_answer
 from highwater.streams.jobs.progress import OUTLINE_READY, SLIDE_COMPLETED, SLIDE_STARTED, ProgressReport
 from highwater.streams.jobs.questions import normalised
 from highwater.streams.models.answers import UnusableAnswerError, clean_text, json_object_in
-from highwater.streams.queries.words import query_words
+from highwater.streams.queries.words import subject_words
 
 # The part of a job's documents that is read, from the beginning of each, which gives its subject: 1,000 pages of text,
 # which are searched for each slide in some 0.3 s.
@@ -228,8 +228,9 @@ class GenerationSteps:
         passages: list[Passage] = []
         for chunk in found:
             text, before = clean_text(chunk.content), passages[-1] if passages else None
-            if before and before.document == chunk.source_id and is_cut(before.text, text):
-                passages[-1] = replace(before, text=f"{before.text}\n{text}")
+            whole = rejoined(before.text, text) if before and before.document == chunk.source_id else None
+            if before and whole is not None:
+                passages[-1] = replace(before, text=whole)
                 continue
             name, heading = owned[chunk.source_id].file_name, clean_text(chunk.title or "")
             passages.append(Passage(chunk.source_id, text, heading, chunk.chunk_no, name))
@@ -240,7 +241,7 @@ class GenerationSteps:
         """Return the ingested texts that answer best, as for a query: chunks of open namespaces, and insights of the
         user's channels, or of all without any; none if nothing is near.
         """
-        asked, words = self._chunks.asked(query, Work(job.id, None)), query_words(query)
+        asked, words = self._chunks.asked(query, Work(job.id, None)), subject_words(query)
         found = await self._chunks.of_query(asked, words, limit=_INGESTED_MAX, as_of_ms=self._clock())
         passages = await self._of_insights(job, query, words, asked)
         characters_max -= sum(len(one.text) for one in passages)
@@ -283,14 +284,14 @@ class GenerationSteps:
 
     async def _read(self, blob: blobs.Blob, bytes_max: int) -> list[Passage]:
         """Return the text of a document, from its beginning."""
-        if blob.media_type.partition(";")[0].strip().lower() in _PLAIN:
-            raw = bytearray()
-            async for part in blobs.read(self._pool, blob):
-                raw += part
-                if len(raw) >= bytes_max:
-                    break
-            return await asyncio.to_thread(_of_text, blob, bytes(raw[:bytes_max]))
         try:
+            if blob.media_type.partition(";")[0].strip().lower() in _PLAIN:
+                raw = bytearray()
+                async for part in blobs.read(self._pool, blob):
+                    raw += part
+                    if len(raw) >= bytes_max:
+                        break
+                return await asyncio.to_thread(_of_text, blob, bytes(raw[:bytes_max]))
             chunked = await self._reader.read(blobs.read(self._pool, blob), blob.media_type)
         except UnreadableDocumentError as error:
             raise JobFailedError(f"the source document {blob.sha256} cannot be read: {error}") from error
@@ -311,8 +312,11 @@ def _sections(chunked: Chunked, bytes_max: int) -> Iterator[tuple[str, str]]:
 
 
 def _of_text(blob: blobs.Blob, raw: bytes) -> list[Passage]:
-    text = clean(clean_text(raw.decode("utf-8", "replace")))
-    return passages_of_blocks(blob.sha256, markdown_blocks(text), name=blob.file_name)
+    text = decoded(raw, is_cut=len(raw) < blob.size_bytes)
+    passages = passages_of_blocks(blob.sha256, markdown_blocks(text), name=blob.file_name)
+    if not passages:
+        raise UnreadableDocumentError("it has no text")
+    return passages
 
 
 def _checkpoint(outline: Outline, slides: Sequence[Any]) -> dict[str, Any]:

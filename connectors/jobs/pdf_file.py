@@ -14,7 +14,7 @@ from reportlab.pdfgen.canvas import Canvas
 
 from highwater.connectors.jobs.fonts import language_of
 from highwater.connectors.jobs.pdf_text import TextWriter
-from highwater.connectors.jobs.pictures import check_logo
+from highwater.connectors.jobs.pictures import check_logo, plate_of
 from highwater.streams.jobs.bidi import base_level, levels_of
 from highwater.streams.jobs.layout import (
     BAND_WIDTH,
@@ -26,6 +26,7 @@ from highwater.streams.jobs.layout import (
     INDENT,
     INK,
     LEADING,
+    LOGO_PLATE_EDGE,
     LOGO_TOP,
     MARGIN,
     NUMBER_SIZE,
@@ -99,6 +100,7 @@ class _Pages:
         if theme.logo is not None:
             size = logo_size(*check_logo(theme.logo))
             self._logo = ImageReader(io.BytesIO(theme.logo)), *size
+            self._plates = tuple(plate_of(theme.logo, *colours) for colours in theme.plates)
 
     def add_title(self, page: Page) -> None:
         """Add the first page."""
@@ -107,7 +109,7 @@ class _Pages:
         self._fill(self._theme.on_primary)
         height = len(page.title_lines) * page.title_size * LEADING
         self._lines((PAGE_HEIGHT - height) / 2, page.title_lines, page.title_size)
-        self._add_logo()
+        self._add_logo(is_title=True)
 
     def add(self, page: Page, number: int) -> None:
         """Add a page of a slide; `number` of all pages."""
@@ -121,7 +123,7 @@ class _Pages:
         if page.table is not None:
             self._add_table(page, page.table, top, PAGE_HEIGHT - BODY_BOTTOM - top)
         self._add_foot(page, number)
-        self._add_logo()
+        self._add_logo(is_title=False)
 
     def _add_foot(self, page: Page, number: int) -> None:
         """Add sources and numbers: drawn after the text, so that readers of the file find them there."""
@@ -132,10 +134,14 @@ class _Pages:
         self._text_before(right, base, str(number), NUMBER_SIZE)
         self._lines(FOOT_TOP, page.foot, FOOT_SIZE)
 
-    def _add_logo(self) -> None:
+    def _add_logo(self, *, is_title: bool) -> None:
         if self._logo is not None:
             logo, width, height = self._logo
             left, base = PAGE_WIDTH - MARGIN - width, PAGE_HEIGHT - LOGO_TOP - height
+            plate = self._plates[0 if is_title else 1]
+            if plate is not None:
+                edge = LOGO_PLATE_EDGE
+                self._box(left - edge, LOGO_TOP - edge, width + 2 * edge, height + 2 * edge, plate)
             self._canvas.drawImage(logo, left, base, width, height, mask="auto")
 
     def _add_paragraph(self, paragraph: Paragraph, top: float, size: float) -> float:

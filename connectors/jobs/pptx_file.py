@@ -18,12 +18,13 @@ from pptx.chart.data import CategoryChartData
 from pptx.dml.color import RGBColor
 from pptx.enum.chart import XL_CHART_TYPE, XL_LEGEND_POSITION
 from pptx.enum.dml import MSO_THEME_COLOR
+from pptx.enum.shapes import MSO_SHAPE
 from pptx.enum.text import MSO_AUTO_SIZE, PP_ALIGN
 from pptx.opc.constants import RELATIONSHIP_TYPE
 from pptx.oxml import parse_xml
 from pptx.util import Pt
 
-from highwater.connectors.jobs.pictures import check_logo
+from highwater.connectors.jobs.pictures import check_logo, plate_of
 from highwater.streams.jobs.bidi import base_level
 from highwater.streams.jobs.layout import (
     BAND_WIDTH,
@@ -32,6 +33,7 @@ from highwater.streams.jobs.layout import (
     FAINT,
     FOOT_SIZE,
     FOOT_TOP,
+    LOGO_PLATE_EDGE,
     LOGO_TOP,
     MARGIN,
     NUMBER_SIZE,
@@ -67,11 +69,12 @@ _NAMES = 'xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main" xmlns:
 
 
 class _Logo(NamedTuple):
-    """A picture and the size that it is drawn in."""
+    """A picture, the size that it is drawn in, and the colours behind it on the title page and on the others."""
 
     content: bytes
     width: Pt
     height: Pt
+    plates: tuple[str | None, ...]
 
 
 def write_pptx(deck: Deck, theme: Theme = Theme()) -> bytes:  # noqa: B008 (it cannot be changed)
@@ -80,7 +83,7 @@ def write_pptx(deck: Deck, theme: Theme = Theme()) -> bytes:  # noqa: B008 (it c
     Raises:
         UnreadableLogoError: the logo is not a picture.
     """
-    logo = None if theme.logo is None else _Logo(theme.logo, *map(Pt, logo_size(*check_logo(theme.logo))))
+    logo = _logo_of(theme)
     file = Presentation()
     file.slide_width, file.slide_height = Pt(PAGE_WIDTH), Pt(PAGE_HEIGHT)
     _dress(file, theme)
@@ -93,6 +96,13 @@ def write_pptx(deck: Deck, theme: Theme = Theme()) -> bytes:  # noqa: B008 (it c
     out = io.BytesIO()
     file.save(out)
     return _dateless(out)
+
+
+def _logo_of(theme: Theme) -> _Logo | None:
+    if theme.logo is None:
+        return None
+    width, height = map(Pt, logo_size(*check_logo(theme.logo)))
+    return _Logo(theme.logo, width, height, tuple(plate_of(theme.logo, *colours) for colours in theme.plates))
 
 
 def _describe(file: Any, title: str) -> None:
@@ -123,7 +133,7 @@ def _add_title(file: Any, page: Page, theme: Theme, logo: _Logo | None) -> None:
     slide.background.fill.fore_color.theme_color = MSO_THEME_COLOR.ACCENT_1
     font = _write_title(slide, page.title, page.title_size, PAGE_HEIGHT - 2 * TITLE_TOP)
     font.color.rgb = _colour(theme.on_primary)
-    _add_logo(slide, logo)
+    _add_logo(slide, logo, is_title=True)
 
 
 def _write_title(slide: Any, text: str, size: float, height: float) -> Any:
@@ -151,7 +161,7 @@ def _add(file: Any, page: Page, notes: str, logo: _Logo | None) -> None:
         _add_table(slide, page, height)
     _add_line(slide, MARGIN, FOOT_TOP, TEXT_WIDTH - 60, "\n".join(page.foot), FOOT_SIZE)
     _add_number(slide)
-    _add_logo(slide, logo)
+    _add_logo(slide, logo, is_title=False)
     if notes:
         slide.notes_slide.notes_text_frame.text = notes
 
@@ -242,9 +252,19 @@ def _colour(name: str) -> Any:
     return RGBColor.from_string(name)  # type: ignore[no-untyped-call]
 
 
-def _add_logo(slide: Any, logo: _Logo | None) -> None:
+def _add_logo(slide: Any, logo: _Logo | None, *, is_title: bool) -> None:
     if logo is not None:
         left = Pt(PAGE_WIDTH - MARGIN) - logo.width
+        plate = logo.plates[0 if is_title else 1]
+        if plate is not None:
+            edge = Pt(LOGO_PLATE_EDGE)
+            size = (logo.width + 2 * edge, logo.height + 2 * edge)
+            shape = slide.shapes.add_shape(MSO_SHAPE.RECTANGLE, left - edge, Pt(LOGO_TOP) - edge, *size)
+            shape.name = "Behind the logo"
+            shape.fill.solid()
+            shape.fill.fore_color.rgb = _colour(plate)
+            shape.line.fill.background()
+            shape.shadow.inherit = False
         picture = slide.shapes.add_picture(io.BytesIO(logo.content), left, Pt(LOGO_TOP), logo.width, logo.height)
         picture.name = "Logo"
 

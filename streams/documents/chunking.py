@@ -2,7 +2,7 @@
 
 Invariant: every word of a document is in exactly one chunk or in titles above chunks, in order, and the same document
 gives the same chunks, since a chunk is identified by its number. A chunk never crosses a heading: its title is its
-subject.
+subject. Only the header of a table is repeated, in each chunk that the table continues in: rows mean nothing without it.
 
 The token count is an argument. A count must be 0 only for the empty text, must not fall when a text grows, and two
 texts together must never count more than separately.
@@ -35,6 +35,9 @@ _CUTS = (
     # others.
     re.compile(r"[.!?…]{1,4}[\"'”’»)\]]{0,4}\s+|[。！？]"),  # noqa: RUF001 (East Asian texts end their sentences so)
 )
+# The header of a table in Markdown. One of more than this share of a chunk is not repeated.
+_TABLE_HEADER = re.compile(r"[ \t]*\|[^\n]*\n[ \t]*\|(?:[ \t]*:?-+:?[ \t]*\|)+[ \t]*\n")
+_HEADER_SHARE_MAX = 0.25
 _WORDS = re.compile(r"\s*\S+\s*|\s+")
 
 
@@ -133,16 +136,28 @@ def _packed(texts: Iterable[str], count: Count, tokens_max: int) -> Iterator[str
     held: list[str] = []
     tokens = 0
     for text in texts:
-        parts = [(part, count(part)) for part in divided(text, count, tokens_max)]
+        header = table_header(text)
+        header_tokens = count(header)
+        if header_tokens > _HEADER_SHARE_MAX * tokens_max:
+            header, header_tokens = "", 0
+        parts = [(part, count(part)) for part in divided(text, count, tokens_max - header_tokens)]
         for place, (part, cost) in enumerate(parts):
             # Parts of one text are joined unchanged; only the first is separated from the text before.
             gap = (_BETWEEN, between) if place == 0 and held else ("", 0)
             if held and tokens + gap[1] + cost > tokens_max:
                 yield "".join(held)
                 held, tokens, gap = [], 0, ("", 0)
+                if header and place:
+                    held, tokens = [header], header_tokens
             held += [gap[0], part]
             tokens += gap[1] + cost
     yield "".join(held)
+
+
+def table_header(text: str) -> str:
+    """Return the lines of a text that are the header of a table in Markdown; "" if it does not begin with one."""
+    found = _TABLE_HEADER.match(text)
+    return "" if found is None else found[0]
 
 
 def divided(text: str, count: Count, tokens_max: int) -> Iterator[str]:

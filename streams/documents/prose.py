@@ -8,8 +8,10 @@ otherwise each line is one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
+
+from highwater.streams.letters import unbroken
 
 # Nobody reads more columns or rows on a page; of a larger table the beginning is used.
 COLUMNS_MAX, ROWS_MAX = 8, 12
@@ -26,13 +28,17 @@ _CLOSING = "」』）)]"  # noqa: RUF001 - as above
 _PHRASES_CHARACTERS = 80
 # Abbreviations that end with a dot but no sentence.
 _ABBREVIATIONS = frozenset(
-    "e.g i.e etc vs cf approx fig eq sec ch vol pp dr mr mrs ms prof st jr sr inc ltd co u.s z.b d.h bzw ca vgl nr".split()  # noqa: SIM905
+    "e.g i.e eg ie etc vs cf approx fig eq sec ch vol pp dr mr mrs ms prof st jr sr inc ltd co u.s z.b d.h bzw ca vgl nr".split()  # noqa: SIM905
 )
+# A remark in brackets before the sentence that it belongs to, also after its term: "dyndep: (Available since 1.10.) Used".
+_REMARK = re.compile(r"\s*(?:[^\s:][^:\n]{0,38}:\s)?\([^()]{1,80}\)")
 _LAST_WORD = re.compile(r"[\w.]+$")
 _NEXT = re.compile(r"\s*(\S)")
 # No abbreviation is longer: earlier text is not read, or a long text would take quadratic time.
 _WORD_CHARACTERS = 40
 _LIST_MARK = re.compile(r"\s*(?:[-*+•]|\d{1,3}[.)])\s+(?:\[[ xX]\]\s+)?")
+# A line that describes an option of a command: `-o, --output=FILE output file`.
+_OPTION = re.compile(r"\s*(?:-\w, --?\w|--\w[\w-]*[=\s]\s*\S)")
 _HEADING_MARK = re.compile(r" {0,3}#{1,6}(?:\s|$)")
 _FENCE = re.compile(r"\s*(?:`{3,}|~{3,})")
 _ROW = re.compile(r"\s*\|.*\|\s*")
@@ -42,12 +48,14 @@ _THEMATIC_BREAK = re.compile(r"\s*(?:[-*_]\s*){3,}")
 
 _IMAGE = re.compile(r"!\[([^\]]{0,300})\]\([^)\s]{0,2000}[^)]{0,300}\)")
 _LINK = re.compile(r"\[([^\]]{1,300})\](?:\([^)\s]{0,2000}[^)]{0,300}\)|\[[^\]]{0,100}\])")
+# A link to another place of the same site is no statement.
+_POINTER = re.compile(r"\[[^\]]{1,300}\]\((?![a-z]+:)[^)\s]{1,2000}\)\s*")
 # Code, and an escaped mark (CommonMark 2.4).
 _CODE = re.compile(r"(`{1,3})(?!`)([^`]{1,300})\1|\\([\\`*_{}\[\]()#+.!|<>~-])")
 # Around the number of a piece of code while marks are removed: private characters, which no text has a use for.
 _BEGIN, _END = "\ue000", "\ue001"
 _CODE_PLACE = re.compile(f"{_BEGIN}([0-9]+){_END}")
-_STRONG = re.compile(r"(?<!\w)(\*\*|__)(?=\S)([^*]{1,400}?)(?<=\S)\1(?!\w)")
+_STRONG = re.compile(r"(?<![^\W_])(\*\*|__)(?=\S)([^*]{1,400}?)(?<=\S)\1(?![^\W_])")
 _EMPHASIS = re.compile(r"(?<![\w*])([*_])(?=[^\s*_])([^*_]{1,400}?)(?<=\S)\1(?![\w*])")
 # A bold heading at the beginning of a paragraph: "**Latency.** Batches linger".
 _RUN_IN = re.compile(r"\A\s*(\*\*|__)([^*_\n]{2,100}?)(?:[.:]\1|\1:)\s+(?=\S)")
@@ -81,7 +89,12 @@ def sentences_of(text: str) -> list[str]:
     """Return the sentences of a text in Markdown or plain text, in order. A list item is at least one; a line break
     alone does not end one, nor does a mark in code: `println!` is not an exclamation.
     """
-    return [sentence for part in _parts(text) for sentence in _sentences(_RUN_IN.sub(r"\2: ", part))]
+    return [sentence for paragraph in paragraphs_of(text) for sentence in paragraph]
+
+
+def paragraphs_of(text: str) -> list[list[str]]:
+    """Return the sentences of each paragraph and list item."""
+    return [list(_sentences(_RUN_IN.sub(r"\2: ", part))) for part in _parts(text)]
 
 
 def _sentences(part: str) -> Iterator[str]:
@@ -102,7 +115,7 @@ def _without_marks(text: str) -> tuple[str, list[str]]:
     text = _LINK.sub(r"\1", text)
     text = _TAG.sub("", _ADDRESS.sub(r"\1", text))
     text = _STRONG.sub(r"\2", text)
-    return " ".join(_EMPHASIS.sub(r"\2", text).split()), codes
+    return " ".join(unbroken(_EMPHASIS.sub(r"\2", text)).split()), codes
 
 
 def _restored(text: str, codes: list[str]) -> str:
@@ -114,6 +127,33 @@ def tables_of(text: str) -> list[Table]:
     return [table for rows in _table_lines(text) if (table := _table(rows)) is not None]
 
 
+def row_text(header: Sequence[str], row: Sequence[str]) -> str:
+    """Return a row of a table as a line, each cell after the name of its column: `small: Before (s) 0.9, After (s) 0.1`."""
+    first, cells = row[0], row[1:]
+    named = [(name, cell) for name, cell in zip(header[1:], cells, strict=False) if cell]
+    told = ", ".join(cell if len(cells) == 1 and not cell[0].isdigit() else _named(name, cell) for name, cell in named)
+    return f"{first}: {told}" if first and told else first or told
+
+
+def _named(name: str, cell: str) -> str:
+    if not name:
+        return cell
+    return f"{name} {cell}" if cell[0].isdigit() else f"{name}: {cell}"
+
+
+def table_lines(lines: Sequence[str]) -> list[str]:
+    """Return the rows of a table in Markdown as lines without marks; the cells of one without a header stand side by side."""
+    if len(lines) < 3 or _RULE.fullmatch(lines[1]) is None:
+        return [" \u00b7 ".join(_cells_of(line)) for line in lines]
+    header, *rows = (_cells_of(line) for line in (lines[0], *lines[2:]))
+    return [row_text(header, row) for row in rows]
+
+
+def _cells_of(line: str) -> list[str]:
+    inner = line.strip().removeprefix("|").removesuffix("|")
+    return [unmarked(cell.replace("\\|", "|")) for cell in re.split(r"(?<!\\)\|", inner)]
+
+
 def _parts(text: str) -> Iterator[str]:
     """Yield paragraphs and list items."""
     held: list[str] = []
@@ -123,9 +163,11 @@ def _parts(text: str) -> Iterator[str]:
         is_none = is_code or is_fence or _is_no_prose(line)
         is_code ^= is_fence
         mark = None if is_none else _LIST_MARK.match(line)
-        if held and (is_none or mark is not None):
+        if held and (is_none or mark is not None or _OPTION.match(line)):
             yield "\n".join(held)
             held = []
+        if mark is not None and _POINTER.fullmatch(line, mark.end()):
+            continue
         if not is_none:
             held.append(_QUOTE_MARK.sub("", line) if mark is None else line[mark.end() :])
 
@@ -145,7 +187,7 @@ def _cut(text: str) -> Iterator[str]:
             # A quotation that continues after its last mark: 「そうです。」と言った。
             if end[0][-1] in _CLOSING and text[end.end() : end.end() + 1].isalpha():
                 continue
-        elif not _is_end(text, end.start(), end.end()):
+        elif not _is_end(text, end.start(), end.end()) or _REMARK.fullmatch(text, start, end.end()):
             continue
         yield from _phrases(text[start : end.end()].strip())
         start = end.end()
@@ -210,8 +252,7 @@ def _table(lines: list[str]) -> Table | None:
 
 
 def _cells(line: str) -> list[str]:
-    inner = line.strip().removeprefix("|").removesuffix("|")
-    return [_short(unmarked(cell.replace("\\|", "|"))) for cell in re.split(r"(?<!\\)\|", inner)]
+    return list(map(_short, _cells_of(line)))
 
 
 def _short(cell: str) -> str:

@@ -46,13 +46,21 @@ def csv_block(text: str) -> Block | None:
         return None
     if len(rows) < 2 or min(len(row) for row in rows[:2]) < 2:
         return None
-    return Block(markdown_table(rows))
+    return Block(markdown_table([_within(row, len(rows[0])) for row in rows]))
+
+
+def _within(row: Sequence[str], width: int) -> Sequence[str]:
+    """Return a row whose values beyond the header are in its last column: a text with unquoted separators."""
+    return row if len(row) <= width else [*row[: width - 1], ", ".join(row[width - 1 :])]
 
 
 def _columns(lines: Sequence[str], delimiter: str) -> int:
-    """Return the number of columns if the first lines are separated by this; 1 if their numbers of values differ."""
-    counts = {len(row) for row in islice(csv.reader(lines, delimiter=delimiter), _LINES_TRIED) if row}
-    return counts.pop() if len(counts) == 1 else 1
+    """Return the number of columns of the header if most of the first lines are separated by this, else 1. A line may
+    end before its last, empty values.
+    """
+    counts = [len(row) for row in islice(csv.reader(lines, delimiter=delimiter), _LINES_TRIED) if row]
+    is_table = 2 * sum(1 < count <= counts[0] for count in counts) > len(counts)
+    return counts[0] if is_table else 1
 
 
 class HtmlTable:

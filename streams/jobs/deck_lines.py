@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from highwater.streams.documents.prose import Table
+from highwater.streams.documents.prose import Table, row_text
 from highwater.streams.letters import cut_to, is_mark, runs_in, width_of, without_ending
 
 # Bullets that fill a slide.
@@ -32,6 +32,8 @@ _LEANING = re.compile(
     r"|before|a result|such)|on the other hand|one other thing|other)\b",
     re.IGNORECASE,
 )
+# A subject that the sentence before it has named.
+_PRONOUN = re.compile(r"(?:it|its|they|their|he|she|this|these)\b", re.IGNORECASE)
 _LEANING_ON = re.compile(
     r"(?:\b(?:e\.g|i\.e|etc|like this|like that|as follows|for example|for instance)|:)\W*\Z", re.IGNORECASE
 )
@@ -41,6 +43,8 @@ _SUBORDINATE = re.compile(
 )
 # Addresses, which are useless on a slide; `name at host.org` hides one from robots.
 _ADDRESS = re.compile(r"(?:https?://|www\.)\S+|[\w.+-]{1,64}(?:@|\sat\s)(?:[\w-]{1,64}\.){1,8}\w{2,20}")
+# More than this share of a line says where a thing is rather than what it is.
+_ADDRESS_SHARE_MAX = 0.33
 _EMPTY_BRACKETS = re.compile(r"\(\s*\)|\[\s*\]")
 # A line of a list of references, and a sentence that only refers elsewhere.
 _REFERENCE = re.compile(r"\[\w{1,20}\]\s")
@@ -53,6 +57,27 @@ _APPARATUS = frozenset(
         *("acknowledgments", "inhalt", "inhaltsverzeichnis", "literatur", "literaturverzeichnis", "sommaire"),
         *("table des matières", "références", "bibliographie", "índice", "referencias", "bibliografía"),
         *("содержание", "оглавление", "литература", "список литературы", "目录", "目次", "参考文献"),
+        *("copying", "copying information", "how to apply these terms", "contents of this page", "navigation"),
+        *("agenda", "thank you", "thanks", "questions", "any questions", "q&a", "vielen dank", "fragen", "merci"),
+    )
+)
+# The name of a licence as a heading: "GNU Free Documentation License", "The MIT License (MIT)".
+_LICENCE = re.compile(r"(?:[\w.()-]+ ){1,5}licen[cs]e(?: [\w.()]+){0,2}", re.IGNORECASE)
+# Sections that say what a document is about, by their headings.
+_INTRODUCTIONS = frozenset(
+    (
+        *("introduction", "overview", "about", "abstract", "summary", "description", "einleitung", "einführung"),
+        *(
+            "überblick",
+            "zusammenfassung",
+            "beschreibung",
+            "présentation",
+            "résumé",
+            "introducción",
+            "resumen",
+            "introduzione",
+        ),
+        *("introdução", "введение", "обзор", "简介", "概述", "引言", "はじめに", "概要", "序論", "소개", "개요"),
     )
 )
 # Lines about the rights to a document.
@@ -83,13 +108,16 @@ _TERM = re.compile(r"([^\s:.][^:]{0,38}):\s")
 _OF_FORMULA = "=+*|)]},;:\u00b7&^~<>\u2264\u2265"
 # Marks of programs, and their share of the characters of a line that is one; an empty call in prose has two.
 _CODE_MARK, _CODE_SHARE_MAX = re.compile(r"[{};=<>$\\]|\((?!\w)|\[\W|::|->|//|#!?\["), 0.06
+_PROMPT = re.compile(r"(?:[$%#]|>>>|C:\\\S*>)\s\S")
+_PROTOTYPE = re.compile(r"\w \*{0,2}\w{1,80} ?\([^)]{0,200}\b(?:char|const|int|size_t|struct|unsigned|void)\b")
 # A line of fewer words is a name or a call, not a statement.
 _WORDS_MIN = 4
 # A line of fewer letters is a number, a mark or a name.
 _LETTERS_MIN, _LETTERS_SHARE_MIN = 10, 0.4
 # Numbers before headings: `1.`, `2.3`, `IV.`
 _HEADING_NUMBER = re.compile(
-    r"^(?:(?:chapter|section|part|appendix)\s+(?:\d+|[IVXA-H]+)[.:]|\d+(?:\.\d+)*[.)]?|[IVX]+\.)\s+(?=\S)",
+    r"^(?:(?:chapter|section|part)\s+(?:\d+|[IVXA-H]+)[.:]|appendix\s+(?:\d+|[IVXA-H]+)[.:]?|[A-H](?:\.\d+)+[.)]?"
+    r"|\d+(?:\.\d+)*[.)]?|[IVX]+\.)\s+(?=\S)",
     re.IGNORECASE,
 )
 
@@ -101,6 +129,7 @@ def says_something(text: str) -> bool:
     return (
         (len(text) if text.isascii() else width_of(text)) >= SENTENCE_CHARACTERS_MIN
         and addresses < 2
+        and len(text) - len(bare) < _ADDRESS_SHARE_MAX * len(text)
         and letters >= max(_LETTERS_MIN, _LETTERS_SHARE_MIN * len(bare.replace(" ", "")))
         and not _REFERENCE.match(text)
         and not _POINTER.fullmatch(text)
@@ -118,13 +147,19 @@ def _is_spaced(text: str) -> bool:
 
 
 def _is_code(text: str) -> bool:
-    """Return whether a line has the marks of a program."""
-    return len(_CODE_MARK.findall(text)) > _CODE_SHARE_MAX * len(text)
+    """Return whether a line has the marks of a program, begins as a command in a terminal does, or declares a function."""
+    is_code = _PROMPT.match(text) is not None or _PROTOTYPE.search(text) is not None
+    return is_code or len(_CODE_MARK.findall(text)) > _CODE_SHARE_MAX * len(text)
 
 
 def depends(text: str) -> bool:
     """Return whether a line says little without the one before or after it."""
     return _LEANING.match(text) is not None or _LEANING_ON.search(text) is not None
+
+
+def continues(text: str) -> bool:
+    """Return whether a line is clear behind the one before it, whose subject it has as a pronoun."""
+    return _PRONOUN.match(text) is not None and _LEANING_ON.search(text) is None
 
 
 def is_subordinate(text: str) -> bool:
@@ -148,33 +183,27 @@ def term_of(text: str) -> str | None:
 
 def is_apparatus(heading: str) -> bool:
     """Return whether a section is about the document rather than its subject, by its heading."""
-    return heading_of(heading, SENTENCE_CHARACTERS_MAX).casefold() in _APPARATUS
+    bare = heading_of(heading, SENTENCE_CHARACTERS_MAX)
+    return bare.rstrip("!?").casefold() in _APPARATUS or _LICENCE.fullmatch(bare) is not None
+
+
+def is_introduction(heading: str) -> bool:
+    """Return whether a section says what its document is about, by its heading."""
+    return heading_of(heading, SENTENCE_CHARACTERS_MAX).casefold() in _INTRODUCTIONS
 
 
 def rows_of(table: Table) -> list[str]:
     """Return the first rows of a table as lines, each cell after its header; none of a table with a row too long for a
     line.
     """
-    lines = []
-    for first, *cells in table.rows[:BULLETS]:
-        named = [(name, cell) for name, cell in zip(table.header[1:], cells, strict=True) if cell]
-        told = ", ".join(
-            cell if len(cells) == 1 and not cell[0].isdigit() else _named(name, cell) for name, cell in named
-        )
-        lines.append(f"{first}: {told}" if first else told)
+    lines = [row_text(table.header, row) for row in table.rows[:BULLETS]]
     return lines if all(len(line) <= SENTENCE_CHARACTERS_MAX for line in lines) else []
-
-
-def _named(name: str, cell: str) -> str:
-    if not name:
-        return cell
-    return f"{name} {cell}" if cell[0].isdigit() else f"{name}: {cell}"
 
 
 def heading_of(text: str, characters_max: int) -> str:
     """Return a heading without its number and addresses."""
     bare = _EMPTY_BRACKETS.sub("", _ADDRESS.sub("", _HEADING_NUMBER.sub("", text)))
-    return cut_line(bare.rstrip(" .:"), characters_max) or cut_line(text, characters_max)
+    return cut_line(bare.rstrip(" .:\u3002"), characters_max) or cut_line(text, characters_max)
 
 
 def is_marked(text: str) -> bool:

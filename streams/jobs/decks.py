@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 
 from highwater.schemas.errors import HighwaterError
-from highwater.streams.documents.chunking import Block
+from highwater.streams.documents.chunking import Block, table_header
 from highwater.streams.documents.prose import COLUMNS_MAX, ROWS_MAX, unmarked
 from highwater.streams.letters import runs_in, without_ending
 
@@ -325,8 +325,8 @@ def _joined(sections: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """
     held: tuple[str, str] | None = None
     for heading, text in sections:
-        if held is not None and held[0] == heading and is_cut(held[1], text):
-            held = heading, f"{held[1]}\n{text}"
+        if held is not None and held[0] == heading and (whole := rejoined(held[1], text)) is not None:
+            held = heading, whole
             continue
         if held is not None:
             yield held
@@ -335,12 +335,20 @@ def _joined(sections: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
         yield held
 
 
-def is_cut(before: str, text: str) -> bool:
-    """Return whether a text begins with rows of the table, or with lines of the code, with which the text before it ends."""
+def rejoined(before: str, text: str) -> str | None:
+    """Return a table or code that was cut as one; None if a text does not continue the one before it.
+
+    The header of a table is repeated in each of its parts.
+    """
     if _ends_in_code(before):
-        return True
-    ends_with_row = before.rpartition("\n")[2].lstrip().startswith("|")
-    return ends_with_row and text.startswith("|") and not _TABLE_BEGINS.match(text)
+        return f"{before}\n{text}"
+    if not before.rpartition("\n")[2].lstrip().startswith("|"):
+        return None
+    header = table_header(text)
+    if header:
+        table = before[before.rfind("\n\n") + 2 if "\n\n" in before else 0 :]
+        return f"{before}\n{text.removeprefix(header)}" if table.startswith(header) else None
+    return f"{before}\n{text}" if text.startswith("|") and not _TABLE_BEGINS.match(text) else None
 
 
 def _ends_in_code(text: str) -> bool:

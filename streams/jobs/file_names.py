@@ -55,7 +55,12 @@ def media_type_of(name: str) -> str | None:
 
 def name_of_title(title: str, extension: str) -> str:
     """Return the name of a file with a title; `extension` without the dot."""
-    kept = " ".join(_NOT_IN_NAMES.sub(" ", title).split())[:_TITLE_CHARACTERS_MAX].strip(" .")
+    kept = " ".join(_NOT_IN_NAMES.sub(" ", title).split())
+    if len(kept) > _TITLE_CHARACTERS_MAX:
+        # Up to a word; a script without spaces is cut where it is.
+        whole = kept[: _TITLE_CHARACTERS_MAX + 1].rpartition(" ")[0]
+        kept = whole or kept[:_TITLE_CHARACTERS_MAX]
+    kept = kept.strip(" .,;:")
     return f"{kept or 'presentation'}.{extension}"
 
 

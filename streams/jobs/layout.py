@@ -17,6 +17,8 @@ from highwater.streams.jobs.letters import letters_of, pieces_of
 
 # Pixels of a logo: a picture of a few bytes may unpack to gigabytes.
 LOGO_PIXELS_MAX = 16_000_000
+# The mark of a source after a point.
+_MARK = re.compile(r"\[\d+\]")
 # (text, size) -> width, both in points of 1/72 inch.
 Measure = Callable[[str, float], float]
 
@@ -37,6 +39,8 @@ CELL_PADDING, COLUMN_WIDTH_MIN = 6.0, 60.0
 # Nearly black and grey on white, for printing.
 INK, FAINT = "1C2129", "737A85"
 # A band in the accent colour at the left edge of each page, and the logo at the top right.
+# Around a logo that has a colour behind it.
+LOGO_PLATE_EDGE = 5.0
 BAND_WIDTH, LOGO_HEIGHT, LOGO_WIDTH_MAX, LOGO_TOP = 10.0, 26.0, 120.0, 12.0
 # 14 points are the smallest that can be read from the back of a room; a title stands out from 20 on.
 TITLE_SIZES = (32.0, 28.0, 24.0, 20.0)
@@ -133,6 +137,11 @@ class Theme:
     primary: str = "1F3A5F"
     accent: str = "C8641B"
     logo: bytes | None = None
+
+    @property
+    def plates(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """Return the colour of the title page and that of the others, each with colours for what cannot be seen on it."""
+        return (self.primary, ("FFFFFF", "000000")), ("FFFFFF", (self.primary, "000000"))
 
     @property
     def on_primary(self) -> str:
@@ -349,10 +358,21 @@ def _title_lines(title: str, measure: Measure) -> tuple[float, tuple[str, ...]]:
 
 def _fit(points: Sequence[str], measure: Measure, height: float) -> tuple[list[tuple[Paragraph, ...]], float]:
     for size in BODY_SIZES:
-        paragraphs = [Paragraph(tuple(wrap(point, size, TEXT_WIDTH - INDENT, measure))) for point in points]
+        paragraphs = [Paragraph(tuple(_lines(point, size, measure))) for point in points]
         if _height(paragraphs, size) <= height:
             return [tuple(paragraphs)], size
     return list(_pages(paragraphs, size, height)), size
+
+
+def _lines(point: str, size: float, measure: Measure) -> list[str]:
+    """Return the lines of a point; the mark of its source is not alone on the last."""
+    width = TEXT_WIDTH - INDENT
+    lines = wrap(point, size, width, measure)
+    if len(lines) > 1 and _MARK.fullmatch(lines[-1]):
+        *rest, last = pieces_of(lines[-2])
+        if rest and measure(last + lines[-1], size) <= width:
+            lines[-2:] = ["".join(rest), last + lines[-1]]
+    return lines
 
 
 def _height(paragraphs: Sequence[Paragraph], size: float) -> float:

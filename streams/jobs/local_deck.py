@@ -23,10 +23,12 @@ from highwater.streams.documents.prose import Table, sentences_of, tables_of
 from highwater.streams.jobs.deck_lines import (
     BULLETS,
     clause,
+    continues,
     cut_line,
     depends,
     heading_of,
     is_apparatus,
+    is_introduction,
     is_marked,
     is_subordinate,
     rows_of,
@@ -176,11 +178,12 @@ def _sections(arguments: Mapping[str, Any]) -> list[_Part]:
         part.tables += [(table, place - 1) for table in tables]
     if any(says_something(line.text) for part in parts for line in part.lines):
         for part in parts:
-            part.lines = [line for line in part.lines if says_something(line.text)]
+            is_of_numbers = any(table.numbers for table, _ in part.tables)
+            part.lines = [line for line in part.lines if (line.is_row and is_of_numbers) or says_something(line.text)]
             if not part.is_table:
                 part.lines = [line for line in part.lines if not line.is_row]
     held = [part for part in parts if part.lines]
-    return [part for part in held if not (part.headings[0] and is_apparatus(part.headings[0][-1]))] or held
+    return [part for part in held if not any(map(is_apparatus, part.headings[0]))] or held
 
 
 def _merged(parts: Sequence[_Part], count: int, query: str) -> list[_Part]:
@@ -218,15 +221,24 @@ def _worthiest(parts: Sequence[_Part], count: int, words_wanted: set[str]) -> li
     bags = [part.words & words_wanted for part in parts]
     holders = Counter(word for bag in bags for word in bag)
     weights = {word: log(1 + len(parts) / number) for word, number in holders.items()}
+    introduction = _introduction(parts)
 
     def worth(place: int) -> tuple[bool, float, int, int]:
         part = parts[place]
         headed = {word for path in part.headings for word in words_in("".join(path[-1:]))} & words_wanted
         weight = sum(weights[word] * (1 + (word in headed)) for word in sorted(bags[place]))
-        is_introduction = place == 0 and count > 2 and len(part.lines) > 1 and len(part.headings[0]) < 2
-        return is_introduction, weight, len(part.lines), -place
+        is_kept = place == introduction and count > 2 and len(part.lines) > 1
+        return is_kept, weight, len(part.lines), -place
 
     return [parts[place] for place in sorted(sorted(range(len(parts)), key=worth, reverse=True)[:count])]
+
+
+def _introduction(parts: Sequence[_Part]) -> int | None:
+    """Return the place of the first section that is named as an introduction, else of a first section below no other."""
+    paths = [part.headings[0] for part in parts]
+    # Deeper ones introduce a section of the document.
+    named = (place for place, path in enumerate(paths) if 0 < len(path) <= 2 and is_introduction(path[-1]))
+    return next(named, 0 if paths and len(paths[0]) < 2 else None)
 
 
 def _cost(parts: Sequence[_Part], start: int, end: int) -> tuple[bool, bool, int, int]:
@@ -377,7 +389,18 @@ def _chosen(lines: Sequence[_Line], title: str, query: str) -> list[_Line]:
 
     best = sorted(lines, key=worth, reverse=True)[:BULLETS]
     alone = [line for line in best if worth(line)[0]]
-    return sorted(alone if len(alone) > 1 else best, key=lambda line: line.place)
+    chosen = _continued(alone, lines) if len(alone) > 1 else best
+    return sorted(chosen, key=lambda line: line.place)
+
+
+def _continued(alone: Sequence[_Line], lines: Sequence[_Line]) -> list[_Line]:
+    """Return lines, and while they do not fill a slide those behind them of the same passage that continue them."""
+    chosen = {line.place: line for line in alone}
+    for line in lines:
+        before = chosen.get(line.place - 1)
+        if len(chosen) < BULLETS and before is not None and before.source == line.source and continues(line.text):
+            chosen.setdefault(line.place, line)
+    return list(chosen.values())
 
 
 def _table_of(parts: Sequence[_Part], own: Sequence[_Line], wanted: str) -> Table | None:

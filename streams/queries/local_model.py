@@ -8,10 +8,8 @@ more); if none shares enough, the answer is that there is none.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import log
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
@@ -19,30 +17,26 @@ from highwater.streams.models.answers import UnusableAnswerError, json_object_in
 from highwater.streams.queries.asked_kind import DATE, PERSON, AskedKind, asked_kind, asked_value
 from highwater.streams.queries.context import CONTEXT_TAG, QUERY_TAG
 from highwater.streams.queries.memory import TAG_CHARACTERS_MAX
+from highwater.streams.queries.nearest import (
+    DATE_IN_QUERY,
+    NAME,
+    SHOWN_MAX,
+    Element,
+    is_missing,
+    nearest,
+    ranked_by_words,
+    wanted_words,
+)
 from highwater.streams.queries.shown import TEXT_CHARACTERS_MAX, passage_of, shortened, shown_of
 from highwater.streams.queries.states import Stage
-from highwater.streams.queries.words import SAME, VERSION, months_of, stem_of, subject_words, words_of
+from highwater.streams.queries.words import SAME, VERSION, stem_of, subject_words, words_of
 
 NOTHING_FOUND = "Nothing that was ingested answers this."
 NOTHING_ASKED = "Nothing was asked before this."
 KEYWORDS_MAX = 12
 # What the Assembler passes on; with texts of this length it stays below the 8,000 tokens of R1.22.
 SOURCES_MAX, RECORDS_MAX, LINES_MAX = 40, 5, 10
-# An answer is read at a glance.
-SHOWN_MAX = 5
 TAGS_MAX = 8
-# A source is cited if it shares at least this part of what the best one shares; the best must share at least this part
-# of the query itself.
-_NEAR_BEST, _SHARE_MIN = 0.6, 0.3
-# A source that names a thing of the requested kind comes first if it shares at least this part of what the best one
-# shares.
-_NEAR_NAMING = 0.5
-# With at least this many meaningful words in the question, a source must share two, however near it is: one alone is
-# chance.
-_WORDS_OF_TWO = 3
-# A word that no source has counts at most as two ordinary ones: otherwise one stray word would suppress all sources.
-_ABSENT_WEIGHT_MAX = 2.0
-
 _ELEMENT = re.compile(r"<(log|record|source)((?: [a-z]+=\"[^\"]*\")*)>(.*?)(?:</\1>|\Z)", re.DOTALL)
 _ATTRIBUTE = re.compile(r"([a-z]+)=\"([^\"]*)\"")
 _MATCHING = re.compile(r"<sources matching=\"([0-9]{1,12})\" words=\"([^\"]*)\">")
@@ -56,13 +50,9 @@ _TIME = re.compile(
 )
 # The first question word decides: "What happens when ..." asks for no date.
 _KIND = re.compile(r"\b(how many|how|when|where|whom|who|which|what|why)\b", re.IGNORECASE)
-_NAME = re.compile(r"[A-Z0-9]")
-# Between the headings above a passage, as `context` writes them into an attribute.
-HEADING_BETWEEN = " \u203a "
 # A product's name that people shorten: RabbitMQ is "rabbit" to its users.
 _PRODUCT = re.compile(r"([A-Z][a-z]{3,})(?:DB|MQ|SQL|JS)")
-_DATE = re.compile(r"\b(?:19|20)\d\d(?:-\d\d){0,2}\b")
-_RECENT = re.compile(r"\b(?:latest|newest|last|recent|recently)\b", re.IGNORECASE)
+_PARTS = re.compile(r"[,;:]\s")
 _OF_HISTORY = re.compile(
     r"\b(?:(?:did|have|had|do) (?:i|we|you) (?:\w+ )?"
     r"(?:ask|asked|say|said|tell|told|talk|talked|discuss|discussed|want|answer|answered)"
@@ -71,29 +61,6 @@ _OF_HISTORY = re.compile(
     r"|(?:you remember|remind me|our (?:conversation|discussion)))\b",
     re.IGNORECASE,
 )
-
-
-class _Element(NamedTuple):
-    """An entry of a draft or payload."""
-
-    tag: str
-    attributes: Mapping[str, str]
-    text: str
-
-    @property
-    def heading(self) -> str:
-        """Return the heading directly above it."""
-        return self.attributes.get("heading", "").rpartition(HEADING_BETWEEN)[2]
-
-    @property
-    def words(self) -> frozenset[str]:
-        given = (self.attributes.get(name, "") for name in ("tags", "channel", "document", "heading"))
-        return words_of(" ".join((self.text, *given)))
-
-
-class _Scored(NamedTuple):
-    score: float
-    element: _Element
 
 
 def local_answer(stage: Stage, system: str, user: str) -> str:  # noqa: ARG001 a model is given both
@@ -110,7 +77,7 @@ def _analyze(user: str) -> str:
     query = str(asked.get("user_query", user))
     given = asked.get("lsm_summary")
     memories = [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
-    wanted = _wanted(query)
+    wanted = wanted_words(query)
     is_of_history = bool(_OF_HISTORY.search(query))
     related = [one for one in memories if _is_related(wanted, one)]
     pointed = (related or memories[:RECORDS_MAX]) if is_of_history else related
@@ -127,11 +94,11 @@ def _analyze(user: str) -> str:
 
 def _assemble(user: str) -> str:
     query, elements = _between(user, "user_query"), _elements(user)
-    wanted = _wanted(query)
+    wanted = wanted_words(query)
     is_of_history = bool(_OF_HISTORY.search(query))
     lines = [one for one in elements if one.tag == "log" and (is_of_history or wanted & one.words)]
     records = [one for one in elements if one.tag == "record"]
-    ranked = _ranked(wanted, [one for one in elements if one.tag == "source"])[:SOURCES_MAX]
+    ranked = ranked_by_words(wanted, [one for one in elements if one.tag == "source"])[:SOURCES_MAX]
     counted = _MATCHING.search(user)
     parts = [
         *_section("history", lines[-LINES_MAX:], wanted),
@@ -144,12 +111,12 @@ def _assemble(user: str) -> str:
 def _respond(user: str) -> str:
     query = _between(user, QUERY_TAG)
     elements = _elements(user.partition(f"<{CONTEXT_TAG}>")[2] or user)
-    wanted = _wanted(query)
+    wanted = wanted_words(query)
     is_of_history = bool(_OF_HISTORY.search(query))
     if is_of_history and (told := _of_history(wanted, elements)):
         return told
     sources = [one for one in elements if one.tag == "source"]
-    best = _best(query, wanted, sources)
+    best = nearest(query, wanted, sources)
     if best:
         counted = _MATCHING.search(user)
         return _of_sources(query, best, counted=counted)
@@ -157,7 +124,7 @@ def _respond(user: str) -> str:
         return NOTHING_ASKED
     # An earlier question without an answer does not count as one.
     records = [one for one in elements if one.tag == "record" and NOTHING_FOUND not in one.text]
-    remembered = _best(query, wanted, records)
+    remembered = nearest(query, wanted, records)
     if remembered:
         shown = [f"- {one.attributes.get('from', '')}: {shown_of(one.text, wanted)}" for one in remembered[:2]]
         return "\n".join([f"{NOTHING_FOUND} From what was said before:", *shown])
@@ -188,12 +155,12 @@ _ANSWERS: Mapping[Stage, Callable[[str], str]] = {
 }
 
 
-def _of_sources(query: str, best: Sequence[_Element], *, counted: re.Match[str] | None) -> str:
-    wanted = _wanted(query)
+def _of_sources(query: str, best: Sequence[Element], *, counted: re.Match[str] | None) -> str:
+    wanted = wanted_words(query)
     named = frozenset().union(*(one.words for one in best))
     # A verb or a common noun may be reworded; a name that no source has is worth mentioning.
-    told = [word for word in subject_words(query) if _NAME.search(word) and not _DATE.fullmatch(word)]
-    missing = [word for word in told if _is_missing(word, named)]
+    told = [word for word in subject_words(query) if NAME.search(word) and not DATE_IN_QUERY.fullmatch(word)]
+    missing = [word for word in told if is_missing(word, named)]
     lines = [_lead(query, best, wanted, counted, asked_kind(query))]
     sought = asked_value(query)
     lines += [
@@ -204,14 +171,9 @@ def _of_sources(query: str, best: Sequence[_Element], *, counted: re.Match[str] 
     return "\n".join(lines)
 
 
-def _is_missing(word: str, named: frozenset[str]) -> bool:
-    """Return whether sources do not name a word of the query. Another version of the same is not named by it."""
-    return word not in named if VERSION.fullmatch(word) else words_of(word).isdisjoint(named)
-
-
 def _lead(
     query: str,
-    best: Sequence[_Element],
+    best: Sequence[Element],
     words_wanted: frozenset[str],
     counted: re.Match[str] | None,
     of: AskedKind | None,
@@ -245,7 +207,7 @@ def _lead(
     return _lead_of_text(query, first, mark, words_wanted, of)
 
 
-def _channels_of(best: Sequence[_Element], words_wanted: frozenset[str]) -> list[str]:
+def _channels_of(best: Sequence[Element], words_wanted: frozenset[str]) -> list[str]:
     """Return the channels of sources; none if the query names one of them, and so asks for another place."""
     channels = list(dict.fromkeys(one.attributes["channel"] for one in best if one.attributes.get("channel")))
     is_named = any(words_of(channel.rpartition("/")[2]) <= words_wanted for channel in channels)
@@ -257,16 +219,22 @@ def _sought(query: str) -> AskedKind | None:
     return asked_kind(query) or asked_value(query)
 
 
-def _dates_of(query: str, one: _Element, said: str) -> list[str]:
+def _dates_of(query: str, one: Element, said: str) -> list[str]:
     """Return the dates in what is shown of a document, else in the heading above it, if the query asks for one."""
     value = asked_value(query)
-    is_other = any(_is_missing(version, one.words) for version in VERSION.findall(query))
+    is_other = any(is_missing(version, one.words) for version in VERSION.findall(query))
     if value is None or value.name != DATE or is_other:
         return []
-    return value.named_in(said) or value.named_in(one.heading)
+    dates = value.named_in(said)
+    if len(dates) > 1:
+        # The date beside a word of the query: "created 2021-08-14, release 2023-06-10".
+        wanted = wanted_words(query)
+        beside = [date for part in _PARTS.split(said) if wanted & words_of(part) for date in value.named_in(part)]
+        dates = beside or dates
+    return dates or value.named_in(one.heading)
 
 
-def _lead_of_text(query: str, first: _Element, mark: str, words_wanted: frozenset[str], of: AskedKind | None) -> str:
+def _lead_of_text(query: str, first: Element, mark: str, words_wanted: frozenset[str], of: AskedKind | None) -> str:
     """Return the text of the nearest source, and the thing of the requested kind or the date, if it is certain."""
     said = shown_of(first.text, words_wanted, of or asked_value(query), first.heading)
     named = [] if of is None else of.named_in(first.text)
@@ -278,7 +246,7 @@ def _lead_of_text(query: str, first: _Element, mark: str, words_wanted: frozense
     return f"The nearest source {mark} {f'names {named[0]}' if len(named) == 1 else 'says'}: {said}"
 
 
-def _day(one: _Element) -> str:
+def _day(one: Element) -> str:
     return one.attributes.get("date", "")[:10]
 
 
@@ -287,7 +255,7 @@ def _listed(names: Sequence[str]) -> str:
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
-def _of_history(words_wanted: frozenset[str], elements: Sequence[_Element]) -> str:
+def _of_history(words_wanted: frozenset[str], elements: Sequence[Element]) -> str:
     """Return the earlier questions; "" if there were none."""
     asked = [one for one in elements if one.tag == "log" and one.attributes.get("type") == "user_query"]
     # "What did I ask about the controller?" asks for some of them.
@@ -303,68 +271,6 @@ def _of_history(words_wanted: frozenset[str], elements: Sequence[_Element]) -> s
         shown = [f"- {one.attributes.get('from', '')}: {shortened(one.text)}" for one in records[::-1][:SHOWN_MAX]]
         return "\n".join(["From memory, the latest first:", *shown])
     return ""
-
-
-def _best(query: str, words_wanted: frozenset[str], elements: Sequence[_Element]) -> list[_Element]:
-    """Return those that share enough with the query, the best first, without repeated texts; only those of a date that
-    the query names, if there are any.
-    """
-    dates = _dates_in(query)
-    dated = [
-        one
-        for one in elements
-        if dates and one.attributes.get("date", one.attributes.get("from", "")).startswith(dates)
-    ]
-    if dated:
-        elements = dated
-        words_wanted = frozenset(word for word in words_wanted if not word.isdigit())
-    groups = {group for word in subject_words(query) if (group := words_of(word) & words_wanted)}
-    least = 2 if len(groups) >= _WORDS_OF_TWO else 1
-    elements = [one for one in elements if sum(not group.isdisjoint(one.words) for group in groups) >= least]
-    ranked = _ranked(words_wanted, elements)
-    if not ranked:
-        return dated[:SHOWN_MAX] if dated and not words_wanted else []
-    if ranked[0].score < _SHARE_MIN:
-        # Near by meaning rather than by words: the nearest come first.
-        return [one for one in elements if one.tag == "source" and one.words & words_wanted][:1]
-    near = [one.element for one in ranked if one.score >= _NEAR_BEST * ranked[0].score]
-    kind = asked_kind(query)
-    if kind is not None:
-        naming = [
-            one.element
-            for one in ranked
-            if one.score >= _NEAR_NAMING * ranked[0].score and kind.named_in(one.element.text)
-        ]
-        near = [*naming, *(one for one in near if one not in naming)]
-    if _RECENT.search(query):
-        near.sort(key=lambda one: one.attributes.get("date", ""), reverse=True)
-    return list({" ".join(sorted(one.words)): one for one in reversed(near)}.values())[::-1]
-
-
-def _dates_in(query: str) -> tuple[str, ...]:
-    """Return the days, months and years that a query names, as prefixes of ISO dates: months with a year if there are
-    any, else all.
-    """
-    return tuple(months_of(query) or _DATE.findall(query))
-
-
-def _ranked(words_wanted: frozenset[str], elements: Sequence[_Element]) -> list[_Scored]:
-    """Return elements that share words with the query, by the share of its weight that they contain; ties keep their order."""
-    bags = [one.words & words_wanted for one in elements]
-    shared = Counter(word for bag in bags for word in bag)
-    # They were found by these words, so a word that is rare among them is rarer elsewhere: half the usual weight of rarity.
-    weights = {word: 1 + 0.5 * log(len(elements) / count) for word, count in shared.items()}
-    total = sum(weights.get(word, _ABSENT_WEIGHT_MAX) for word in sorted(words_wanted))
-    scored = [
-        _Scored(sum(weights[word] for word in sorted(bag)) / total, one)
-        for bag, one in zip(bags, elements, strict=True)
-        if bag
-    ]
-    return sorted(scored, key=lambda one: -one.score)
-
-
-def _wanted(query: str) -> frozenset[str]:
-    return words_of(" ".join(subject_words(query)))
 
 
 def _keywords(query: str) -> list[str]:
@@ -384,13 +290,13 @@ def _is_related(words_wanted: frozenset[str], memory: Mapping[str, Any]) -> bool
 
 
 def _section(
-    tag: str, elements: Iterable[_Element], words_wanted: frozenset[str], of: AskedKind | None = None, opening: str = ""
+    tag: str, elements: Iterable[Element], words_wanted: frozenset[str], of: AskedKind | None = None, opening: str = ""
 ) -> list[str]:
     written = [_written(one, words_wanted, of) for one in elements]
     return [opening or f"<{tag}>", *written, f"</{tag}>"] if written else []
 
 
-def _written(one: _Element, words_wanted: frozenset[str], of: AskedKind | None) -> str:
+def _written(one: Element, words_wanted: frozenset[str], of: AskedKind | None) -> str:
     given = "".join(f' {name}="{value}"' for name, value in one.attributes.items())
     if not one.attributes.get("document"):
         text = shortened(one.text, TEXT_CHARACTERS_MAX)
@@ -401,8 +307,8 @@ def _written(one: _Element, words_wanted: frozenset[str], of: AskedKind | None) 
     return f"<{one.tag}{given}>{text}</{one.tag}>"
 
 
-def _elements(text: str) -> list[_Element]:
-    return [_Element(tag, dict(_ATTRIBUTE.findall(given)), body.strip()) for tag, given, body in _ELEMENT.findall(text)]
+def _elements(text: str) -> list[Element]:
+    return [Element(tag, dict(_ATTRIBUTE.findall(given)), body.strip()) for tag, given, body in _ELEMENT.findall(text)]
 
 
 def _between(text: str, tag: str) -> str:
@@ -417,11 +323,11 @@ def _object(text: str) -> dict[str, Any]:
         return {}
 
 
-def _number(one: _Element) -> str:
+def _number(one: Element) -> str:
     return one.attributes.get("n", "?")
 
 
-def _place(one: _Element) -> str:
+def _place(one: Element) -> str:
     """Return when and where a source was published, and its position in the log."""
     names = ("channel", "document", "heading") if one.attributes.get("document") else ("channel", "id")
     given = [one.attributes.get(name, "") for name in (*names, "position")]

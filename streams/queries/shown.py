@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import count, groupby, pairwise
 from math import log
 from typing import NamedTuple
 
-from highwater.streams.documents.prose import sentences_of, unmarked
+from highwater.streams.documents.prose import paragraphs_of, table_lines, unmarked
 from highwater.streams.letters import cut_to
 from highwater.streams.queries.asked_kind import AskedKind
 from highwater.streams.queries.words import words_of
@@ -33,39 +33,58 @@ def passage_of(text: str, words_wanted: frozenset[str], of: AskedKind | None, ab
     lines = _lines(text)
     first = _best(lines, words_wanted, of, about)
     kept, room = [shortened(lines[first].text, TEXT_CHARACTERS_MAX)], TEXT_CHARACTERS_MAX
-    for line in lines[first + 1 :]:
-        room -= len(kept[-1])
-        if len(line.text) > room:
+    for before, line in pairwise(lines[first:]):
+        room -= len(before.text)
+        # Another row is not about the chosen one.
+        if len(line.text) > room or line.is_row:
             break
-        kept.append(line.text)
+        kept += [line.text] if line.paragraph == before.paragraph else ["", line.text]
     return "\n".join(kept)
 
 
 def shown_of(text: str, words_wanted: frozenset[str], of: AskedKind | None = None, about: str = "") -> str:
-    """Return the sentence of a text that answers best, and the following ones while it is short."""
+    """Return the sentence of a text that answers best; of its first one, or one that introduces others, also those."""
     lines = _lines(text)
     first = _best(lines, words_wanted, of, about)
-    rest = [line.text for line in lines[first:] if not line.is_code]
-    return shortened(" ".join(rest) if first == 0 and rest else lines[first].text)
+    rest = [line for line in lines[first:] if not line.is_code]
+    if not rest or not (first == 0 or lines[first].is_opening):
+        return shortened(lines[first].text)
+    shown = rest[:1]
+    for line in rest[1:]:
+        if line.paragraph != shown[-1].paragraph and not any(one.is_opening for one in shown):
+            break
+        shown.append(line)
+    return shortened(" ".join(line.text for line in shown))
 
 
 class _Line(NamedTuple):
     """A sentence, a row of a table, or a line of code."""
 
     text: str
+    paragraph: int = 0
     is_code: bool = False
+    is_row: bool = False
+
+    @property
+    def is_opening(self) -> bool:
+        """Return whether it introduces the lines behind it."""
+        return self.text.endswith((":", "\uff1a"))
 
 
 def _lines(text: str) -> list[_Line]:
     """Return what a text says, line by line, in order; the text itself if that is nothing."""
     lines: list[_Line] = []
+    numbers = count()
     for is_code, group in _segments(text):
         if is_code:
-            lines += [_Line(line.strip(), is_code=True) for line in group if line.strip() and not _FENCE.match(line)]
+            code = (line.strip() for line in group if not _FENCE.match(line))
+            lines += [_Line(line, next(numbers), is_code=True) for line in code]
             continue
         for is_row, part in groupby(group, key=lambda line: line.lstrip().startswith("|")):
             held = list(part)
-            lines += map(_Line, map(_cells, held) if is_row else sentences_of("\n".join(held)))
+            paragraphs = [[line] for line in table_lines(held)] if is_row else paragraphs_of("\n".join(held))
+            for number, paragraph in zip(numbers, paragraphs, strict=False):
+                lines += [_Line(line, number, is_row=is_row) for line in paragraph]
     return [line for line in lines if line.text] or [_Line(unmarked(text))]
 
 
@@ -80,10 +99,6 @@ def _segments(text: str) -> Iterator[tuple[bool, list[str]]]:
         else:
             held.append(line)
     yield is_code, held
-
-
-def _cells(row: str) -> str:
-    return unmarked(" \u00b7 ".join(cell.strip() for cell in row.strip().strip("|").split("|")))
 
 
 def _best(lines: Sequence[_Line], words_wanted: frozenset[str], of: AskedKind | None, about: str) -> int:
@@ -108,3 +123,14 @@ def _best(lines: Sequence[_Line], words_wanted: frozenset[str], of: AskedKind | 
 def shortened(text: str, characters_max: int = SHOWN_CHARACTERS_MAX) -> str:
     """Return a text as one line within a limit."""
     return cut_to(" ".join(text[: 4 * characters_max].split()), characters_max)
+
+
+def words_shared(text: str, words_wanted: frozenset[str], about: str, of: AskedKind | None = None) -> int:
+    """Return the most words of the query that a line of a text shares, together with what stands above it; of `of`, only
+    lines that name such a thing.
+    """
+    above = words_wanted & words_of(about)
+    bags = (
+        above | (words_wanted & words_of(line.text)) for line in _lines(text) if of is None or of.named_in(line.text)
+    )
+    return max(map(len, bags), default=0)

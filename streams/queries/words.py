@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from functools import cache, lru_cache
 
 from highwater.streams.letters import comparable, marks, runs_in, without_ending
@@ -10,6 +11,8 @@ from highwater.streams.letters import comparable, marks, runs_in, without_ending
 _WORD = re.compile(r"[^\W_][\w.+#/-]*[^\W_]|[^\W_]")
 # A version is one word: 2.11.2 is not nearly 2.11.0.
 VERSION = re.compile(r"\d{1,9}(?:\.\d{1,9}){1,5}")
+# So is a date: the 12th of December is not Debian 12. A year and a month have it.
+_DAY = re.compile(r"(?<![\w-])(?:19|20)\d\d-[01]\d-[0-3]\d(?![\w-])")
 _CASE_CHANGE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z]{2})(?=[A-Z][a-z])")
 # Synonyms in texts about changes; the first names the group.
 SAME = (
@@ -34,6 +37,33 @@ _FAINT = frozenset(
         "whose why will with within without would yes yesterday yet you your"
     )
 )
+
+
+# The same of other languages: a question with a question word of a language and another word of its grammar is in it. Some
+# are English words too (`die`, `war`, `on`), so one alone shows nothing.
+_ASKS = {
+    "de": "was welche welchem welchen welcher welches wann warum weshalb wer wie wieso wo woher wohin",
+    "fr": "combien comment lequel laquelle pourquoi quand quel quelle quelles quels qui quoi",
+    "es": "cu\u00e1l cu\u00e1les cu\u00e1ndo cu\u00e1nto cu\u00e1ntos c\u00f3mo d\u00f3nde qu\u00e9 qui\u00e9n",
+}
+_GRAMMAR = {
+    "de": "als am auf aus bei beim bis das dass dem den der des die durch ein eine einem einen einer eines er es f\u00fcr hat "
+    "haben ich ihr im in ist kann mit nach nicht oder sich sie sind um und von vom war werden wird wurde wurden zu zum zur",
+    "fr": "au aux avec ce ces cette dans de des du elle elles en est et eux il ils la le les leur mais ne nous on ont ou par "
+    "pas pour sa ses son sont sur un une vous y \u00e0",
+    "es": "al como con de del el ella ellas ellos en es est\u00e1 est\u00e1n esta este fue ha han la las lo los no o para pero "
+    "por se ser son su sus un una y",
+}
+_OF_LANGUAGE = {name: frozenset(_WORD.findall(words)) for name, words in _GRAMMAR.items()}
+_ASKS_IN = {name: frozenset(_WORD.findall(words)) for name, words in _ASKS.items()}
+
+
+def _grammar_of(words: Collection[str]) -> frozenset[str]:
+    """Return the words of grammar of the language that a question is asked in, if it is German, French or Spanish."""
+    for name, asking in _ASKS_IN.items():
+        if not asking.isdisjoint(words) and not _OF_LANGUAGE[name].isdisjoint(words):
+            return asking | _OF_LANGUAGE[name]
+    return frozenset()
 
 
 # Phrases of questions for which texts about changes have one word. `stop supporting` is not about support; to begin or to
@@ -61,7 +91,8 @@ def in_words_of_changes(query: str) -> str:
 def query_words(query: str) -> list[str]:
     """Return the words of a query without the unspecific ones, in its order, each once regardless of case."""
     words = (_WORD if query.isascii() else _marked_word()).findall(query)
-    found = {word.casefold(): word for word in reversed(words) if word.casefold() not in _FAINT}
+    faint = _FAINT | _grammar_of({word.casefold() for word in words})
+    found = {word.casefold(): word for word in reversed(words) if word.casefold() not in faint}
     return list(reversed(list(found.values())))
 
 
@@ -74,17 +105,18 @@ def _marked_word() -> re.Pattern[str]:
 
 def words_of(text: str) -> frozenset[str]:
     """Return the words by which a text is compared: identifiers split into their parts, without endings, one name for
-    synonyms; a version is one word.
+    synonyms; a version is one word, and so is a date.
     """
     text = comparable(text)
-    versions = VERSION.findall(text)
-    if versions:
-        text = VERSION.sub(" ", text)
+    versions, days = VERSION.findall(text), _DAY.findall(text)
+    if versions or days:
+        text = _DAY.sub(" ", VERSION.sub(" ", text))
     parts = _CASE_CHANGE.sub(" ", text)
     runs = runs_in(parts.lower())
     if len(parts) != len(text):
         runs += runs_in(text.lower())
-    return frozenset((*map(stem_of, runs), *(start for version in versions for start in _starts(version))))
+    dated = (start for day in days for start in (day, day[:7], day[:4]))
+    return frozenset((*map(stem_of, runs), *dated, *(start for version in versions for start in _starts(version))))
 
 
 def _starts(version: str) -> list[str]:

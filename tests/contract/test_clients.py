@@ -25,7 +25,7 @@ BUILT_IN = {
     "AIOKafkaClient": {"connectors/kafka/log_dirs.py"},
     "AIOKafkaConnection": {"streams/refusal.py"},
 }
-# Clients of librdkafka take what `Settings.kafka_client` gives, whoever builds them: no other options name an address.
+# Clients of librdkafka use the result of `Settings.kafka_client` everywhere: no other options name an address.
 ADDRESS_OPTIONS = {"bootstrap.servers": {"streams/access.py", "api/cli/stack.py"}}
 
 

@@ -235,7 +235,7 @@ class Worker:
         )
 
     def after_ticks(self, count: int) -> None:
-        """Wait until every agent has applied so many more ticks in every partition, more or less."""
+        """Wait until every agent has applied this many more ticks in every partition, more or less."""
         goal = self.metric("highwater_ticks_total") + AGENTS * PARTITIONS * count
         until(lambda: self.metric("highwater_ticks_total") >= goal, f"{count} ticks")
 
@@ -309,7 +309,7 @@ class Kafka:
         self.send("feeds.channel-advanced", channel_id, channel_id=channel_id, head=head, arrived_at=arrived_at)
 
     def fill_heads(self, app_id: str, rows: int, *, at_ms: int = 0) -> None:
-        """Rows of channels that nobody has heard of, in the changelog as a worker would have written them; 0: now."""
+        """Rows of channels without events, in the changelog as a worker would have written them; 0: now."""
         changelog = f"{app_id}-channel_heads-changelog"
         for number in range(rows):
             self._producer.produce(changelog, key=f"filled-{number}", value=b"[1,null,0]", timestamp=at_ms)
@@ -361,7 +361,7 @@ class Kafka:
         return self.answers("feeds.rebuild-requested", user_id)
 
     def dirty(self, channel_id: str | None = None) -> list[Answer]:
-        """Channels told so far."""
+        """The channels published as dirty so far."""
         return self.answers("feeds.channel-dirty", channel_id)
 
     def dead_letters(self, topic: str) -> list[Any]:

@@ -33,7 +33,7 @@ def ids(told: SearchResults) -> list[tuple[str, int]]:
 
 
 async def test_the_formula_to_the_letter(rows: Rows):
-    """A result tells its cosine, its decay and the sum of both by their weights; without a vector the similarity is 0."""
+    """A result has its cosine, its decay and the sum of both by their weights; without a vector the similarity is 0."""
     await rows.namespace(dimensions=2)
     await rows.put("old", ["near"], vector=[[3.0, 0.0]], age_days=30)
     await rows.put("new", ["none"], age_days=60, published_days=0)
@@ -85,7 +85,7 @@ async def test_what_is_to_be_deleted_is_hidden_at_once(rows: Rows):
 
 
 async def test_filters(rows: Rows):
-    """By slot and by sources; no other namespace is ever looked at."""
+    """By slot and by sources; no other namespace is ever searched."""
     await rows.namespace(dimensions=1)
     await rows.namespace("other", dimensions=1)
     for slot in ("x", "y"):
@@ -99,7 +99,7 @@ async def test_filters(rows: Rows):
 
 @pytest.mark.parametrize("compared_max", [chunk_search.COMPARED_MAX, 1])
 async def test_some_of_each_source(rows: Rows, monkeypatch: pytest.MonkeyPatch, compared_max: int):
-    """At most as many results of one source as are asked for, its best; sources of two slots are two."""
+    """At most the requested number of results of one source, its best; sources of two slots are two."""
     monkeypatch.setattr(chunk_search, "COMPARED_MAX", compared_max)
     await rows.namespace(dimensions=2)
     await rows.put("a", ["x", "y", "z"], vector=[[0.9, 0.4], [1.0, 0.0], [0.95, 0.3]])
@@ -113,7 +113,7 @@ async def test_some_of_each_source(rows: Rows, monkeypatch: pytest.MonkeyPatch, 
 
 
 async def test_results_with_what_stands_beside_them(rows: Rows):
-    """As many chunks on either side as are asked for and are there, of the same source, in order; none that is to be deleted."""
+    """The requested number of existing chunks on either side, of the same source, in order; none that is to be deleted."""
     await rows.namespace()
     await rows.put("a", ["zero", "one", "outbox", "three"], title="T")
     await rows.put("a", ["five"], first=5)
@@ -147,7 +147,7 @@ async def test_a_window_of_publication(rows: Rows):
 
 
 async def test_vectors_without_a_direction(rows: Rows):
-    """A vector of zeros, stored or asked for, is similar to nothing, and is no NaN at the top."""
+    """A vector of zeros, stored or requested, is similar to nothing, and does not give NaN at the top."""
     await rows.namespace(dimensions=2)
     await rows.put("zero", ["", "x"], vector=[[0.0, 0.0], [1.0, 0.0]])
     told = await found(rows, [1.0, 0.0])
@@ -204,7 +204,7 @@ async def test_what_is_hidden_for_its_age_is_counted(rows: Rows):
 
 
 async def test_hybrid_weighs_words(rows: Rows):
-    """A chunk with the words comes before one that is a little nearer, and tells what its words weigh."""
+    """A chunk with the words comes before one that is a little nearer, and has the weight of its words."""
     await rows.namespace(dimensions=2)
     await rows.put("a", ["The outbox publishes rows"], vector=[[0.9, 0.436]])
     await rows.put("b", ["Something else"], vector=[[1.0, 0.0]])
@@ -324,9 +324,9 @@ async def test_a_large_namespace_is_searched_by_its_index(rows: Rows, monkeypatc
 
 
 async def test_the_index_serves_the_search(rows: Rows, monkeypatch: pytest.MonkeyPatch):
-    """The plans read the index of the namespace for what is near, and that of ages for what is new and to count what is cold.
+    """The plans read the index of the namespace for near chunks, and that of ages for new ones and to count cold ones.
 
-    To look at all 100,000 chunks for those that are cold took several times as long as the search.
+    A scan of all 100,000 chunks for cold ones took several times as long as the search.
     """
     await _large(rows, monkeypatch, np.linspace(0, 300, COUNT))
     plans: list[str] = []
@@ -383,7 +383,7 @@ async def test_what_is_said_to_be_complete_is(rows: Rows, monkeypatch: pytest.Mo
 
 
 async def test_filters_of_a_large_namespace(rows: Rows, monkeypatch: pytest.MonkeyPatch):
-    """A source with few chunks is compared as a whole, whatever the namespace has; words are found by their index."""
+    """A source with few chunks is compared completely, for any size of the namespace; words are found by their index."""
     ages = np.full(COUNT, 1.0)
     made = await _large(rows, monkeypatch, ages)
     asked = np.ones(LENGTH)
@@ -408,7 +408,7 @@ async def test_a_rare_word_of_a_large_namespace_is_found(rows: Rows, monkeypatch
 
 
 async def test_a_second_look_settles_what_words_leave_open(rows: Rows, monkeypatch: pytest.MonkeyPatch):
-    """A word that more chunks have than are looked at first: all of them are looked at, if they are not too many more."""
+    """A word that occurs in more chunks than the first pass reads: all of them are read, up to a limit."""
     await _large(rows, monkeypatch, np.full(COUNT, 1.0))
     await rows.put("stones", ["gravestone of marble"] * 19 + ["gravestone gravestone gravestone"], age_days=1)
     monkeypatch.setattr(chunk_search, "WORDED_MAX", 5)

@@ -21,7 +21,7 @@ BLOCKS = st.lists(st.builds(Block, TEXTS, st.integers(0, 3)), max_size=8)
 @example("x" * 500)
 @example("\n" + " " * 900 + "x\n" * 300)
 def test_the_parts_of_a_text_are_the_text(text: str):
-    """Whatever it is; and each fits."""
+    """This holds for any text; and each part fits."""
     parts = list(divided(text, count_tokens, LIMIT))
     assert "".join(parts) == text
     assert all(count_tokens(part) <= LIMIT for part in parts)
@@ -31,7 +31,7 @@ def test_the_parts_of_a_text_are_the_text(text: str):
 @given(texts=st.lists(TEXTS, max_size=6))
 @example(texts=["x" * 11, "x" * 12])
 def test_texts_together_lose_no_letter(count: Count, texts: list[str]):
-    """But white space at their ends; and what is put together fits, by whatever is counted."""
+    """Only white space at their ends is lost; and a joined text fits, for any way of counting."""
     packed = list(pack(texts, count, LIMIT))
     assert "".join("".join(packed).split()) == "".join("".join(texts).split())
     assert all(count(content) <= LIMIT for content in packed)
@@ -94,7 +94,7 @@ def test_a_long_text_is_cut_at_its_best_places():
 
 
 def test_a_long_heading_is_a_paragraph():
-    """What is marked as a heading and is none loses no word; deep titles keep the innermost."""
+    """A line that is wrongly marked as a heading loses no word; deep titles keep the innermost headings."""
     long = "word " * 60
     assert [chunk.title for chunk in cut([Block(long, 1), Block("text")], count_tokens)] == [None]
     deep = [Block(f"{level} " + "x" * 150, level) for level in range(1, 6)]
@@ -113,3 +113,14 @@ def test_the_same_document_gives_the_same_chunks():
     """A chunk is known by its number: cut again it has the same content under it."""
     blocks = [Block("Title", 1), *(Block(f"Paragraph {number}. " * 30) for number in range(20))]
     assert cut(blocks, count_tokens, 64) == cut(list(blocks), count_tokens, 64)
+
+
+def test_a_table_that_is_cut_keeps_its_header():
+    """In each of its chunks, which fit; between them no row is lost. A header of half a chunk stands once."""
+    header, rows = "| version | name |\n| - | - |\n", [f"| {number} | Name {number} |\n" for number in range(60)]
+    chunks = [chunk.content for chunk in cut([Block("Text."), Block(header + "".join(rows))], count_tokens, 100)]
+    assert len(chunks) > 3
+    assert all(header in chunk and count_tokens(chunk) <= 100 for chunk in chunks)
+    assert "".join(chunk.partition(header)[2].strip() + "\n" for chunk in chunks) == "".join(rows)
+    wide = cut([Block(header + "".join(rows))], count_tokens, 30)
+    assert sum(header.strip() in chunk.content for chunk in wide) == 1

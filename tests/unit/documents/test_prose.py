@@ -53,11 +53,12 @@ def test_marks_are_taken_off() -> None:
     """Emphasis, code, links, images and tags; names with underscores stay."""
     text = "**bold** _and_ `code` [text](http://a.b/c) ![pic](x.png) <b>tag</b> __init__ snake_case 2*3*4"
     assert unmarked(text) == "bold and code text pic tag init snake_case 2*3*4"
+    assert unmarked("has _**both**_ and **_both_**") == "has both and both"
     assert unmarked("a__init__ and my__var, 2 * 3 * 4") == "a__init__ and my__var, 2 * 3 * 4"
 
 
 def test_code_stays_as_it_is_written():
-    """What is a mark outside code is none in it; code in what no reader sees is left out with it."""
+    """A mark outside code has no meaning inside it; code in hidden parts is left out with them."""
     text = "from `<inttypes.h>`, <!-- `no` -->**use `**options` [`a_b_c`](x)**"
     assert unmarked(text) == "from <inttypes.h>, use **options a_b_c"
     assert unmarked("man\\_db \\*is\\* `a\\_b` *new* \\o/") == "man_db *is* a\\_b new \\o/"
@@ -78,14 +79,14 @@ def test_no_letter_of_prose_is_lost(text: str) -> None:
 
 
 def test_tables_are_read() -> None:
-    """As GFM has them; short rows are filled, what has no rule below its header is none."""
+    """They are read as in GFM; short rows are filled; without a rule below the header a text is not a table."""
     text = "| A | **B** |\n|---|:-:|\n| x\\|y | 1 |\n| z |\n\n| no | rule |\n| 1 | 2 |\n| 3 | 4 |"
     assert tables_of(text) == [Table(("A", "B"), (("x|y", "1"), ("z", "")), 2)]
     assert tables_of("```\n| A | B |\n|---|---|\n| 1 | 2 |\n```") == []
 
 
 def test_a_heading_in_bold_stands_with_its_sentence():
-    """It is no sentence of its own; what is only emphasised is as it was."""
+    """It does not become a sentence of its own; merely emphasised text is unchanged."""
     assert sentences_of("- **Latency.** Batches linger for a while.\n- **Search** is quick.") == [
         "Latency: Batches linger for a while.",
         "Search is quick.",
@@ -93,7 +94,9 @@ def test_a_heading_in_bold_stands_with_its_sentence():
 
 
 def test_time_grows_with_a_text_and_not_with_its_square():
-    """A paragraph of 100,000 letters is cut in a fraction of a second; when each sentence looked at all of it, in a minute."""
+    """A paragraph of 100,000 letters is cut in a fraction of a second; a scan of the whole text per sentence would take a
+    minute.
+    """
     began = monotonic_seconds()
     assert len(sentences_of("The quick brown fox jumps. " * 4_000)) == 4_000
     assert monotonic_seconds() - began < 10
@@ -117,3 +120,41 @@ def test_a_mark_in_code_ends_no_sentence():
         "Rust has asm! \u5b8f\u3002",
         "Use x. Then y.",
     ]
+
+
+def test_the_end_of_a_line_is_no_space_in_japanese():
+    """Which has none between words; beside Latin letters it is one. A hyphen of a printer divides a word."""
+    text = "この場合、\n機能が\u3000\nやや制限され\nGnuPG\nを使う。"
+    assert sentences_of(text) == ["この場合、機能が やや制限され GnuPG を使う。"]
+    assert sentences_of("Die kleinste Ein\u2010\n      heit wird in der Aus\u2010\ngabe gezeigt.") == [
+        "Die kleinste Einheit wird in der Ausgabe gezeigt."
+    ]
+
+
+def test_a_remark_in_brackets_is_no_sentence():
+    """It belongs to the sentence behind it; brackets at the end of a sentence end it."""
+    assert sentences_of("**dyndep:** (Since 1.10.) Used on builds. It is new (since 1.11.) Others are not.") == [
+        "dyndep: (Since 1.10.) Used on builds.",
+        "It is new (since 1.11.)",
+        "Others are not.",
+    ]
+
+
+def test_a_link_to_another_place_is_no_sentence():
+    """A list item of nothing else says nothing; a link to another site names something."""
+    assert sentences_of("See:\n\n* [A guide](./guide.md#a)\n* [Kafka](https://a.b/c)\n* [One](b.md) is first.") == [
+        "See:",
+        "Kafka",
+        "One is first.",
+    ]
+
+
+def test_each_option_of_a_command_is_a_line():
+    """Printed one below the other without a gap; a dash within a text begins none."""
+    text = "-b, --benchmark perform a\n    benchmark\n-s, --strict use strict decoding\n--help show this"
+    assert sentences_of(text) == [
+        "-b, --benchmark perform a benchmark",
+        "-s, --strict use strict decoding",
+        "--help show this",
+    ]
+    assert sentences_of("It is read\n-- or so -- once.") == ["It is read -- or so -- once."]

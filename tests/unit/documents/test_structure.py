@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import zipfile
 
 import pptx
 import pytest
@@ -12,16 +13,16 @@ from reportlab.pdfgen import canvas
 
 from highwater.connectors.documents.formats import blocks_of
 from highwater.streams.documents.chunking import Block, cut
+from highwater.streams.documents.prose import tables_of
 from highwater.streams.documents.structure import (
     Run,
     UnreadableDocumentError,
     decoded,
-    html_blocks,
-    html_charset,
     markdown_blocks,
     plain_blocks,
     sized_blocks,
 )
+from highwater.streams.documents.web_page import html_blocks, html_charset
 
 
 def test_paragraphs_stand_apart_by_empty_lines():
@@ -30,7 +31,7 @@ def test_paragraphs_stand_apart_by_empty_lines():
 
 
 def test_markdown_has_headings_and_code():
-    """Both kinds of headings; what is in a fence is no heading, and empty lines do not break it."""
+    """Both kinds of headings are read; text in a fence is never a heading, and empty lines do not end the fence."""
     text = "# One #\ntext\n\nTwo\n---\n- a\n- b\n\n~~~sh\n# no heading\n\nls\n~~~\n###### Six\n#no heading"
     assert markdown_blocks(text) == [
         Block("One", 1),
@@ -68,7 +69,7 @@ def test_html_gives_what_a_reader_sees():
 
 @given(st.text(st.sampled_from("<>/ ab!-&;\"'=hpre1"), max_size=200))
 def test_no_html_breaks_the_reader(text: str):
-    """Whatever is written, blocks come of it."""
+    """Any HTML gives blocks."""
     assert all(block.text for block in html_blocks(text))
 
 
@@ -94,7 +95,7 @@ def test_what_is_not_text_is_refused(raw: bytes):
 
 
 def test_html_names_its_charset():
-    """In either form; one that nobody knows makes the document unreadable."""
+    """Both forms are read; an unknown charset makes the document unreadable."""
     assert html_charset(b"<meta charset='windows-1251'>") == "windows-1251"
     assert html_charset(b'<meta http-equiv=content-type content="text/html; charset=koi8-r">') == "koi8-r"
     assert html_charset(b"<p>") is None
@@ -124,7 +125,7 @@ def test_lines_that_are_set_larger_are_headings():
 
 
 def test_text_of_one_size_has_no_headings():
-    """Nor has one whose sizes are not known, nor a whole paragraph that is set larger."""
+    """Neither has a text of unknown sizes, nor a whole paragraph in larger letters."""
     for size in (0.0, 12.0):
         assert sized_blocks([[Run("One.\n\nTwo.", size)]]) == [Block("One."), Block("Two.")]
     long = "large " * 40
@@ -133,7 +134,7 @@ def test_text_of_one_size_has_no_headings():
 
 
 def test_headings_of_a_pdf():
-    """What stands below a heading of a PDF is told by its title, and the heading is glued to nothing."""
+    """A text below a heading of a PDF has it as its title, and the heading is not joined to another text."""
     made = io.BytesIO()
     page = canvas.Canvas(made)
     page.scale(2, 2)
@@ -159,7 +160,7 @@ def test_headings_of_a_pdf():
     ],
 )
 def test_front_matter_is_no_text(text: str, blocks: list[Block]):
-    """But its title is a heading; rules elsewhere, or around a sentence, are none."""
+    """Only its title becomes a heading; rules elsewhere, or around a sentence, are not front matter."""
     assert markdown_blocks(text) == blocks
 
 
@@ -199,7 +200,7 @@ def test_a_table_with_a_header_is_a_table():
 
 
 def test_rows_without_a_header_are_lines():
-    """Nobody knows what their columns mean."""
+    """The meaning of their columns is unknown."""
     assert html_blocks("<table><tr><td>1<td>2<tr><td>3<td>4</table>") == [Block("1 2"), Block("3 4")]
 
 
@@ -218,7 +219,7 @@ _PARTS = ("table", "tr", "td", "th", "/td", "/tr", "/table", "thead", "main", "p
 
 @given(st.lists(st.sampled_from([*(f"<{part}>" for part in _PARTS), "x", "y"]), max_size=40))
 def test_no_table_or_list_loses_a_word(parts: list[str]):
-    """Whatever is left open; outside the main part, nothing is left out where there is none."""
+    """This holds for unclosed elements; without a main part nothing is left out."""
     text = " ".join(block.text for block in html_blocks(" ".join(parts)))
     found = [sign for sign in text if sign in "xy"]
     assert "<main>" in parts or found == [part for part in parts if part in "xy"]
@@ -235,6 +236,40 @@ def test_no_table_or_list_loses_a_word(parts: list[str]):
 def test_separated_values_are_a_table(text: str, table: str):
     """Its first line is the header."""
     assert blocks_of(text.encode(), "text/csv; charset=utf-8") == [Block(f"| club | points |\n| - | - |\n{table}")]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "1.1,Buzz,1997-06-05\n7,Wheezy,2016-04-25,2018-05-31\n14,Forky\n",
+        "7,Wheezy,2016-04-25,2018-05-31\n14,Forky, Sid, and more\n",
+    ],
+)
+def test_lines_of_other_lengths_are_rows(rows: str):
+    """A line without its last values has empty cells; values beyond the header belong to the last column."""
+    (table,) = tables_of(blocks_of(f"version,name,eol,lts\n{rows}".encode(), "text/csv")[0].text)
+    assert table.header == ("version", "name", "eol", "lts")
+    assert table.rows[-1] in (("14", "Forky", "", ""), ("14", "Forky", "Sid", "and more"))
+    surplus = blocks_of(b"a,b\n1,2,3,4\n5,6", "text/csv")
+    assert surplus == [Block("| a | b |\n| - | - |\n| 1 | 2, 3, 4 |\n| 5 | 6 |")]
+
+
+def test_a_table_of_contents_is_left_out():
+    """It repeats the headings. A link within a sentence, and a list of other links, are text."""
+    text = "# A\n\n* [One](#one)\n  * [One b](#one-b)\n\nSee [one](#one).\n\n* [Elsewhere](b.md#c)\n\n```\n* [x](#x)\n```\n"
+    assert [block.text for block in markdown_blocks(text)] == [
+        "A",
+        "See [one](#one).",
+        "* [Elsewhere](b.md#c)",
+        "```\n* [x](#x)\n```",
+    ]
+    page = (
+        '<h1>A<a href="#a">\u00b6</a></h1><ul><li><a href="#b">1. B</a><li><a href="a.html#c">C</a>'
+        '<ul><li><a href="#d">D</a></ul></ul>'
+        '<p>Next: <a href="b.html" rel="next">B</a>, Up: <a href="i.html" rel="up">Top</a><p>See <a href="#b">B</a>.'
+        '<h2><a href="#b">B</a></h2><p><a href="http://a.b/c#d">Elsewhere</a>'
+    )
+    assert [block.text for block in html_blocks(page)] == ["A", "See B.", "B", "Elsewhere"]
 
 
 def test_a_text_without_columns_stays_text():
@@ -258,8 +293,21 @@ def test_the_table_of_a_slide_is_a_table():
     ]
 
 
+def test_the_points_of_a_slide_are_paragraphs():
+    """Each says something alone, without a mark at its end."""
+    made, file = pptx.Presentation(), io.BytesIO()
+    slide = made.slides.add_slide(made.slide_layouts[1])
+    slide.shapes.title.text, slide.placeholders[1].text = "Next steps", "Rehearse the move\nBuy disks"
+    made.save(file)
+    assert blocks_of(file.getvalue(), "application/octet-stream") == [
+        Block("Next steps", 1),
+        Block("Rehearse the move"),
+        Block("Buy disks"),
+    ]
+
+
 def test_a_term_stands_before_its_definition():
-    """Otherwise nobody knows what is defined. Terms without one are lines; a heading or code is no definition."""
+    """Otherwise the definition has no subject. Terms without one are lines; a heading or code is not a definition."""
     text = (
         "<dl><dt>adm</dt><dd><p>Reads logs.</p><p>More.</p></dd><dt>a<dt>b?<dd>Both.</dl><dl><dt>1. One<dt>2. Two</dl>"
         "<dl><dt><h2>Head</h2></dt><dd>Text.<dt>code<dd><pre>x</pre></dl>"
@@ -275,6 +323,7 @@ def test_a_term_stands_before_its_definition():
         "code",
         "```\nx\n```",
     ]
+    assert [block.text for block in html_blocks("<dl><dt>int f (char *a)<dd>Adds.</dl>")] == ["int f (char *a): Adds."]
 
 
 def test_code_in_html_is_code():
@@ -288,3 +337,28 @@ def test_code_in_html_is_code():
         "Use `Vec<T>` or `asm!`, or`x`",
         "```\na b\n```",
     ]
+    named = (
+        "<h2>The &lt;dir&gt; element</h2><p>An &lt;include&gt; names a &lt;dir&gt;, if 1 &lt; 2.<pre>&lt;b&gt;</pre>"
+    )
+    assert [block.text for block in html_blocks(named)] == [
+        "The <dir> element",
+        "An `<include>` names a `<dir>`, if 1 < 2.",
+        "```\n<b>\n```",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("word/document.xml", "it is a Word document: save it as PDF"),
+        ("xl/workbook.xml", "it is an Excel workbook: save it as CSV"),
+        ("a.txt", "it is an archive and not a PPTX"),
+    ],
+)
+def test_another_archive_is_named(name: str, reason: str):
+    """With the format that can be read instead."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(name, "text")
+    with pytest.raises(UnreadableDocumentError, match=reason):
+        blocks_of(file.getvalue(), "application/octet-stream")

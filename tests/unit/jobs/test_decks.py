@@ -1,4 +1,4 @@
-"""How decks are asked for and read, and the built-in model that answers without a service."""
+"""How decks are requested and parsed, and the built-in model that answers without a service."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pytest
 
 from highwater.connectors.jobs.generation import answered_locally
 from highwater.connectors.models.calls import ChatCall, LocalChat
-from highwater.streams.documents.prose import Table, sentences_of
+from highwater.streams.documents.chunking import Block, cut
+from highwater.streams.documents.prose import Table, sentences_of, tables_of
 from highwater.streams.documents.structure import markdown_blocks
 from highwater.streams.jobs.deck_lines import rows_of, says_something
 from highwater.streams.jobs.decks import (
@@ -37,6 +38,7 @@ from highwater.streams.jobs.decks import (
 from highwater.streams.jobs.layout import BODY_BOTTOM, INDENT, PAGE_HEIGHT, TEXT_WIDTH, _height, lay_out, wide_measure
 from highwater.streams.jobs.layout import Slide as LaidOut
 from highwater.streams.jobs.local_deck import NO_SOURCES, local_deck_answer
+from highwater.streams.models.tokens import count_tokens
 
 TEXT = """KRaft replaces ZooKeeper as the store of cluster metadata. The controller quorum elects a leader by Raft.
 
@@ -82,7 +84,9 @@ def test_another_outline_is_refused(answer: dict[str, object]):
 
 
 def test_a_slide_is_read():
-    """Its number is ours, whatever the model says; blank bullets are none; a bullet names its source, or none that was told."""
+    """Its number is set by us, not by the model; blank bullets are dropped; a bullet names its source only if it was among the
+    given ones.
+    """
     bullets = ["a", " ", {"text": "b\nc", "source": "S2"}, {"text": "d", "source": "S9"}]
     sources = [Passage("x", "one"), Passage("y", "two", "A > B", 4, "y.md")]
     table = {"header": ["k", "v"], "rows": [["a", "1"]]}
@@ -109,7 +113,7 @@ def test_a_slide_is_read():
     ],
 )
 def test_another_slide_is_refused(answer: dict[str, object]):
-    """One that says nothing is none."""
+    """A slide without content is refused."""
     with pytest.raises(BadDeckError):
         read_slide(answer, 1)
 
@@ -168,7 +172,9 @@ def test_other_documents_are_another_key():
 @pytest.mark.parametrize("count", [1, 3, 15, 50])
 @pytest.mark.parametrize("text", [TEXT, ""])
 def test_the_built_in_model_makes_a_deck(count: int, text: str):
-    """At most as many slides as are wanted, in the form that is asked for, quoting the documents or saying that there is none."""
+    """It has at most the requested number of slides, in the requested form, and quotes the documents or states that there are
+    none.
+    """
     passages = passages_of("d", text)
     _, user = outline_prompt("What is new in Kafka?", count, passages)
     answer = local_deck_answer(OUTLINE, user)
@@ -204,7 +210,9 @@ def test_short_sentences_of_dense_scripts_are_on_the_slide():
 
 
 def test_a_slide_has_no_marks_of_a_document():
-    """Marks of headings and lists stay behind; a heading is no sentence, and a number that begins one is none of a list."""
+    """Marks of headings and lists are removed; a heading is not a sentence, and a number at its beginning is not that of a
+    list.
+    """
     text = "# KRaft\n\nThe controller quorum keeps the log.\n\n- ZooKeeper is gone for good.\n\n3.5 is the last with a bridge."
     asked = {"query": "KRaft", "slides": 1, "sources": [{"text": text}]}
     points = json.loads(local_deck_answer(OUTLINE, json.dumps(asked)))["slides"][0]["points"]
@@ -267,7 +275,7 @@ def test_each_sentence_stands_once(count: int):
 
 
 def test_more_slides_than_sections_are_named_by_what_they_say():
-    """The first clause of a sentence, which is no list of words."""
+    """The name is the first clause of a sentence; a list of words is not one."""
     text = "# Log\n\n" + " ".join(
         f"Segment number {n} is written to the disk of the broker before anybody reads it, because order counts."
         for n in range(8)
@@ -406,7 +414,7 @@ def test_a_section_that_the_query_names_has_a_slide_of_its_own():
 
 
 def test_what_is_about_the_document_is_on_no_slide():
-    """Its contents, references and rights; the rest is as it was asked for."""
+    """Its contents, references and rights are left out; the rest is as requested."""
     text = (
         "# Log\n\nCopyright (c) 2024 by its authors, who wrote it.\n\nThe log is kept for a week.\n\nIt is read by offset.\n\n"
         "## Table of contents\n\nThe first chapter is about offsets.\n\n## 7. References\n\nA paper about logs is of 1999.\n"
@@ -487,3 +495,59 @@ def test_a_slide_is_named_by_a_main_clause():
         "flush() writes the segment to the disk.\n"
     )
     assert [slide.title for slide in made(text, 2)] == ["Log", "flush() writes the segment to the disk"]
+
+
+def test_an_introduction_is_kept_and_licences_are_not():
+    """Of more sections than slides; a section below the heading of a licence is a part of it, also in an appendix."""
+    text = (
+        "# Broker\n\nVersion 4.\n\n## 1 Introduction\n\nThe broker keeps a log.\n\nIt serves readers.\n\n"
+        "## 2 KRaft\n\nKRaft elects a controller.\n\n## 3 KRaft logs\n\nKRaft keeps metadata.\n\n"
+        "## 4 KRaft tools\n\nKRaft has a shell.\n\n## Appendix A Copying Information\n\n"
+        "### A.1 GNU Free Documentation License\n\nThe KRaft manual may be copied.\n\nKRaft in KRaft of KRaft.\n"
+    )
+    assert [slide.title for slide in made(text, 3)] == ["Introduction", "KRaft", "KRaft logs"]
+
+
+def test_a_sentence_with_a_pronoun_follows_its_subject():
+    """On a slide with room for it: alone it would say nothing."""
+    text = "# KRaft\n\nKRaft is a protocol. It elects a controller of brokers. Metadata is a log of records. For example, topics."
+    (slide,) = made(text, 1)
+    assert slide.bullets == (
+        "KRaft is a protocol.",
+        "It elects a controller of brokers.",
+        "Metadata is a log of records.",
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "$ highwater import files docs --full",
+        "int asn1_get_der (const unsigned char * der, int der_len) of the library",
+        "The home page: https://www.example.org/software/library/ and general help.",
+    ],
+)
+def test_commands_and_declarations_are_no_bullets(line: str):
+    """Nor is a line of which a third is an address."""
+    assert not says_something(line)
+
+
+def test_a_slide_of_numbers_alone_is_shown_and_an_agenda_is_not():
+    """Rows of numbers have few letters; a list of what follows, and thanks at the end, say nothing."""
+    text = (
+        "# Agenda\n\nWhere we are\n\n# KRaft costs\n\n| Cluster | 2025 (k\u20ac) |\n|-|-|\n| a | 420 |\n| b | 260 |\n\n"
+        "# State\n\nThree of five clusters run on KRaft.\n\n# Thank you!\n\nQuestions about KRaft?"
+    )
+    slides = made(text, 4)
+    assert [slide.title for slide in slides] == ["KRaft costs", "State"]
+    assert slides[0].bullets == ("a: 2025 (k\u20ac) 420", "b: 2025 (k\u20ac) 260")
+
+
+def test_a_table_with_a_repeated_header_is_one_again():
+    """Its chunks each have the header; a table below another heading stays another."""
+    table = "| Name | Rate |\n| - | - |\n" + "".join(f"| n{number} | {number} |\n" for number in range(90))
+    chunks = [("A", chunk.content) for chunk in cut([Block("Rates."), Block(table)], count_tokens, 100)]
+    assert len(chunks) > 2
+    (found,) = (table for passage in passages_of_sections("d", chunks) for table in tables_of(passage.text))
+    assert found.rows_total == 90
+    assert len(passages_of_sections("d", [("A", "Text."), ("B", "| Name | Rate |\n| - | - |\n| a | 1 |")])) == 2

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from highwater.connectors.jobs.pdf_file import write_pdf
+from highwater.connectors.jobs.pictures import plate_of
 from highwater.connectors.jobs.pptx_file import write_pptx
 from highwater.streams.jobs.layout import (
     BODY_BOTTOM,
@@ -62,7 +63,7 @@ def test_no_letter_is_lost(slide: Slide):
 @given(SLIDES)
 @settings(max_examples=60)
 def test_nothing_runs_over_the_edge(slide: Slide):
-    """Every line fits the width, and the points of a page its height, whatever is written."""
+    """Every line fits the width, and the points of a page fit its height, for any text."""
     for page in lay_out(slide, wide_measure):
         assert all(wide_measure(line.rstrip(), page.title_size) <= TEXT_WIDTH for line in page.title_lines)
         for paragraph in page.paragraphs:
@@ -73,7 +74,7 @@ def test_nothing_runs_over_the_edge(slide: Slide):
 
 
 def test_letters_get_smaller_before_a_page_goes_on():
-    """A few points are large, more are smaller, and too many go on on a page of the same title."""
+    """A few points are large, more are smaller, and too many continue on a page with the same title."""
     sizes = [lay_out(Slide("t", ("point",) * count), wide_measure) for count in (3, 12, 60)]
     assert [pages[0].body_size for pages in sizes[:2]] == [24.0, 16.0]
     assert [len(pages) for pages in sizes[:2]] == [1, 1]
@@ -100,6 +101,11 @@ def test_points_name_their_sources():
     (page,) = lay_out(slide, wide_measure)
     assert [paragraph.text for paragraph in page.paragraphs] == ["one [1]", "two", "three [2]", "four [1]"]
     assert page.foot == ("[1] a.md   [2] b.md",)
+    words = Slide("t", ("word " * 14 + "end",), "", ("a.md",))
+    (lines,) = [
+        one.lines for one in lay_out(words, lambda text, _: len(text) * (TEXT_WIDTH - INDENT) / 74)[0].paragraphs
+    ]
+    assert lines[-1] == "end [1]"
     many = Slide("t", ("p",) * 9, "", tuple(f"document {n} of the archive, a long heading of it" for n in range(9)))
     assert (len(lay_out(many, wide_measure)[0].foot), lay_out(many, wide_measure)[0].foot[-1][-1]) == (2, "…")
 
@@ -171,6 +177,21 @@ def test_a_logo_keeps_its_shape(width: int, height: int, shown: tuple[float, flo
     assert f"{shown[0]:g} 0 0 {shown[1]:g} " in drawn.get_data().decode("latin-1")
 
 
+def test_a_logo_can_be_seen_on_each_page():
+    """A transparent one in the colour of the page has another colour behind it; one with a background of its own has none."""
+
+    def plates(mode: str, colour: str, shape: str) -> tuple[str | None, ...]:
+        logo, picture = io.BytesIO(), Image.new(mode, (40, 20), shape)
+        picture.paste(colour, (5, 5, 25, 15))
+        picture.save(logo, "PNG")
+        return tuple(plate_of(logo.getvalue(), *colours) for colours in Theme(primary="7A1F5C").plates)
+
+    assert plates("RGBA", "#7A1F5C", "#00000000") == ("FFFFFF", None)
+    assert plates("RGBA", "#FFFFFF", "#00000000") == (None, "7A1F5C")
+    assert plates("RGBA", "#30A070", "#00000000") == (None, None)
+    assert plates("RGB", "#7A1F5C", "#FFFFFF") == (None, None)
+
+
 def test_a_paragraph_from_right_to_left_begins_at_the_right():
     """In a PPTX by its direction, which programs know."""
     deck = Deck("שלום", (Slide("سلام", ("مرحبا (abc)", "left")),))
@@ -210,7 +231,7 @@ def test_the_same_deck_is_the_same_file(seed: str):
 
 
 def test_a_table_fits_its_page():
-    """Long cells take several lines, and rows that have no room are told by number; in both files nothing is below the foot."""
+    """Long cells take several lines, and the number of omitted rows is shown; in both files nothing is below the footer."""
     rows = tuple((f"row {n}", "a cell that says a whole sentence of some length " * 3) for n in range(12))
     slide = Slide("Rows", ("A point.",), table=Table(("name", "what it says"), rows, 20))
     page = lay_out(slide, wide_measure)[-1]

@@ -19,7 +19,7 @@ ANSWER = b'HTTP/1.1 200 OK\r\nContent-Length: 9\r\nConnection: close\r\n\r\n{"id
 
 @contextmanager
 def registry(hangs_up: int) -> Iterator[RegistryAccess]:
-    """One that closes so many connections without an answer before it answers."""
+    """A registry that closes this many connections before it answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
@@ -47,7 +47,7 @@ def test_a_registry_that_hangs_up_is_asked_again() -> None:
 
 
 def test_one_that_always_hangs_up_does_not_answer() -> None:
-    """After four times the caller is told."""
+    """After four attempts an error is raised."""
     with registry(hangs_up=9) as access, pytest.raises(UnavailableError, match="does not answer: Remote end closed"):
         ask(access, "GET", "schemas/ids/7")
 

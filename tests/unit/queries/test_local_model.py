@@ -26,6 +26,7 @@ from highwater.streams.queries.context import (
 from highwater.streams.queries.local_model import NOTHING_ASKED, NOTHING_FOUND, SHOWN_MAX, local_answer
 from highwater.streams.queries.memory import Summary, archivist_input, parse_summary
 from highwater.streams.queries.states import Stage
+from highwater.streams.queries.words import query_words
 
 COMMITS = [
     (
@@ -112,7 +113,7 @@ def test_when_nothing_matches_it_says_so(query: str) -> None:
 
 
 def test_a_word_that_no_source_has_is_told() -> None:
-    """A partial answer says what it is no answer to."""
+    """A partial answer names the part of the question that it does not answer."""
     answer = ask("memory leak in RocksDB and Cassandra")
     assert ids_in(answer) == [COMMITS[4][0]]
     assert answer.endswith("No source names Cassandra.")
@@ -136,14 +137,14 @@ def test_what_was_asked_before_is_told_from_the_history() -> None:
 
 
 def test_memory_answers_where_sources_do_not() -> None:
-    """And it is told as memory."""
+    """The answer is marked as memory."""
     memories = [Memory(5, "2026-01-02", "2026-01-02", ("Cassandra",), "The user prefers Cassandra 5.")]
     answer = ask("What about Cassandra?", memories=memories)
     assert answer == f"{NOTHING_FOUND} From what was said before:\n- 2026-01-02: The user prefers Cassandra 5."
 
 
 def test_a_query_without_an_answer_is_none_the_second_time() -> None:
-    """What is remembered of it is that there was none, which is not told as an answer."""
+    """The remembered record says that there was no answer, and is not quoted as one."""
     query = "What is the weather in Paris?"
     kept = parse_summary(local_answer(Stage.ARCHIVIST, "", archivist_input(query, ask(query), "2026-01-31T10:00:00Z")))
     assert ask(query, memories=[Memory(1, "2026-01-31", "2026-01-31", kept.tags, kept.text)]) == NOTHING_FOUND
@@ -283,8 +284,8 @@ def test_an_answer_has_no_marks_of_markdown() -> None:
     ],
 )
 def test_an_answer_begins_with_what_was_asked(query: str, texts: list[str], lead: str) -> None:
-    """How many, when, where and who are told from the sources, and which thing of a kind that is known by how it is written;
-    nobody is named whom no source names, and one word in common is no answer.
+    """Number, time, place and person are answered from the sources, and so is a thing of a kind with a known form;
+    no name is given that no source has, and one word in common is not an answer.
     """
     context = "".join(
         f'<source n="{n}" channel="c{n}" date="2026-01-0{n}" id="i{n}">{text}</source>'
@@ -330,10 +331,17 @@ def of_page(text: str, heading: str = "") -> Source:
             ),
             "The sources name Julian Seward.",
         ),
+        (
+            "When was Bookworm released?",
+            of_page(
+                "| version | codename | created | release |\n|-|-|-|-|\n| 12 | Bookworm | 2021-08-14 | 2023-06-10 |"
+            ),
+            "The nearest source [1] names 2023-06-10: 12: codename: Bookworm, created 2021-08-14, release 2023-06-10",
+        ),
     ],
 )
 def test_a_page_answers_with_its_amount_date_or_person(query: str, page: Source, first: str) -> None:
-    """In the sentence that has it, or in the heading above; the day when a page was stored is no answer."""
+    """It is in the same sentence, or in the heading above; the day on which a page was stored is not an answer."""
     assert ask(query, sources=[page]).partition("\n")[0] == first
 
 
@@ -379,3 +387,56 @@ def test_code_of_a_page_is_named_where_it_is_asked_for() -> None:
     page = of_page("Name the session by a variable:\n\n```sh\nexport CLI_SESSION=mine\n```\n\nA session ends itself.")
     assert "names CLI_SESSION: export CLI_SESSION=mine" in ask("Which variable names the session?", sources=[page])
     assert "says: Name the session by a variable:" in ask("How is the session named?", sources=[page])
+
+
+def first_of(query: str, *pages: Source) -> str:
+    """The first line of the answer from pages."""
+    return ask(query, sources=list(pages)).partition("\n")[0]
+
+
+def test_of_sentences_that_share_as_much_the_one_with_the_date_answers() -> None:
+    """A number within another date is no version: the 12th of December is not release 12."""
+    told = of_page("The package will not be part of the pager 12 release.")
+    table = (
+        "| version | created | release |\n|-|-|-|\n| 11 | 2018-01-01 | 2020-12-12 |\n| 12 | 2021-08-14 | 2023-06-10 |"
+    )
+    dated = Source("p#2", "docs", 0, table, "t/0/3", 0.4, document="pager.csv")
+    assert first_of("When was pager 12 released?", told, dated) == (
+        "The nearest source [2] names 2023-06-10: 12: created 2021-08-14, release 2023-06-10"
+    )
+
+
+def test_a_function_of_another_sentence_is_no_answer() -> None:
+    """A source that names one comes first only if the sentence that does so is about the question."""
+    other = of_page("The library has hash functions.\n\nFunction: void hash_update (int size): Hash new data.")
+    about = Source(
+        "p#2",
+        "docs",
+        0,
+        "The recommended hash functions for new applications are SHA2.",
+        "t/0/3",
+        0.4,
+        document="hash.html",
+    )
+    assert "applications are SHA2" in first_of(
+        "Which hash functions are recommended for new applications?", other, about
+    )
+
+
+def test_what_no_source_names_is_not_answered_by_one_word() -> None:
+    """The name of the channel and another word are chance."""
+    source = Source("i1", "edenhill/kcat", 0, "Fixed port format", "t/0/2", 0.5)
+    assert ask("When was kcat ported to OpenVMS?", sources=[source]) == NOTHING_FOUND
+    whole = Source("i1", "edenhill/kcat", 0, "Port the build to VMS", "t/0/2", 0.5)
+    assert ask("When was the build of kcat ported to OpenVMS?", sources=[whole]) != NOTHING_FOUND
+
+
+def test_grammar_of_a_question_in_german_is_not_its_subject() -> None:
+    """Nor in French or Spanish; in English the same words are words."""
+    noise = of_page("In den Feldern zeigt der Befehl die Daten, mit der Angabe an der Seite in den Spalten.")
+    option = Source(
+        "p#2", "docs", 0, "-m, --mebi zeigt die Gr\u00f6\u00dfe in Mebibyte an.", "t/0/3", 0.4, document="free.txt"
+    )
+    assert "--mebi zeigt" in first_of("Mit welcher Option zeigt der Befehl free Mebibyte an?", noise, option)
+    assert query_words("Quelle est la version de la base ?") == ["version", "base"]
+    assert query_words("Did the war with the die end?") == ["war", "die", "end"]

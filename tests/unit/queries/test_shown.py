@@ -16,7 +16,7 @@ def test_a_sentence_is_shown_before_code_with_the_same_words():
 
 
 def test_a_heading_is_shared_by_each_sentence_below_it():
-    """So the person below "Author" is found, who is not said to be one."""
+    """So the person below "Author" is found, whom no sentence calls an author."""
     text = "Jane Doe, jane@doe.org\n\n" + "The author of the compressor had many ideas. " * 12
     wanted = words_of("author compressor")
     assert len(text) > TEXT_CHARACTERS_MAX
@@ -28,3 +28,29 @@ def test_a_rare_word_counts_more():
     """Of two sentences that share one word each, the one whose word the others do not have."""
     text = "Add typer to it.\n\nTyper is a library.\n\nThe old package is deprecated."
     assert shown_of(text, words_of("typer deprecated")) == "The old package is deprecated."
+
+
+TABLE = """| version | codename | created | release |
+| - | - | - | - |
+| 11 | Bullseye | 2019-07-06 | 2021-08-14 |
+| 12 | Bookworm | 2021-08-14 | 2023-06-10 |
+"""
+
+
+def test_a_row_of_a_table_names_its_columns():
+    """Otherwise nobody knows which of its values is meant; a row is shown alone, also of a long table."""
+    row = "12: codename: Bookworm, created 2021-08-14, release 2023-06-10"
+    assert shown_of(TABLE, words_of("12 released")) == row
+    passage = passage_of(TABLE + "| 13 | Trixie | 2023-06-10 | 2025-08-09 |\n" * 9, words_of("12 released"), None)
+    assert shown_of(passage, words_of("12 released")) == row
+    assert shown_of("| 12 | Bookworm |\n| 13 | Trixie |", words_of("bookworm")) == "12 \u00b7 Bookworm"
+
+
+def test_an_item_of_a_list_is_shown_without_the_next():
+    """It is about something else; the items behind a line that introduces them belong to it."""
+    text = "- RSLGTM: Looks good to me.\n- RSS: Resident set size."
+    assert shown_of(text, words_of("RSLGTM")) == "RSLGTM: Looks good to me."
+    assert (
+        shown_of("The features are:\n\n- A log.\n- A table.", words_of("features"))
+        == "The features are: A log. A table."
+    )

@@ -1,4 +1,4 @@
-"""Which words of a question chunks are looked for by."""
+"""Which words of a question are used to find chunks."""
 
 from __future__ import annotations
 

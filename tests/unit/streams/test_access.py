@@ -101,7 +101,7 @@ def test_what_cannot_be_used_for_the_registry_is_named(settings: dict[str, str],
 
 
 def test_without_an_address_there_is_no_access():
-    """A registry is asked for by its setting's name."""
+    """The error names the setting of the registry."""
     assert read_settings({}).registry_access() is None
     with pytest.raises(ConfigurationError, match="SCHEMA_REGISTRY_URL"):
         RegistryAccess.required(None)

@@ -1,0 +1,164 @@
+"""Which sources are near enough to a question to answer it, the nearest first, as the built-in model compares them.
+
+Invariant: sources are compared by the words that they share with the question, rarer words weighing more; ties keep their
+order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from math import log
+from typing import NamedTuple
+
+from highwater.streams.queries.asked_kind import AskedKind, asked_kind, asked_value
+from highwater.streams.queries.shown import words_shared
+from highwater.streams.queries.words import VERSION, months_of, subject_words, words_of
+
+# An answer is read at a glance.
+SHOWN_MAX = 5
+# A source is cited if it shares at least this part of what the best one shares; the best must share at least this part
+# of the query itself.
+_NEAR_BEST, _SHARE_MIN = 0.6, 0.3
+# A source that names a thing of the requested kind comes first if it shares at least this part of what the best one
+# shares.
+_NEAR_NAMING = 0.5
+# With at least this many meaningful words in the question, a source must share two, however near it is: one alone is
+# chance.
+_WORDS_OF_TWO = 3
+# A word that no source has counts at most as two ordinary ones: otherwise one stray word would suppress all sources.
+_ABSENT_WEIGHT_MAX = 2.0
+
+NAME = re.compile(r"[A-Z0-9]")
+DATE_IN_QUERY = re.compile(r"\b(?:19|20)\d\d(?:-\d\d){0,2}\b")
+_RECENT = re.compile(r"\b(?:latest|newest|last|recent|recently)\b", re.IGNORECASE)
+# Between the headings above a passage, as `context` writes them into an attribute.
+HEADING_BETWEEN = " \u203a "
+
+
+class Element(NamedTuple):
+    """An entry of a draft or payload."""
+
+    tag: str
+    attributes: Mapping[str, str]
+    text: str
+
+    @property
+    def heading(self) -> str:
+        """Return the heading directly above it."""
+        return self.attributes.get("heading", "").rpartition(HEADING_BETWEEN)[2]
+
+    @property
+    def above(self) -> str:
+        """Return what stands above each of its lines: the names of its channel and document, and the headings."""
+        return " ".join(self.attributes.get(name, "") for name in ("channel", "document", "heading"))
+
+    @property
+    def words(self) -> frozenset[str]:
+        """Return the words of its text, its tags, and what stands above it."""
+        given = (self.attributes.get(name, "") for name in ("tags", "channel", "document", "heading"))
+        return words_of(" ".join((self.text, *given)))
+
+
+class Scored(NamedTuple):
+    """A source with the share of the weight of the query's words that it contains."""
+
+    score: float
+    element: Element
+
+
+def nearest(query: str, words_wanted: frozenset[str], elements: Sequence[Element]) -> list[Element]:
+    """Return those that share enough with the query, the best first, without repeated texts; only those of a date that
+    the query names, if there are any.
+    """
+    dates = _dates_in(query)
+    dated = [
+        one
+        for one in elements
+        if dates and one.attributes.get("date", one.attributes.get("from", "")).startswith(dates)
+    ]
+    if dated:
+        elements = dated
+        words_wanted = frozenset(word for word in words_wanted if not word.isdigit())
+    groups = {group for word in subject_words(query) if (group := words_of(word) & words_wanted)}
+    least = 2 if len(groups) >= _WORDS_OF_TWO else 1
+    elements = [one for one in elements if sum(not group.isdisjoint(one.words) for group in groups) >= least]
+    if _has_unnamed(query, elements):
+        # Without what the question is about, the name of a channel and one word are chance.
+        elements = [one for one in elements if len(words_of(one.text) & words_wanted) >= least]
+    ranked = ranked_by_words(words_wanted, elements)
+    if not ranked:
+        return dated[:SHOWN_MAX] if dated and not words_wanted else []
+    if ranked[0].score < _SHARE_MIN:
+        # Near by meaning rather than by words: the nearest come first.
+        return [one for one in elements if one.tag == "source" and one.words & words_wanted][:1]
+    near = [one.element for one in ranked if one.score >= _NEAR_BEST * ranked[0].score]
+    kind = asked_kind(query)
+    if kind is not None:
+        nearer = [one.element for one in ranked if one.score >= _NEAR_NAMING * ranked[0].score]
+        near = _naming_first(near, nearer, words_wanted, kind, 0 if kind.is_certain else 1)
+    elif (value := asked_value(query)) is not None and near[0].attributes.get("document"):
+        near = _naming_first(near, near, words_wanted, value, 0)
+    if _RECENT.search(query):
+        near.sort(key=lambda one: one.attributes.get("date", ""), reverse=True)
+    return list({" ".join(sorted(one.words)): one for one in reversed(near)}.values())[::-1]
+
+
+def _has_unnamed(query: str, elements: Sequence[Element]) -> bool:
+    """Return whether the query names something within it that no source names."""
+    named = frozenset().union(*(one.words for one in elements))
+    words = subject_words(query)
+    return any(NAME.search(word) and not DATE_IN_QUERY.fullmatch(word) and is_missing(word, named) for word in words)
+
+
+def _naming_first(
+    near: Sequence[Element],
+    candidates: Sequence[Element],
+    words_wanted: frozenset[str],
+    of: AskedKind,
+    fewer_max: int,
+) -> list[Element]:
+    """Return sources, first those of the candidates that name a thing of a kind, or a value.
+
+    They name it in a line that shares as many words of the query as the best of any, or up to `fewer_max` fewer: another
+    sentence is about something else. A thing that is certain by its form is one wherever it stands.
+    """
+    shared = {id(one): words_shared(one.text, words_wanted, one.above, of) for one in candidates}
+    least = 1
+    if not of.is_certain:
+        least = max(1, max(words_shared(one.text, words_wanted, one.above) for one in candidates) - fewer_max)
+    naming = [one for one in candidates if shared[id(one)] >= least or (of.is_certain and of.named_in(one.text))]
+    return [*naming, *(one for one in near if one not in naming)]
+
+
+def _dates_in(query: str) -> tuple[str, ...]:
+    """Return the days, months and years that a query names, as prefixes of ISO dates: months with a year if there are
+    any, else all.
+    """
+    return tuple(months_of(query) or DATE_IN_QUERY.findall(query))
+
+
+def ranked_by_words(words_wanted: frozenset[str], elements: Sequence[Element]) -> list[Scored]:
+    """Return elements that share words with the query, by the share of its weight that they contain; ties keep their order."""
+    bags = [one.words & words_wanted for one in elements]
+    shared = Counter(word for bag in bags for word in bag)
+    # They were found by these words, so a word that is rare among them is rarer elsewhere: half the usual weight of rarity.
+    weights = {word: 1 + 0.5 * log(len(elements) / count) for word, count in shared.items()}
+    total = sum(weights.get(word, _ABSENT_WEIGHT_MAX) for word in sorted(words_wanted))
+    scored = [
+        Scored(sum(weights[word] for word in sorted(bag)) / total, one)
+        for bag, one in zip(bags, elements, strict=True)
+        if bag
+    ]
+    return sorted(scored, key=lambda one: -one.score)
+
+
+def wanted_words(query: str) -> frozenset[str]:
+    """Return the words that name the subject of a query, as texts are compared."""
+    return words_of(" ".join(subject_words(query)))
+
+
+def is_missing(word: str, named: frozenset[str]) -> bool:
+    """Return whether sources do not name a word of the query. Another version of the same is not named by it."""
+    return word not in named if VERSION.fullmatch(word) else words_of(word).isdisjoint(named)
